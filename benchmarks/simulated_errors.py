@@ -25,6 +25,7 @@ from keyed_streams import load
 from made_by import write_result
 from targets import configuration
 
+import dpstream as dp
 from dpstream.core.privacy import Randomness
 from dpstream.io.sinks import read_table
 from dpstream.io.sinks.simulated_errors import t_factor, unseen
@@ -187,7 +188,7 @@ def measure(case: Case, budget: str, runs: int, repeats: int) -> list[Found]:
     for repeat in range(repeats):
         with tempfile.TemporaryDirectory() as place:
             config = Config.load(prepare(case, budget, Path(place) / "stream"))
-            for _ in config.run(randomness=Randomness.seeded(f"benchmark {repeat}")):
+            for _ in dp.run(config, randomness=Randomness.seeded(f"benchmark {repeat}")):
                 pass
             found.append(compare(config, simulate_errors(config, runs=runs)))
     return found

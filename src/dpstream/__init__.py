@@ -5,7 +5,7 @@
 * A stream from Python: ``open``, ``Schema`` and its columns (``Boolean``, ``Categorical``, ``Integer``, ``Real``,
   ``Date``, ``DateTime``), units (``Event``, ``User``, ``Individual``, ``Record``), budgets (``PureDP``, ``ZCDP``),
   ``Batch``; where records have keys, ``KeyedBatch``, ``Snapshot`` and ``KeyRules``.
-* From a file: ``Config.load("dpstream.toml").run()``.
+* From a file: ``run("dpstream.toml")``.
 * What is published: ``read`` gives a ``PublicRelease``; a ``Stream`` gives a ``Release``; both give an ``Answer``.
 * Mechanisms: ``tabular``, ``panel``, ``points``, ``growing``; ``Workload``; ``counters``, ``certify``.
 * ``errors``: every exception; ``DpstreamError`` is their base.
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from dpstream.project.front import open
     from dpstream.stream import Answer, Batch, Marginal, Release, Stream
     from dpstream.stream.public_release import PublicRelease, read
+    from dpstream.tools.running import run
 
 __all__ = [
     "ZCDP",
@@ -67,6 +68,7 @@ __all__ = [
     "panel",
     "points",
     "read",
+    "run",
     "tabular",
 ]
 
@@ -83,6 +85,7 @@ _PARTS = {
     "dpstream.project.front": ("open",),
     "dpstream.stream": ("Answer", "Batch", "Marginal", "Release", "Stream"),
     "dpstream.stream.public_release": ("PublicRelease", "read"),
+    "dpstream.tools.running": ("run",),
 }
 _HOME = {name: part for part, names in _PARTS.items() for name in names}
 #: Public name -> the module that it is.

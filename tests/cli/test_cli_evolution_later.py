@@ -16,11 +16,11 @@ from click.testing import CliRunner
 from scipy.stats import beta
 from test_cli_evolution import Ran
 
+import dpstream as dp
 from dpstream.cli import main
 from dpstream.core.privacy.convert import best_guess
 from dpstream.io.sinks import read_manifest
 from dpstream.io.sinks import read_table as read
-from dpstream.project import Config
 
 ran = test_cli_evolution.ran  # the fixture
 
@@ -156,7 +156,7 @@ def test_what_an_old_record_loses_to_the_new_tables_is_told(tmp_path: Path) -> N
             body = "".join(f"{step},{row}\n" for row in lines)
             (folder / "data" / f"{step}.csv").write_text(f"step,zip,paid,kind\n{body}")
         for path in (first, config):
-            for _ in Config.load(path).run():
+            for _ in dp.run(path):
                 pass
         seen = read(folder / "two" / "releases", 1).to_pylist()
         right += there == (seen.count({"zip": "c", "paid": True, "kind": "y"}) == 1)

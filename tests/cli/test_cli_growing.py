@@ -94,7 +94,7 @@ def test_a_scheduler_runs_from_a_file_through_every_verb(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("black_box", "words"),
     [
-        ('black_box = "mwem"\nrounds = 4', "MWEM measuring 4 of 6 cells"),
+        ('black_box = "mwem"', "MWEM measuring 6 of 6 cells"),
         ('black_box = "smalldb"\nsize = 3', "SmallDB choosing among 56 databases of 3 records"),
         ('black_box = "mwem-pgm"\nworkload = "all-1-way"\nk = 2', "MWEM+PGM measuring 2 of 2"),
     ],
@@ -108,7 +108,7 @@ def test_every_black_box_runs_from_a_file(tmp_path: Path, black_box: str, words:
 
 def test_an_improver_runs_at_every_step(tmp_path: Path) -> None:
     made = config(tmp_path, budget='epsilon = "1/2"\ndelta = "1e-6"')
-    text = made.read_text().replace('"scheduler"', '"improver"').replace('gamma = "1/2"', 'c = "1/4"')
+    text = made.read_text().replace('"scheduler"', '"improver"').replace('gamma = "1/2"', "")
     made.write_text(text)
     planned = " ".join(dpstream("plan", made).output.split())
     assert "at every step that brings records" in planned
@@ -124,7 +124,7 @@ WRONG = {
         "[stream] total: a growing database cannot protect the unit 'event'",
         2,
     ),
-    "gamma": ({"mechanism": 'c = "1/10"'}, "'scheduler' has no option 'c'", 2),
+    "gamma": ({"mechanism": "start = 100"}, "'scheduler' has no option 'start'", 2),
     "box": ({"mechanism": "size = 3"}, "black_box = 'mwem-pgm' has no option 'size'", 2),
     "other box": ({"mechanism": 'black_box = "mwem"\nk = 1'}, "black_box = 'mwem' has no option 'k'", 2),
     "large": (

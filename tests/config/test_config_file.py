@@ -19,7 +19,6 @@ from dpstream.families.registry import DEFAULT_MECHANISM
 from dpstream.families.tabular import Baseline, BaselinePlan, DPStabs, DPStabsPlan, Pooled, PooledPlan
 from dpstream.io.sources import SourceOptions
 from dpstream.mechanisms import AIM, MWEMPGM
-from dpstream.mechanisms.workload_cells import SCORES
 from dpstream.project import SECTIONS, Config, describe
 from dpstream.project.key_tables import with_tables
 from dpstream.project.keys import keys_of
@@ -74,7 +73,6 @@ def test_every_option_of_the_parts_has_a_key(tmp_path: Path) -> None:
                 assert used[key].value == str(value)
                 assert str(value) in str(mechanism[key].default)
                 assert used[key].reason
-    assert mechanism["score"].allowed == ", ".join(SCORES)
     sources = {item.name for item in dataclasses.fields(SourceOptions)}
     # That a stream continues another one follows from [base]; a kind's own keys are listed with it.
     of_spark = {item.name for item in dataclasses.fields(SparkKeys)}
@@ -91,10 +89,6 @@ name = "dpstabs"
 workload = [["zip", "paid"], {columns = ["kind"], weight = "1/2"}]
 k = 2
 counter = "tree"
-score = "sum-noise"
-aggregate = "average"
-past = "literal"
-select_share = 0.1
 iterations = 7
 max_cells = 99
 """,
@@ -103,8 +97,7 @@ max_cells = 99
     ).plan()
     assert isinstance(plan, DPStabsPlan)
     recipe = plan.recipe
-    assert (recipe.k, recipe.score, recipe.aggregate, recipe.past) == (2, "sum-noise", "average", "literal")
-    assert (recipe.select_share, recipe.iterations, recipe.max_cells) == (Fraction(1, 10), 7, 99)
+    assert (recipe.k, recipe.iterations, recipe.max_cells) == (2, 7, 99)
     assert recipe.workload.weights == (Fraction(1), Fraction(1, 2))
     assert (plan.budget, plan.horizon, plan.counter.horizon) == (ZCDP(Fraction(1, 3)), 12, 12)
 
@@ -128,30 +121,26 @@ def test_the_baseline_may_run_aim(tmp_path: Path) -> None:
     assert used["iterations"].reason == "from the last model it needs no more"
     assert describe(config)["noise"]["one_measurement"] is None
     chosen = """
-rounds = 3
-measure_share = "2/3"
 iterations = 7
 max_cells = 999
 """
     plan = load(tmp_path, mechanism=lines + chosen, budget='rho = "1/3"').plan()
     assert isinstance(plan, BaselinePlan)
-    assert plan.recipe.offline == AIM(3, measure_share=Fraction(2, 3), iterations=7, max_cells=999)
+    assert plan.recipe.offline == AIM(iterations=7, max_cells=999)
     assert sum(part.total for part in plan.parts()) == Fraction(1, 3)
 
 
 @pytest.mark.parametrize("op", [False, True])
 def test_an_operation_column_makes_the_baseline_handle_deletes(tmp_path: Path, op: bool) -> None:
     source = DEFAULTS["source"] + ('\nop_column = "op"' if op else "")
-    config = load(
-        tmp_path, source=source, mechanism='name = "baseline"\nmeasure_share = "2/3"\nprior = "uniform"'
-    )
+    config = load(tmp_path, source=source, mechanism='name = "baseline"\nprior = "uniform"')
     plan = config.plan()
     assert isinstance(plan, BaselinePlan)
     (iterations,) = [used for used in config.used if used.key == "iterations"]
     assert iterations.reason == "a fit that starts from little needs so many"
     assert plan.recipe == Baseline(
         plan.recipe.workload,
-        offline=MWEMPGM(k=3, measure_share=Fraction(2, 3)),
+        offline=MWEMPGM(k=3),
         deletions=op,
         prior="uniform",
     )

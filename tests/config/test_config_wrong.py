@@ -25,9 +25,9 @@ WRONG: dict[str, tuple[dict[str, str], type[DpstreamError], tuple[str, ...]]] = 
         ("'budgets'", "a table", "did you mean 'budget'?", "mechanism"),
     ),
     "unknown key": (
-        {"mechanism": 'selectshare = "1/2"'},
+        {"mechanism": 'stalenes = "1/2"'},
         ConfigError,
-        ("[mechanism]", "'selectshare'", "'1/2'", "did you mean 'select_share'?", "max_cells"),
+        ("[mechanism]", "'stalenes'", "'1/2'", "did you mean 'staleness'?", "max_cells"),
     ),
     "unknown key without a neighbour": (
         {"stream": "zzz = 1"},
@@ -181,12 +181,12 @@ WRONG: dict[str, tuple[dict[str, str], type[DpstreamError], tuple[str, ...]]] = 
     "option of the other": (
         {"mechanism": 'name = "baseline"\ncounter = "simple"'},
         ConfigError,
-        ("[mechanism] counter", "'baseline' has no option", "measure_share"),
+        ("[mechanism] counter", "'baseline' has no option", "offline"),
     ),
     "option of the baseline": (
-        {"mechanism": 'name = "dpstabs"\nmeasure_share = "1/2"'},
+        {"mechanism": 'name = "dpstabs"\nprior = "uniform"'},
         ConfigError,
-        ("[mechanism] measure_share", "'dpstabs' has no option", "select_share"),
+        ("[mechanism] prior", "'dpstabs' has no option", "max_cells"),
     ),
     "option of another mechanism than the default": (
         {"mechanism": 'workload = "all-2-way"\ncounter = "simple"'},
@@ -199,9 +199,9 @@ WRONG: dict[str, tuple[dict[str, str], type[DpstreamError], tuple[str, ...]]] = 
         ),
     ),
     "option of the baseline alone": (
-        {"mechanism": 'measure_share = "1/2"'},
+        {"mechanism": 'offline = "aim"'},
         ConfigError,
-        ("[mechanism] measure_share", "the default, 'pooled'", 'name = "baseline"'),
+        ("[mechanism] offline", "the default, 'pooled'", 'name = "baseline"'),
     ),
     "offline": (
         {"mechanism": 'name = "baseline"\noffline = "mst"'},
@@ -212,16 +212,6 @@ WRONG: dict[str, tuple[dict[str, str], type[DpstreamError], tuple[str, ...]]] = 
         {"mechanism": 'name = "baseline"\noffline = "aim"\nk = 2'},
         ConfigError,
         ("[mechanism] k", "offline = 'aim' has no option 'k'", 'with offline = "mwem-pgm"'),
-    ),
-    "option of aim": (
-        {"mechanism": 'name = "baseline"\nrounds = 2'},
-        ConfigError,
-        ("[mechanism] rounds", "offline = 'mwem-pgm' has no option", 'with offline = "aim"'),
-    ),
-    "too many rounds of aim": (
-        {"mechanism": 'name = "baseline"\noffline = "aim"\nrounds = 101'},
-        ConfigError,
-        ("[mechanism]", "rounds = 101", "1 to 100"),
     ),
     "k of 0": ({"mechanism": 'name = "dpstabs"\nk = 0'}, ConfigError, ("[mechanism] k", "0", "1 to")),
     "k true": ({"mechanism": 'name = "dpstabs"\nk = true'}, ConfigError, ("[mechanism] k", "True")),
@@ -263,30 +253,24 @@ WRONG: dict[str, tuple[dict[str, str], type[DpstreamError], tuple[str, ...]]] = 
         ConfigError,
         ("[mechanism]", "'tree' needs a horizon", "simple"),
     ),
-    "score": (
-        {"mechanism": 'name = "dpstabs"\nscore = "median"'},
+    "an argument of Python": (
+        {"mechanism": 'name = "dpstabs"\nscore = "mean-cells"'},
         ConfigError,
-        ("[mechanism] score", "'median'", "mean-cells"),
-    ),
-    "aggregate": (
-        {"mechanism": 'name = "dpstabs"\naggregate = 1'},
-        ConfigError,
-        ("[mechanism] aggregate", "last, average"),
-    ),
-    "past": (
-        {"mechanism": 'name = "dpstabs"\npast = "all"'},
-        ConfigError,
-        ("[mechanism] past", "predicted, literal"),
+        ("[mechanism]", "unknown key 'score'"),
     ),
     "prior": (
         {"mechanism": 'name = "baseline"\nprior = "none"'},
         ConfigError,
         ("[mechanism] prior", "'none'", "previous, uniform"),
     ),
-    "share of 1": ({"mechanism": "select_share = 1"}, ConfigError, ("[mechanism] select_share", "0 and 1")),
-    "share text": ({"mechanism": 'select_share = "half"'}, ConfigError, ("select_share", "'half'")),
-    "share nan": ({"mechanism": "select_share = nan"}, ConfigError, ("select_share", "nan")),
-    "share over zero": ({"mechanism": 'select_share = "1/0"'}, ConfigError, ("select_share", "1/0")),
+    "share of 1": (
+        {"mechanism": "staleness = 1"},
+        ConfigError,
+        ("[mechanism] staleness", "above 0, up to 1/2"),
+    ),
+    "share text": ({"mechanism": 'staleness = "half"'}, ConfigError, ("staleness", "'half'")),
+    "share nan": ({"mechanism": "staleness = nan"}, ConfigError, ("staleness", "nan")),
+    "share over zero": ({"mechanism": 'staleness = "1/0"'}, ConfigError, ("staleness", "1/0")),
     "iterations": ({"mechanism": "iterations = -1"}, ConfigError, ("[mechanism] iterations", "-1")),
     "max_cells": ({"mechanism": "max_cells = 2.5"}, ConfigError, ("[mechanism] max_cells", "2.5")),
     "no budget": ({"budget": ""}, ConfigError, ("[budget]", "no budget", "epsilon, or rho")),

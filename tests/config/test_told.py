@@ -74,7 +74,7 @@ CASES = {
     "scheduler": Case(f'name = "scheduler"\n{RUNS}gamma = "1/2"', PURE, PUBLIC),
     "scheduler, k": Case(f'name = "scheduler"\n{RUNS}gamma = "1/2"\nk = 2', BOTH, PUBLIC),
     "scheduler, MWEM": Case(
-        f'name = "scheduler"\n{RUNS}gamma = "1/2"\nblack_box = "mwem"\nrounds = 5', BOTH, PUBLIC
+        f'name = "scheduler"\n{RUNS}gamma = "1/2"\nblack_box = "mwem"', BOTH, PUBLIC
     ),
     "improver": Case(f'name = "improver"\n{RUNS}workload = "all-3-way"', BOTH, PUBLIC),
     "classifier": Case(f'name = "improver"\n{RUNS}black_box = "erm"\ntarget = "late"', RHO, PUBLIC),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from cli_stream import COLUMNS, certain, dpstream, make
 
+import dpstream as dp
 from dpstream.io.sinks.simulated_errors import FOLDER
 from dpstream.project import Config
 from dpstream.tools.simulate import Stock, simulate
@@ -99,6 +100,22 @@ def test_a_run_simulates_where_steps_double(tmp_path: Path) -> None:
     dpstream("run", path)
     there = sorted(file.name for file in (tmp_path / "releases" / FOLDER).glob("*.json"))
     assert there == ["step-000001.json", "step-000002.json"]
+
+
+def test_a_program_simulates_as_the_command_does(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = accurate(tmp_path, "simulate = 2")
+    assert [release.step for release in dp.run(path, steps=1)] == [1]
+    assert (tmp_path / "releases" / FOLDER / "step-000001.json").is_file()
+    assert not caplog.messages
+
+    def fails(*_: object, **__: object) -> None:
+        raise ValueError("a value that nobody may see")
+
+    monkeypatch.setattr("dpstream.tools.errors.simulate_errors", fails)
+    assert [release.step for release in dp.run(path)] == [2, 3]
+    assert caplog.messages == ["errors were not simulated: ValueError"]
 
 
 def test_a_simulation_that_fails_harms_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ def renewed(
         (new.parent / "data" / f"{step:03d}.csv").unlink()
     for path in (old, new):
         config = Config.load(path)
-        for _ in config.run(randomness=Randomness.seeded(1)):
+        for _ in dp.run(config, randomness=Randomness.seeded(1)):
             pass
     return Config.load(new)
 

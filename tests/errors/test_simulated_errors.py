@@ -36,7 +36,7 @@ FALSE_ALARM = 1e-6
 def released(path: Path) -> Config:
     """The stream of a file, run with predictable noise."""
     config = Config.load(path)
-    for _ in config.run(randomness=Randomness.seeded(1)):
+    for _ in dp.run(config, randomness=Randomness.seeded(1)):
         pass
     return config
 
@@ -143,7 +143,7 @@ def test_the_catalogue_stays(small: Config, tmp_path: Path) -> None:
     before = (config.output.dir / "catalogue.json").read_bytes()
     publish_errors(simulate_errors(config, runs=2))
     assert (config.output.dir / "catalogue.json").read_bytes() == before
-    assert [release.step for release in config.run(randomness=Randomness.seeded(1))] == []
+    assert [release.step for release in dp.run(config, randomness=Randomness.seeded(1))] == []
 
 
 @pytest.fixture(scope="module")

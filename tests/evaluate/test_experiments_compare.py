@@ -105,6 +105,8 @@ WRONG = {
     '[offline.top]\npython = "peer.py:uniform"\ndelta = 1\n': "uniform cannot be called with these options",
     '[offline.top]\npython = "peer.py:wrong"\n': "not one flat array of finite counts for every clique",
     '[offline.top]\npython = "broken.py:x"\n': "broken.py cannot be imported: No module named",
+    '[offline.top]\nname = "mwem-pgm"\nrecipe = {kk = 1}\n': "[offline.top] recipe: a table are not",
+    '[methods.m]\nname = "dpstabs"\nrecipe = 3\n': "[methods.m] recipe: 3 are not arguments of DPStabs",
     '[offline.baseline]\nname = "mwem-pgm"\n': "a method has the same name",
 }
 
@@ -162,7 +164,7 @@ def test_one_step_constant_columns_and_empty_steps(tmp_path: Path) -> None:
         '[streams.short]\nconfig = "short/dpstream.toml"\n[streams.late]\nconfig = "late/dpstream.toml"\n'
         '[methods.dpstabs]\nname = "dpstabs"\n[methods.baseline]\nname = "baseline"\n'
         '[offline.top]\npython = "peer.py:uniform"\nscale = 1.0\n[offline.pgm]\nname = "mwem-pgm"\n'
-        '[offline.aim]\nname = "aim"\nrounds = 2\nmeasure_share = "1/2"\n'
+        '[offline.aim]\nname = "aim"\nrecipe = {rounds = 2, measure_share = "1/2"}\n'
     )
     (tmp_path / "compare.toml").write_text(text, encoding="utf-8")
     (tmp_path / "peer.py").write_text(PEER, encoding="utf-8")

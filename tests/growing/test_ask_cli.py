@@ -34,7 +34,6 @@ name = "pmwg"
 alpha = "0.05"
 start = 100
 hard_questions = 20
-learning = "matching"
 [budget]
 epsilon = 1
 [output]
@@ -160,13 +159,10 @@ def test_a_stream_of_answers_is_not_sent_to_errors_or_to_a_guess_that_is_there(c
 
 
 def test_every_key_arrives(config: Path) -> None:
-    text = CONFIG.replace(
-        'hard_questions = 20\nlearning = "matching"', 'hard_questions = 3\nlearning = "text"'
-    )
-    config.write_text(text)
+    config.write_text(CONFIG.replace("hard_questions = 20", "hard_questions = 3"))
     plan = Config.load(config).plan()
     assert isinstance(plan, PMWGPlan)
-    assert (plan.learning, plan.first, str(plan.alpha)) == ("text", 100, "1/20")
+    assert (plan.learning, plan.first, str(plan.alpha)) == ("matching", 100, "1/20")
 
 
 def test_its_page_is_the_one_of_its_releases(config: Path) -> None:

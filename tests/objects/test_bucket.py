@@ -71,7 +71,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def run(config: Path, until: int) -> None:
-    for _ in dp.Config.load(config).run(until=until):
+    for _ in dp.run(config, until=until):
         pass
 
 

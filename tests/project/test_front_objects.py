@@ -192,19 +192,19 @@ def test_a_run_of_a_file_goes_on_where_it_stopped(tmp_path: Path) -> None:
     made = [sys.executable, "-m", "dpstream", "simulate", "evictions", "--steps", "5", "--out", "x"]
     subprocess.run(made, cwd=tmp_path, check=True, capture_output=True)
     config = dp.Config.load(tmp_path / "x" / "dpstream.toml")
-    assert [release.step for release in config.run(until=1, randomness=Randomness.seeded(1))] == [1]
-    run = config.run(randomness=Randomness.seeded(2))
+    assert [release.step for release in dp.run(config, until=1, randomness=Randomness.seeded(1))] == [1]
+    run = dp.run(config, randomness=Randomness.seeded(2))
     assert next(run).step == 2
     run.close()  # gives up the state: the next run can have it
-    assert [release.step for release in config.run(steps=2, randomness=Randomness.seeded(3))] == [3, 4]
+    assert [release.step for release in dp.run(config, steps=2, randomness=Randomness.seeded(3))] == [3, 4]
     gone = tmp_path / "x" / "releases" / "step-000002"
     for path in gone.iterdir():
         path.unlink()
     gone.rmdir()
-    last = [(release.step, str(release.spent)) for release in config.run(recheck=False)]
+    last = [(release.step, str(release.spent)) for release in dp.run(config, recheck=False)]
     assert last == [(5, "epsilon = 1 (pure)")]
     assert (gone / "manifest.json").is_file()  # published again from the store
-    assert list(config.run()) == []
+    assert list(dp.run(config)) == []
     for wrong in ({"until": 0}, {"steps": "two"}, {"steps": True}):
         with pytest.raises(dp.errors.ConfigError, match="whole number"):
-            config.run(**wrong)
+            dp.run(config, **wrong)

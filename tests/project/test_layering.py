@@ -4,8 +4,8 @@ The order (higher may import lower; parts of one level do not import each other)
 
     cli
     service: pages, desk, releases (the consumers' feed)
-    tools: demo, families (what one family's tools are), choosing, audit, report, errors, evaluate, family_tools (whose
-        are whose), simulate
+    tools: demo, running (a run, and what follows it), families (what one family's tools are), choosing, audit, report,
+        errors, evaluate, family_tools (whose are whose), simulate
     project (dpstream.toml)
     families.registry (which families there are, by name)
     stream (the step protocol; release, store, ledger); checks (certificates, conformance)
@@ -52,6 +52,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("tools.family_tools",),
     ("tools.evaluate",),
     ("tools.report", "tools.errors"),
+    ("tools.running",),
     ("tools.audit",),
     ("tools.choosing",),
     ("tools.families",),

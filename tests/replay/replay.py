@@ -27,6 +27,7 @@ import numpy as np
 from configurations import CONFIGURATIONS, Configuration
 from numpy.typing import NDArray
 
+import dpstream as dp
 from dpstream.core.privacy import Randomness
 from dpstream.project import Config
 
@@ -60,7 +61,7 @@ def _bytes_of(name: str) -> Any:
 
 def _run(configuration: Configuration, folder: Path, name: str) -> Config:
     config = Config.load(configuration.write(folder, name))
-    for _ in config.run():
+    for _ in dp.run(config):
         pass
     if config.plan().asks is not None:
         with config.open_stream() as stream:

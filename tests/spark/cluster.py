@@ -229,8 +229,7 @@ def _submit(folder: Path, port: int, settings: list[str]) -> list[str]:
     program.write_text(
         "import dpstream\n"
         "from dpstream.core.privacy import Randomness\n"
-        "from dpstream.project import Config\n"
-        "for release in Config.load('dpstream.toml').run(randomness=Randomness.seeded(7)):\n"
+        "for release in dpstream.run('dpstream.toml', randomness=Randomness.seeded(7)):\n"
         "    print(release)\n",
         encoding="utf-8",
     )
@@ -251,14 +250,14 @@ def _drawn(folder: Path, source: str) -> bool:
     (own / "dpstream.toml").write_text(text, encoding="utf-8")
     small = f"table_blocks.BLOCK = {table_blocks.BLOCK // 16}"
     run = (
+        "import dpstream\n"
         "from dpstream.stream.release import table_blocks\n"
         f"{small}\n"
         "import dpstream.spark.release_tables as tables\n"
         "made = lambda database, table: tables.SparkTables(database, table, blocks=2)\n"
         "tables.SINK = tables.SINK.__class__(made, 'tables', ('step',), True)\n"
         "from dpstream.core.privacy import Randomness\n"
-        "from dpstream.project import Config\n"
-        "for release in Config.load('dpstream.toml').run(randomness=Randomness.seeded(7)):\n"
+        "for release in dpstream.run('dpstream.toml', randomness=Randomness.seeded(7)):\n"
         "    import pyarrow as pa, pyarrow.parquet as pq, pathlib\n"
         "    files = sorted(pathlib.Path('tables/synthetic/step=1').glob('part-*'))\n"
         "    print(len(files), 'parts')\n"

@@ -14,6 +14,7 @@ from spark_cases import EVERY_CALL
 from test_release_tables import drawn, left_behind
 from test_spark_source import FILE, visits
 
+import dpstream as dp
 from dpstream.core.privacy import Randomness
 from dpstream.project import Config
 from dpstream.spark import passes
@@ -48,7 +49,7 @@ def counted_once(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         return known[place]
 
     monkeypatch.setattr(Passes, "_collect", collect)
-    assert len(list(Config.load(path).run(randomness=Randomness.seeded(1)))) == STEPS
+    assert len(list(dp.run(path, randomness=Randomness.seeded(1)))) == STEPS
     assert len(known) == STEPS
     steps = list(Config.load(path).source().steps())
     monkeypatch.setattr(SparkSource, "_read", lambda *given: iter(steps[given[-1] - 1 :]))
@@ -72,7 +73,7 @@ def test_a_run_that_is_killed_at_any_durability_call_goes_on(
     def run(home: Path, seed: int) -> int:
         home.mkdir(exist_ok=True)
         (home / "dpstream.toml").write_text(text, encoding="utf-8")
-        return len(list(Config.load(home / "dpstream.toml").run(randomness=Randomness.seeded(seed))))
+        return len(list(dp.run(home / "dpstream.toml", randomness=Randomness.seeded(seed))))
 
     with faulty(None, kill) as calls:
         assert run(tmp_path / "whole", 1) == STEPS

@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 from spark_cases import KEY, SECRET, WANTED, table
 
+import dpstream as dp
 from dpstream.cli import main
 from dpstream.core.errors import ConfigError, DataError, DpstreamError, LimitError
 from dpstream.core.privacy import InsertedRecord, Randomness
@@ -171,13 +172,15 @@ def test_a_file_of_records_that_change_runs_as_over_files(spark: Any, folder: Pa
     pq.write_table(rows, data)
     made = [
         release.sample().to_pydict()
-        for release in Config.load(plain / "dpstream.toml").run(randomness=Randomness.seeded(5))
+        for release in dp.run(plain / "dpstream.toml", randomness=Randomness.seeded(5))
     ]
     pq.write_table(rows.take(pa.array(list(range(599, -1, -1)))), data)
     config = Config.load(file)
     assert config.facts()["source"]["own"].get("order_column") is None
     assert any("'at', and two rows of one key" in words for words in config.declared_public())
-    assert [release.sample().to_pydict() for release in config.run(randomness=Randomness.seeded(5))] == made
+    assert [
+        release.sample().to_pydict() for release in dp.run(config, randomness=Randomness.seeded(5))
+    ] == made
     assert len(made) == 3
     assert list((folder / "state" / "users").glob("*/*"))
     late = rows.slice(0, 1).set_column(3, "op", pa.array(["delete"]))

@@ -423,7 +423,7 @@ def test_a_column_that_follows_from_others_was_not_measured_and_its_reader_learn
     config.write_text(config.read_text().replace("[mechanism]", f"{rule}\n[mechanism]"))
     with (tmp_path / "z" / "districts.csv").open("a") as districts:
         districts.write("other,missing\n")
-    for _ in dpstream.Config.load(tmp_path / "z/dpstream.toml").run():
+    for _ in dpstream.run(tmp_path / "z/dpstream.toml"):
         pass
     release = dpstream.read(tmp_path / "z/releases")
     assert release.measured(["district"]) is None

@@ -14,6 +14,7 @@ from typing import Any
 
 from click.testing import CliRunner
 
+import dpstream as dp
 from dpstream.cli import main
 from dpstream.core.errors import DpstreamError
 from dpstream.io.sinks import read_catalogue
@@ -108,7 +109,7 @@ def other_unit(home: Path, rng: random.Random) -> tuple[bool, list[str]]:
         try:
             config = Config.load(path)
             if after:
-                assert len(list(config.run())) == 1
+                assert len(list(dp.run(config))) == 1
             else:
                 config.open_stream().close()
         except DpstreamError:
@@ -188,7 +189,7 @@ class Chain:
             path.write_text(self.file(i, last), encoding="utf-8")
         ends = re.sub(r"(?<=\nend = )\d+", str(last), path.read_text(encoding="utf-8"))
         path.write_text(ends, encoding="utf-8")
-        assert len(list(Config.load(path).run())) == 1
+        assert len(list(dp.run(path))) == 1
         if i and not days:
             self.pinned[i - 1] = view
 

@@ -1,4 +1,7 @@
-"""``dpstream check``: does the data fit the configuration? Spends nothing."""
+"""``dpstream check``: does the data fit the configuration? Spends nothing.
+
+Trusted base: owner (shows the owner problems of private records).
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,39 +87,6 @@ def command(
         return 0
     _print(found, simulation.releases.folder)
     return 0
-
-
-def simulate_border(config: Config, taken: list[int], stop: Callable[[], bool]) -> None:
-    """After a run: what ``[accuracy] simulate`` asks for, where a step whose number doubles was taken.
-
-    Errors are reported; the run goes on, because the steps are already committed and published.
-    """
-    runs = config.accuracy.simulate
-    borders = [step for step in taken if step & (step - 1) == 0]
-    if runs is None or not borders or config.output.publishing.approve:
-        return
-    from dpstream.core.errors import DpstreamError
-    from dpstream.tools.errors import publish_errors, simulate_errors
-
-    try:
-        simulation = simulate_errors(
-            config,
-            runs=runs,
-            until=borders[-1],
-            seconds=config.accuracy.simulate_seconds,
-            stop=stop,
-        )
-        publish_errors(simulation)
-        if len(simulation.runs) < runs:
-            click.echo(
-                f"errors by simulation: {len(simulation.runs)} of {runs} runs were done; dpstream errors "
-                f"--until {borders[-1]} does the others",
-                err=True,
-            )
-    except DpstreamError as error:
-        click.echo(f"warning: errors were not simulated: {error}", err=True)
-    except (OSError, ValueError, ArithmeticError, LookupError, MemoryError) as error:
-        click.echo(f"warning: errors were not simulated: {type(error).__name__}", err=True)
 
 
 def _variation(one: dict[str, Any]) -> str:

@@ -1,4 +1,7 @@
-"""``dpstream evaluate``: the releases of a run against the private table. For the owner's eyes only."""
+"""``dpstream evaluate``: the releases of a run against the private table. For the owner's eyes only.
+
+Trusted base: owner (shows the owner a comparison with the private table).
+"""
 
 from __future__ import annotations
 

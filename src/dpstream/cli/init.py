@@ -1,4 +1,7 @@
-"""``dpstream init``: draft a configuration from a data file."""
+"""``dpstream init``: draft a configuration from a data file.
+
+Trusted base: owner (drafts from private records).
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import click
 
 from dpstream.cli.check import DataCheck
-from dpstream.cli.errors import simulate_border
 from dpstream.cli.interrupt import Guard
 from dpstream.cli.logs import logged
 from dpstream.cli.shared import INTERRUPTED, json_option, of_stream
@@ -122,6 +121,7 @@ def command(
         return _dry_run(config, until)
     from dpstream.core.privacy import Randomness
     from dpstream.stream.release.fitness import unfit_table
+    from dpstream.tools.running import simulate_border
 
     if test_seed is not None:
         click.echo("warning: a test seed makes the noise predictable: there is no guarantee", err=True)
@@ -145,7 +145,9 @@ def command(
             )
             if not stopped:
                 with guard.hold():
-                    simulate_border(config, list(range(first, stream.last_step + 1)), lambda: guard.stop)
+                    warning = simulate_border(config, range(first, stream.last_step + 1), lambda: guard.stop)
+                if warning is not None:
+                    click.echo(f"warning: {warning}", err=True)
             ended = _Ended.of(stream)
             return stopped
 

@@ -1,4 +1,7 @@
-"""AIM: measure the columns, then again and again what the model explains worst, with a model that grows."""
+"""AIM: measure the columns, then again and again what the model explains worst, with a model that grows.
+
+Trusted base: kernel (selects and measures).
+"""
 
 from __future__ import annotations
 
@@ -271,9 +274,9 @@ class AIM(OfflineMechanism):
     Synthetic Data" (2022), with the differences that docs/theory/aim.md lists.
     """
 
-    rounds: int | None = option(None, options.AIM_ROUNDS)
+    rounds: int | None = None
     columns_share: Fraction = Fraction(3, 20)
-    measure_share: Fraction | None = option(None, options.AIM_SHARE)
+    measure_share: Fraction | None = None
     unions: bool = True
     iterations: int = option(10, options.ITERATIONS)
     final_iterations: int = 100

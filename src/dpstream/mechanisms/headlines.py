@@ -1,4 +1,7 @@
-"""Headline marginals: they are measured whenever anything is, with a share of the budget of their own."""
+"""Headline marginals: they are measured whenever anything is, with a share of the budget of their own.
+
+Trusted base: kernel (shares of budgets).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Which histograms are measured together, by one joint draw of noise. Public: it follows from their sizes only."""
+"""Which histograms are measured together, by one joint draw of noise. Public: it follows from their sizes only.
+
+Trusted base: kernel (which counts share a draw).
+"""
 
 from __future__ import annotations
 

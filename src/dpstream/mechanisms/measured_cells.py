@@ -1,4 +1,7 @@
-"""Which marginals a stream keeps counts of: all columns, the workload's wider marginals, and the headlines."""
+"""Which marginals a stream keeps counts of: all columns, the workload's wider marginals, and the headlines.
+
+Trusted base: kernel (which cells are counted).
+"""
 
 from __future__ import annotations
 

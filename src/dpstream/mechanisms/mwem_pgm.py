@@ -1,4 +1,7 @@
-"""Offline mechanisms: one table in, one model out. The baseline stream runs one at every step."""
+"""Offline mechanisms: one table in, one model out. The baseline stream runs one at every step.
+
+Trusted base: kernel (selects and measures).
+"""
 
 from __future__ import annotations
 
@@ -115,8 +118,8 @@ class MWEMPGM(OfflineMechanism):
     """
 
     k: int | None = option(None, options.K)
-    measure_share: Fraction = option(Fraction(1, 2), options.MEASURE_SHARE)
-    score: ScoreName = option("sum-cells", options.SCORE)
+    measure_share: Fraction = Fraction(1, 2)
+    score: ScoreName = "sum-cells"
     iterations: int = option(50, options.ITERATIONS)
     max_cells: int = option(10_000, options.TREE_CELLS)
     prior_weight: float = 0.1

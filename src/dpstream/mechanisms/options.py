@@ -42,24 +42,6 @@ def _k(section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any])
     return value
 
 
-def _rounds(section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any]) -> int | None:
-    value = section.count("rounds")
-    if value is None:
-        _chosen(section, "rounds", "from a noisy number of records")
-    return value
-
-
-def _aim_share(section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any]) -> Fraction | None:
-    if section.has("measure_share"):
-        return section.share("measure_share", Fraction(1, 2))
-    _chosen(section, "measure_share", "4/5 of an epsilon, 9/10 of a rho")
-    return None
-
-
-def _chosen(section: SectionReader, key: str, value: str) -> None:
-    section.note(key, value, default=True, reason=f"the page on AIM tells how {key} was chosen")
-
-
 def as_json(recipe: Any, **known: Any) -> dict[str, Any]:
     """The options of a recipe for manifests, exact and in the order of its fields; ``known`` replaces some."""
     values = {item.name: getattr(recipe, item.name) for item in fields(recipe)} | known
@@ -128,37 +110,14 @@ COUNTER = Option(
     reason="the counter with the smallest predicted error for the measurements that a marginal can expect",
     words=("best", *counters.COUNTER_NAMES),
 )
-SCORE = Option(
-    meaning="How a selection judges what a marginal would gain.",
-    reason="errors are summed over a marginal's cells, less one record a cell: large marginals must earn their noise",
-)
-AGGREGATE = Option(
-    meaning="Which of a step's models is released: the last, or the average of all k.",
-    reason="the last model of a step knows all measurements of the step",
-)
-PAST = Option(
-    meaning="What is booked for a marginal at a step that did not measure it; `literal` is as published.",
-    reason="a model of the current batches knows more about this step than the whole table does",
-)
 PRIOR = Option(
     meaning="Where each run starts: from the previous run's model, or from the uniform distribution.",
     reason="a batch looks about like the batch before it, and its model is released already",
-)
-SELECT_SHARE = Option(
-    "an exact number between 0 and 1",
-    "Share of the budget for selections.",
-    "a choice can bear more noise than a measurement; the published split is 1/2",
 )
 STALENESS = Option(
     "an exact number above 0, up to 1/2",
     "How far a release may be behind: by this share of the steps so far, or by one step. It sets the length of epochs.",
     "shorter epochs follow a stream more closely, longer ones have less noise",
-)
-MEASURE_SHARE = Option(
-    "an exact number between 0 and 1",
-    "Share of the budget for measurements; of AIM, of each round's.",
-    "the published split: half for choosing, half for measuring",
-    "1/2 (aim: 4/5 of an epsilon, 9/10 of a rho)",
 )
 ITERATIONS = Option(
     "1 or more",
@@ -176,12 +135,3 @@ OFFLINE = Option(
     "many marginals as the noise allows, and takes 0.1 to 0.5 s.",
     reason="batches are small, and it is as published",
 )
-#: The option of every recipe that has rounds; AIM reads its own in another way.
-ROUNDS = Option(
-    "a number from 1: to the cells of the workload with black_box = mwem, to 100 with offline = aim",
-    "Cells of marginals that MWEM measures in a run; marginals that a run of AIM selects.",
-    "each further one takes its share of a run's budget from the others",
-    "10, or all cells if fewer; of AIM, from a noisy number of records",
-)
-AIM_ROUNDS = ROUNDS.but(read=_rounds)
-AIM_SHARE = MEASURE_SHARE.but(read=_aim_share)

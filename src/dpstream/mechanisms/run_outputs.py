@@ -1,4 +1,7 @@
-"""What a run measures and how its model follows, its draws as they came out, and the noisy counts published of it."""
+"""What a run measures and how its model follows, its draws as they came out, and the noisy counts published of it.
+
+Trusted base: kernel (measures).
+"""
 
 from __future__ import annotations
 

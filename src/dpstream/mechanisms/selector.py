@@ -1,4 +1,7 @@
-"""Which exact selector a budget pays for."""
+"""Which exact selector a budget pays for.
+
+Trusted base: kernel (the selection a budget pays for).
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 Model marginals are real numbers; selection must be exact. Both sides of a score are therefore put on
 one public grid of step ``2**-GRID_BITS`` records, after which scores are integers over a common
 denominator. Rounding happens to public numbers only, so it cannot change a sensitivity.
+
+Trusted base: kernel (exact scores).
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Drafts ``[schema]`` from data: what each column seems to hold, its bins, and what stands out about it.
 
 A draft reads private data, so whatever it says is private until the owner has confirmed it. Nothing else guesses.
+
+Trusted base: owner (drafts from private records).
 """
 
 from __future__ import annotations

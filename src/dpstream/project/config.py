@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -58,7 +58,7 @@ from dpstream.stream import PostgresServer, StateKey
 
 if TYPE_CHECKING:
     from dpstream.io.sources import Source
-    from dpstream.stream import Release, Sink, Stream
+    from dpstream.stream import Sink, Stream
     from dpstream.stream.predecessor_cost import Base
 
 
@@ -430,48 +430,6 @@ class Config:
             key=self.state_key(),
             base=self.base(),
         )
-
-    def run(
-        self,
-        *,
-        until: int | None = None,
-        steps: int | None = None,
-        recheck: bool = True,
-        randomness: Randomness | None = None,
-    ) -> Iterator[Release]:
-        """Take every step that is due, publish each, and give its release: what ``dpstream run`` does.
-
-        Steps that are released already are compared with the data and not given again, so a run that was stopped
-        goes on where it stopped. The stream is open while the releases are iterated over.
-
-        Args:
-            until: the last step.
-            steps: at most so many new ones.
-            recheck: False begins after the last released step, and compares nothing.
-            randomness: for tests; releases made with it say so.
-
-        Errors:
-            ConfigError: until or steps is no whole number from 1, and as of ``open_stream``. DataError, SchemaError:
-            records that do not fit. StepError: released steps whose records have changed since. StoreError: see
-            ``Stream.step``.
-        """
-        for name, value in (("until", until), ("steps", steps)):
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise ConfigError(f"{value!r} cannot be used", where=name, allowed="a whole number from 1")
-        return self._run(until, steps, recheck, randomness)
-
-    def _run(
-        self, until: int | None, steps: int | None, recheck: bool, randomness: Randomness | None
-    ) -> Iterator[Release]:
-        from dpstream.project.pending import last_wanted, taken_steps
-
-        with self.open_stream(randomness=randomness) as stream:
-            stream.publish_again()
-            last = last_wanted(stream, until, steps)
-            source = self.source(schema=self.reading_schema)
-            for pending, release in taken_steps(self, stream, source, until=last, recheck=recheck):
-                if not pending.released:
-                    yield release
 
     def _check_usual_place(self) -> None:
         """Compare the state with the folder that the file names, even where this run publishes elsewhere.

@@ -2,6 +2,8 @@
 
 Comments come from the table of keys; what a mechanism needs comes from its recipe's options and its family. Only
 ``[schema]`` is read off the data, and whether the time column holds numbers.
+
+Trusted base: owner (drafts from private records).
 """
 
 from __future__ import annotations

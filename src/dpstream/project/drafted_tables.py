@@ -1,5 +1,7 @@
 """Tables that ``dpstream init`` drafts from: one of a DuckDB file or of a PostgreSQL server, with the source that the
 draft names; and the period columns of a table with one row a person, numbered ones and ones called after dates.
+
+Trusted base: owner (drafts from private records).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Follows records that have keys as the stream will: for ``dpstream check``, and for the truth of an evaluation."""
+"""Follows records that have keys as the stream will: for ``dpstream check``, and for the truth of an evaluation.
+
+Trusted base: owner (shows the owner problems of private records).
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Recognises tables that change in private data: change feeds by key, snapshots of one table, and stays.
 
 What is recognised is a guess that is read off the data; ``dpstream init`` writes it down for the owner to look at.
+
+Trusted base: owner (drafts from private records).
 """
 
 from __future__ import annotations

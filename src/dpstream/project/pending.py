@@ -1,4 +1,7 @@
-"""Feeds a stream from its source: what is released is compared or skipped, the rest is taken step by step."""
+"""Feeds a stream from its source: what is released is compared or skipped, the rest is taken step by step.
+
+Trusted base: kernel (hands private records to a stream).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The files behind Spark data frames, held against what they were: one pass over them is compared with no other."""
+"""The files behind Spark data frames, held against what they were: one pass over them is compared with no other.
+
+Trusted base: spark (reads private records).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A batch of records with keys, whose rows are a Spark data frame: what happened to them in one step."""
+"""A batch of records with keys, whose rows are a Spark data frame: what happened to them in one step.
+
+Trusted base: spark (reads private records).
+"""
 
 from __future__ import annotations
 

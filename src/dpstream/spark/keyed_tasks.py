@@ -4,6 +4,8 @@ Guarantee: what becomes of a key follows from that key's own rows in the step, i
 says, and from the record that is committed for it, as in one process (``core.tables.keyed_reading``, which runs here).
 A shard's task is a pure function of the multiset of its rows and of the committed file: one that is tried again writes
 another file with the same content, and Spark takes one of its results, which names its file.
+
+Trusted base: spark (reads private records).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Passes over the records of one step in Spark: what they count, and that they all read the same records."""
+"""Passes over the records of one step in Spark: what they count, and that they all read the same records.
+
+Trusted base: spark (reads private records).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Spark sessions: how one is made here, what another one must have switched on, and what becomes of its exceptions."""
+"""Spark sessions: how one is made here, what another one must have switched on, and what becomes of its exceptions.
+
+Trusted base: spark (reads private records).
+"""
 
 from __future__ import annotations
 

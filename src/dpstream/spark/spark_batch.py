@@ -1,4 +1,7 @@
-"""A batch whose records are a Spark data frame: what a stream gets of it is counted in the executors."""
+"""A batch whose records are a Spark data frame: what a stream gets of it is counted in the executors.
+
+Trusted base: spark (reads private records).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``[source] kind = "spark"``: a table or a query of a Spark session, one step per public period."""
+"""``[source] kind = "spark"``: a table or a query of a Spark session, one step per public period.
+
+Trusted base: spark (reads private records).
+"""
 
 from __future__ import annotations
 

@@ -11,6 +11,8 @@ one path, and whose renames are atomic. It holds private records.
 
 No watermark closes a step: a watermark moves with other people's records, and drops late ones silently. Steps are
 periods of the calendar, and close by the clock, with a ``lag`` (``table = "staged.`folder`"`` of a source of Spark).
+
+Trusted base: spark (reads private records).
 """
 
 from __future__ import annotations

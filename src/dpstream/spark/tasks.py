@@ -6,6 +6,8 @@ A task is a pure function of its partition, so that one that is tried again or r
 one of its results. (Accumulators would add both.)
 
 A part is a few rows of ``(part, chunk, data)``: chunk -1 is the ``Tally``, chunks from 0 on are blocks of counts.
+
+Trusted base: spark (reads private records).
 """
 
 from __future__ import annotations

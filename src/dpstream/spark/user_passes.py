@@ -1,4 +1,7 @@
-"""The pass that admits: one step's records of users in Spark, and the counters that its step commits."""
+"""The pass that admits: one step's records of users in Spark, and the counters that its step commits.
+
+Trusted base: spark (reads private records).
+"""
 
 from __future__ import annotations
 

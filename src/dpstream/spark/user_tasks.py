@@ -4,6 +4,8 @@ Guarantee: what is admitted of a user, and the user's new counter, follow from t
 counter that is committed, as in one process (``core.tables.contribution``): both tasks are pure functions of the
 multiset of rows of their users. A task that is tried again, or runs twice, gives the same counts and writes another
 file with the same content; Spark takes one of its results, the result names its file, and no other file is ever read.
+
+Trusted base: spark (reads private records).
 """
 
 from __future__ import annotations

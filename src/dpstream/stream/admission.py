@@ -3,6 +3,8 @@
 A batch in any form is read as its plan declares (frames of this process, or what another engine grants); events of
 users are admitted up to their bound; a fingerprint tells a repetition from other records; and what is present of keyed
 records is kept between steps.
+
+Trusted base: kernel (takes in private records).
 """
 
 from __future__ import annotations

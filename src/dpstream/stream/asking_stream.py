@@ -15,6 +15,8 @@ chain.
   questions that are behind the stream. Both are refused.
 * **The last question stands outside of its store, too,** before its answer leaves: its seals are in the stream's state
   and among the releases, so that an older copy of the questions is refused at the same step as well.
+
+Trusted base: kernel (answers questions to private counts).
 """
 
 from __future__ import annotations

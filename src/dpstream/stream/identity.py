@@ -1,4 +1,7 @@
-"""What a stream is pinned to: the public facts that may not change between steps, and their hash."""
+"""What a stream is pinned to: the public facts that may not change between steps, and their hash.
+
+Trusted base: kernel (pins what the guarantee rests on).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Opening a stream: arguments, pinned facts, and which kind of stream a plan has."""
+"""Opening a stream: arguments, pinned facts, and which kind of stream a plan has.
+
+Trusted base: kernel (opens a private store).
+"""
 
 from __future__ import annotations
 

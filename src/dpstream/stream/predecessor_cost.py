@@ -4,6 +4,8 @@ Guarantee: the base is public, so starting from it costs nothing (post-processin
 their own guarantee for the events of its own steps. Where a public border in time puts every event into exactly one
 of the streams, all of them together cost the largest of their budgets (parallel composition); otherwise, and
 always where a user's events may lie on both sides, the sum.
+
+Trusted base: kernel (adds up what streams cost).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""A live stream: one durable, exactly-once step after another. See README.md for the protocol."""
+"""A live stream: one durable, exactly-once step after another. See README.md for the protocol.
+
+Trusted base: kernel (the step protocol).
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@
   private truth, says so, and can be drawn only because the data are invented.
 * A folder with somebody else's files is refused. An earlier demo's folder is made anew; what the demo did not write
   stays.
+
+Trusted base: invented (compares invented records with their releases).
 """
 
 from __future__ import annotations

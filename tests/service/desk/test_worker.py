@@ -85,6 +85,20 @@ def test_steps_are_taken_and_decisions_followed(tmp_path: Path) -> None:
     assert desk.accounts(OWNER) == []
 
 
+def test_errors_are_simulated_as_after_a_run_of_the_command(tmp_path: Path) -> None:
+    def log_of(folder: Path) -> list[dict[str, object]]:
+        path = make_service(folder, approve=False) / "dpstream.toml"
+        path.write_text(path.read_text(encoding="utf-8") + "[accuracy]\nsimulate = 2\n", encoding="utf-8")
+        return work(Desk.open(folder))
+
+    assert [line["event"] for line in log_of(tmp_path / "simulates")] == ["step"] * 3
+    assert (tmp_path / "simulates" / "releases" / "errors" / "step-000002.json").is_file()
+    with mock.patch("dpstream.tools.errors.simulate_errors", side_effect=ValueError("private")):
+        (failed,) = [line for line in log_of(tmp_path / "fails") if line["event"] == "errors"]
+    assert failed["state"] == "not simulated"
+    assert "private" not in json.dumps(failed)
+
+
 def test_a_stream_that_catches_up_is_kept_open_and_let_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,11 +21,11 @@ import pyarrow.parquet
 import pytest
 from feed_server import BASE, LAST, make_stream, opened, served
 
+import dpstream as dp
 from dpstream.core.errors import ConfigError
 from dpstream.io.sinks import catalogue, read_changes
 from dpstream.io.sinks.change_tables import apply_changes
 from dpstream.io.sinks.release_reader import read_catalogue, read_table
-from dpstream.project import Config
 from dpstream.service.releases import answering, find_places, forms
 from dpstream.stream.public_release import PublicRelease
 from dpstream.tools.simulate import simulate
@@ -87,7 +87,7 @@ def test_a_table_in_every_form(made: Path, feed: httpx.Client, step: int, form: 
 
 def test_tables_in_csv_files_have_their_types(tmp_path: Path) -> None:
     """A panel, whose tables and changes lie there as CSV."""
-    for _ in Config.load(simulate("panel", 3, tmp_path)).run():
+    for _ in dp.run(simulate("panel", 3, tmp_path)):
         pass
     with served(f"invented={tmp_path / 'releases'}") as feed:
         for kind, table in (

@@ -1,12 +1,15 @@
-"""The methods that are compared: stream mechanisms under a name of their own, with options as in ``[mechanism]``."""
+"""The methods that are compared: stream mechanisms under a name, with options as in ``[mechanism]``.
+
+A table ``recipe`` in a method holds arguments of the Python recipe that no file of a stream has.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from dpstream.core.contracts import RecipeContext, StreamPlan, located
+from dpstream.core.contracts import RecipeContext, StreamPlan, located, shown
 from dpstream.core.privacy import PureDP
 from dpstream.project.reader import Section
 from dpstream.project.sections import named_family, read_recipe
@@ -30,7 +33,7 @@ class Method:
 
     Attributes:
         label: its name in tables and figures.
-        options: as in ``[mechanism]``; ``workload`` is the experiment's unless it is given here.
+        options: as in ``[mechanism]``, and ``recipe``; ``workload`` is the experiment's unless it is given here.
         file: the file that says so, for messages.
     """
 
@@ -46,13 +49,29 @@ class Method:
         """
         title = f"methods.{self.label}"
         table = {"workload": workload, **self.options}
+        arguments = table.pop("recipe", {})
         # With located: the parts below do not know of files.
         with located(f"{self.file} [{title}]"):
             section = Titled(self.file, "mechanism", table, title=title)
             if named_family(section).limits.no_tables is not None:
                 raise section.wrong("name", "methods are compared for streams of tables")
             recipe = read_recipe(section, RecipeContext(stream.domain, deletions=stream.deletions))
-            return recipe.calibrate(PureDP.of(epsilon), stream.unit, len(stream))
+            recipe = with_arguments(recipe, arguments, section)
+            plan: StreamPlan = recipe.calibrate(PureDP.of(epsilon), stream.unit, len(stream))
+            return plan
+
+
+def with_arguments(recipe: Any, arguments: Any, section: Section) -> Any:
+    """The recipe with some arguments of its Python class.
+
+    Errors:
+        ConfigError: not a table, or an argument that the class lacks; and what the class refuses.
+    """
+    known = [item.name for item in fields(recipe)]
+    if not isinstance(arguments, Mapping) or set(arguments) - set(known):
+        what = f"{shown(arguments)} are not arguments of {type(recipe).__name__}"
+        raise section.wrong("recipe", what, f"a table with {', '.join(known)}")
+    return replace(recipe, **arguments)
 
 
 #: The paper's three methods. Its block counter is the unbounded one of its Algorithm 4.

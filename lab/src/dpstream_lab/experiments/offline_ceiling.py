@@ -26,7 +26,7 @@ from dpstream.families.tabular.baseline import OFFLINE
 from dpstream.mechanisms import OfflinePlan
 from dpstream.project.sections import read_recipe
 from dpstream.tools.evaluate.true_table import TrueTable
-from dpstream_lab.experiments.methods import Titled
+from dpstream_lab.experiments.methods import Titled, with_arguments
 
 #: What a file named by ``python = "FILE.py:FUNCTION"`` defines, and how it is called:
 #: ``function(codes, domain, cliques, *, epsilon, repeat, **options)`` with the final table as int32 codes
@@ -44,7 +44,7 @@ class Offline:
 
     Attributes:
         label: its name in tables and figures.
-        options: ``name = "mwem-pgm"`` or ``"aim"`` with its options as in ``[mechanism]``, or
+        options: ``name = "mwem-pgm"`` or ``"aim"`` with its options as in ``[mechanism]`` and ``recipe``, or
             ``python = "FILE.py:FUNCTION"`` with options of its own.
         file: the file that says so; Python files are looked up beside it.
     """
@@ -118,7 +118,7 @@ class Offline:
 
     def _plan(self, domain: Domain, workload: Workload, epsilon: str, unit: Event) -> OfflinePlan:
         # Read as the baseline's options are, so that one table of keys says what is allowed.
-        options = {key: value for key, value in self.options.items() if key != "name"}
+        options = {key: value for key, value in self.options.items() if key not in ("name", "recipe")}
         with located(self.place):
             table = {"name": "baseline", "offline": self._name, "workload": workload.as_option(), **options}
             if self._name == _DEFAULT:
@@ -127,7 +127,9 @@ class Offline:
             recipe = read_recipe(section, RecipeContext(domain))
             assert isinstance(recipe, Baseline)
             assert recipe.offline is not None  # read from a file, it is always named
-            return recipe.offline.calibrate(workload, PureDP.of(epsilon), unit)
+            offline = with_arguments(recipe.offline, self.options.get("recipe", {}), section)
+            plan: OfflinePlan = offline.calibrate(workload, PureDP.of(epsilon), unit)
+            return plan
 
     def _file(self) -> tuple[Path, str]:
         name, _, function = str(self.options["python"]).partition(":")

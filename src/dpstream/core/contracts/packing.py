@@ -4,6 +4,8 @@ What a field may hold: numbers, fractions, texts, None, arrays, lists of numbers
 lists of dictionaries of arrays, dataclasses (or one of several, told apart by their names), whatever has ``pack`` and
 ``unpack`` of its own (kept once, however often it is there), and lists, tuples and dictionaries of these. Fields marked
 by ``UNPACKED`` are left out; whoever unpacks gives them.
+
+Trusted base: kernel (packs private states).
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ A plan may also answer questions between the steps of its stream (``AskedPlan``;
 ``dpstream.stream.asking_stream``).
 
 Private data reaches a plan only as the argument ``batch`` of ``step``, which grants what the plan ``reads``.
+
+Trusted base: kernel (what a mechanism may read).
 """
 
 from __future__ import annotations

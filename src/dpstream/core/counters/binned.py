@@ -24,6 +24,8 @@ next as soon as the weights allow. Everything here is public and depends on the 
 
 Source: the idea of binning is Andersson and Pagh, "Streaming Private Continual Counting via Binning"
 (2024). Dyadic bins, integer weights and the exact column norms are ours. Weights: ``ToeplitzCounter``, ``BLTCounter``.
+
+Trusted base: kernel (holds exact sums, measures them).
 """
 
 from __future__ import annotations

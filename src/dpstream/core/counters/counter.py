@@ -10,6 +10,8 @@ At each tick ``measure`` gives whole numbers that are an exact linear function o
 they are all that leaves the private side. ``decode`` makes the estimate of them with public
 arrays only, in floating point where it helps. The guarantee is one of the integers: it does not depend on
 how exactly anything is computed afterwards.
+
+Trusted base: kernel (the cost of a counter).
 """
 
 from __future__ import annotations

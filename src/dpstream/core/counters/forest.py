@@ -17,6 +17,8 @@ Designs: numbers of levels, children and shares, by predicted error (``optimal_t
 out the same on every machine, since a stored state belongs to it. So it uses integers, and of floating point only sums,
 products and quotients in a fixed order, which are the same everywhere. Predictions use the variance ``1/share^2``: the
 choice does not depend on the budget.
+
+Trusted base: kernel (holds exact sums, measures them).
 """
 
 from __future__ import annotations

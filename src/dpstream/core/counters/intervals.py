@@ -16,6 +16,8 @@ the whole output costs at most the budget, by composition of independent (adapti
 where ``D1 = D2^2`` is the number of cells that change (1 for add/remove, 2 for replace).
 
 Sums are added modulo 2^64. That is post-processing, so noise however large breaks no guarantee.
+
+Trusted base: kernel (holds exact sums, measures them).
 """
 
 from __future__ import annotations

@@ -36,6 +36,8 @@ gives an approximation p of ``exp(-x)``, and the coin is decided in floating poi
 
 All other coins (about one in ``2^39``; all of them when tests shorten the words enough) draw more
 bits of the same U and compare with integer enclosures of ``exp(-x)`` until these decide.
+
+Trusted base: kernel (draws exact noise).
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Amounts are rational numbers (``fractions.Fraction``): splitting a budget and adding the parts up
 again gives the budget, to the last digit. Floats are read through their shortest decimal form
 (``0.1`` is one tenth), so that what a user writes is what is spent.
+
+Trusted base: kernel (exact amounts).
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ at which the raised bound was checked.
 At the end: what a budget means for somebody who guesses, rounded up. For pure epsilon, and for (epsilon, delta),
 every test between two neighbouring inputs has ``hits <= e^epsilon * false alarms + delta`` (Wasserman, Zhou 2010;
 Kairouz, Oh, Viswanath 2015), from which both bounds below follow.
+
+Trusted base: kernel (conversions between amounts).
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Exact integer noise for many bounded answers at once: its density falls with the largest coordinate.
 
 Guarantee: samples follow the stated law exactly, for every rational scale. Proof: docs/theory/noise-and-selection.md.
+
+Trusted base: kernel (joint noise of bounded answers).
 """
 
 from __future__ import annotations

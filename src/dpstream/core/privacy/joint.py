@@ -10,6 +10,8 @@ has a negative sum up to ``(R - s) // 2``.
 
 The balls are dilations of a polytope whose corners are lattice vectors (plus and minus what one record adds), so
 their numbers of vectors are a polynomial in R whose series has whole, non-negative numerators (Ehrhart, Stanley).
+
+Trusted base: kernel (joint noise of histograms).
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Guarantee: samples follow the stated law exactly (not up to a floating-point error), for every
 rational parameter. See ``docs/theory/noise-and-selection.md`` for the proofs.
+
+Trusted base: kernel (the laws of noise).
 """
 
 from __future__ import annotations

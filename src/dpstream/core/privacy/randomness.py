@@ -1,4 +1,7 @@
-"""The one door through which randomness enters anything that a guarantee rests on."""
+"""The one door through which randomness enters anything that a guarantee rests on.
+
+Trusted base: kernel (the door to noise).
+"""
 
 from __future__ import annotations
 

@@ -12,6 +12,8 @@ Scores are exact rationals ``numerators[i] / denominators[i]``; larger is better
 
 Both are decided in floating point only where an error bound proves the decision, and in integer
 arithmetic on further bits of the same uniform otherwise (see ``_samplers``).
+
+Trusted base: kernel (exact selection).
 """
 
 from __future__ import annotations

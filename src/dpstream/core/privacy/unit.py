@@ -14,6 +14,8 @@ unit                   neighbouring streams differ in                  one histo
 =====================  ==============================================  ==================
 
 A record that arrives and is later deleted is two events; an update is a delete and an insert.
+
+Trusted base: kernel (who is protected).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""How long until a test with fresh noise says yes: drawn at once instead of test by test."""
+"""How long until a test with fresh noise says yes: drawn at once instead of test by test.
+
+Trusted base: kernel (waiting times of noisy tests).
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 pyarrow is imported inside the functions: importing the schema must stay cheap. Messages of pyarrow
 quote the value they stumbled over, so every one of them is replaced by a sentence without values.
+
+Trusted base: kernel (takes in private tables).
 """
 
 from __future__ import annotations

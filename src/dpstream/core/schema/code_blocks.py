@@ -1,4 +1,7 @@
-"""Codes of records in blocks of rows, in the narrowest type that holds them."""
+"""Codes of records in blocks of rows, in the narrowest type that holds them.
+
+Trusted base: kernel (holds encoded private records).
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 A column with ``n`` ordinary bins has codes ``0 .. n-1``; then comes ``other`` if it is declared, then
 ``missing`` if it is declared. Which value falls into which bin depends on the public declaration only.
+
+Trusted base: kernel (encodes private values).
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Whether a record satisfies them, and what becomes of one that does not, depends on that record and on public facts
 alone, as its codes do; so the sensitivity of every count stays what it is (docs/theory/constraints.md).
+
+Trusted base: kernel (derives private columns).
 """
 
 from __future__ import annotations

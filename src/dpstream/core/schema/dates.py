@@ -1,4 +1,7 @@
-"""Columns of days and instants: public edges, or calendar bins from a start to an end."""
+"""Columns of days and instants: public edges, or calendar bins from a start to an end.
+
+Trusted base: kernel (encodes private times).
+"""
 
 from __future__ import annotations
 

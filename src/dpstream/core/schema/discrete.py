@@ -1,4 +1,7 @@
-"""Columns whose values are listed: boolean and categorical."""
+"""Columns whose values are listed: boolean and categorical.
+
+Trusted base: kernel (encodes private values).
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 What a record's codes are depends on that record and the declaration alone, so it does not matter in which block it is
 encoded. Whether a *step* can be encoded, and what is said where it cannot, is decided when its records are together: a
 block with any cell without a code stays as it was read, and an error is the one that the whole table gives.
+
+Trusted base: kernel (holds encoded private records).
 """
 
 from __future__ import annotations

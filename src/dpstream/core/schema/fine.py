@@ -3,6 +3,8 @@
 A fine column reads what the column it is made of reads, within the same public bounds, and refuses the same. Its
 codes are equal parts of a scale (linear or logarithmic) instead of bins: one for every whole number or day where there
 are not too many, else ``FINE_PARTS`` parts. It has no labels; its bins are given up, only the bounds stay.
+
+Trusted base: kernel (encodes private coordinates).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Columns of numbers: whole numbers and real numbers in public bins."""
+"""Columns of numbers: whole numbers and real numbers in public bins.
+
+Trusted base: kernel (encodes private numbers).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A schema: columns with public domains, between raw tables and integer codes."""
+"""A schema: columns with public domains, between raw tables and integer codes.
+
+Trusted base: kernel (encodes private records).
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 Imported only when a compiled count is asked for (Numba takes most of a second to load). Every array
 argument is flat and its type is fixed by an explicit signature, so one compiled version (kept on disk)
 serves every domain, set of cliques and number of rows.
+
+Trusted base: kernel (counts private records).
 """
 
 from __future__ import annotations

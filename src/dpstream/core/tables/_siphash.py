@@ -1,6 +1,8 @@
 """SipHash-2-4 with 128 bits of output (Aumasson and Bernstein, 2012), compiled: one value a row, and their sum.
 
 Imported only when rows are hashed. The one explicit signature serves every number of columns and every layout.
+
+Trusted base: kernel (hashes private records).
 """
 
 from __future__ import annotations

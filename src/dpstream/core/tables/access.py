@@ -5,6 +5,8 @@ million of them are rows (``UserEvents`` says which ones a step changes). Those 
 count are files, in shards by the first bits of a user's keyed hash: each file is written once, and the step's
 transaction says which files are believed (``ShardedEvents``). Records with keys are kept in the same way: a row of a
 file is then a record that is present (``core.tables.counter_files``), and a user is a key.
+
+Trusted base: kernel (grants private records to mechanisms).
 """
 
 from __future__ import annotations

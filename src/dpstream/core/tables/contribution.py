@@ -4,6 +4,8 @@ Guarantee: a stability map. Which events of a user are admitted follows from tha
 the number admitted before) and from a fixed key, never from other users' records, their order or their number. Adding
 or removing all events of one user therefore changes what is admitted by at most ``max_events`` events, all of them
 that user's. Proof: docs/theory/users.md.
+
+Trusted base: kernel (bounds the events of a user).
 """
 
 from __future__ import annotations

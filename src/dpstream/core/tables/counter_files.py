@@ -9,6 +9,8 @@ it has, by its length. Once its row is gone nobody can read it, wherever a copy 
 A step adds a file of counters to a shard, with those that it changes. A file that is at least half as large as the one
 before it is joined with it: a shard has at most as many files as the logarithm of its users, and each counter is
 written again as often. (Released records that stay are kept by the same rule.)
+
+Trusted base: kernel (holds counters of users).
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 ``count_marginals`` is the seam. ``numpy`` is the plain definition (one ``bincount`` per clique);
 ``compiled`` counts all cliques in one call, each pair either with bitsets (AND and popcount) or by
 scatter, whichever costs less for its number of cells.
+
+Trusted base: kernel (counts private records).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""One step's private records as codes, seen only through counts."""
+"""One step's private records as codes, seen only through counts.
+
+Trusted base: kernel (holds one step's private records).
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@ records that are present.
 Guarantee: what becomes of a key follows from the rows of that key and from whether it was there before, never from
 other keys, their order or their number. So two steps that differ in one key change the present records in that key
 alone. Only a halting may depend on several: what stops a step is said in ``declared.py``.
+
+Trusted base: kernel (reads keyed private records).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""A keyed fingerprint of rows as a multiset, which parts of a batch can compute apart and add up."""
+"""A keyed fingerprint of rows as a multiset, which parts of a batch can compute apart and add up.
+
+Trusted base: kernel (hashes private records).
+"""
 
 from __future__ import annotations
 

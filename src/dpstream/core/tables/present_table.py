@@ -1,4 +1,7 @@
-"""The keyed records that are present at the end of a step, with the step that read each insert."""
+"""The keyed records that are present at the end of a step, with the step that read each insert.
+
+Trusted base: kernel (holds the records that are present).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The census: present records are measured, each stay at most once for each level."""
+"""The census: present records are measured, each stay at most once for each level.
+
+Trusted base: kernel (counts and measures).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The state of a census stream, and its form as JSON and arrays."""
+"""The state of a census stream, and its form as JSON and arrays.
+
+Trusted base: kernel (holds what a stream remembers).
+"""
 
 from __future__ import annotations
 

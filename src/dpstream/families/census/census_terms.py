@@ -1,4 +1,7 @@
-"""What a census is bound to before step 1: schedule, amounts, and what one census does. All of it is public."""
+"""What a census is bound to before step 1: schedule, amounts, and what one census does. All of it is public.
+
+Trusted base: kernel (amounts of censuses).
+"""
 
 from __future__ import annotations
 

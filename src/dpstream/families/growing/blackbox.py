@@ -4,6 +4,8 @@ A black box runs on one fixed database. A schedule (``run_schedule.py``) runs it
 with its own budget, so that all runs together cost the budget of the stream.
 
 They release distributions over records that answer every linear query. All of it is public.
+
+Trusted base: kernel (what a black box reads).
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
-"""The black boxes: MWEM+PGM, MWEM over the whole universe, SmallDB, and a user's own mechanism."""
+"""The black boxes: MWEM+PGM, MWEM over the whole universe, SmallDB, and a user's own mechanism.
+
+Trusted base: kernel (select and measure).
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain, combinations, combinations_with_replacement
@@ -16,8 +19,6 @@ from dpstream.core.contracts import (
     BatchBase,
     Events,
     Option,
-    RecipeContext,
-    SectionReader,
     check_whole,
     option,
 )
@@ -43,7 +44,7 @@ from dpstream.families.growing.blackbox import (
 )
 from dpstream.families.growing.run_schedule import MAX_RECORDS
 from dpstream.mechanisms import MWEMPGM
-from dpstream.mechanisms.options import ROUNDS, WORKLOAD
+from dpstream.mechanisms.options import WORKLOAD
 from dpstream.mechanisms.run_outputs import RunOutput
 from dpstream.mechanisms.selector import Selector
 from dpstream.mechanisms.workload_cells import GRID_BITS, Cells
@@ -134,13 +135,6 @@ class _Counted(BatchBase):
 _DEFAULT_ROUNDS = 10
 
 
-def _rounds(section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any]) -> int | None:
-    value = section.count("rounds")
-    if value is None:
-        section.note("rounds", str(min(_DEFAULT_ROUNDS, earlier["workload"].cells)), default=True)
-    return value
-
-
 @dataclass(frozen=True)
 class MWEM(BlackBox[WeightsTable]):
     """Select the worst answered query, measure it, update the weights; repeat.
@@ -166,7 +160,7 @@ class MWEM(BlackBox[WeightsTable]):
     """
 
     workload: Workload = option(of=WORKLOAD)
-    rounds: int | None = option(None, ROUNDS, read=_rounds)
+    rounds: int | None = None
     passes: int = 10
     name = "mwem"
 

@@ -8,6 +8,8 @@ within ``|grad F| / lam`` of the minimiser. The gradient is computed in floating
 holds for all data; a point is given out only where computed norm and bound together are small enough: its distance from
 the minimiser is certified, not assumed. The proofs, of the bound and that such a point is always reached, are in
 docs/theory/erm.md.
+
+Trusted base: kernel (reads private records, draws a classifier).
 """
 
 from __future__ import annotations
@@ -776,13 +778,6 @@ class ErmOptions:
         reason="it gives probabilities",
         meaning="Logistic regression, or a linear support vector machine with a rounded hinge.",
     )
-    radius: float | None = option(
-        None,
-        allowed="a positive number, with black_box = erm",
-        shown="sqrt(columns * features) / 2",
-        reason="half a unit for each feature of each column",
-        meaning="The norm of the coefficients that regularisation and noise are balanced for; a public guess.",
-    )
 
 
 def read_erm(section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any]) -> ERM:
@@ -803,10 +798,7 @@ def read_erm(section: SectionReader, given: RecipeContext, earlier: Mapping[str,
             columns=chosen.predictors,
             numbers=chosen.numbers,
             loss=chosen.loss,
-            radius=chosen.radius,
         )
     if chosen.positive is None:
         section.note("positive", schema[chosen.target].labels()[box.features.positive], default=True)
-    if chosen.radius is None:
-        section.note("radius", f"{box.assumed_radius:.4g}", default=True)
     return box

@@ -1,4 +1,7 @@
-"""Classifiers as streams: schedulers and improvers around ``ERM``."""
+"""Classifiers as streams: schedulers and improvers around ``ERM``.
+
+Trusted base: kernel (amounts of classifiers).
+"""
 
 from __future__ import annotations
 

@@ -31,10 +31,7 @@ def _narrow(recipe: Any) -> Limits:
 _SAME = (
     "black_box",
     "first_run",
-    "beta",
-    "accounting",
     "workload",
-    "rounds",
     "size",
     "iterations",
     "max_cells",

@@ -1,4 +1,7 @@
-"""Schedulers as streams: what is remembered between steps, when the black box runs, and what a step gives."""
+"""Schedulers as streams: what is remembered between steps, when the black box runs, and what a step gives.
+
+Trusted base: kernel (holds private records, measures).
+"""
 
 from __future__ import annotations
 

@@ -13,6 +13,8 @@ ceil(G xi_t/t)``.
 A run is started only if it can be paid to its end, so the sum of all charges never passes the budget, whoever asks.
 
 **Correction.** The listing draws the threshold's noise anew at each time; then each test leaks, and nothing is sparse.
+
+Trusted base: kernel (noisy tests).
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A public histogram ``y`` answers. A private test lets its answer pass (an easy question, which costs nothing beyond the
 test's run), or a noisy number is given and ``y`` learns from it (a hard one). Guarantee, sensitivity and composition:
 ``docs/theory/pmwg.md`` and ``numeric_sparse.py``.
+
+Trusted base: kernel (amounts of questions).
 """
 
 from __future__ import annotations
@@ -45,12 +47,6 @@ HARD_QUESTIONS = Option(
     "theory's own noise pays for 36 log(cells)/alpha^2 hard questions and more, and is rarely of use",
     "not set",
 )
-LEARNING = Option(
-    meaning="What the histogram learns. `matching`: from a hard question as little as makes it give the number, and "
-    "from arrivals nothing. `text`: as published, a step of alpha/6, and a mixture with the uniform histogram as "
-    "records arrive.",
-    reason="its answers were several times closer wherever they were compared; theory is about the published rule",
-)
 
 
 #: The largest noise rule whose sum fits the budget, or the text's constants.
@@ -87,7 +83,7 @@ class PMWG(Recipe[PMWGPlan]):
     alpha: Amount = option(of=ALPHA)
     start: int = option(of=START)
     hard_questions: int | None = option(None, HARD_QUESTIONS)
-    learning: Learning = option("matching", LEARNING)
+    learning: Learning = "matching"
     exponent: Amount = "1/2"
     noise: NoiseVariant = "largest"
     kappa: float = 1.0

@@ -4,6 +4,8 @@ The larger ``xi_t``, the less noise, and the more a question costs: rounding it 
 does not rest on it: ``numeric_sparse.py`` charges what it really spends, as an exact fraction.
 
 At the end: what the theorems promise, and what public noise says about one answer.
+
+Trusted base: kernel (noise of questions).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The calibrated PMWG: its state, and how a question is answered. See ``pmwg.py``."""
+"""The calibrated PMWG: its state, and how a question is answered. See ``pmwg.py``.
+
+Trusted base: kernel (holds exact counts, measures).
+"""
 
 from __future__ import annotations
 

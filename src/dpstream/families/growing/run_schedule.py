@@ -5,6 +5,8 @@ runs from ``i`` on together cost ``R(i)``, so that the infinite sum is 1 by cons
 runs can be given to the next one: runs ``i`` to ``j`` as one cost ``R(i) - R(j + 1)``.
 
 Every share is rounded down. Proofs: docs/theory/growing.md.
+
+Trusted base: kernel (amounts of runs).
 """
 
 from __future__ import annotations

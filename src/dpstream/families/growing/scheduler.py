@@ -1,4 +1,7 @@
-"""``BBScheduler`` and ``BBImprover``: recipes around a black box, calibrated to a plan (Cummings et al., Section 3)."""
+"""``BBScheduler`` and ``BBImprover``: recipes around a black box, calibrated to a plan (Cummings et al., Section 3).
+
+Trusted base: kernel (amounts of runs).
+"""
 
 from __future__ import annotations
 
@@ -55,16 +58,6 @@ GAMMA = Option(
     "of SmallDB the accuracy is known as a function of the budget, and gamma follows from it",
     "not set; needed unless black_box = smalldb",
 )
-C = Option(
-    "an exact number from 1/1000 to below 1, at most half of first_run",
-    "How fast the budget is spent: at t records the part (first_run / t)^(2c) of it is left.",
-    "half of the budget is left when there are 32 times the records of the first run",
-)
-BETA = Option(
-    "an exact number between 0 and 1",
-    "The probability that any promised accuracy fails, over all time.",
-    "what is promised of all runs holds in 95 of 100 streams",
-)
 _NO_WORKLOAD = ("black_box = 'erm' preserves no marginals", "another black_box")
 #: What can be run again, by the names in files; the first is the default.
 BLACK_BOXES = {
@@ -98,7 +91,7 @@ class _Rerun(Recipe[GrowingPlan]):
 
     box: BlackBox[Any] = option(of=BLACK_BOX, one_of=BLACK_BOXES)
     n: int = option(of=FIRST_RUN)
-    beta: Amount = option("1/20", BETA)
+    beta: Amount = "1/20"
     #: Its name in configuration files.
     word: ClassVar[str]
 
@@ -201,7 +194,7 @@ class BBImprover(_Rerun):
     Reference: Cummings et al. (2018), Algorithm 2 and Theorem 13. Corrections in docs/theory/growing.md.
     """
 
-    c: Amount = option("1/10", C)
+    c: Amount = "1/10"
     word = "improver"
 
     def _schedule(self, terms: Terms) -> Improvement:

@@ -1,4 +1,7 @@
-"""Every cell of a schema, kept in memory: the private counts, and the public histogram ``y``."""
+"""Every cell of a schema, kept in memory: the private counts, and the public histogram ``y``.
+
+Trusted base: kernel (holds exact counts).
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Bun, Gaboardi, Neunhoeffer and Zhang (2024), Algorithm 2, with any counter, and with the corrections of
 ``docs/theory/panel.md``.
+
+Trusted base: kernel (holds exact histories, measures).
 """
 
 from __future__ import annotations
@@ -102,10 +104,6 @@ COUNTED = Option(
     "true, of a boolean column",
     read=_counted,
     fragment={"type": "array", "minItems": 1, "items": {"type": ["string", "integer", "boolean"]}},
-)
-SPLIT = Option(
-    meaning="How the budget is shared among the thresholds: by the error that it causes, or as published (`levels`).",
-    reason="it makes the sum of all variances the smallest",
 )
 
 # The counter of one threshold of a cumulative panel: which one, and what one person's history costs there.
@@ -226,7 +224,7 @@ class PanelCumulative(Recipe["CumulativePlan"]):
     counted: tuple[str, ...] | None = option(None, COUNTED)
     thresholds: int | None = option(None, THRESHOLDS)
     counter: str = option("best", COUNTER)
-    split: Split = option("error", SPLIT)
+    split: Split = "error"
     failure: Amount = option("0.05", FAILURE)
     people: int | None = option(None, PEOPLE)
     period_names: tuple[str, ...] | None = option(None, PERIOD_NAMES)

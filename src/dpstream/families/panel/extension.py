@@ -1,6 +1,8 @@
 """What people report is checked; synthetic people are extended, never rewritten: who of them gets which symbol next.
 
 Public post-processing of noisy counts; an ordinary generator, seeded from the one door to entropy, is enough.
+
+Trusted base: kernel (checks private reports).
 """
 
 from __future__ import annotations

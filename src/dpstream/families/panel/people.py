@@ -1,4 +1,7 @@
-"""Panels as streams: who is who from period to period, and what the plans of both synthesizers share."""
+"""Panels as streams: who is who from period to period, and what the plans of both synthesizers share.
+
+Trusted base: kernel (holds exact histories).
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Bun, Gaboardi, Neunhoeffer and Zhang, "Continual Release of Differentially Private Synthetic Data from Longitudinal
 Data Collections" (2024), Algorithm 1, with the corrections of ``docs/theory/panel.md``.
+
+Trusted base: kernel (holds exact histories, measures).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Cells of points: when they begin, what they spend, how they are counted, and what a stream remembers of them."""
+"""Cells of points: when they begin, what they spend, how they are counted, and what a stream remembers of them.
+
+Trusted base: kernel (counts points, measures).
+"""
 
 from __future__ import annotations
 

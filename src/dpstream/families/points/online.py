@@ -2,6 +2,8 @@
 
 A cell of depth ``j`` is its index among ``2^j``; in heap order (used by all arrays here) it is ``2^j + index``, so the
 cell above is one bit shorter and the root is 1. Which points a cell holds is said in ``space.py``.
+
+Trusted base: kernel (counts points, measures).
 """
 
 from __future__ import annotations

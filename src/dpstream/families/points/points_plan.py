@@ -1,5 +1,8 @@
 """The recipe of a points stream: an online synthesizer, and columns as categories and coordinates; and what a step of
-it gives: how many synthetic points are in each cell, and points."""
+it gives: how many synthetic points are in each cell, and points.
+
+Trusted base: kernel (reads private points).
+"""
 
 from __future__ import annotations
 

@@ -12,6 +12,8 @@ each has one value left; then the coordinates in turn. So:
 
 The partition depends on the schema only, so whatever holds for a binary partition of the cube (budgets, counts) holds
 for it: a point is in one cell of each depth.
+
+Trusted base: kernel (encodes private points).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The baseline stream (Algorithm 2): an independent offline run on every batch, added up."""
+"""The baseline stream (Algorithm 2): an independent offline run on every batch, added up.
+
+Trusted base: kernel (counts and measures).
+"""
 
 from __future__ import annotations
 

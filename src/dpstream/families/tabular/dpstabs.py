@@ -1,4 +1,7 @@
-"""DP-STabS: select, measure with counters, fit, at every step (Algorithm 3)."""
+"""DP-STabS: select, measure with counters, fit, at every step (Algorithm 3).
+
+Trusted base: kernel (counts and measures).
+"""
 
 from __future__ import annotations
 
@@ -306,13 +309,13 @@ class DPStabs(Recipe["DPStabsPlan"]):
     workload: Workload = option(of=options.WORKLOAD)
     k: int | None = option(None, options.K)
     counter: Counter | str = option(BEST, options.COUNTER)
-    score: ScoreName = option("sum-cells", options.SCORE)
-    aggregate: Aggregate = option("last", options.AGGREGATE)
-    past: Past = option("predicted", options.PAST)
+    score: ScoreName = "sum-cells"
+    aggregate: Aggregate = "last"
+    past: Past = "predicted"
     prior_weight: float = 0.1
     deletions: bool = False
     cancels: bool = True
-    select_share: Fraction = option(Fraction(1, 4), options.SELECT_SHARE)
+    select_share: Fraction = Fraction(1, 4)
     iterations: int = option(20, options.ITERATIONS)
     max_cells: int = option(5_000, options.TREE_CELLS)
 

@@ -1,4 +1,7 @@
-"""The state of a DP-STabS stream, and what public noise scales say about its errors."""
+"""The state of a DP-STabS stream, and what public noise scales say about its errors.
+
+Trusted base: kernel (holds exact sums).
+"""
 
 from __future__ import annotations
 

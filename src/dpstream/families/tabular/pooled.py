@@ -1,4 +1,7 @@
-"""The pooled stream: epochs with public borders, each measured once with the whole budget."""
+"""The pooled stream: epochs with public borders, each measured once with the whole budget.
+
+Trusted base: kernel (counts and measures).
+"""
 
 from __future__ import annotations
 
@@ -383,7 +386,7 @@ class Pooled(Recipe["PooledPlan"]):
 
     workload: Workload = option(of=options.WORKLOAD)
     staleness: Fraction = option(Fraction(1, 10), options.STALENESS)
-    select_share: Fraction = option(Fraction(1, 10), options.SELECT_SHARE)
+    select_share: Fraction = Fraction(1, 10)
     deletions: bool = False
     cancels: bool = True
     iterations: int = option(50, options.ITERATIONS)

@@ -1,4 +1,7 @@
-"""One epoch's run: all columns or none, then what the known model explains worst."""
+"""One epoch's run: all columns or none, then what the known model explains worst.
+
+Trusted base: kernel (selects and measures).
+"""
 
 from __future__ import annotations
 

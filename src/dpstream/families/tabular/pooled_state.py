@@ -1,4 +1,7 @@
-"""The state of a pooled stream."""
+"""The state of a pooled stream.
+
+Trusted base: kernel (holds exact counts).
+"""
 
 from __future__ import annotations
 

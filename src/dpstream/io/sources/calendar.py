@@ -1,4 +1,7 @@
-"""Public step borders: calendar periods counted from a public first day, or step numbers."""
+"""Public step borders: calendar periods counted from a public first day, or step numbers.
+
+Trusted base: source (reads private records).
+"""
 
 from __future__ import annotations
 

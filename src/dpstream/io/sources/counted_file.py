@@ -1,4 +1,7 @@
-"""A large file that is one step: hashed and counted while it is read, so that no record waits in memory."""
+"""A large file that is one step: hashed and counted while it is read, so that no record waits in memory.
+
+Trusted base: source (reads private records).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Files of private records, with errors that name the file and no value."""
+"""Files of private records, with errors that name the file and no value.
+
+Trusted base: source (reads private records).
+"""
 
 from __future__ import annotations
 

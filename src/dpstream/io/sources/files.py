@@ -1,4 +1,7 @@
-"""Files cut into steps: a first pass reads the times, a second pass hands out the records step by step."""
+"""Files cut into steps: a first pass reads the times, a second pass hands out the records step by step.
+
+Trusted base: source (reads private records).
+"""
 
 from __future__ import annotations
 

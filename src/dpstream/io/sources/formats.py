@@ -5,6 +5,8 @@ give a column one type), which lets no other thread run.
 
 pyarrow is imported inside functions, because the command line must start quickly. Its messages quote the data, so they
 are replaced by dpstream's own.
+
+Trusted base: source (reads private records).
 """
 
 from __future__ import annotations

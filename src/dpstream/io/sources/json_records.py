@@ -3,6 +3,8 @@
 One record can hold a text where all others hold numbers. If a column had to have one type, that record would change how
 the others are read (whole numbers would become floats) or stop the stream. So values become the texts that a csv file
 would have, which ``Column`` reads one by one.
+
+Trusted base: source (reads private records).
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 The source beneath cuts rows into steps. It reads the key column as its column of users, because keys and user ids have
 the same form in all formats: texts or whole numbers. This module reads the operations.
+
+Trusted base: source (reads private records).
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A server of this kind tells no reader which transactions are still open, so a row may come after its period was read.
 Released periods are therefore compared with the table at every run (``late = "error"``), and ``lag`` has to be longer
 than the longest transaction. What is kept of the log (binlog) is read by nobody here.
+
+Trusted base: source (reads private records).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The operation column of a change feed: which words mean insert, and which mean delete."""
+"""The operation column of a change feed: which words mean insert, and which mean delete.
+
+Trusted base: source (reads private records).
+"""
 
 from __future__ import annotations
 

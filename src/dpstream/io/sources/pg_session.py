@@ -1,4 +1,7 @@
-"""A read-only session with the PostgreSQL server that holds private records, and when reading is safe."""
+"""A read-only session with the PostgreSQL server that holds private records, and when reading is safe.
+
+Trusted base: source (reads private records).
+"""
 
 from __future__ import annotations
 

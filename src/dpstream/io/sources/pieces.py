@@ -1,4 +1,7 @@
-"""Records that were read and wait for their step."""
+"""Records that were read and wait for their step.
+
+Trusted base: source (reads private records).
+"""
 
 from __future__ import annotations
 

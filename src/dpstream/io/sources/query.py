@@ -3,6 +3,8 @@
 What differs between servers is a dialect: it opens one connection that only reads, and gives the rows of a period, or
 all of them. The borders of the period are parameters of a query, never part of its text. Here are the sources, and the
 dialect of DuckDB; those of PostgreSQL and MySQL are in ``pg_session.py`` and ``mysql.py``.
+
+Trusted base: source (reads private records).
 """
 
 from __future__ import annotations

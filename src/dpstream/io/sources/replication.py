@@ -4,6 +4,8 @@ The slot keeps a change until the step with it is durable. A reading peeks at th
 step is committed together with a place in the log: all changes before it are in released steps. Only then ``committed``
 moves the slot to that place. After a crash in between the slot is behind that place, and the next reading moves it
 first. A slot that is ahead of that place has lost changes, and the source refuses it.
+
+Trusted base: source (reads private records).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The contract of all sources."""
+"""The contract of all sources.
+
+Trusted base: source (reads private records).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""From the ``[source]`` table to the source of its kind."""
+"""From the ``[source]`` table to the source of its kind.
+
+Trusted base: source (reads private records).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Records on standard input: one JSON object per line. Later records, or marks, close a step."""
+"""Records on standard input: one JSON object per line. Later records, or marks, close a step.
+
+Trusted base: source (reads private records).
+"""
 
 from __future__ import annotations
 

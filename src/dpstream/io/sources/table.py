@@ -4,6 +4,8 @@ The step of a row follows from its own time. Whether the row was there when that
 of the transaction that wrote it. The largest id or time seen so far cannot show that, because a transaction that began
 earlier and commits later brings smaller ones. The border ("watermark") of a reading is the oldest transaction that is
 still open then: all transactions below it have ended, and rows of the others are left to the next reading.
+
+Trusted base: source (reads private records).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Time and operation columns as arrays of numbers and booleans, with errors that name file and column and no value."""
+"""Time and operation columns as arrays of numbers and booleans, with errors that name file and column and no value.
+
+Trusted base: source (reads private records).
+"""
 
 from __future__ import annotations
 

@@ -340,6 +340,7 @@ class Worker:
     def _step(self, place: _WatchedStream) -> bool:
         from dpstream.project import taken_steps
         from dpstream.stream.store.place import has_store
+        from dpstream.tools.running import simulate_border
 
         config = self._config(place)
         watch = place.watch
@@ -369,6 +370,8 @@ class Worker:
                         break
             place.last_step, place.asked = stream.last_step, asked_facts(stream)
         place.recheck = False
+        if simulate_border(config, range(before + 1, place.last_step + 1), self._stop.is_set) is not None:
+            self._event(place, "errors", "not simulated")
         if place.last_step == before:
             return False
         watch.look_again()  # there may be another one

@@ -1,5 +1,8 @@
 """An account: what several streams on one private source cost together, in one small file of its own; and a stream's
-membership in it."""
+membership in it.
+
+Trusted base: kernel (what streams cost together).
+"""
 
 from __future__ import annotations
 

@@ -6,6 +6,8 @@ budgets may depend on releases, the limit may not (docs/theory/composition-over-
 
 All amounts are exact. The one conversion that needs logarithms, the rho within an (epsilon, delta), is rounded
 down once and then kept.
+
+Trusted base: kernel (limits what streams cost together).
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """What a stream spent, on what and when: read, verified against everything that knows of it, and exported.
 
 Read without the stream's lock and without changing anything, in one consistent view of the store.
+
+Trusted base: kernel (what was spent, verified).
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ where the witness in the state directory says that it is the newest there is.
 An archive that moved is taken in once. The import draws a number, notes it in the head file of the new place, then in
 the archive, and only then makes the store. Whoever finds another number in the archive than in the head file refuses. A
 stop in between leaves the number in the head file, and the same import goes on with it.
+
+Trusted base: kernel (moves a private state).
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ the kind of value and the row.
 Padding: a value of n bytes is padded to a length with only log2 log2 n significant bits (Padmé; Nikitin et al.,
 "Reducing Metadata Leakage from Encrypted Files and Communication with PURBs", 2019), at most 12 % longer: states
 are compressed before, and their exact length would depend on the counts.
+
+Trusted base: encryption (seals private state).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The state directory: owner only, and one process at a time."""
+"""The state directory: owner only, and one process at a time.
+
+Trusted base: kernel (one process at a time).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Which database a state directory stands for; stores that are looked at, locked, or were moved away."""
+"""Which database a state directory stands for; stores that are looked at, locked, or were moved away.
+
+Trusted base: kernel (where a private state is).
+"""
 
 from __future__ import annotations
 

@@ -7,6 +7,8 @@ that left, only where no key may come back; elsewhere nothing of a deleted recor
 The value ``present sum`` tells whether rows were changed or lost: sums over both tables of a keyed hash of each row
 (``MultisetHash``), against damage, not against forgers (the key lies beside it), and the step that they stand at. All
 writing happens inside the step's transaction.
+
+Trusted base: kernel (holds the records that are present).
 """
 
 from __future__ import annotations

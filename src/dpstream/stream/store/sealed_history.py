@@ -3,6 +3,8 @@
 Every step's row is sealed (HMAC-SHA256, a key of the store's own) over its columns and the seal before it: a
 row that was changed, is missing or was taken from another store breaks the chain. The log is such a chain, too; what
 there is once (``latest``) is sealed by itself.
+
+Trusted base: kernel (seals what was spent).
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ returns. A rollback journal under FULL is not enough: its commit is an *unlink* 
 not fsynced (that takes EXTRA), so a power loss could bring the journal, and with it the old state, back.
 
 ``secure_delete`` overwrites what is deleted with zeros: dropped releases and old states held private counts.
+
+Trusted base: kernel (holds private state).
 """
 
 from __future__ import annotations

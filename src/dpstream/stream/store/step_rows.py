@@ -6,7 +6,10 @@ What is public in a state and stays the same from step to step is written once. 
 writes the parts that are not there and deletes those that nothing names any more, inside its transaction.
 
 Only arrays that ``Packed.public`` lists become parts: that one is not written tells whoever sees the writing (the
-server of an encrypted store) that it did not change, and private numbers may not tell that."""
+server of an encrypted store) that it did not change, and private numbers may not tell that.
+
+Trusted base: kernel (what a step writes).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A look at a stream's state without taking its lock: for ``status`` while a run goes on."""
+"""A look at a stream's state without taking its lock: for ``status`` while a run goes on.
+
+Trusted base: kernel (looks at a private store).
+"""
 
 from __future__ import annotations
 

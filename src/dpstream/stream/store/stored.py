@@ -1,4 +1,7 @@
-"""What is in a store, read: the last step, the reservation, committed steps and their files."""
+"""What is in a store, read: the last step, the reservation, committed steps and their files.
+
+Trusted base: kernel (reads a private store).
+"""
 
 from __future__ import annotations
 

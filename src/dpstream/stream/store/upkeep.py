@@ -1,4 +1,7 @@
-"""Looking after a store: is it sound, and another key for its values."""
+"""Looking after a store: is it sound, and another key for its values.
+
+Trusted base: kernel (checks a private store).
+"""
 
 from __future__ import annotations
 

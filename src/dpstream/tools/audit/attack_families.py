@@ -1,4 +1,7 @@
-"""The invented streams that attacks run on: tables, points and panels."""
+"""The invented streams that attacks run on: tables, points and panels.
+
+Trusted base: invented (counts invented records).
+"""
 
 from __future__ import annotations
 

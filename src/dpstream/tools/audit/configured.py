@@ -1,4 +1,7 @@
-"""Audits of one configuration file: what its plan draws, chooses, admits and publishes, and attacks on its releases."""
+"""Audits of one configuration file: what its plan draws, chooses, admits and publishes, and attacks on its releases.
+
+Trusted base: invented (counts invented records).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Streams of tables as invented truth: whatever reads counts, records or present records of ordinary columns."""
+"""Streams of tables as invented truth: whatever reads counts, records or present records of ordinary columns.
+
+Trusted base: invented (counts invented records).
+"""
 
 from __future__ import annotations
 

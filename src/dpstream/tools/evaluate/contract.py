@@ -1,4 +1,7 @@
-"""What evaluating a family means, so that the command asks no family's name; and how every result is written."""
+"""What evaluating a family means, so that the command asks no family's name; and how every result is written.
+
+Trusted base: owner (hands on a comparison with the private table).
+"""
 
 from __future__ import annotations
 

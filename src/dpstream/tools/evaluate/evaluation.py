@@ -1,4 +1,7 @@
-"""A stream of tables against the private truth, step by step."""
+"""A stream of tables against the private truth, step by step.
+
+Trusted base: owner (compares with the private table).
+"""
 
 from __future__ import annotations
 

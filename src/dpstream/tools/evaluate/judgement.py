@@ -3,6 +3,8 @@
 Every measure is a share that is wrong: 0 is best. Beside it stand the same measure of two samples of real records (the
 sampling floor), and of one offline run on the same table with the same budget (the ceiling: a mark, and no bound).
 Evaluation only, not releasable.
+
+Trusted base: owner (compares with the private table).
 """
 
 from __future__ import annotations

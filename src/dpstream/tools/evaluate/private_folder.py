@@ -1,4 +1,7 @@
-"""A folder for files that hold private truth: the owner's alone, marked, and never among releases."""
+"""A folder for files that hold private truth: the owner's alone, marked, and never among releases.
+
+Trusted base: owner (what only the owner sees).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What is said and written of a stream of tables against its truth: sentences, tables, and the rows of its files."""
+"""What is said and written of a stream of tables against its truth: sentences, tables, and the rows of its files.
+
+Trusted base: owner (compares with the private table).
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@ away one equal row, whether that row came in an earlier step, in the same step, 
 have found no row yet make counts negative (a mechanism is asked to follow exactly these counts);
 ``TrueTable.rows`` cannot hold fewer than no row, so ``TrueTable.unmatched_deletes`` says how many there are. Of records
 with keys it is the table of those that are present.
+
+Trusted base: owner (keeps the owner's private table).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The page of an evaluation, for the owner alone: the verdict first, then what it rests on. In the reports' design."""
+"""The page of an evaluation, for the owner alone: the verdict first, then what it rests on. In the reports' design.
+
+Trusted base: owner (shows the owner a comparison with the private table).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The invented register: the same records as a change feed, as snapshots and as stays."""
+"""The invented register: the same records as a change feed, as snapshots and as stays.
+
+Trusted base: invented (writes invented records).
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """A panel's releases against the private panel: the usual questions, period by period. For the owner's eyes only.
 
 The released side is the published table alone: synthetic people are never rewritten, so the last table has all periods.
+
+Trusted base: owner (compares with the private panel).
 """
 
 from __future__ import annotations

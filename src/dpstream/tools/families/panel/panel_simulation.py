@@ -1,4 +1,7 @@
-"""A panel's releases as invented truth: the released synthetic people, less padding, report again."""
+"""A panel's releases as invented truth: the released synthetic people, less padding, report again.
+
+Trusted base: invented (counts invented records).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A point stream's releases against the private points, step by step. For the owner's eyes only."""
+"""A point stream's releases against the private points, step by step. For the owner's eyes only.
+
+Trusted base: owner (compares with the private points).
+"""
 
 from __future__ import annotations
 

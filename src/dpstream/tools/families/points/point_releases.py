@@ -1,4 +1,7 @@
-"""What a report about a point stream is made of: its public folder."""
+"""What a report about a point stream is made of: its public folder.
+
+Trusted base: owner (compares with the private points).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A point stream's releases as invented truth: the released points come again, step by step."""
+"""A point stream's releases as invented truth: the released points come again, step by step.
+
+Trusted base: invented (counts invented records).
+"""
 
 from __future__ import annotations
 
