@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import Packed
 from dpstream.core.errors import InputError, LimitError, StoreDamagedError, StoreFormatError
-from dpstream.core.graphical import Model, junction_tree, tree_cells, tree_cells_each
+from dpstream.core.graphical import Model, TreeSizes, junction_tree, tree_cells
 from dpstream.core.schema.domain import Clique, Domain
 
 NAMES = tuple("abcdefghij")
@@ -90,7 +90,7 @@ def test_the_tree_is_a_junction_tree(case: tuple[Domain, list[Clique]]) -> None:
     for a, b in itertools.permutations(range(len(tree.nodes)), 2):
         assert not set(tree.nodes[a]) < set(tree.nodes[b])
     candidates = [c for c in every_clique(len(domain)) if len(c) == 2]
-    each = tree_cells_each(domain, cliques, candidates)
+    each = TreeSizes(domain, candidates, cliques).cells_with(np.arange(len(candidates)))
     assert each.tolist() == [tree_cells(domain, [*cliques, c]) for c in candidates]
 
 

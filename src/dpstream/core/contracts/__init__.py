@@ -42,7 +42,6 @@ from dpstream.core.contracts.releases import (
 )
 from dpstream.core.contracts.stream_plan import (
     AskedPlan,
-    BatchBase,
     BatchReads,
     CancellingBatch,
     Events,
@@ -61,7 +60,6 @@ __all__ = [
     "UNPACKED",
     "Alternative",
     "AskedPlan",
-    "BatchBase",
     "BatchReads",
     "CancellingBatch",
     "CellEstimate",

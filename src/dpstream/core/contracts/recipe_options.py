@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields, replace
 from fractions import Fraction
+from functools import cache
 from itertools import count
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, get_origin, get_type_hints
@@ -221,10 +222,6 @@ class Option:
     fragment: Mapping[str, Any] | None = None
     order: int = field(default_factory=_ORDER.__next__)
 
-    def but(self, **changes: Any) -> Option:
-        """The same option for other recipes; its place in the order is here."""
-        return replace(self, order=next(_ORDER), **changes)
-
 
 def option(default: Any = MISSING, of: Option | None = None, **declared: Any) -> Any:
     """Declare a field of a recipe as an option.
@@ -267,23 +264,25 @@ class _Declared:
             return self.option.fragment
         if self.choices:
             return words(*self.choices)
-        kinds: dict[Any, Mapping[str, Any]] = {
-            bool: {"type": "boolean"},
-            int: COUNT,
-            str: TEXT,
-            tuple: TEXTS,
-        }
-        return kinds.get(self.kinds[0], NUMBER) if len(self.kinds) == 1 else NUMBER
+        return _VALUES.get(self.kinds, _SHARE)[0]
 
 
-_hints: dict[type[Any], Mapping[str, Any]] = {}
+#: What JSON Schema says of values of a type, and how they are read.
+_VALUES: Mapping[tuple[Any, ...], tuple[Mapping[str, Any], Callable[[SectionReader, str, Any], Any]]] = {
+    (bool,): ({"type": "boolean"}, lambda section, key, default: section.flag(key, default)),
+    (int,): (COUNT, lambda section, key, default: section.count(key, default)),
+    (str,): (TEXT, lambda section, key, default: section.text(key, default)),
+    (tuple,): (TEXTS, lambda section, key, default: section.columns(key) or ()),
+    (float,): (NUMBER, lambda section, key, default: section.number(key, default or 0.0)),
+}
+#: The same of an exact number.
+_SHARE = (NUMBER, lambda section, key, default: section.share(key, Fraction(default or 0)))
 
 
+@cache
 def hints_of(kind: type[Any]) -> Mapping[str, Any]:
     """The types of a recipe's fields, which are evaluated once: every configuration asks for them."""
-    if kind not in _hints:
-        _hints[kind] = get_type_hints(kind)
-    return _hints[kind]
+    return get_type_hints(kind)
 
 
 def _declared(kind: type[Any], label: str = "") -> Iterator[_Declared]:
@@ -400,17 +399,7 @@ def _read(section: SectionReader, one: _Declared, given: RecipeContext, earlier:
         return None
     if one.choices:
         return section.choice(key, one.choices, default)
-    if one.kinds == (bool,):
-        return section.flag(key, default)
-    if one.kinds == (int,):
-        return section.count(key, default)
-    if one.kinds == (str,):
-        return section.text(key, default)
-    if one.kinds == (tuple,):
-        return section.columns(key) or ()
-    if one.kinds == (float,):
-        return section.number(key, default or 0.0)
-    return section.share(key, Fraction(default or 0))
+    return _VALUES.get(one.kinds, _SHARE)[1](section, key, default)
 
 
 def _read_choice(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -98,6 +99,11 @@ class Domain:
     def clique(self, names: Iterable[str]) -> Clique:
         """The clique of some columns (sorted, without repetition)."""
         return tuple(sorted({self.index(name) for name in names}))
+
+    def has(self, clique: Clique) -> bool:
+        """Whether these are increasing positions of columns."""
+        inside = not clique or (clique[0] >= 0 and clique[-1] < len(self))
+        return inside and all(a < b for a, b in itertools.pairwise(clique))
 
     def label(self, clique: Clique) -> str:
         """A clique for people."""

@@ -22,7 +22,7 @@ from dpstream.core.schema.column import Column, Problem, Style, problems_error
 from dpstream.core.schema.constraints import Constraints, Rules, domain_of, split_spec
 from dpstream.core.schema.discrete import Categorical
 from dpstream.core.schema.domain import Codes, Domain
-from dpstream.core.schema.encoded_table import BlockEncoder, EncodedTable, read_codes
+from dpstream.core.schema.encoded_table import BlockEncoder, EncodedTable
 from dpstream.core.threads import in_order
 
 Extra = Literal["error", "ignore"]
@@ -156,8 +156,7 @@ class Schema:
         The same codes as those of ``encode``, and the same errors. Blocks are encoded in a few threads.
         """
         if isinstance(data, EncodedTable):
-            own = self.columns, self.null_values, self.constraints
-            if (data.columns, data.null_values, data.constraints) != own:
+            if not data.encoder.gives_codes_of(self.columns, self.null_values, self.constraints):
                 raise ConfigError(
                     "the records were encoded with another schema",
                     where=where,
@@ -217,12 +216,7 @@ class Schema:
         self.require_exact(where)
         table = arrow.to_table(data, where)
         self._check_names(table.column_names, where, extra, reveal)
-        read = () if self.rules is None else self.rules.read
-        codes: Codes = np.empty((table.num_rows, len(self.columns)), dtype=np.int32, order="F")
-        derived: list[Codes] = [np.empty(table.num_rows, dtype=np.int32) for _ in read]
-        columns, out = (*self.columns, *read), [*codes.T, *derived]
-        problems = read_codes(columns, table, out, self.null_values, reveal=reveal, keep_null=keep_null)
-        return codes, derived, problems
+        return self.encoder().codes(table, reveal=reveal, keep_null=keep_null)
 
     def _check_names(self, names: list[str], where: str, extra: Extra, reveal: bool) -> None:
         present = set(names)
