@@ -26,7 +26,7 @@ def joint(model: Model) -> NDArray[np.float64]:
     log = np.zeros(domain.sizes)
     for clique in [(i,) for i in range(len(domain))] + list(model.cliques):
         shape = [domain.sizes[i] if i in clique else 1 for i in range(len(domain))]
-        log = log + model.potential(clique).reshape(shape)
+        log = log + model.potentials[model.tree.slot(clique)].reshape(shape)
     table = np.exp(log - log.max())
     return table / table.sum()
 
@@ -149,7 +149,6 @@ def test_what_a_model_hands_out_cannot_change_it() -> None:
     before = model.marginal((0, 1)).copy()
     model.marginal((0, 1))[:] = -1
     model.potentials[:] = 5
-    model.potential((0,))[:] = 5
     model.pack().arrays["potentials"][:] = 5
     assert (model.marginal((0, 1)) == before).all()
 

@@ -159,9 +159,7 @@ class CalibratedIntervalCounter(ShapedCounter):
 
     def variance(self, t: int) -> float:
         """See ``CalibratedCounter.variance``."""
-        t = self.check_ticks(t)
-        tiling = self.recipe.tiling(t) if t else ()
-        return float(sum(count * self.noise(share).variance for share, count in tiling))
+        return self.law(t, 1).variance if self.check_ticks(t) else 0.0
 
     def gain_variance(self, t: int) -> float:
         """See ``CalibratedCounter.gain_variance``; exact: the new interval's noise, and that of those it swallows.
