@@ -15,7 +15,7 @@ import dpstream
 from dpstream.core.counters import COUNTER_NAMES, CalibratedCounter, counter_by_name
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import ZCDP, Event, PureDP, Randomness
-from dpstream.mechanisms.selector import Selector
+from dpstream.mechanisms.engine import Selector
 from dpstream.tools.audit import AuditFinding
 from dpstream.tools.audit.configured import exact_counter
 from dpstream.tools.audit.controls import quiet_counter

@@ -19,8 +19,9 @@ from dpstream.core.privacy import (
 )
 from dpstream.core.tables import contribution, encoded_batch
 from dpstream.families.tabular import pooled, pooled_run
-from dpstream.families.tabular.pooled_run import RunMeasurements
-from dpstream.mechanisms.selector import Selector
+from dpstream.families.tabular.pooled_run import EpochRun
+from dpstream.mechanisms import engine
+from dpstream.mechanisms.engine import Selector
 from dpstream.project import Config
 from dpstream.tools.audit import configured
 from dpstream.tools.audit.configured import configured_audits, scope
@@ -76,7 +77,7 @@ def exact_total(monkeypatch):
         exact = float(next(iter(self.counts.values())).sum())
         return exact, 1.0
 
-    monkeypatch.setattr(RunMeasurements, "total", property(total))
+    monkeypatch.setattr(EpochRun, "total", property(total))
 
 
 def exact_size(monkeypatch):
@@ -90,15 +91,15 @@ def exact_size(monkeypatch):
 
 
 def exact_zeros(monkeypatch):
-    honest = pooled_run.Runner._outcome
+    honest = EpochRun._epoch
 
-    def outcome(self, taken, model):
-        for index, own in list(taken.by_index.items()):
-            zero = taken.counts[self.followed.cells.cliques[index]] == 0
-            taken.by_index[index] = replace(own, values=np.where(zero, 0.0, own.values))
-        return honest(self, taken, model)
+    def epoch(self):
+        for index, own in list(self.by_index.items()):
+            zero = self.counts[self.cells.cliques[index]] == 0
+            self.by_index[index] = replace(own, values=np.where(zero, 0.0, own.values))
+        return honest(self)
 
-    monkeypatch.setattr(pooled_run.Runner, "_outcome", outcome)
+    monkeypatch.setattr(EpochRun, "_epoch", epoch)
 
 
 def exact_selection(monkeypatch):
@@ -123,12 +124,13 @@ def exact_start(monkeypatch):
 
 
 def half_the_noise(monkeypatch):
-    honest = pooled_run.Runner.histograms_noise
+    honest = engine.noise_of
 
-    def noise(self, budget, sizes):
-        return replace(honest(self, budget, sizes), scale=honest(self, budget, sizes).scale / 2)
+    def noise(budget, sizes, unit):
+        law = honest(budget, sizes, unit)
+        return replace(law, scale=law.scale / 2) if len(sizes) > 1 else law
 
-    monkeypatch.setattr(pooled_run.Runner, "histograms_noise", noise)
+    monkeypatch.setattr(engine, "noise_of", noise)
 
 
 @pytest.mark.parametrize(

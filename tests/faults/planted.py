@@ -485,15 +485,15 @@ FAULTS = (
     Fault(
         "tables",
         "the exact number of records is published",
-        "mechanisms/run_outputs.py",
-        "        return estimate_total(self.sums or self.known)",
-        "        return float(next(iter(self.counts.values())).sum()), estimate_total(self.sums or self.known)[1]",
+        "mechanisms/engine.py",
+        "        return estimate_total(self.sums) if self.public_total is None else (self.public_total, 0.0)",
+        "        return float(next(iter(self.counts.values())).sum()), estimate_total(self.sums)[1]",
         ("tabular/test_pooled.py", "tabular"),
     ),
     Fault(
         "tables",
         "selecting is exact",
-        "mechanisms/selector.py",
+        "mechanisms/engine.py",
         "        index = np.asarray(allowed, dtype=np.int64)\n",
         "        index = np.asarray(allowed, dtype=np.int64)\n"
         "        return int(index[np.argmax((numerators / denominators)[index].astype(float))])\n",

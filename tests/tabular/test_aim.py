@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpstream.core.errors import ConfigError, LimitError
-from dpstream.core.graphical import Measurement
 from dpstream.core.privacy import ZCDP, Event, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
@@ -165,28 +164,6 @@ def test_it_learns_what_columns_do_not_tell(budget):
     )
     assert error(budget) < 0.25 * independent
     assert error(budget.scaled(100)) < 0.5 * error(budget)
-
-
-def test_it_looks_elsewhere_where_things_are_known():
-    codes = related(WIDE, 5_000)
-    plan = AIM(rounds=4, unions=False).calibrate(Workload.all_k_way(WIDE, 2), PureDP.of(10), Event())
-    counts = counts_of(plan, codes)
-    of = dict(zip(plan.counted, counts, strict=True))
-    blank = plan.run_on(counts, Randomness.seeded(1))
-    first = [m.clique for m in blank.measurements if len(m.clique) == 2]
-    known = [Measurement(clique, of[clique].astype(float), 1.0) for clique in first]
-    # Columns in known pairs need no measuring: a pair of cells with variance 1 tells more than a share would.
-    told = plan.run_on(counts, Randomness.seeded(1), known=known)
-    assert not set(first) & {m.clique for m in told.measurements}
-    assert {m.clique[0] for m in told.measurements if len(m.clique) == 1}.isdisjoint(
-        i for c in first for i in c
-    )
-    assert told.spent == plan.budget.amount
-    # What the model may not hold is left out.
-    everything = [Measurement(c, of[c].astype(float), 1.0) for c in plan.workload.cliques]
-    tight = AIM(rounds=2, max_cells=200).calibrate(plan.workload, plan.budget, Event())
-    full = tight.run_on(counts_of(tight, codes), Randomness.seeded(2), known=everything)
-    assert full.model.tree.cells <= 200
 
 
 def test_it_serves_the_baseline_stream_and_a_prior():

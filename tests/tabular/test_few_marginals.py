@@ -22,7 +22,7 @@ RECIPE = Pooled(Workload.all_k_way(DOMAIN, 2))
 
 def precision(runner: Runner, m: int, events: float) -> float:
     """Of all marginals together, from the noise itself."""
-    noise = runner.histogram_noise(runner.budget.scaled(Fraction(1, m)))
+    noise = runner.noise_of([0], runner.budget.scaled(Fraction(1, m)))
     return m / (noise.variance + events / float(runner.followed.cells.sizes.mean()))
 
 
@@ -35,7 +35,7 @@ def test_a_run_of_few_marginals_measures_the_number_that_says_most(budget, relat
         design = runner.design(events, drifts=False)
 
         def affordable(m: int, events: float = events) -> bool:
-            noise = runner.histogram_noise(runner.budget.scaled(Fraction(1, m)))
+            noise = runner.noise_of([0], runner.budget.scaled(Fraction(1, m)))
             return m == 1 or events >= 3.0 * m * math.sqrt(noise.variance)
 
         allowed = [m for m in range(1, 16) if affordable(m)]

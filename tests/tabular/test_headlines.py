@@ -63,7 +63,7 @@ def test_every_border_measures_every_headline_with_its_share(budget) -> None:
         plan, stream(12, drift=False, deletes=False, seed=1), Randomness.seeded(1)
     )
     assert only_drawn(drawn, counts)
-    noise = plan.runner.histogram_noise(budget.scaled(Fraction(1, 8)))
+    noise = plan.runner.noise_of([0], budget.scaled(Fraction(1, 8)))
     for border in (*range(1, 10), 11, 12):
         own = {one.columns: one for one in counts if one.draw.startswith(f"step {border}, net, headline")}
         assert set(own) == set(HEADLINE)

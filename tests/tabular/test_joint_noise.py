@@ -68,7 +68,7 @@ def test_headlines_are_drawn_together_within_their_share(relation: str) -> None:
     assert sum(part.total for part in plan.parts()) == 1
     budgets = plan.runner.headline_budgets
     assert sum(budget.amount for _, budget in budgets) == Fraction(1, 4)
-    apart = plan.runner.histogram_noise(PureDP.of(Fraction(1, 12)))
+    apart = plan.runner.noise_of([0], PureDP.of(Fraction(1, 12)))
     for _, noise in plan.runner.headline_noises:
         assert max(getattr(noise, "variances", (noise.variance,))) <= apart.variance * 1.002
     counts = plan.step(plan.start(), batch(300, 1), Randomness.seeded(8)).noisy_counts
@@ -134,7 +134,7 @@ def test_what_a_plan_predicts_is_what_a_run_draws() -> None:
     (told,) = plan.expected_errors([1], ExpectedTable(50, 10, "grows")) or ()
     assert [one.error for one in told.marginals] == pytest.approx([noise.variance**0.5] * 6)
     assert told.total == pytest.approx(noise.sum_variance**0.5)
-    assert plan.runner.histogram_noise(PureDP.of(Fraction(1, 6))).variance > 3.0 * noise.variance
+    assert plan.runner.noise_of([0], PureDP.of(Fraction(1, 6))).variance > 3.0 * noise.variance
 
 
 @pytest.mark.parametrize("level", [False, True])

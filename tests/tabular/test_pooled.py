@@ -30,8 +30,8 @@ from dpstream.families.tabular import Pooled
 from dpstream.families.tabular.pooled import Epochs
 from dpstream.families.tabular.pooled_estimates import Epoch, Estimates
 from dpstream.families.tabular.pooled_run import Design, Runner, Signs
+from dpstream.mechanisms.engine import Selector
 from dpstream.mechanisms.measured_cells import MeasuredCells
-from dpstream.mechanisms.selector import Selector
 from dpstream.mechanisms.workload_cells import MAX_RECORDS, Cells
 from dpstream_lab.audits.pooled_audit import audit_pooled
 
@@ -192,7 +192,7 @@ def test_a_run_spends_its_budget_and_no_more(unit: Event, k: int, fixed: int) ->
     tape = Tape()
     runner = Runner(MeasuredCells(PAIRS), PureDP.of("2"), unit, Fraction(1, 4), 10, 1000)
     counts = histograms(PAIRS, np.random.default_rng(3).integers(0, DOMAIN.sizes, (100, 3)))
-    outcome = runner.run(counts, Model.uniform(DOMAIN, 1.0), Design(fixed, k, 100.0), tape, None)
+    outcome = runner.run(counts, Model.uniform(DOMAIN, 1.0), Design(fixed, k, 100.0), tape)
     drawn = sum(map(histograms_in, tape.noises))
     # Columns of a pair that is measured are measured, too.
     assert int(outcome.epoch.measured.sum()) >= fixed + k == drawn
@@ -248,7 +248,7 @@ def test_a_run_with_signs_spends_its_budget_and_no_more(unit, budget, pairs, k, 
     counts = histograms(SIGN_PAIRS, drawn_rows(np.random.default_rng(13), 200))
     design = Design(5, k, 200.0, pairs)
     known = Model.uniform(SIGNS, 1.0)
-    outcome = runner.run(counts, known, design, tape, 200.0 if public else None)
+    outcome = runner.run(counts, known, design, tape)
     cells, measured = runner.followed.cells, outcome.epoch.measured
     exact = np.repeat(measured, cells.sizes)
     np.testing.assert_allclose(outcome.epoch.values[exact], counts[exact], atol=1e-9)
@@ -283,7 +283,7 @@ def test_the_claimed_variances_of_signs_are_those_of_their_errors() -> None:
     own = [*runner.signs.singles, *runner.signs.pairs]
     source = Randomness.seeded(14)
     for _ in range(400):
-        outcome = runner.run(counts, Model.uniform(SIGNS, 1.0), Design(5, 0, 500.0, 3), source, None)
+        outcome = runner.run(counts, Model.uniform(SIGNS, 1.0), Design(5, 0, 500.0, 3), source)
         error = (outcome.epoch.values - counts) ** 2
         ratios.append([error[cells.part(i)].mean() / outcome.epoch.variance[i] for i in own])
     assert np.all(np.abs(np.mean(ratios, axis=0) - 1.0) < 1 / 3)
@@ -315,7 +315,7 @@ def taken(monkeypatch):
             found.append((self.budget.amount, sensitivity, scores))
             return max(allowed)
 
-    monkeypatch.setattr("dpstream.families.tabular.pooled_run.Selector", Kept)
+    monkeypatch.setattr("dpstream.mechanisms.engine.Selector", Kept)
     return found
 
 
@@ -331,7 +331,7 @@ def test_selections_and_measurements_stay_within_the_budget(budget, unit, fixed,
     tape = Tape()
     runner = Runner(MeasuredCells(WEIGHTED), budget, unit, Fraction(1, 7), 5, max_cells)
     counts = histograms(WEIGHTED, np.random.default_rng(3).integers(0, DOMAIN.sizes, (50, 3)))
-    outcome = runner.run(counts, Model.uniform(DOMAIN, 1.0), Design(fixed, k, 50.0), tape, None)
+    outcome = runner.run(counts, Model.uniform(DOMAIN, 1.0), Design(fixed, k, 50.0), tape)
     chosen = taken
     assert len(chosen) + fixed == sum(map(histograms_in, tape.noises)) <= int(outcome.epoch.measured.sum())
     spent = sum((amount for amount, _, _ in chosen), Fraction(0))
@@ -370,7 +370,7 @@ def test_one_record_moves_no_score_further_than_declared_whatever_the_epoch_hold
         scores = []
         for one in (counts, other):
             taken.clear()
-            runner.run(one, Model.uniform(DOMAIN, 1.0), Design(0, 1, 366.6), Tape(), None)
+            runner.run(one, Model.uniform(DOMAIN, 1.0), Design(0, 1, 366.6), Tape())
             ((_, sensitivity, found),) = taken
             scores.append(found)
         largest = max(largest, *(abs(a - b) for a, b in zip(*scores, strict=True)))

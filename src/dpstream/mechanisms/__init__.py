@@ -1,6 +1,6 @@
 """What mechanisms for tables are made of: offline MWEM+PGM and AIM, selections, draws, models. See README.md here."""
 
-from dpstream.mechanisms.aim import AIM, AIMPlan, AIMRun
+from dpstream.mechanisms.aim import AIM, AIMPlan
 from dpstream.mechanisms.mwem_pgm import MWEMPGM, OfflineMechanism, OfflinePlan
 from dpstream.mechanisms.table_release import ModelSynthesis, TableSynthesis
 from dpstream.mechanisms.workload_cells import Cells, Score
@@ -9,7 +9,6 @@ __all__ = [
     "AIM",
     "MWEMPGM",
     "AIMPlan",
-    "AIMRun",
     "Cells",
     "ModelSynthesis",
     "OfflineMechanism",

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import Events, Part, PrivateBatch, check_share, check_whole, option
 from dpstream.core.errors import LimitError
-from dpstream.core.graphical import Measurement, Model, TreeSizes, tree_cells
+from dpstream.core.graphical import Model, TreeSizes, tree_cells
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.noise import Noise, noise_for
 from dpstream.core.privacy.randomness import Randomness
@@ -26,11 +26,10 @@ from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
 from dpstream.mechanisms import options
+from dpstream.mechanisms.engine import MIN_VARIANCE, Run, Selector
 from dpstream.mechanisms.limits import check_each
 from dpstream.mechanisms.mwem_pgm import OfflineMechanism, OfflinePlan, OfflineRun
 from dpstream.mechanisms.plans import check_fit
-from dpstream.mechanisms.run_outputs import MIN_VARIANCE, Run, RunOutput
-from dpstream.mechanisms.selector import Selector
 from dpstream.mechanisms.workload_cells import MAX_RECORDS, Cells
 
 # What AIM may measure, and what each measurement would be worth. Everything here but the counts is public.
@@ -298,28 +297,6 @@ class AIM(OfflineMechanism):
 
 
 @dataclass(frozen=True)
-class AIMRun:
-    """What a run released; all of it public.
-
-    Attributes:
-        model: fitted to everything measured (and known before), with ``total`` records.
-        measurements: of this run alone: first columns, then one per round; independent noise of known variance.
-        total, total_variance: noisy number of records from these, and the variance of its noise (0 where it is public).
-        rounds: how many selections were made; 0 where there was nothing to select.
-        spent: the amount of the budget that the parts add up to.
-        outputs: the same measurements as whole numbers, for publishing.
-    """
-
-    model: Model
-    measurements: tuple[Measurement, ...]
-    total: float
-    total_variance: float
-    rounds: int
-    spent: Fraction
-    outputs: tuple[RunOutput, ...] = ()
-
-
-@dataclass(frozen=True)
 class AIMPlan(OfflinePlan):
     """See ``AIM``."""
 
@@ -353,10 +330,6 @@ class AIMPlan(OfflinePlan):
     def noise(self, budget: Budget) -> Noise:
         """The noise of a measured cell: a histogram moves by 1 in ``unit.changed_cells`` cells."""
         return noise_for(budget, self.unit.changed_cells, self.unit.changed_cells)
-
-    def selector(self, budget: Budget) -> Selector:
-        """What makes the choices; audits put one there that follows a script."""
-        return Selector(budget)
 
     @cached_property
     def whole(self) -> bool:
@@ -402,7 +375,7 @@ class AIMPlan(OfflinePlan):
             total = self.budget.scaled(0)
         rest = self.budget.scaled(1 - total.amount / self.budget.amount)
         columns = self.noise(rest.scaled(share / len(own.groups))).describe()
-        how = f"selecting ({self.selector(rest).describe()}) and measuring ({self.measure_share} of it)"
+        how = f"selecting ({Selector(rest).describe()}) and measuring ({self.measure_share} of it)"
         lines = (
             Part(
                 "columns and rounds",
@@ -423,8 +396,7 @@ class AIMPlan(OfflinePlan):
         self, batch: PrivateBatch, part: Events, randomness: Randomness, prior: Model | None = None
     ) -> OfflineRun:
         """See ``OfflinePlan.run``."""
-        run = self.run_on(batch.count(self.counted, part), randomness, prior=prior)
-        return OfflineRun(run.model, run.total_variance, run.outputs)
+        return self.run_on(batch.count(self.counted, part), randomness, prior=prior)
 
     def numbers(self) -> tuple[int, int]:
         """See ``OfflinePlan.numbers``: the number of records, columns, and what the most rounds can choose."""
@@ -442,88 +414,67 @@ class AIMPlan(OfflinePlan):
         counts: Sequence[NDArray[np.int64]],
         randomness: Randomness,
         *,
-        known: Sequence[Measurement] = (),
         prior: Model | None = None,
         expected: float | None = None,
-    ) -> AIMRun:
+    ) -> OfflineRun:
         """Spend the budget once on counts that are given.
 
         Args:
             counts: private, one array per clique of ``counted``.
-            known: public: what is known of these very counts beforehand, with variances. Fits use it, columns that are
-                known as well as a measurement would tell are not measured, and selections look elsewhere. Where it
-                does not fit into the model, the later ones are left out.
             prior: public: a model that every fit is held to, as in ``MWEMPGM``.
             expected: public: about how many records there are. None: a hundredth of the budget tells.
         """
-        size = float(counts[0].sum()) if self.unit.relation == "replace" else None
         by_clique = {(): counts[0].sum(keepdims=True)} | dict(zip(self.counted, counts, strict=True))
-        domain = self.workload.domain
-        progress = _Progress(domain, by_clique, randomness, size, prior, _fitting(self, known), plan=self)
-        own = self.candidates
+        run = _AIMRun(self.workload.domain, by_clique, self.unit, randomness, prior, plan=self)
+        cover = self.candidates.cover
         if self.whole:
-            progress.measure_all(own.cover)
-            return progress.result()
+            return run.measure_all(cover)
         if expected is None:
-            expected = progress.measure_total()
+            expected = run.measure_total()
         rounds = self.rounds_for(expected)
-        progress.measure_columns(self.columns_for(rounds))
-        if progress.spent == self.budget.amount:
-            return progress.result()  # too few records for anything but columns
-        if len(own.cover) <= rounds and self._fits(own.cover):
-            progress.measure_all(own.cover)
-        else:
-            progress.select_and_measure(rounds)
-        return progress.result()
-
-
-def _fitting(plan: AIMPlan, known: Sequence[Measurement]) -> list[Measurement]:
-    """What is known beforehand, as far as the model can hold it."""
-    kept: list[Measurement] = []
-    for measurement in known:
-        cliques = [other.clique for other in [*kept, measurement]]
-        if tree_cells(plan.workload.domain, cliques) <= plan.recipe.max_cells:
-            kept.append(measurement)
-    return kept
+        run.measure_columns(self.columns_for(rounds))
+        if run.spent == self.budget.amount:
+            return run.outcome()  # too few records for anything but columns
+        if len(cover) <= rounds and self._fits(cover):
+            return run.measure_all(cover)
+        return run.select_and_measure(rounds)
 
 
 @dataclass
-class _Progress(Run):
-    """A run of AIM: what it has spent, and how well each marginal of the workload is known."""
+class _AIMRun(Run):
+    """A run of AIM, and how well each marginal of the workload is known."""
 
     plan: AIMPlan = field(kw_only=True)
-    taken: list[Clique] = field(default_factory=list)
-    spent: Fraction = Fraction(0)
     rounds: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.precision = np.zeros(len(self.plan.candidates.cells.cliques))
-        for measurement in self.known:
-            self._note(measurement)
-
-    def _note(self, measurement: Measurement) -> None:
-        """Book what a measurement says of the workload's marginals in it."""
-        own = self.plan.candidates
-        size = self.domain.cells(measurement.clique)
-        for i in own.parts(measurement.clique):
-            self.precision[i] += float(own.cells.sizes[i]) / (measurement.variance * size)
-        if len(measurement.clique) > 1 and measurement.clique not in self.taken:
-            self.taken.append(measurement.clique)
 
     def _measure(self, clique: Clique, budget: Budget, *, chosen: bool = False) -> None:
-        """Measure one marginal, and pay for it."""
-        (fresh,) = self.measure([clique], self.plan.noise(budget), chosen=chosen)
-        self.spent += budget.amount
-        self._note(fresh)
+        """Measure one marginal, and note what that says of the workload's marginals in it."""
+        (fresh,) = self.measure([clique], budget, chosen=chosen)
+        own = self.plan.candidates
+        for i in own.parts(clique):
+            self.precision[i] += float(own.cells.sizes[i]) / (fresh.variance * self.domain.cells(clique))
 
     def _fit(self, iterations: int) -> None:
         recipe = self.plan.recipe
         self.fit(
             iterations if self.prior is None else recipe.final_iterations,
-            max(recipe.max_cells, tree_cells(self.domain, self.taken)),
+            max(recipe.max_cells, tree_cells(self.domain, self._wide)),
             recipe.prior_weight,
         )
+
+    @property
+    def _wide(self) -> list[Clique]:
+        """The measured marginals of several columns."""
+        return list(dict.fromkeys(m.clique for m in self.measured if len(m.clique) > 1))
+
+    def _rest(self, share: Fraction) -> Budget:
+        """A part of the budget that is not spent."""
+        budget = self.plan.budget
+        return budget.scaled(share * (1 - self.spent / budget.amount))
 
     def measure_total(self) -> float:
         """Measure the number of records, unless it is public."""
@@ -532,69 +483,48 @@ class _Progress(Run):
         return self.total[0]
 
     def measure_columns(self, share: Fraction) -> None:
-        """Measure all columns, or groups of them, each with an equal part of this share of what is left of the budget.
+        """Measure all columns, or groups of them, each with an equal part of this share of what is left of the budget;
+        one by one where the model could not hold a group."""
+        groups, each = list[Clique](), self.plan.candidates.groups
+        for group in each:
+            held = tree_cells(self.domain, [*groups, group]) <= self.plan.recipe.max_cells
+            groups += [group] if held else [(column,) for column in group]
+        budget = self._rest(share / len(groups))
+        for group in groups:
+            self._measure(group, budget)
+        self._fit(self.plan.recipe.final_iterations)
 
-        Columns that are known as precisely already are left out.
-        """
-        plan, groups = self.plan, self._groups()
-        each = plan.budget.scaled(share * self._left() / len(groups))
-        enough = 1.0 / max(plan.noise(each).variance, MIN_VARIANCE)
-        fresh = [g for g in groups if min(self._known_precision((column,)) for column in g) < enough]
-        for group in fresh:
-            self._measure(group, each)
-        self._fit(plan.recipe.final_iterations)
-
-    def _groups(self) -> list[Clique]:
-        """Groups of columns beside what is known already; one by one where the model could not hold a group."""
-        chosen: list[Clique] = []
-        for group in self.plan.candidates.groups:
-            held = tree_cells(self.domain, [*self.taken, *chosen, group]) <= self.plan.recipe.max_cells
-            chosen += [group] if held else [(column,) for column in group]
-        return chosen
-
-    def _left(self) -> Fraction:
-        """The part of the budget that is not spent."""
-        return 1 - self.spent / self.plan.budget.amount
-
-    def _known_precision(self, column: Clique) -> float:
-        """Precision of a column's cells from what was known before."""
-        size = self.domain.cells(column)
-        return sum(
-            size / (m.variance * self.domain.cells(m.clique)) for m in self.known if column[0] in m.clique
-        )
-
-    def measure_all(self, cover: Sequence[int]) -> None:
+    def measure_all(self, cover: Sequence[int]) -> OfflineRun:
         """Measure all of these with equal parts of what is left of the budget, and select nothing."""
-        each = self.plan.budget.scaled(self._left() / len(cover))
+        each = self._rest(Fraction(1, len(cover)))
         for i in cover:
             self._measure(self.plan.candidates.cliques[i], each)
         self._fit(self.plan.recipe.final_iterations)
+        return self.outcome()
 
-    def select_and_measure(self, rounds: int) -> None:
+    def select_and_measure(self, rounds: int) -> OfflineRun:
         """``rounds`` times: choose among what the model may hold, measure, fit."""
         plan, own = self.plan, self.plan.candidates
-        whole = plan.budget.amount
-        turn = plan.budget.scaled(self._left() / rounds)
+        turn = self._rest(Fraction(1, rounds))
         measure, select = turn.scaled(plan.measure_share), turn.scaled(1 - plan.measure_share)
         variance = max(plan.noise(measure).variance, MIN_VARIANCE)
-        joined = np.concatenate([self.counts[c] for c in own.cells.cliques])
-        tree = TreeSizes(self.domain, own.cliques, self.taken)
+        counts = np.concatenate([self.counts[c] for c in own.cells.cliques])
+        tree = TreeSizes(self.domain, own.cliques, self._wide)
         for number in range(rounds):
-            allowed = self._allowed(tree, (self.spent + turn.amount) / whole)
+            allowed = self._allowed(tree, (self.spent + turn.amount) / plan.budget.amount)
             if not len(allowed):
                 break  # the model is full: what is left of the budget is charged, and not used
             expected = self.model.flat_marginals(own.cells.cliques)
-            scores = own.scores(joined, expected, variance, self.precision)
-            chosen = plan.selector(select).choose(
-                scores, np.ones_like(scores), allowed, Fraction(own.sensitivity), self.randomness
-            )
-            self.spent += select.amount
+            scores = own.scores(counts, expected, variance, self.precision)
+            exact = scores, np.ones_like(scores)
+            chosen = own.cliques[self.select(exact, Fraction(own.sensitivity), allowed, select)]
             self.rounds += 1
-            self._measure(own.cliques[chosen], measure, chosen=True)
-            tree.add(own.cliques[chosen])
+            self._measure(chosen, measure, chosen=True)
+            tree.add(chosen)
             if number < rounds - 1:
                 self._fit(plan.recipe.iterations)
         self._fit(plan.recipe.final_iterations)
+        return self.outcome()
 
     def _allowed(self, tree: TreeSizes, share: Fraction) -> NDArray[np.int64]:
         """Candidates with which the model keeps to its share of ``max_cells``, or else to all of it."""
@@ -602,9 +532,8 @@ class _Progress(Run):
         fitting = np.flatnonzero(tree.within(everything, limit * float(share)))
         return fitting if len(fitting) else np.flatnonzero(tree.within(everything, limit))
 
-    def result(self) -> AIMRun:
+    def outcome(self) -> OfflineRun:
         """What the run released."""
         total, variance = self.total
-        measured, outputs = tuple(self.measured), tuple(self.outputs)
-        model = self.model.with_total(total)
-        return AIMRun(model, measured, total, variance, self.rounds, self.spent, outputs)
+        model, measured, outputs = self.model.with_total(total), tuple(self.measured), tuple(self.outputs)
+        return OfflineRun(model, variance, measured, outputs, self.rounds, self.spent)

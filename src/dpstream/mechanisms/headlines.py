@@ -12,12 +12,11 @@ from typing import Any
 from dpstream.core.contracts import HEADLINE_SHARE, Headline, check_share
 from dpstream.core.errors import ConfigError, DpstreamError, LimitError
 from dpstream.core.graphical import tree_cells
-from dpstream.core.privacy.budget import Budget, PureDP
+from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.noise import Noise
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
-from dpstream.mechanisms.joint_groups import draw_shares
 
 _WHERE = "[accuracy] headline"
 
@@ -73,20 +72,6 @@ def split_budget(budget: Budget, headlines: int, share: Fraction) -> tuple[Budge
     if not headlines:
         return budget, None
     return budget.scaled(1 - share), budget.scaled(share / headlines)
-
-
-def headline_draws(
-    sizes: Sequence[int], each: Budget, *, level: bool
-) -> list[tuple[tuple[int, ...], Budget]]:
-    """Places of headline marginals in groups of one draw each, with the group's budget; under zCDP none are together.
-
-    Args:
-        each: what each of them has where it is measured by itself.
-        level: whether the number of records is public.
-    """
-    if not isinstance(each, PureDP):
-        return [((place,), each) for place in range(len(sizes))]
-    return [(group, each.scaled(share * len(sizes))) for group, share in draw_shares(sizes, level=level)]
 
 
 def headline_words(draws: Sequence[tuple[Sequence[int], Noise | HistogramsNoise]]) -> str:

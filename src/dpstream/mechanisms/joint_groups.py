@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.joint import HistogramsNoise
+from dpstream.core.privacy.noise import Noise, noise_for
 from dpstream.core.privacy.unit import Event
 
 #: Larger histograms gain less than a twentieth, and take others along.
@@ -66,8 +67,21 @@ def draw_shares(sizes: Sequence[int], *, level: bool) -> list[tuple[tuple[int, .
     return [(group, Fraction(weight, sum(weights))) for group, weight in zip(groups, weights, strict=True)]
 
 
-def joint_noise(budget: Budget, sizes: Sequence[int], unit: Event) -> HistogramsNoise:
-    """The noise of several histograms of the same records, which costs ``budget``, an epsilon."""
+def draws(sizes: Sequence[int], budget: Budget, unit: Event) -> list[tuple[tuple[int, ...], Budget]]:
+    """Places of histograms in groups of one draw each, with each group's part of a budget; under zCDP none are
+    together."""
+    if isinstance(budget, PureDP):
+        groups = draw_shares(sizes, level=unit.relation == "replace")
+    else:
+        groups = [((place,), Fraction(1, len(sizes))) for place in range(len(sizes))]
+    return [(group, budget.scaled(share)) for group, share in groups]
+
+
+def noise_of(budget: Budget, sizes: Sequence[int], unit: Event) -> Noise | HistogramsNoise:
+    """The noise of one draw, which costs ``budget``: of each cell of a histogram, or of several histograms of the same
+    records. A histogram moves by 1 in ``unit.changed_cells`` cells."""
+    if len(sizes) == 1:
+        return noise_for(budget, unit.changed_cells, unit.changed_cells)
     assert isinstance(budget, PureDP), "under zCDP nothing is drawn together"
     return HistogramsNoise(1 / budget.epsilon, tuple(sizes), unit.relation == "replace")
 

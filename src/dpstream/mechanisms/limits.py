@@ -51,20 +51,30 @@ def _check_with_constraints(workload: Workload, max_cells: int) -> None:
 
 
 class TreeCapacity:
-    """Which marginals of a workload the junction tree still has room for, as marginals are put into it.
+    """Which marginals of a workload may still be taken: for which of those not taken yet the junction tree has room.
 
     Args:
         max_cells: what the tree of all of them may have.
         chosen: marginals that are in it to begin with, by their positions in the workload.
+
+    Attributes:
+        left: which marginals are not taken.
     """
 
     def __init__(self, workload: Workload, max_cells: int, chosen: Sequence[int] = ()) -> None:
         self._cliques, self._max_cells = workload.cliques, max_cells
         self._tree = TreeSizes(workload.domain, workload.cliques, [self._cliques[i] for i in chosen])
+        self.left = np.ones(len(self._cliques), dtype=bool)
+        self.left[list(chosen)] = False
 
     def take(self, index: int) -> None:
         """Put one marginal in."""
         self._tree.add(self._cliques[index])
+        self.left[index] = False
+
+    def allowed(self) -> NDArray[np.int64]:
+        """Those left (each by itself) for which there is room."""
+        return self.within(np.flatnonzero(self.left))
 
     def within(self, candidates: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
         """Those of the candidates (each by itself) for which there is room, in their order."""

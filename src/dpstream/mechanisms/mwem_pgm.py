@@ -6,7 +6,6 @@ Trusted base: kernel (selects and measures).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -16,7 +15,7 @@ import numpy as np
 
 from dpstream.core.contracts import Events, Part, PrivateBatch, check_share, check_words, option
 from dpstream.core.errors import ConfigError
-from dpstream.core.graphical import Model, tree_cells
+from dpstream.core.graphical import Measurement, Model, tree_cells
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.noise import Noise, noise_for
@@ -25,26 +24,37 @@ from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
 from dpstream.mechanisms import options
-from dpstream.mechanisms.joint_groups import draw_shares, joint_noise
+from dpstream.mechanisms.engine import Run, RunOutput, Selector
+from dpstream.mechanisms.joint_groups import draws, noise_of
 from dpstream.mechanisms.limits import TreeCapacity, check_each
 from dpstream.mechanisms.plans import check_fit
-from dpstream.mechanisms.run_outputs import Run, RunOutput
-from dpstream.mechanisms.selector import Selector
 from dpstream.mechanisms.workload_cells import Cells, Score, ScoreName
 
 
 @dataclass(frozen=True)
 class OfflineRun:
-    """One run; all of it public.
+    """What a run released; all of it public.
 
     Attributes:
-        total_variance: of the noise in ``model.total``; None where public scales do not give it.
-        outputs: what was measured, as it came out.
+        model: fitted to everything measured.
+        total_variance: of the noise in ``total`` (0 where that is public, None where public scales do not give it).
+        measurements: independent noise of known variance each, where nothing was drawn together.
+        outputs: the same measurements as whole numbers, for publishing.
+        rounds: how many selections were made.
+        spent: the amount of the budget that the parts add up to.
     """
 
     model: Model
     total_variance: float | None = None
+    measurements: tuple[Measurement, ...] = ()
     outputs: tuple[RunOutput, ...] = ()
+    rounds: int = 0
+    spent: Fraction = Fraction(0)
+
+    @property
+    def total(self) -> float:
+        """The noisy number of records."""
+        return self.model.total
 
 
 class OfflinePlan(ABC):
@@ -168,23 +178,17 @@ class MWEMPGMPlan(OfflinePlan):
         return self.whole and isinstance(self.budget, PureDP)
 
     @cached_property
-    def draws(self) -> list[tuple[tuple[Clique, ...], Noise | HistogramsNoise]]:
-        """All marginals in groups of one draw each, with their noise; for runs of the whole workload."""
-        cliques, changed = self.workload.cliques, self.unit.changed_cells
-        if not self.joint:
-            return [((clique,), self.noise) for clique in cliques]
-        sizes, draws = [self.workload.domain.cells(clique) for clique in cliques], []
-        for group, share in draw_shares(sizes, level=self.unit.relation == "replace"):
-            budget = self.budget.scaled(share)
-            noise: Noise | HistogramsNoise = noise_for(budget, changed, changed)
-            if len(group) > 1:
-                noise = self.joint_noise(budget, [sizes[i] for i in group])
-            draws.append((tuple(cliques[i] for i in group), noise))
-        return draws
+    def draws(self) -> list[tuple[tuple[Clique, ...], Budget]]:
+        """All marginals in groups of one draw each, with their budgets; for runs of the whole workload."""
+        cliques = self.workload.cliques
+        groups = draws([self.workload.domain.cells(clique) for clique in cliques], self.budget, self.unit)
+        return [(tuple(cliques[i] for i in group), budget) for group, budget in groups]
 
-    def joint_noise(self, budget: Budget, sizes: Sequence[int]) -> HistogramsNoise:
-        """The noise of several marginals that are drawn together; audits put another one there."""
-        return joint_noise(budget, sizes, self.unit)
+    @cached_property
+    def _noises(self) -> list[tuple[int, Noise | HistogramsNoise]]:
+        """Of each draw: the cells of its first marginal, and the noise."""
+        sizes = [([self.workload.domain.cells(clique) for clique in group], own) for group, own in self.draws]
+        return [(cells[0], noise_of(budget, cells, self.unit)) for cells, budget in sizes]
 
     def _split(self) -> tuple[Budget, Budget | None]:
         """The budgets of one measurement and of one selection; where nothing is selected, measuring gets it
@@ -208,12 +212,8 @@ class MWEMPGMPlan(OfflinePlan):
         """Of the noise in a measured cell; where marginals have different noise, on average over these."""
         if not self.joint:
             return self.noise.variance
-        own = [v for _, noise in self.draws for v in getattr(noise, "variances", (noise.variance,))]
+        own = [v for _, noise in self._noises for v in getattr(noise, "variances", (noise.variance,))]
         return float(sum(own) / len(own))
-
-    def _selector(self, budget: Budget) -> Selector:
-        """What makes the choices; audits put one there that follows a script."""
-        return Selector(budget)
 
     @cached_property
     def _score(self) -> Score:
@@ -224,7 +224,7 @@ class MWEMPGMPlan(OfflinePlan):
         """Selections and measurements of one run."""
         measure, select = self._split()
         if self.joint:
-            laws = ", ".join(dict.fromkeys(noise.describe() for _, noise in self.draws))
+            laws = ", ".join(dict.fromkeys(noise.describe() for _, noise in self._noises))
             return (Part("measure", 1, self.budget, f"all marginals with {laws}"),)
         lines = [Part("measure", self.k, measure, f"marginals with {self.noise.describe()}")]
         if select is not None:
@@ -249,33 +249,29 @@ class MWEMPGMPlan(OfflinePlan):
         if self.unit.relation == "replace":
             return 0.0
         if self.whole:
-            return 1.0 / sum(1.0 / self._sum_variance(*draw) for draw in self.draws)
+            precision = (
+                1.0 / (noise.sum_variance if isinstance(noise, HistogramsNoise) else noise.variance * cells)
+                for cells, noise in self._noises
+            )
+            return 1.0 / sum(precision)
         precisions = np.sort(1.0 / Cells(self.workload).sizes)[::-1]
         others = precisions[1:].mean() if self.k > 1 else 0.0
         return float(self.noise.variance / (precisions[0] + (self.k - 1) * others))
-
-    def _sum_variance(self, cliques: Sequence[Clique], noise: Noise | HistogramsNoise) -> float:
-        """Of the number of records as one draw tells it."""
-        if isinstance(noise, HistogramsNoise):
-            return noise.sum_variance
-        return noise.variance * self.workload.domain.cells(cliques[0])
 
     def run(
         self, batch: PrivateBatch, part: Events, randomness: Randomness, prior: Model | None = None
     ) -> OfflineRun:
         """See ``OfflinePlan.run``: the variance is that of an inverse-variance mean, given what was selected."""
         arrays = batch.count(self.workload.cliques, part)
-        # Under "replace" sizes are declared public; under "add-remove" the total is always estimated.
-        size = float(arrays[0].sum()) if self.unit.relation == "replace" else None
         counts = dict(zip(self.workload.cliques, arrays, strict=True))
-        run = Run(self.workload.domain, counts, randomness, size, prior)
+        run = Run(self.workload.domain, counts, self.unit, randomness, prior)
         if self.whole:
-            for cliques, noise in self.draws:
-                run.measure(cliques, noise)
+            for cliques, budget in self.draws:
+                run.measure(cliques, budget)
             self._fit(run)
         else:
             self._select_and_measure(run)
-        return OfflineRun(run.model, run.total[1], tuple(run.outputs))
+        return OfflineRun(run.model, run.total[1], tuple(run.measured), tuple(run.outputs))
 
     def _fit(self, run: Run) -> None:
         run.fit(self.recipe.iterations, self.recipe.max_cells, self.recipe.prior_weight)
@@ -283,20 +279,16 @@ class MWEMPGMPlan(OfflinePlan):
     def _select_and_measure(self, run: Run) -> None:
         """The marginal with the fewest cells, then ``k - 1`` times what the model explains worst, with a fit after
         each."""
-        score, select = self._score, self._split()[1]
-        cells, joined = score.cells, np.concatenate(list(run.counts.values()))
-        remaining, chosen = list(range(len(cells.cliques))), int(np.argmin(cells.sizes))
-        room = TreeCapacity(self.workload, self.recipe.max_cells)
+        score, (measure, select) = self._score, self._split()
+        cells, counts = score.cells, np.concatenate(list(run.counts.values()))
+        chosen, room = int(np.argmin(cells.sizes)), TreeCapacity(self.workload, self.recipe.max_cells)
         for number in range(self.k):
             if number and select is not None:
-                numerators, denominators = score.evaluate(joined, run.model.flat_marginals(cells.cliques))
-                allowed = room.within(remaining)
+                scores = score.evaluate(counts, run.model.flat_marginals(cells.cliques))
+                allowed = room.allowed()
                 if not len(allowed):
                     break  # the model is full: what is left of this run is charged, and not used
-                chosen = self._selector(select).choose(
-                    numerators, denominators, allowed, score.grid_sensitivity, run.randomness
-                )
-            remaining.remove(chosen)
+                chosen = run.select(scores, score.grid_sensitivity, allowed, select)
             room.take(chosen)
-            run.measure([cells.cliques[chosen]], self.noise, chosen=number > 0)
+            run.measure([cells.cliques[chosen]], measure, chosen=number > 0)
             self._fit(run)

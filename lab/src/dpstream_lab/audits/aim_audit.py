@@ -82,7 +82,7 @@ def aim_run(plan: AIMPlan, counts: Sequence[NDArray[np.int64]], **given: Any) ->
 
     def run(randomness: Randomness) -> Iterator[list[NDArray[Any]]]:
         made = plan.run_on(counts, randomness, **given)
-        facts = [made.total, made.total_variance, made.rounds, made.spent, made.model.cliques]
+        facts: list[Any] = [made.total, made.total_variance, made.rounds, made.spent, made.model.cliques]
         facts += [(one.clique, one.variance) for one in made.measurements]
         words = np.frombuffer(repr(facts).encode(), np.uint8)
         yield [words, *(one.values for one in made.measurements), *made.model.marginals(plan.counted)]

@@ -29,8 +29,9 @@ from dpstream.families.census.census_plan import Census, CensusPlan
 from dpstream.families.census.census_state import CensusState
 from dpstream.families.census.census_terms import CensusSchedule, CensusTerms, last_of
 from dpstream.families.census.cohorts import Cohort
-from dpstream.mechanisms.aim import AIMPlan, AIMRun
+from dpstream.mechanisms.aim import AIMPlan
 from dpstream.mechanisms.measured_cells import MeasuredCells
+from dpstream.mechanisms.mwem_pgm import OfflineRun
 from dpstream.tools.audit.controls import QuietNoise
 from dpstream.tools.audit.finding import AuditFinding, AuditLength, AuditProgress
 from dpstream_lab.audits.controls import LoneHistograms
@@ -108,10 +109,10 @@ class _Reader:
     counted: tuple[Clique, ...] = ((0,),)
     unit: Event = field(default_factory=lambda: Event("replace"))
 
-    def run_on(self, counts: Sequence[NDArray[np.int64]], randomness: Randomness, prior: Any) -> AIMRun:
+    def run_on(self, counts: Sequence[NDArray[np.int64]], randomness: Randomness, prior: Any) -> OfflineRun:
         log, amount = self.plan.log, self.plan.amount_of(self.level).amount
         log.append(PartRead("census", self.plan.steps_done(), self.level, amount, int(counts[0].sum())))
-        return AIMRun(_model(), (), 1.0, 1.0, 0, Fraction(0))
+        return OfflineRun(_model(), 1.0)
 
 
 @dataclass(frozen=True)
@@ -628,7 +629,7 @@ class _HeadlinesBeside(CensusPlan):
 class _KnowingRun(AIMPlan):
     """BROKEN: how many rounds there are follows from the exact number of records."""
 
-    def run_on(self, counts: Sequence[NDArray[np.int64]], randomness: Randomness, **given: Any) -> AIMRun:
+    def run_on(self, counts: Sequence[NDArray[np.int64]], randomness: Randomness, **given: Any) -> OfflineRun:
         return super().run_on(counts, randomness, **{**given, "expected": float(counts[0].sum())})
 
 

@@ -24,7 +24,7 @@ from dpstream.core.privacy import (
     Noise,
     Randomness,
 )
-from dpstream.mechanisms.selector import Selector
+from dpstream.mechanisms.engine import Selector
 from dpstream.tools.audit.controls import overspent
 from dpstream.tools.audit.door import SameWords
 

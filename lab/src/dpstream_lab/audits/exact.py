@@ -24,7 +24,7 @@ from dpstream.core.privacy import ZCDP, Budget, Event, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import DPStabs, DPStabsPlan
-from dpstream.mechanisms.selector import Selector
+from dpstream.mechanisms.engine import Selector
 from dpstream.tools.audit.configured import exact_counter
 from dpstream.tools.audit.controls import QuietNoise, quiet_counter
 from dpstream.tools.audit.door import Door, choice_loss

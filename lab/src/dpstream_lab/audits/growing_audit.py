@@ -31,8 +31,8 @@ from dpstream.families.growing import (
 )
 from dpstream.families.growing.run_schedule import Growth
 from dpstream.mechanisms import MWEMPGM
+from dpstream.mechanisms.engine import Selector
 from dpstream.mechanisms.mwem_pgm import MWEMPGMPlan
-from dpstream.mechanisms.selector import Selector
 from dpstream.tools.audit.controls import QuietNoise
 from dpstream.tools.audit.door import Door, as_it_is, choice_loss
 from dpstream.tools.audit.finding import AuditFinding, AuditLength, AuditProgress, Largest

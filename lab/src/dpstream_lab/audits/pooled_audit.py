@@ -153,6 +153,6 @@ class Leaking(PooledPlan):
     def step(self, state: PooledState, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
         exact = batch.count(self.cells.cliques[:1])[0]
         made = super().step(state, batch, randomness)
-        noise, query = self.runner.histogram_noise(self.runner.budget), {"kind": "marginal", "columns": ["a"]}
+        noise, query = self.runner.noise_of([0], self.runner.budget), {"kind": "marginal", "columns": ["a"]}
         leak = NoisyCounts(f"step {state.step}", "inserts", state.step, state.step, query, exact, noise)
         return replace(made, noisy_counts=(*made.noisy_counts, leak))

@@ -16,7 +16,7 @@ from dpstream.families.census.census_state import CensusState
 from dpstream.families.census.census_terms import CensusSchedule, CensusTerms, last_of, with_census
 from dpstream.families.census.cohorts import AgedCohort, Cohort, Expected, Shapes, ShapeTracker
 from dpstream.families.census.totals_filter import LevelTotal, blend, is_jump
-from dpstream.mechanisms.aim import AIMRun
+from dpstream.mechanisms.mwem_pgm import OfflineRun
 from dpstream.mechanisms.table_release import ModelSynthesis
 
 # What a step gives: a mixture of the cohorts' models, and what is known of its number of records.
@@ -79,7 +79,7 @@ class Bookkeeping:
     schedule: CensusSchedule
     shapes: Shapes
 
-    def enter(self, state: CensusState, level: int, run: AIMRun, counted: tuple[float, float]) -> None:
+    def enter(self, state: CensusState, level: int, run: OfflineRun, counted: tuple[float, float]) -> None:
         """Book a census that was taken. Everything here is public.
 
         Args:
@@ -129,8 +129,9 @@ class Bookkeeping:
             state.latest.append(None)
             state.trackers.append(ShapeTracker.fresh(self.shapes.followed.cells))
 
-    def _number(self, state: CensusState, level: int, run: AIMRun, steps: int) -> tuple[float, float]:
+    def _number(self, state: CensusState, level: int, run: OfflineRun, steps: int) -> tuple[float, float]:
         """How many records a census found, with its variance; exact where presence is public."""
+        assert run.total_variance is not None, "AIM knows the variance of its number of records"
         measured, hazard = (run.total, run.total_variance), math.exp(state.totals[0].log_hazard)
         number, variance = state.newcomers.present(hazard, steps, alone=level == 0)
         below = state.totals[:level]
@@ -200,7 +201,7 @@ class Bookkeeping:
             moved += part * exposure
         return Expected(shares, deviations**2, moved)
 
-    def _learn(self, state: CensusState, level: int, run: AIMRun, steps: int) -> None:
+    def _learn(self, state: CensusState, level: int, run: OfflineRun, steps: int) -> None:
         """What became of the columns of those who were counted at lower levels: which values leave sooner."""
         lower = [cohort for cohort in state.cohorts if cohort.level < level]
         came = state.newcomers.present(math.exp(state.totals[0].log_hazard), steps)[0]

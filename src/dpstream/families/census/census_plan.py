@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpstream.core.contracts import (
     HEADLINE_SHARE,
@@ -44,7 +43,6 @@ from dpstream.core.contracts import (
 from dpstream.core.contracts.recipe_options import NUMBER
 from dpstream.core.errors import BudgetError, ConfigError
 from dpstream.core.privacy.budget import Amount, Budget, exact_amount
-from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.noise import Noise
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Record
@@ -72,13 +70,14 @@ from dpstream.families.census.totals_filter import (
     NewcomersRate,
 )
 from dpstream.mechanisms import options
-from dpstream.mechanisms.aim import AIM, AIMPlan, AIMRun
+from dpstream.mechanisms.aim import AIM, AIMPlan
+from dpstream.mechanisms.engine import Run, published
 from dpstream.mechanisms.headlines import check_headline, headline_cliques, headline_options
 from dpstream.mechanisms.limits import check_each
 from dpstream.mechanisms.measured_cells import MeasuredCells
+from dpstream.mechanisms.mwem_pgm import OfflineRun
 from dpstream.mechanisms.plans import PRIOR_BOUND, check_fit, check_prior
 from dpstream.mechanisms.prior_choice import PriorChoice
-from dpstream.mechanisms.run_outputs import RunOutput, measurements_of, published
 
 # The options of a census, in the order in which they are shown.
 
@@ -452,30 +451,22 @@ class CensusPlan(StreamPlan):
 
     def take_census(
         self, state: CensusState, level: int, present: PresentRecords, randomness: Randomness
-    ) -> AIMRun:
+    ) -> OfflineRun:
         """Measure the present records that came after the last census of this level, or of a higher one."""
         plan, after = self.run_of(level), self.window(state, level)
         counts = present.count(plan.counted, after)
         known = next((model for model in reversed(state.latest[: level + 1]) if model is not None), None)
         prior = None if known is None else known.bounded(PRIOR_BOUND)
         run = plan.run_on(counts, randomness, prior=prior)
-        heads, draws = self.terms.headline, self.terms.headline_noises(level)
+        headline, draws = self.terms.headline, self.terms.headline_draws(level)
         if not draws:
             return run
-        measured, outputs = list(run.measurements), list(run.outputs)
-        private = present.count(heads, after)
-        for group, noise in draws:
-            cliques = [heads[i] for i in group]
-            values = self.noisy_cells(np.concatenate([private[i] for i in group]), noise, randomness)
-            outputs.append(RunOutput.of_draw(self.domain, cliques, values, noise, "headline"))
-            measured += measurements_of(cliques, values, noise)
-        return replace(run, measurements=tuple(measured), outputs=tuple(outputs))
-
-    def noisy_cells(
-        self, exact: NDArray[np.int64], noise: Noise | HistogramsNoise, randomness: Randomness
-    ) -> NDArray[np.int64]:
-        """One draw of headlines; audits put one there that follows a script."""
-        return randomness.measure(exact, noise)
+        private = dict(zip(headline, present.count(headline, after), strict=True))
+        heads = Run(self.domain, private, self.unit.counted, randomness)
+        for group, budget in draws:
+            heads.measure([headline[i] for i in group], budget, "headline")
+        measured, outputs = (*run.measurements, *heads.measured), (*run.outputs, *heads.outputs)
+        return replace(run, measurements=measured, outputs=outputs)
 
     def pack_state(self, state: CensusState) -> Packed:
         """The whole state; it holds private numbers of departures."""

@@ -26,14 +26,15 @@ from dpstream.core.graphical import estimate_total
 from dpstream.core.privacy.unit import Record
 from dpstream.core.schema.domain import Clique
 from dpstream.families.census.census_terms import CensusTerms, last_of, level_of, with_census
-from dpstream.mechanisms.aim import AIMPlan, AIMRun
+from dpstream.mechanisms.aim import AIMPlan
 from dpstream.mechanisms.description import explain_table, with_headline
 from dpstream.mechanisms.headlines import headline_words
+from dpstream.mechanisms.mwem_pgm import OfflineRun
 
 # The number of records as censuses counted it, whose noise has a known law; and how large that noise can be.
 
 
-def counted_total(plan: AIMPlan, run: AIMRun) -> tuple[float, float]:
+def counted_total(plan: AIMPlan, run: OfflineRun) -> tuple[float, float]:
     """The number of records in a census's window, and the variance of its noise (0 where it is public).
 
     From the columns (or, where nothing is selected, from all measurements), by precision. The number from which the
@@ -49,7 +50,7 @@ def counted_total(plan: AIMPlan, run: AIMRun) -> tuple[float, float]:
     return estimate_total(run.measurements[1:][: len(columns)])
 
 
-def _grouped(plan: AIMPlan, run: AIMRun) -> bool:
+def _grouped(plan: AIMPlan, run: OfflineRun) -> bool:
     return (
         tuple(m.clique for m in run.measurements[1:][: len(plan.candidates.groups)]) == plan.candidates.groups
     )

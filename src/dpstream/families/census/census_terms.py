@@ -22,8 +22,8 @@ from dpstream.core.privacy.unit import Record
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
 from dpstream.mechanisms.aim import AIM, AIMPlan
-from dpstream.mechanisms.headlines import headline_draws, split_budget
-from dpstream.mechanisms.joint_groups import joint_noise
+from dpstream.mechanisms.headlines import split_budget
+from dpstream.mechanisms.joint_groups import draws, noise_of
 
 # When a census is taken, and of which level: step numbers only.
 
@@ -283,24 +283,18 @@ class CensusTerms:
 
     def headline_noises(self, level: int) -> list[tuple[tuple[int, ...], Noise | HistogramsNoise]]:
         """Places of the headlines, in groups of one draw each in a census of a level, with their noise."""
-        each, unit = self._split(level)[1], self.unit.counted
-        if each is None:
-            return []
-        sizes, changed = [self.workload.domain.cells(clique) for clique in self.headline], unit.changed_cells
-        draws = headline_draws(sizes, each, level=self.public_presence)
-        return [
-            (
-                group,
-                noise_for(budget, changed, changed)
-                if len(group) == 1
-                else self.joint_noise(budget, [sizes[i] for i in group]),
-            )
-            for group, budget in draws
-        ]
+        sizes, unit = self._headline_sizes, self.unit.counted
+        groups = self.headline_draws(level)
+        return [(group, noise_of(budget, [sizes[i] for i in group], unit)) for group, budget in groups]
 
-    def joint_noise(self, budget: Budget, sizes: Sequence[int]) -> HistogramsNoise:
-        """The noise of several headlines that are drawn together; audits put another one there."""
-        return joint_noise(budget, sizes, self.unit.counted)
+    def headline_draws(self, level: int) -> list[tuple[tuple[int, ...], Budget]]:
+        """The same groups, with their budgets."""
+        each, sizes = self._split(level)[1], self._headline_sizes
+        return [] if each is None else draws(sizes, each.scaled(len(sizes)), self.unit.counted)
+
+    @property
+    def _headline_sizes(self) -> list[int]:
+        return [self.workload.domain.cells(clique) for clique in self.headline]
 
     def _split(self, level: int) -> tuple[Budget, Budget | None]:
         return split_budget(self.amounts.of_level(level), len(self.headline), self.headline_share)

@@ -26,7 +26,7 @@ from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import count_marginals
-from dpstream.mechanisms.run_outputs import RunOutput
+from dpstream.mechanisms.engine import RunOutput
 
 #: The largest universe (cells of all columns together) that is kept in memory: 80 MB of weights.
 MAX_UNIVERSE = 10**7

@@ -44,9 +44,8 @@ from dpstream.families.growing.blackbox import (
 )
 from dpstream.families.growing.run_schedule import MAX_RECORDS
 from dpstream.mechanisms import MWEMPGM
+from dpstream.mechanisms.engine import RunOutput, Selector
 from dpstream.mechanisms.options import WORKLOAD
-from dpstream.mechanisms.run_outputs import RunOutput
-from dpstream.mechanisms.selector import Selector
 from dpstream.mechanisms.workload_cells import GRID_BITS, Cells
 
 

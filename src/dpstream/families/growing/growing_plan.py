@@ -56,7 +56,7 @@ from dpstream.families.growing.run_schedule import (
     ScheduledRun,
     stale,
 )
-from dpstream.mechanisms.run_outputs import RunOutput, published
+from dpstream.mechanisms.engine import RunOutput, published
 
 
 @dataclass(frozen=True)

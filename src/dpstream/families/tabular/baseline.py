@@ -41,9 +41,9 @@ from dpstream.core.tables import Workload
 from dpstream.mechanisms import options
 from dpstream.mechanisms.aim import AIM
 from dpstream.mechanisms.description import TICKS, explain_table
+from dpstream.mechanisms.engine import published
 from dpstream.mechanisms.mwem_pgm import MWEMPGM, MWEMPGMPlan, OfflineMechanism, OfflinePlan
 from dpstream.mechanisms.plans import PRIOR_BOUND, check_domain, default_rounds, event_unit, refuse_deletes
-from dpstream.mechanisms.run_outputs import published
 from dpstream.mechanisms.table_release import TableSynthesis, pack_models, unpack_models
 
 Prior = Literal["previous", "uniform"]

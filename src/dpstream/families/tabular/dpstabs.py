@@ -55,9 +55,8 @@ from dpstream.families.tabular.dpstabs_state import (
 )
 from dpstream.mechanisms import options, plans
 from dpstream.mechanisms.description import explain_counters, with_turnover
+from dpstream.mechanisms.engine import MIN_VARIANCE, Selector
 from dpstream.mechanisms.limits import TreeCapacity, check_each
-from dpstream.mechanisms.run_outputs import MIN_VARIANCE
-from dpstream.mechanisms.selector import Selector
 from dpstream.mechanisms.table_release import ModelSynthesis, average_marginals
 from dpstream.mechanisms.workload_cells import Cells, Score, ScoreName
 

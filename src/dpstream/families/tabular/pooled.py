@@ -61,6 +61,7 @@ from dpstream.families.tabular.pooled_state import (
 )
 from dpstream.mechanisms import options
 from dpstream.mechanisms.description import explain_table, with_headline, with_turnover
+from dpstream.mechanisms.engine import Selector, published
 from dpstream.mechanisms.headlines import check_headline, headline_cliques, headline_words, split_budget
 from dpstream.mechanisms.limits import check_each
 from dpstream.mechanisms.measured_cells import MeasuredCells
@@ -73,8 +74,6 @@ from dpstream.mechanisms.plans import (
     read_events,
 )
 from dpstream.mechanisms.prior_choice import PriorChoice
-from dpstream.mechanisms.run_outputs import published
-from dpstream.mechanisms.selector import Selector
 from dpstream.mechanisms.table_model import fit_table
 from dpstream.mechanisms.table_release import ModelSynthesis
 from dpstream.mechanisms.workload_cells import Cells
@@ -719,14 +718,7 @@ class PooledPlan(StreamPlan):
         design = self.runner.design(expected, drifts=not side.estimates.steady)
         if self._prior is not None and tests:
             design = self._with_test(self._prior, design, side.estimates, known)
-        outcome = self.runner.run(
-            side.counts,
-            known,
-            design,
-            randomness,
-            None if size is None else float(size),
-            side.estimates.seen,
-        )
+        outcome = self.runner.run(side.counts, known, design, randomness, side.estimates.seen)
         side.counts = np.zeros_like(side.counts)
         side.estimates.add(outcome.epoch, step, outcome.total_variance)
         side.total += outcome.epoch.records

@@ -9,12 +9,12 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.graphical import Measurement, Model, fit
+from dpstream.core.graphical import Measurement, Model
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.cube import MAX_DIMENSION, CubeNoise, noise_for_bounded
 from dpstream.core.privacy.joint import HistogramsNoise
@@ -23,13 +23,11 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique
 from dpstream.families.tabular.pooled_estimates import Epoch
-from dpstream.mechanisms.headlines import headline_draws
-from dpstream.mechanisms.joint_groups import cost, joint_noise, together, weight_of
+from dpstream.mechanisms.engine import MIN_VARIANCE, Run, RunOutput, signs_query
+from dpstream.mechanisms.joint_groups import cost, draws, noise_of, together, weight_of
 from dpstream.mechanisms.limits import TreeCapacity
 from dpstream.mechanisms.measured_cells import MeasuredCells
 from dpstream.mechanisms.plans import PRIOR_BOUND
-from dpstream.mechanisms.run_outputs import MIN_VARIANCE, Run, RunOutput, signs_query
-from dpstream.mechanisms.selector import Selector
 from dpstream.mechanisms.workload_cells import MAX_RECORDS, Cells, Score
 
 # Columns of two values, measured together: what is read of them, and in which pairs.
@@ -285,95 +283,6 @@ def with_margins(
     return found
 
 
-# What one epoch's run has measured so far. The only code of pooled streams that reads an epoch's counts to measure.
-
-
-@dataclass
-class RunMeasurements(Run):
-    """Measurements of one run; the runner says with which noise each is drawn.
-
-    Attributes:
-        cells: of the followed marginals.
-        sign_columns: the columns of two values, and their pairs.
-        by_index: the measurements, by marginal; of a marginal that was measured twice, the mean.
-        signs: (value, variance) of each column's sum of signs.
-    """
-
-    cells: Cells = field(kw_only=True)
-    sign_columns: Signs = field(kw_only=True)
-    by_index: dict[int, Measurement] = field(default_factory=dict)
-    signs: dict[int, tuple[float, float]] = field(default_factory=dict)
-
-    def together(
-        self, group: Sequence[int], noise: Noise | HistogramsNoise, kind: str = "", *, chosen: bool = False
-    ) -> None:
-        """Measure the cells of marginals by one draw: of several, by joint noise. ``kind`` names the draw where there
-        may be another."""
-        cliques = [self.cells.cliques[index] for index in group]
-        fresh = self.measure(cliques, noise, kind, chosen=chosen)
-        for index, measurement in zip(group, fresh, strict=True):
-            self._book(index, measurement)
-
-    def _book(self, index: int, measurement: Measurement) -> None:
-        """Note a measurement; of a marginal that was measured before, the mean by precision."""
-        before = self.by_index.get(index)
-        if before is not None:
-            whole = before.variance + measurement.variance
-            share = before.variance / whole
-            values = before.values + share * (measurement.values - before.values)
-            measurement = Measurement(before.clique, values, before.variance * measurement.variance / whole)
-        self.by_index[index] = measurement
-
-    def joint(self, pairs: Sequence[int], noise: CubeNoise | DiscreteGaussian) -> None:
-        """Measure all columns of two values and some of their pairs, and the number of events where it is not
-        public."""
-        columns = self.sign_columns.singles
-        terms = [self.cells.cliques[i] for i in (*columns, *pairs)]
-        exact = self.sign_columns.read(self.counts, [*columns, *pairs])
-        if self.public_total is None:
-            terms.append(())
-            exact.append(int(self.counts[self.cells.cliques[columns[0]]].sum()))
-        # Where there is no room for all pairs, earlier epochs say which ones are measured.
-        some = [self.cells.cliques[i] for i in pairs] if len(pairs) < len(self.sign_columns.pairs) else []
-        values, variance = self._sums(terms, exact, noise, some)
-        if self.public_total is None:
-            # As a histogram of one cell; its column does not matter to the sum.
-            self.sums.append(Measurement((), np.array(values[-1:]), variance))
-        for index, value in zip(columns, values, strict=False):
-            self.signs[self.cells.cliques[index][0]] = (value, variance)
-        total = self.total
-        for index in columns:
-            self._book(
-                index, self.sign_columns.column(index, total, self.signs[self.cells.cliques[index][0]])
-            )
-        for index, value in zip(pairs, values[len(columns) :], strict=False):
-            self._pair(index, (value, variance), total)
-
-    def products(self, indices: Sequence[int], noise: CubeNoise | DiscreteGaussian) -> None:
-        """Measure pairs of two signs, which were selected, by their products."""
-        terms = [self.cells.cliques[i] for i in indices]
-        values, variance = self._sums(terms, self.sign_columns.read(self.counts, indices), noise, terms)
-        total = self.total
-        for index, value in zip(indices, values, strict=True):
-            self._pair(index, (value, variance), total)
-
-    def _sums(
-        self,
-        terms: list[Clique],
-        exact: list[int],
-        noise: CubeNoise | DiscreteGaussian,
-        chosen: Sequence[Clique],
-    ) -> tuple[list[float], float]:
-        values = self.randomness.measure(np.array(exact, dtype=np.int64), noise)
-        query = signs_query(self.domain, terms, chosen)
-        self.outputs.append(RunOutput("signs", query, values, noise))
-        return values.astype(np.float64).tolist(), max(noise.variance, MIN_VARIANCE)
-
-    def _pair(self, index: int, product: tuple[float, float], total: tuple[float, float]) -> None:
-        first, second = (self.signs[column] for column in self.cells.cliques[index])
-        self.by_index[index] = self.sign_columns.pair(index, total, first, second, product)
-
-
 # A model's answers, moved so that their columns are as measured. Public: answers and measurements only.
 
 #: Marginals of one shape are moved together, at most so many cells at a time.
@@ -543,74 +452,49 @@ class Runner:
         """How the budget is divided."""
         return Division(self.budget, self.select_share, self.signs, self.unit.relation == "replace")
 
-    @cached_property
-    def _deviations(self) -> dict[int, float]:
-        """What ``_deviation`` knows already."""
-        return {}
+    def _deviation(self, marginals: int) -> float:
+        """The noise of a cell where a run measures so many marginals."""
+        return _deviation(self.budget, self.unit, marginals)
 
-    def _deviation(self, k: int) -> float:
-        """The noise of a cell where a run measures ``k`` marginals."""
-        known = self._deviations.get(k)
-        if known is None:
-            variance = self.histogram_noise(self.budget.scaled(Fraction(1, k))).variance
-            known = self._deviations[k] = math.sqrt(variance)
-        return known
-
-    def histogram_noise(self, budget: Budget) -> Noise:
-        """The noise of each cell of a histogram."""
-        return noise_for(budget, self.unit.changed_cells, self.unit.changed_cells)
-
-    def sign_noise(self, budget: Budget, sums: int) -> CubeNoise | DiscreteGaussian:
-        """The noise of some sums of signs: a record changes each by at most 1; a replaced one changes it by 2 (from
-        -1 to 1)."""
-        return noise_for_bounded(budget, sums, self.unit.changed_cells)
-
-    def histograms_noise(self, budget: Budget, sizes: Sequence[int]) -> HistogramsNoise:
-        """The noise of several histograms of the same records."""
-        return joint_noise(budget, sizes, self.unit)
-
-    def noise_together(self, group: Sequence[int], budget: Budget) -> Noise | HistogramsNoise:
-        """The noise of one draw: of each cell of a histogram, or of several histograms."""
-        if len(group) == 1:
-            return self.histogram_noise(budget)
-        return self.histograms_noise(budget, self.followed.cells.sizes[list(group)].tolist())
+    def noise_of(self, group: Sequence[int], budget: Budget) -> Noise | HistogramsNoise:
+        """The noise of one draw: of each cell of a marginal, or of several marginals."""
+        return noise_of(budget, self.followed.cells.sizes[list(group)].tolist(), self.unit)
 
     def column_draws(self, design: Design) -> list[tuple[tuple[int, ...], Noise | HistogramsNoise]]:
         """Columns that are measured by histograms, in groups of one draw each, with their noise."""
-        own = self.division
-        return [
-            (group, self.noise_together(group, own.group_budget(design, group)))
-            for group in own.column_groups(design)
-        ]
+        division = self.division
+        groups = division.column_groups(design)
+        return [(group, self.noise_of(group, division.group_budget(design, group))) for group in groups]
 
-    @cached_property
+    @property
     def headline_budgets(self) -> list[tuple[tuple[int, ...], Budget]]:
         """Headline marginals in groups of one draw each, with their budgets; none without headlines."""
         if self.headline_budget is None:
             return []
-        indices, level = self.followed.headlines, self.unit.relation == "replace"
+        indices = self.followed.headlines
         sizes = self.followed.cells.sizes[list(indices)].tolist()
-        draws = headline_draws(sizes, self.headline_budget, level=level)
-        return [(tuple(indices[place] for place in group), budget) for group, budget in draws]
+        groups = draws(sizes, self.headline_budget.scaled(len(sizes)), self.unit)
+        return [(tuple(indices[place] for place in group), budget) for group, budget in groups]
 
     @property
     def headline_noises(self) -> list[tuple[tuple[int, ...], Noise | HistogramsNoise]]:
         """The groups of headline marginals with their noise."""
-        return [(group, self.noise_together(group, budget)) for group, budget in self.headline_budgets]
+        return [(group, self.noise_of(group, budget)) for group, budget in self.headline_budgets]
 
     def noise(self, design: Design) -> Noise:
         """The noise of every cell of a histogram that is measured by itself."""
-        return self.histogram_noise(self.division.histogram_budget(design))
+        return noise_for(
+            self.division.histogram_budget(design), self.unit.changed_cells, self.unit.changed_cells
+        )
 
     def joint_draws(self, design: Design) -> list[tuple[CubeNoise | DiscreteGaussian, int]]:
         """Noise and number of sums: columns of two values, and pairs that are chosen (as if in one round)."""
-        own, draws = self.division, []
-        if own.joint(design):
-            draws.append((self.sign_noise(own.joint_budget(design), own.sums(design)), own.sums(design)))
-        products = own.products(design)
-        if products:
-            draws.append((self.sign_noise(own.products_budget(design), products), products))
-        return draws
+        division, sums = self.division, list[tuple[Budget, int]]()
+        if division.joint(design):
+            sums.append((division.joint_budget(design), division.sums(design)))
+        if products := division.products(design):
+            sums.append((division.products_budget(design), products))
+        return [(noise_for_bounded(budget, many, self.unit.changed_cells), many) for budget, many in sums]
 
     def numbers(self) -> tuple[int, int]:
         """How many numbers a run measures that measures columns only; and, at most, any run."""
@@ -643,7 +527,6 @@ class Runner:
         known: Model,
         design: Design,
         randomness: Randomness,
-        public_total: float | None,
         seen: NDArray[np.float64] | None = None,
     ) -> Outcome:
         """Spend the budget once.
@@ -652,118 +535,186 @@ class Runner:
             counts: private, all cells of the followed marginals.
             known: public: what earlier epochs say of the table.
             design: what to measure, from ``design``.
-            public_total: number of events where the owner declared it public.
             seen: number of events in the epochs that measured each followed marginal.
         """
-        cells, k, own = self.followed.cells, design.k, self.signs
+        cells = self.followed.cells
         by_clique = {clique: counts[cells.part(i)] for i, clique in enumerate(cells.cliques)}
-        domain = self.followed.workload.domain
-        taken = RunMeasurements(domain, by_clique, randomness, public_total, cells=cells, sign_columns=own)
-        start = known.bounded(PRIOR_BOUND)
-        for group, budget in self.headline_budgets:
-            taken.together(group, self.noise_together(group, budget), "headline")
-        division, joint = self.division, own.singles if design.fixed else ()
-        for group, noise in self.column_draws(design):
-            taken.together(group, noise)
-        pairs = own.order(known, np.zeros(len(cells.cliques)) if seen is None else seen)[: design.pairs]
-        if joint:
-            sums = len(joint) + len(pairs) + (public_total is None)
-            taken.joint(pairs, self.sign_noise(division.joint_budget(design), sums))
+        domain, start = self.followed.workload.domain, known.bounded(PRIOR_BOUND)
+        run = EpochRun(domain, by_clique, self.unit, randomness, start, runner=self, design=design)
+        return run.outcome(known, np.zeros(len(cells.cliques)) if seen is None else seen)
+
+
+@lru_cache(maxsize=4096)
+def _deviation(budget: Budget, unit: Event, marginals: int) -> float:
+    each = budget.scaled(Fraction(1, marginals))
+    return math.sqrt(noise_for(each, unit.changed_cells, unit.changed_cells).variance)
+
+
+# One epoch's run: the only code of pooled streams that reads an epoch's counts to measure.
+
+
+@dataclass
+class EpochRun(Run):
+    """A run of a runner; every fit starts from what earlier epochs say.
+
+    Attributes:
+        by_index: the measurements, by marginal; of a marginal that was measured twice, the mean.
+        signs: (value, variance) of each column's sum of signs.
+    """
+
+    runner: Runner = field(kw_only=True)
+    design: Design = field(kw_only=True)
+    by_index: dict[int, Measurement] = field(default_factory=dict)
+    signs: dict[int, tuple[float, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.cells = self.runner.followed.cells
+
+    def outcome(self, known: Model, seen: NDArray[np.float64]) -> Outcome:
+        """Measure what the design says, then what the model explains worst."""
+        runner, design, division = self.runner, self.design, self.runner.division
+        for group, budget in runner.headline_budgets:
+            self._together(group, budget, "headline")
+        for group in division.column_groups(design):
+            self._together(group, division.group_budget(design, group))
+        pairs = runner.signs.order(known, seen)[: design.pairs]
+        if division.joint(design):
+            self._columns_of_signs(pairs, division.joint_budget(design))
         for index in design.tests:
             # Measured, and not fitted: few records would leave their noise in the models of all later epochs.
-            taken.together([index], self.noise(design), chosen=True)
+            self._together([index], division.histogram_budget(design), chosen=True)
         fitted = list(range(design.fixed))
-        fitted += [index for index in self.followed.headlines if index not in fitted]
-        room = TreeCapacity(cells.workload, self.max_cells, fitted)
+        fitted += [index for index in runner.followed.headlines if index not in fitted]
+        room = TreeCapacity(self.cells.workload, runner.max_cells, fitted)
         fitted += room.take_in_order(pairs)
-        model = self._fit(taken, fitted, start) if fitted else start.with_total(design.expected)
-        for take in _rounds_of(k):
-            fresh = self._select(counts, model, taken, room, take, design, randomness)
-            if fresh:
-                self._measure_chosen(taken, fresh, division.chosen_budget(design, len(fresh)))
-                fitted += fresh
-                model = self._fit(taken, fitted, start)
-        return self._outcome(taken, model)
+        self.model = self.model.with_total(design.expected)
+        self._fit(fitted)
+        for take in _rounds_of(design.k):
+            chosen = self._choose(room, take)
+            self._measure_chosen(chosen, division.chosen_budget(design, len(chosen)))
+            fitted += chosen
+            if chosen:
+                self._fit(fitted)
+        return Outcome(self._epoch(), self.model, self.total[1], tuple(self.outputs))
 
-    def _measure_chosen(self, taken: RunMeasurements, indices: Sequence[int], budget: Budget) -> None:
-        """Measure marginals that were selected together: those of two signs by their products, others by histograms."""
-        products = [i for i in indices if taken.signs and i in self.signs.joint_pairs][:MAX_DIMENSION]
-        groups = self.division.groups([i for i in indices if i not in set(products)])
-        weight = self.division.products_weight(len(products))
-        whole = weight + sum(map(self.division.weight, groups))
-        for group in groups:
-            share = budget.scaled(Fraction(self.division.weight(group), whole))
-            taken.together(group, self.noise_together(group, share), chosen=True)
-        if products:
-            share = budget.scaled(Fraction(weight, whole))
-            taken.products(products, self.sign_noise(share, len(products)))
+    def _fit(self, fitted: Sequence[int]) -> None:
+        if fitted:
+            measured = [self.by_index[index] for index in fitted]
+            self.fit(self.runner.iterations, self.runner.max_cells, measured=measured)
 
-    def _fit(self, taken: RunMeasurements, fitted: Sequence[int], start: Model) -> Model:
-        return fit(
-            self.followed.workload.domain,
-            [taken.by_index[index] for index in fitted],
-            total=taken.total[0],
-            warm=start,
-            iterations=self.iterations,
-            max_cells=self.max_cells,
-        )
+    def _together(
+        self, group: Sequence[int], budget: Budget, kind: str = "", *, chosen: bool = False
+    ) -> None:
+        """Measure the cells of marginals by one draw; of a marginal that was measured before, take the mean by
+        precision."""
+        cliques = [self.cells.cliques[index] for index in group]
+        for index, fresh in zip(group, self.measure(cliques, budget, kind, chosen=chosen), strict=True):
+            self._book(index, fresh)
 
-    def _select(
-        self,
-        counts: NDArray[np.int64],
-        model: Model,
-        taken: RunMeasurements,
-        room: TreeCapacity,
-        take: int,
-        design: Design,
-        randomness: Randomness,
-    ) -> list[int]:
+    def _book(self, index: int, fresh: Measurement) -> None:
+        before = self.by_index.get(index)
+        if before is not None:
+            whole = before.variance + fresh.variance
+            values = before.values + before.variance / whole * (fresh.values - before.values)
+            fresh = Measurement(before.clique, values, before.variance * fresh.variance / whole)
+        self.by_index[index] = fresh
+
+    def _columns_of_signs(self, pairs: Sequence[int], budget: Budget) -> None:
+        """Measure all columns of two values and some of their pairs, and the number of events where it is not
+        public."""
+        signs, terms = self.runner.signs, [*self.runner.signs.singles, *pairs]
+        # Where there is no room for all pairs, earlier epochs say which ones are measured.
+        chosen = pairs if len(pairs) < len(signs.pairs) else []
+        values, variance = self._sums(terms, chosen, budget, number=self.public_total is None)
+        if self.public_total is None:
+            # As a histogram of one cell; its column does not matter to the sum.
+            self.sums.append(Measurement((), np.array(values[-1:]), variance))
+        for index, value in zip(terms, values, strict=False):
+            clique = self.cells.cliques[index]
+            if len(clique) == 1:
+                self.signs[clique[0]] = (value, variance)
+                self._book(index, signs.column(index, self.total, self.signs[clique[0]]))
+            else:
+                self._pair(index, (value, variance))
+
+    def _sums(
+        self, indices: Sequence[int], chosen: Sequence[int], budget: Budget, *, number: bool = False
+    ) -> tuple[list[float], float]:
+        """Measure sums of signs by one draw, with the number of events at the end; gives them, and the variance of
+        each."""
+        terms, exact = [self.cells.cliques[i] for i in indices], self.runner.signs.read(self.counts, indices)
+        if number:
+            terms.append(())
+            exact.append(int(self.counts[terms[0]].sum()))
+        noise = noise_for_bounded(budget, len(terms), self.unit.changed_cells)
+        self.spent += budget.amount
+        values = self.randomness.measure(np.array(exact, dtype=np.int64), noise)
+        query = signs_query(self.domain, terms, [self.cells.cliques[i] for i in chosen])
+        self.outputs.append(RunOutput("signs", query, values, noise))
+        return values.astype(np.float64).tolist(), max(noise.variance, MIN_VARIANCE)
+
+    def _pair(self, index: int, product: tuple[float, float]) -> None:
+        first, second = (self.signs[column] for column in self.cells.cliques[index])
+        self.by_index[index] = self.runner.signs.pair(index, self.total, first, second, product)
+
+    def _choose(self, room: TreeCapacity, take: int) -> list[int]:
         """Choose up to ``take`` marginals that the model explains worst: each choice pays ``select_share / k``.
 
         ``room``: the fitted ones are in it; those that are chosen are put into it.
         """
-        cells = self.followed.cells
-        selector = Selector(self.budget.scaled(self.select_share / design.k))
-        variance = _mean_variance(taken) if taken.by_index else self.noise(design).variance
+        runner, cells = self.runner, self.cells
+        budget = runner.budget.scaled(runner.select_share / self.design.k)
+        variance = self._mean_variance() if self.by_index else runner.noise(self.design).variance
         bias = _NOISE_BIAS * math.sqrt(variance * 2.0 / math.pi)
         score = Score(cells, "sum-noise", self.unit, bias)
-        expected = model.with_total(max(model.total, 0.0)).flat_marginals(cells.cliques)
         # Scores refuse more records than memory holds. An epoch has no such bound, and whether it is refused would
         # tell its private size. Cells are capped as expectations are: no score moves further than before.
         bound = np.repeat(MAX_RECORDS // cells.sizes, cells.sizes)
-        numerators, denominators = score.evaluate(np.minimum(counts, bound), expected)
-        chosen: list[int] = []
-        left = np.ones(len(cells.cliques), dtype=bool)
-        left[list(taken.by_index)] = False
-        for _ in range(take):
-            allowed = room.within(np.flatnonzero(left))
-            if not len(allowed):
-                break  # the model is full: what is left of this run is charged, and not used
-            chosen.append(
-                selector.choose(numerators, denominators, allowed, score.grid_sensitivity, randomness)
-            )
+        counts = np.concatenate([self.counts[clique] for clique in cells.cliques])
+        scores = score.evaluate(np.minimum(counts, bound), self._answers())
+        room.left[list(self.by_index)] = False
+        chosen = list[int]()
+        # Where the model is full, what is left of this run is charged, and not used.
+        while len(chosen) < take and len(allowed := room.allowed()):
+            chosen.append(self.select(scores, score.grid_sensitivity, allowed, budget))
             room.take(chosen[-1])
-            left[chosen[-1]] = False
         return chosen
 
-    def _outcome(self, taken: RunMeasurements, model: Model) -> Outcome:
-        cells = self.followed.cells
-        values = model.with_total(max(model.total, 0.0)).flat_marginals(cells.cliques)
+    def _measure_chosen(self, indices: Sequence[int], budget: Budget) -> None:
+        """Measure marginals that were selected together: those of two signs by their products, others by histograms."""
+        division, pairs = self.runner.division, self.runner.signs.joint_pairs if self.signs else ()
+        products = [i for i in indices if i in pairs][:MAX_DIMENSION]
+        groups = division.groups([i for i in indices if i not in set(products)])
+        weights = [division.products_weight(len(products)), *map(division.weight, groups)]
+        for group, weight in zip(groups, weights[1:], strict=True):
+            self._together(group, budget.scaled(Fraction(weight, sum(weights))), chosen=True)
+        if products:
+            share = budget.scaled(Fraction(weights[0], sum(weights)))
+            values, variance = self._sums(products, products, share)
+            for index, value in zip(products, values, strict=True):
+                self._pair(index, (value, variance))
+
+    def _mean_variance(self) -> float:
+        """The mean variance of the noise in one cell of what was measured."""
+        return sum(measured.variance for measured in self.by_index.values()) / len(self.by_index)
+
+    def _answers(self) -> NDArray[np.float64]:
+        """What the model says of all followed marginals."""
+        return self.model.with_total(max(self.model.total, 0.0)).flat_marginals(self.cells.cliques)
+
+    def _epoch(self) -> Epoch:
+        """All measurements, and the model's answers in place of the others."""
+        cells, values = self.cells, self._answers()
         measured = np.zeros(len(cells.cliques), dtype=bool)
-        variances = np.full(len(cells.cliques), _ANSWER_VARIANCE * _mean_variance(taken))
-        repeated = self.signs.joint_pairs if taken.signs else frozenset[int]()
-        for index, own in with_margins(cells, taken.by_index, repeated).items():
-            values[cells.part(index)] = own.values
-            variances[index] = own.variance
+        variances = np.full(len(cells.cliques), _ANSWER_VARIANCE * self._mean_variance())
+        repeated = self.runner.signs.joint_pairs if self.signs else frozenset[int]()
+        for index, known in with_margins(cells, self.by_index, repeated).items():
+            values[cells.part(index)] = known.values
+            variances[index] = known.variance
             measured[index] = True
-        move_to_columns(cells, values, measured, model.total)
-        epoch = Epoch(values, variances, measured, model.total)
-        return Outcome(epoch, model, taken.total[1], tuple(taken.outputs))
-
-
-def _mean_variance(taken: RunMeasurements) -> float:
-    """The mean variance of the noise in one cell of what was measured."""
-    return sum(own.variance for own in taken.by_index.values()) / len(taken.by_index)
+        move_to_columns(cells, values, measured, self.model.total)
+        return Epoch(values, variances, measured, self.model.total)
 
 
 def _rounds_of(k: int) -> list[int]:

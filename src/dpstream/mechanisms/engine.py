@@ -1,0 +1,251 @@
+"""The engine of mechanisms for tables: select, measure and fit on the door, and what was drawn, as it is published.
+
+A mechanism is a loop on a ``Run``, which holds the counts: it measures marginals, each time for a part of the budget,
+fits a model to what was measured, and selects what the model explains worst.
+
+Trusted base: kernel (selects and measures).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.contracts import Counted, NoisyCounts, marginal_query
+from dpstream.core.graphical import Measurement, Model, estimate_total, fit
+from dpstream.core.privacy.budget import Budget, PureDP
+from dpstream.core.privacy.joint import AnyNoise, HistogramsNoise
+from dpstream.core.privacy.noise import Noise
+from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.select import exponential_mechanism, permute_and_flip, selection_epsilon
+from dpstream.core.privacy.unit import Event
+from dpstream.core.schema.domain import Clique, Domain
+from dpstream.mechanisms.joint_groups import noise_of
+
+#: The smallest variance that fits use: at huge budgets the noise's own is below what floating point can weigh.
+MIN_VARIANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class Selector:
+    """Choose the (about) largest of some exact scores.
+
+    Guarantee: ``budget`` for one choice. Pure: permute-and-flip, never worse than the exponential mechanism
+    (McKenna, Sheldon 2020). zCDP: the exponential mechanism, whose range is bounded, so that
+    ``rho = epsilon^2 / 8`` (Cesar, Rogers 2021).
+    """
+
+    budget: Budget
+
+    def describe(self) -> str:
+        """The selector's name."""
+        return "permute-and-flip" if isinstance(self.budget, PureDP) else "exponential mechanism"
+
+    def choose(
+        self,
+        numerators: NDArray[Any],
+        denominators: NDArray[Any],
+        allowed: Sequence[int] | NDArray[np.int64],
+        sensitivity: Fraction,
+        randomness: Randomness,
+    ) -> int:
+        """The index that is chosen among ``allowed`` (a public set)."""
+        index = np.asarray(allowed, dtype=np.int64)
+        pure = isinstance(self.budget, PureDP)
+        choice = (permute_and_flip if pure else exponential_mechanism)(
+            numerators[index],
+            denominators[index],
+            epsilon=self.budget.amount if pure else selection_epsilon(self.budget.amount),
+            sensitivity=sensitivity,
+            randomness=randomness,
+        )
+        return int(index[choice])
+
+
+@dataclass(frozen=True)
+class RunOutput:
+    """One vector of true counts and noise, before it is said which steps and events it is about.
+
+    Attributes:
+        name: in the name of the draw.
+        query, values, noise: as in ``NoisyCounts``.
+    """
+
+    name: str
+    query: Mapping[str, Any]
+    values: NDArray[np.int64]
+    noise: AnyNoise
+
+    @classmethod
+    def of_draw(
+        cls,
+        domain: Domain,
+        cliques: Sequence[Clique],
+        values: NDArray[np.int64],
+        noise: AnyNoise,
+        kind: str = "",
+        *,
+        chosen: bool = False,
+    ) -> RunOutput:
+        """All cells of a marginal, or of several from one joint draw.
+
+        Args:
+            kind: tells apart who measured it.
+            chosen: whether it was measured because of what was measured before; the query says so then.
+        """
+        columns = [[domain.names[i] for i in clique] for clique in cliques]
+        query: dict[str, Any] = {"kind": "marginals", "columns": columns}
+        name = "marginals together"
+        if not isinstance(noise, HistogramsNoise):
+            (marginal,) = columns
+            query, name = marginal_query(marginal), " x ".join(marginal) if marginal else "number"
+        return cls(f"{kind} {name}".strip(), {**query, **({"chosen": True} if chosen else {})}, values, noise)
+
+    @classmethod
+    def of_cell(
+        cls,
+        domain: Domain,
+        clique: Clique,
+        codes: Sequence[int],
+        values: NDArray[np.int64],
+        noise: AnyNoise,
+        *,
+        chosen: bool,
+    ) -> RunOutput:
+        """One cell of a marginal, by the codes of its columns."""
+        columns = [domain.names[i] for i in clique]
+        query = {"kind": "cell", "columns": columns, "codes": list(codes)}
+        name = f"{' x '.join(columns)}, cell {', '.join(map(str, codes))}"
+        return cls(name, {**query, **({"chosen": True} if chosen else {})}, values, noise)
+
+
+@dataclass
+class Run:
+    """A run that is under way: the only place where mechanisms read counts of whole marginals to measure them.
+
+    Attributes:
+        counts: private, by marginal.
+        unit: whose record costs what is spent.
+        prior: public: a model that every fit is held to; it also starts from it. None: fits start from the last model.
+        measured: the measurements, in order; ``sums``: those whose sums tell the number of records, with errors of
+            their own; ``outputs``: everything that was drawn, as it came out.
+        spent: what measurements and selections have cost together.
+    """
+
+    domain: Domain
+    counts: Mapping[Clique, NDArray[np.int64]]
+    unit: Event
+    randomness: Randomness
+    prior: Model | None = None
+    measured: list[Measurement] = field(default_factory=list)
+    sums: list[Measurement] = field(default_factory=list)
+    outputs: list[RunOutput] = field(default_factory=list)
+    spent: Fraction = Fraction(0)
+
+    def __post_init__(self) -> None:
+        self.model = Model.uniform(self.domain, 0.0) if self.prior is None else self.prior
+        # Under "replace" sizes are declared public; under "add-remove" the total is always estimated.
+        public = self.unit.relation == "replace"
+        self.public_total = float(next(iter(self.counts.values())).sum()) if public else None
+
+    @property
+    def total(self) -> tuple[float, float]:
+        """The number of records and its variance (0 where it is public)."""
+        return estimate_total(self.sums) if self.public_total is None else (self.public_total, 0.0)
+
+    def measure(
+        self, cliques: Sequence[Clique], budget: Budget, kind: str = "", *, chosen: bool = False
+    ) -> list[Measurement]:
+        """Measure marginals by one draw; ``kind`` and ``chosen`` as of ``RunOutput.of_draw``."""
+        noise = noise_of(budget, [self.domain.cells(clique) for clique in cliques], self.unit)
+        self.spent += budget.amount
+        values = self.randomness.measure(np.concatenate([self.counts[clique] for clique in cliques]), noise)
+        self.outputs.append(RunOutput.of_draw(self.domain, cliques, values, noise, kind, chosen=chosen))
+        fresh = measurements_of(cliques, values, noise)
+        self.measured += fresh
+        number = fresh[0]
+        if isinstance(noise, HistogramsNoise):  # they have one sum between them, with one error
+            sums = number.values.sum(keepdims=True)
+            number = Measurement((), sums, max(noise.sum_variance, MIN_VARIANCE))
+        self.sums.append(number)
+        return fresh
+
+    def select(
+        self,
+        scores: tuple[NDArray[Any], NDArray[Any]],
+        sensitivity: Fraction,
+        allowed: NDArray[np.int64],
+        budget: Budget,
+    ) -> int:
+        """The marginal with (about) the largest score, a numerator and a denominator, among those that are allowed."""
+        self.spent += budget.amount
+        return Selector(budget).choose(*scores, allowed, sensitivity, self.randomness)
+
+    def fit(
+        self,
+        iterations: int,
+        max_cells: int,
+        prior_weight: float = 0.0,
+        measured: Sequence[Measurement] | None = None,
+    ) -> None:
+        """Fit the model to everything measured, or to these; with a prior, from that one again."""
+        self.model = fit(
+            self.domain,
+            self.measured if measured is None else measured,
+            total=self.total[0],
+            warm=self.model if self.prior is None else self.prior,
+            iterations=iterations,
+            max_cells=max_cells,
+            regularisation=0.0 if self.prior is None else prior_weight,
+        )
+
+
+def measurements_of(
+    cliques: Sequence[Clique], values: NDArray[np.int64], noise: Noise | HistogramsNoise
+) -> list[Measurement]:
+    """What one draw says of each of its marginals."""
+    starts: tuple[int, ...] = (0,)
+    variances: tuple[float, ...] = (noise.variance,)
+    if isinstance(noise, HistogramsNoise):
+        starts, variances = noise.starts, noise.variances
+    parts = zip(cliques, np.split(values.astype(np.float64), starts[1:]), variances, strict=True)
+    return [Measurement(clique, part, max(variance, MIN_VARIANCE)) for clique, part, variance in parts]
+
+
+def signs_query(domain: Domain, terms: Sequence[Clique], chosen: Sequence[Clique] = ()) -> dict[str, Any]:
+    """Sums over all records of products of signs: +1 for a column's second value, -1 for its first. A product of no
+    columns is 1: the number of records. ``chosen``: terms that were measured because of what was measured before."""
+
+    def named(cliques: Sequence[Clique]) -> list[list[str]]:
+        return [[domain.names[i] for i in clique] for clique in cliques]
+
+    return {"kind": "signs", "terms": named(terms), **({"chosen": named(chosen)} if chosen else {})}
+
+
+def published(
+    outputs: Sequence[RunOutput],
+    run: str,
+    counted: Counted,
+    first: int,
+    last: int,
+    as_of: int | None = None,
+) -> list[NoisyCounts]:
+    """The noisy counts of one run.
+
+    Args:
+        run: begins the names of its draws; no other run of the stream has it.
+    """
+    seen: dict[str, int] = {}
+    counts = []
+    for output in outputs:
+        seen[output.name] = turn = seen.get(output.name, 0) + 1
+        draw = f"{run}, {output.name}" + (f" ({turn})" if turn > 1 else "")
+        counts.append(
+            NoisyCounts(draw, counted, first, last, output.query, output.values, output.noise, as_of)
+        )
+    return counts
