@@ -38,8 +38,9 @@ KINDS = {
     "kernel": "The guarantee rests on it for every stream",
     "source": "Reads private records; the guarantee rests on the sources that a stream uses",
     "spark": "The same for records that stay in Spark",
+    "server": "Keeps state in a database server, where it is kept there",
     "encryption": "Seals private state at rest",
-    "owner": "Sees private records, and shows what it finds to their owner only",
+    "owner": "Sees private records or state, and shows what it finds to their owner only",
     "invented": "Counts records that it has invented itself",
 }
 #: Rooms of the kernel from the outside to the noise, in the order of reading, and what each has to guarantee.
@@ -292,13 +293,13 @@ def page(package: Package) -> str:
         "",
         "## Beside the kernel",
         "",
-        "Only what a stream uses counts: one kind of source, Spark where records stay there, encryption where state "
-        "is encrypted.",
+        "Only what a stream uses counts: one kind of source, Spark where records stay there, a server where "
+        "state is kept there, encryption where it is encrypted.",
         "",
         "| module | lines | |",
         "|---|---:|---|",
     ]
-    for kind in ("source", "spark", "encryption"):
+    for kind in ("source", "spark", "server", "encryption"):
         for module in package.modules.values():
             if module.kind == kind:
                 text.append(f"| `{module.name}` | {module.lines} | {cell(module.purpose)} |")
@@ -306,8 +307,8 @@ def page(package: Package) -> str:
         "",
         "## What the owner sees",
         "",
-        "These modules read private records and show the owner what they find. Nothing of it is released, and no "
-        "budget pays for it.",
+        "These modules see private records or state, and show the owner what they find. Nothing of it is released, "
+        "and no budget pays for it.",
         "",
         "| module | lines | |",
         "|---|---:|---|",

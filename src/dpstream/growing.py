@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dpstream.families.growing import (
     ERM,
-    MWEM,
     PMWG,
     BBImprover,
     BBScheduler,
@@ -17,7 +16,6 @@ from dpstream.families.growing import (
 
 __all__ = [
     "ERM",
-    "MWEM",
     "PMWG",
     "BBImprover",
     "BBScheduler",

@@ -14,7 +14,7 @@ from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy import Budget, DiscreteLaplace, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
-from dpstream.families.growing import MWEM, Counts, Database, OwnMechanism, SmallDB
+from dpstream.families.growing import Counts, Database, OwnMechanism, SmallDB
 
 DOMAIN = Domain(("a", "b"), (2, 3))
 WORKLOAD = Workload.all_k_way(DOMAIN, 2)
@@ -76,8 +76,8 @@ def own(function: Any, reads: Any = None) -> OwnMechanism:
 
 @pytest.mark.parametrize(
     "box",
-    [own(honest), SmallDB(WORKLOAD, size=3), MWEM(WORKLOAD, 2, passes=1)],
-    ids=["own", "smalldb", "mwem"],
+    [own(honest), SmallDB(WORKLOAD, size=3)],
+    ids=["own", "smalldb"],
 )
 def test_honest_boxes_pass(box: Any) -> None:
     report = check_black_box(box, runs=400)

@@ -21,8 +21,7 @@ from click.testing import CliRunner
 from dpstream.cli.main import main
 from dpstream.core.contracts import PrintedTable
 from dpstream.core.privacy import PureDP, User
-from dpstream.families.growing import PMWGPlan
-from dpstream.families.growing.erm_stream import ClassifierPlan
+from dpstream.families.growing import ClassifierPlan, PMWGPlan
 from dpstream.families.growing.growing_plan import GrowingPlan
 from dpstream.families.panel import CumulativePlan
 from dpstream.families.panel.people import PeoplePlan
@@ -73,9 +72,6 @@ CASES = {
     "baseline, AIM": Case('name = "baseline"\noffline = "aim"', RHO),
     "scheduler": Case(f'name = "scheduler"\n{RUNS}gamma = "1/2"', PURE, PUBLIC),
     "scheduler, k": Case(f'name = "scheduler"\n{RUNS}gamma = "1/2"\nk = 2', BOTH, PUBLIC),
-    "scheduler, MWEM": Case(
-        f'name = "scheduler"\n{RUNS}gamma = "1/2"\nblack_box = "mwem"', BOTH, PUBLIC
-    ),
     "improver": Case(f'name = "improver"\n{RUNS}workload = "all-3-way"', BOTH, PUBLIC),
     "classifier": Case(f'name = "improver"\n{RUNS}black_box = "erm"\ntarget = "late"', RHO, PUBLIC),
     "points": Case('name = "points"', PURE, PUBLIC),

@@ -139,7 +139,7 @@ def test_ratios_are_those_of_the_noise():
     assert ratio(CubeNoise(2, 3)) == 0.0  # the largest value decides, and it is the third
 
 
-@pytest.mark.parametrize("kind", ["marginal", "marginals", "cell", "signs"])
+@pytest.mark.parametrize("kind", ["marginal", "marginals", "signs"])
 def test_queries_are_answered_as_they_are_measured(kind):
     domain = Domain(("a", "b", "c"), (3, 2, 2))
     codes = np.random.default_rng(1).integers((3, 2, 2), size=(40, 3)).astype(np.int32)
@@ -149,7 +149,6 @@ def test_queries_are_answered_as_they_are_measured(kind):
     query, truth = {
         "marginal": (marginal_query(["b", "c"]), pairs[1]),
         "marginals": ({"columns": [["a", "b"], ["b", "c"]]}, np.concatenate(pairs)),
-        "cell": ({"columns": ["a", "b"], "codes": [2, 1]}, pairs[0][5:6]),
         "signs": ({"terms": [["b", "c"], []]}, np.array(signs)),
     }[kind]
     np.testing.assert_array_equal(counts_of({**query, "kind": kind}, codes, domain), truth)

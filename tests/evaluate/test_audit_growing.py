@@ -23,7 +23,7 @@ from dpstream_lab.audits.transcripts import audit_subject
 
 #: Honest plans and controls. They are calibrated by the first test that needs them: that would slow down collection.
 subjects = cache(lambda: list(growing_subjects()))
-MANY = 20
+MANY = 17
 
 
 def test_all_subjects_are_looked_at() -> None:

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 import pytest
 from fault_harness import faulty, full_disk, in_child, kill, lying_commit
-from pmwg_cases import SCHEMA, plan, query
+from pmwg_cases import SCHEMA, plan
 from postgres_server import Cluster, programs
 
 from dpstream.core.errors import BudgetError, ConfigError, StepError, StoreDamagedError, StoreError
 from dpstream.core.privacy import Noise, Randomness
 from dpstream.families.growing.pmwg_plan import PMWGPlan
 from dpstream.families.growing.questions import linear_query
-from dpstream.families.growing.universe import WEIGHT_BITS
+from dpstream.families.growing.universe import WEIGHT_BITS, grid_values
 from dpstream.io.sinks import Publisher
 from dpstream.stream import AskingStream, Batch, PostgresServer, StateKey, open_stream, verify_ledger
 from dpstream.stream.ledger.account import Account
@@ -237,12 +237,12 @@ OPPOSITE = ("city != 'Bern'", "city in ('Basel', 'Chur')")
 
 
 def in_numbers(words: str) -> Any:
-    weights = small_plan().universe.weights(linear_query(words, SCHEMA))
+    weights = grid_values(linear_query(words, SCHEMA), SCHEMA.domain)
     return weights / 2**WEIGHT_BITS
 
 
 def test_equal_questions_have_one_answer_and_are_charged_once(tmp_path: Path) -> None:
-    """In words, labels or numbers, under ids of their own, after a reopening: one draw, one number."""
+    """In words or numbers, under ids of their own, after a reopening: one draw, one number."""
     counted = 0
     with started(tmp_path) as stream:
         for step in (1, 2):
@@ -250,7 +250,7 @@ def test_equal_questions_have_one_answer_and_are_charged_once(tmp_path: Path) ->
             first = stream.ask(SAME[0])
             counted += 1
             once = sum(_charges(tmp_path), Fraction(0))
-            for question in (*SAME, {"city": "Bern"}, in_numbers(SAME[1])):
+            for question in (*SAME, in_numbers(SAME[1])):
                 assert stream.ask(question) == first
             named = stream.ask(SAME[1], f"own-{step}")
             assert (named.question_id, named.answer) == (f"own-{step}", first.answer)
@@ -472,11 +472,9 @@ def test_what_cannot_be_asked_costs_nothing(tmp_path: Path) -> None:
         for question, words in (
             ("shoe = 3", "unknown column 'shoe'"),
             ("age >= 20", "cuts through the bin"),
-            ({"city": "Rome"}, "no label of 'city'"),
-            ({}, "names no column"),
+            ({"city": "Bern"}, "cannot be read"),
             ([0.5] * 3, "18, one for every cell"),
             ([2.0] * 18, "outside"),
-            ((["age", "city"], query(0).weights), "schema's order"),
         ):
             with pytest.raises(Exception, match=words) as error:
                 stream.ask(question)  # type: ignore[arg-type]

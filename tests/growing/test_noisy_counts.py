@@ -11,11 +11,10 @@ from door_runs import only_drawn, stream_loss
 
 import dpstream
 from dpstream.core.contracts import NoisyCounts
-from dpstream.core.privacy import PureDP, Randomness
+from dpstream.core.privacy import Randomness
 from dpstream.core.schema import Categorical, Schema
-from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.growing import MWEM, BBImprover, BBScheduler, GrowingPlan, MWEMPGMBox
+from dpstream.families.growing import BBScheduler, GrowingPlan, MWEMPGMBox
 from dpstream.io.sinks import Publisher, read_measurements
 from dpstream.mechanisms import MWEMPGM
 from dpstream.stream import Batch, open_stream
@@ -40,12 +39,7 @@ def exact(one: NoisyCounts, plan: GrowingPlan, steps: tuple[np.ndarray, ...]) ->
     codes = np.concatenate(steps[one.first - 1 : one.last])
     columns = [plan.domain.names.index(name) for name in one.query["columns"]]
     sizes = [plan.domain.sizes[i] for i in columns]
-    counts = np.bincount(
-        np.ravel_multi_index(tuple(codes[:, columns].T), sizes), minlength=int(np.prod(sizes))
-    )
-    if one.query["kind"] == "cell":
-        return counts[[np.ravel_multi_index(one.query["codes"], sizes)]]
-    return counts
+    return np.bincount(np.ravel_multi_index(tuple(codes[:, columns].T), sizes), minlength=int(np.prod(sizes)))
 
 
 def published_is_drawn(plan: GrowingPlan) -> tuple[bool, list[NoisyCounts]]:
@@ -102,8 +96,8 @@ def test_a_growing_stream_publishes_what_its_runs_drew(name: str) -> None:
     for run in by_step.values():
         assert said["first"] <= sum(len(one.values) for one in run) <= said["most"]
         chosen = ["chosen" in one.query for one in run]
-        # Of MWEM+PGM the smallest marginal is measured in any case; of MWEM every cell is chosen.
-        assert chosen == [plan.box.name == "mwem" or number > 0 for number in range(len(run))]
+        # The smallest marginal is measured in any case.
+        assert chosen == [number > 0 for number in range(len(run))]
     if name == "scheduler around MWEM+PGM, one marginal, zCDP":
         for kind in (Leaking, InPlace):
             assert not published_is_drawn(broken(kind, plan))[0]
@@ -120,24 +114,12 @@ def test_the_audit_sees_what_is_published() -> None:
     assert stream_loss(leaking, base, near, Randomness.seeded(1)) == np.inf
 
 
-def test_mwem_that_measures_all_cells_chooses_none() -> None:
-    workload = Workload.all_k_way(Domain(("a",), (3,)), 1)
-    plan = BBScheduler(MWEM(workload, 3, passes=1), 8, gamma="1/2").calibrate(PureDP.of(2))
-    state = plan.start()
-    made = plan.step(
-        state, EncodedBatch(workload.domain, arrivals(workload.domain, [9])[0]), Randomness.seeded(1)
-    )
-    assert sorted(one.query["codes"] for one in made.noisy_counts) == [[0], [1], [2]]
-    assert all("chosen" not in one.query for one in made.noisy_counts)
-
-
 SCHEMA = Schema((Categorical("zip", ("a", "b", "c")), Categorical("kind", tuple("pqrstuvw"))))
 
 
-def grown(tmp_path: Path, box, *, improver: bool = False):
+def grown(tmp_path: Path, box):
     """Releases of a durable stream of four steps, of which the last two end with a run."""
-    recipe = BBImprover(box, 100) if improver else BBScheduler(box, 100, gamma="1/2")
-    plan = recipe.calibrate(rho="1/2") if improver else recipe.calibrate(epsilon=1)
+    plan = BBScheduler(box, 100, gamma="1/2").calibrate(epsilon=1)
     rows = [60, 20, 60, 200]
     steps = arrivals(SCHEMA.domain, rows)
     with open_stream(plan, SCHEMA, tmp_path / "state", publish_to=Publisher(tmp_path / "releases")) as stream:
@@ -167,17 +149,3 @@ def test_a_reader_gets_intervals_as_of_the_last_run(tmp_path: Path) -> None:
 def box_words(box) -> str:
     plan = BBScheduler(box, 100, gamma="1/2").calibrate(epsilon=1)
     return plan.explain().facts["noisy_counts"]["words"]
-
-
-def test_cells_of_mwem_are_published_and_give_no_interval(tmp_path: Path) -> None:
-    release, _ = grown(tmp_path, MWEM(Workload.all_k_way(SCHEMA.domain, 1), 4, passes=2), improver=True)
-    counts = release.measurements()
-    assert {one.query["kind"] for one in counts} == {"cell"}
-    assert {len(one.values) for one in counts} == {1}
-    for name in ("zip", "kind"):
-        assert release.measured([name]) is None
-        chosen = any(one.query["columns"] == [name] for one in counts)
-        assert ("only because" in release.missing([name]).reason) == chosen
-    # Nothing of both columns together was measured, and nobody chose it either.
-    assert "only because" not in release.missing(["zip", "kind"]).reason
-    assert float(release.measured([]).values) == 340.0

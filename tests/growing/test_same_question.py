@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pmwg_cases import CELLS, DOMAIN, SCHEMA, Arrived, asker, plan
 
 from dpstream.families.growing.blackbox import LinearQuery
-from dpstream.families.growing.universe import WEIGHT_BITS, Universe
+from dpstream.families.growing.universe import WEIGHT_BITS, grid_values
 from dpstream.stream import Batch, open_stream
 
 
@@ -20,7 +20,7 @@ from dpstream.stream import Batch, open_stream
 @settings(max_examples=150, deadline=None)
 def test_questions_are_the_same_where_their_values_are(data: st.DataObject) -> None:
     """Against all cells, written out: whatever columns a question names and however it is put."""
-    universe, which = Universe(DOMAIN), plan()
+    which = plan()
 
     def drawn() -> LinearQuery:
         clique = tuple(sorted(data.draw(st.sets(st.integers(0, 2)))))
@@ -33,7 +33,7 @@ def test_questions_are_the_same_where_their_values_are(data: st.DataObject) -> N
         return LinearQuery(clique, spread.reshape(-1))
 
     one, other = drawn(), drawn()
-    weights = [universe.weights(each) for each in (one, other)]
+    weights = [grid_values(each, DOMAIN) for each in (one, other)]
     (own, complement), (theirs, their_complement) = which.question_bytes(one), which.question_bytes(other)
     assert (own == theirs) == np.array_equal(*weights)
     assert (complement == theirs) == np.array_equal(2**WEIGHT_BITS - weights[0], weights[1])
@@ -45,8 +45,7 @@ def test_a_question_has_one_answer_between_arrivals() -> None:
     made = asker(which, [1000] + [0] * (CELLS - 1))
     first = made.ask("city = 'Bern'")
     assert first.kind == "hard"
-    for words in ("not (city = 'Basel' or city = 'Chur')", {"city": "Bern"}):
-        assert made.ask(words) == first
+    assert made.ask("not (city = 'Basel' or city = 'Chur')") == first
     opposite = made.ask("city != 'Bern'")
     assert (opposite.value, opposite.half_width) == (1 - first.value, first.half_width)
     assert made.ask("city in ('Basel', 'Chur')") == opposite

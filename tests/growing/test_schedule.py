@@ -64,7 +64,7 @@ def test_pure_budgets_are_the_papers_and_what_is_left_is_exact(gamma: Fraction) 
         assert paper * (1 - ROUNDING) < cost <= paper
         spent += paper
         # The closed form of the tail, against the sum: together they are the whole, exactly.
-        top, bottom = schedule.shares.quotient(epoch + 1)  # type: ignore[attr-defined]
+        top, bottom = schedule.quotient(epoch + 1)
         assert spent + Fraction(top, bottom) == 1
         assert Fraction(top, bottom) <= schedule.left(epoch)
 
@@ -80,7 +80,7 @@ def test_zcdp_budgets_are_the_squares_of_the_papers_scaled_to_the_whole(gamma: F
         cost = schedule.run(epoch, epoch, 10**9).cost
         assert share * (1 - ROUNDING) < cost <= share
         spent += share
-        top, bottom = schedule.shares.quotient(epoch + 1)  # type: ignore[attr-defined]
+        top, bottom = schedule.quotient(epoch + 1)
         assert spent + Fraction(top, bottom) == 1
 
 

@@ -10,7 +10,7 @@ from fault_harness import STEPS, Fault, Subject, fails_clearly_at, full_disk, ki
 
 from dpstream.core.schema import Boolean, Schema
 from dpstream.core.tables import Workload
-from dpstream.families.growing import ERM, MWEM, BBImprover, BBScheduler, FeatureMap, MWEMPGMBox
+from dpstream.families.growing import ERM, BBImprover, BBScheduler, MWEMPGMBox
 from dpstream.io.sinks import read_manifest
 from dpstream.mechanisms import MWEMPGM
 from dpstream.stream import Batch
@@ -36,9 +36,11 @@ SUBJECTS = {
         SCHEMA,
         arrivals,
     ),
-    "improver": Subject(BBImprover(MWEM(WORKLOAD, 2), 50).calibrate(rho=1), SCHEMA, arrivals),
+    "improver": Subject(
+        BBImprover(MWEMPGMBox(WORKLOAD, MWEMPGM(k=1)), 50).calibrate(rho=1), SCHEMA, arrivals
+    ),
     "classifier": Subject(
-        BBScheduler(ERM(FeatureMap(SCHEMA.domain, "late")), 50, gamma="1/10").calibrate(epsilon=1),
+        BBScheduler(ERM(SCHEMA, "late"), 50, gamma="1/10").calibrate(epsilon=1),
         SCHEMA,
         arrivals,
     ),

@@ -14,7 +14,7 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import Event, Individual
 from dpstream.core.schema import Boolean, Categorical, Real, Schema
 from dpstream.core.tables import Workload
-from dpstream.families.growing import ERM, MWEM, PMWG, BBScheduler, FeatureMap
+from dpstream.families.growing import ERM, PMWG, BBScheduler, MWEMPGMBox
 from dpstream.families.panel import PanelCumulative, PanelWindow
 from dpstream.families.points import Points
 from dpstream.families.tabular import Baseline, DPStabs, Pooled
@@ -27,12 +27,12 @@ FLAGS = Schema((Boolean("paid"), Boolean("late")))
 ONE = Schema((Boolean("late"),))
 PLANE = Schema((Categorical("kind", ["a", "b"]), Real("x", [0, 1])))
 PAIRS, SINGLES = Workload.all_k_way(FLAGS.domain, 2), Workload.all_k_way(FLAGS.domain, 1)
-ERM_BOX = ERM(FeatureMap(FLAGS.domain, "late"))
+ERM_BOX = ERM(FLAGS, "late")
 CASES: dict[str, tuple[Callable[[], StreamPlan], Schema]] = {
     "dpstabs": (lambda: DPStabs(PAIRS).calibrate(epsilon=1), FLAGS),
     "pooled": (lambda: Pooled(PAIRS).calibrate(epsilon=1), FLAGS),
     "baseline": (lambda: Baseline(SINGLES).calibrate(epsilon=1), FLAGS),
-    "scheduler": (lambda: BBScheduler(MWEM(SINGLES, 2), 50, gamma="1/10").calibrate(epsilon=1), FLAGS),
+    "scheduler": (lambda: BBScheduler(MWEMPGMBox(SINGLES), 50, gamma="1/10").calibrate(epsilon=1), FLAGS),
     "classifier": (lambda: BBScheduler(ERM_BOX, 50, gamma="1/10").calibrate(epsilon=1), FLAGS),
     "pmwg": (
         lambda: PMWG(FLAGS.domain, alpha="1/5", start=50, hard_questions=2).calibrate(epsilon=4),

@@ -28,7 +28,8 @@ from dpstream.core.privacy.noise import Noise
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.tables import count_marginals
-from dpstream.families.growing import BlackBox, Counts, Database, ReleasedTable
+from dpstream.families.growing import BlackBox, Counts, Database
+from dpstream.families.growing.blackbox import AnyTable
 
 #: Probability that ``check_counter`` rejects a correct counter (only the check of the errors is random).
 FALSE_ALARM = 1e-8
@@ -495,13 +496,13 @@ class _BlackBoxSubject:
             values.flags.writeable = False
         return Database(t, counts)
 
-    def run(self, data: Database, seed: object) -> ReleasedTable:
+    def run(self, data: Database, seed: object) -> AnyTable:
         released = self.box.run(_BUDGET, data, Randomness.seeded(f"{self.seed}/{seed}"))
-        if not isinstance(released, ReleasedTable):
+        if not isinstance(released, AnyTable):
             raise ConfigError(
                 f"{self.box.name} does not release a table",
                 where="check_black_box",
-                allowed="a black box whose ``run`` gives a ReleasedTable",
+                allowed="a black box whose ``run`` gives a ModelTable, WeightsTable or RowsTable",
             )
         return released
 

@@ -106,23 +106,6 @@ class RunOutput:
             query, name = marginal_query(marginal), " x ".join(marginal) if marginal else "number"
         return cls(f"{kind} {name}".strip(), {**query, **({"chosen": True} if chosen else {})}, values, noise)
 
-    @classmethod
-    def of_cell(
-        cls,
-        domain: Domain,
-        clique: Clique,
-        codes: Sequence[int],
-        values: NDArray[np.int64],
-        noise: AnyNoise,
-        *,
-        chosen: bool,
-    ) -> RunOutput:
-        """One cell of a marginal, by the codes of its columns."""
-        columns = [domain.names[i] for i in clique]
-        query = {"kind": "cell", "columns": columns, "codes": list(codes)}
-        name = f"{' x '.join(columns)}, cell {', '.join(map(str, codes))}"
-        return cls(name, {**query, **({"chosen": True} if chosen else {})}, values, noise)
-
 
 @dataclass
 class Run:

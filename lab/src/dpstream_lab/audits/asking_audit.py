@@ -30,9 +30,10 @@ from dpstream.core.tables import EncodedBatch
 from dpstream.families.growing.blackbox import LinearQuery
 from dpstream.families.growing.numeric_sparse import Draw, NumericSparse, SparseRun, SpentAmounts
 from dpstream.families.growing.pmwg import PMWG
-from dpstream.families.growing.pmwg_noise import XI_BITS, PowerNoise
+from dpstream.families.growing.pmwg_noise import XI_BITS, RootNoise
 from dpstream.families.growing.pmwg_plan import PMWGPlan, PMWGState
 from dpstream.families.growing.questions import QueryAnswer
+from dpstream.families.growing.universe import grid_values
 from dpstream.tools.audit.finding import AuditFinding, AuditLength, AuditProgress, Largest
 
 _DOMAIN = Domain(("a", "b", "c"), (3, 2, 4))
@@ -264,7 +265,7 @@ class _ExactEasy(PMWGPlan):
 
     def ask(self, state: PMWGState, query: LinearQuery, draw: Draw) -> QueryAnswer:
         answer = super().ask(state, query, draw)
-        exact = float(self.universe.weights(query) @ state.counts)
+        exact = float(grid_values(query, self.columns) @ state.counts)
         return replace(answer, value=exact) if answer.kind == "easy" else answer
 
 
@@ -331,7 +332,7 @@ def audit_asking(
     progress("tests of questions, all noise")
     for epsilon in (Fraction(1, 2), Fraction(2)):
         # xi_t/t at the start is epsilon: with c t^(1/2), c = epsilon t^(1/2).
-        sparse = NumericSparse(PureDP.of(100), PowerNoise(2 * epsilon), Fraction(1, 4), _GRID)
+        sparse = NumericSparse(PureDP.of(100), RootNoise(2 * epsilon), Fraction(1, 4), _GRID)
         yield exact_run(sparse, f"run of tests at {epsilon}")
     progress("controls of questions")
     for broken in (BrokenFreshRunThreshold, BrokenQuietQuestions, BrokenHalfCharge):

@@ -19,9 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.privacy import ZCDP, Budget, Noise, PureDP, Randomness, noise_for
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Boolean, Schema
 from dpstream.families.growing import BBScheduler, Database
-from dpstream.families.growing.erm import ERM, ErmRun, FeatureMap, LossName
+from dpstream.families.growing.erm import (
+    ERM,
+    ErmRun,
+    FeatureMap,
+    LossName,
+)
 from dpstream.families.growing.erm_stream import ClassifierPlan, ClassifierSynthesis
 from dpstream.families.growing.growing_plan import GrowingState
 from dpstream.tools.audit.door import Door, Measured, measured_loss
@@ -30,7 +35,8 @@ from dpstream_lab.audits.growing_audit import growing_subject
 from dpstream_lab.audits.transcripts import Subject, rebuilt, transcripts_of
 
 _RECORDS = 24
-_DOMAIN = Domain(("a", "b", "label"), (2, 2, 2))
+_SCHEMA = Schema((Boolean("a"), Boolean("b"), Boolean("label")))
+_DOMAIN = _SCHEMA.domain
 _BUDGETS: tuple[Budget, ...] = (PureDP.of(1), ZCDP.of("1/2"))
 
 
@@ -39,24 +45,23 @@ def audit_classifiers(
 ) -> Iterator[AuditFinding]:
     """Both loss functions with both kinds of budget, then three broken classifiers."""
     progress("classifiers, all replacements of a record")
-    features = FeatureMap(_DOMAIN, "label")
     losses: tuple[LossName, ...] = ("logistic", "svm")
     for loss, budget in itertools.product(losses, _BUDGETS):
         for lam in (None, 1.0, 2.0**-6):
             yield exact_classifier(
-                ERM(features, loss, lam=lam), budget, f"classifier {loss}, lam {lam or 'chosen'}"
+                ERM(_SCHEMA, "label", loss=loss, lam=lam), budget, f"classifier {loss}, lam {lam or 'chosen'}"
             )
     yield from _STREAMS(length, randomness, progress)
     progress("controls of classifiers")
     for budget in _BUDGETS:
-        quiet = _Quiet(features, "svm", lam=1.0)
+        quiet = _Quiet(_SCHEMA, "label", loss="svm", lam=1.0)
         yield exact_classifier(quiet, budget, "classifier svm with 2/3 of the noise", control=True)
-        half = _AddRemove(features, "svm", lam=1.0)
+        half = _AddRemove(_SCHEMA, "label", loss="svm", lam=1.0)
         yield exact_classifier(half, budget, "classifier svm, one record there or not", control=True)
-    wide = _Longer(_DOMAIN, "label")
+    wide = _Wide(_SCHEMA, "label", loss="svm", lam=1.0)
     for budget in _BUDGETS:
         what = "classifier svm, features a fifth longer than 1"
-        yield exact_classifier(ERM(wide, "svm", lam=1.0), budget, what, control=True)
+        yield exact_classifier(wide, budget, what, control=True)
 
 
 def exact_classifier(box: ERM, budget: Budget, subject: str, *, control: bool = False) -> AuditFinding:
@@ -103,9 +108,7 @@ def _measured(box: ERM, budget: Budget, records: NDArray[np.int32]) -> Measured:
 def stream_subjects() -> Iterator[Subject]:
     """Whole streams, with both kinds of budget; then one that tells a bit of a count."""
     for budget in _BUDGETS:
-        plan = BBScheduler(ERM(FeatureMap(_DOMAIN, "label"), "svm", lam=1.0), 8, gamma="1/2").calibrate(
-            budget
-        )
+        plan = BBScheduler(ERM(_SCHEMA, "label", loss="svm", lam=1.0), 8, gamma="1/2").calibrate(budget)
         yield growing_subject(plan, f"stream of classifiers, {budget}", _SIZES)
     broken = rebuilt(_TellsParity, plan)
     yield growing_subject(broken, "stream of classifiers, parity of a count", _SIZES, control=True)
@@ -161,3 +164,12 @@ class _Longer(FeatureMap):
     @cached_property
     def scale(self) -> float:
         return 1.2 / math.sqrt(len(self.positions) + 1)
+
+
+class _Wide(ERM):
+    """BROKEN: the noise for features of norm 1, and longer ones."""
+
+    @cached_property
+    def features(self) -> FeatureMap:
+        """Features that are longer than declared."""
+        return _Longer(_DOMAIN, "label")

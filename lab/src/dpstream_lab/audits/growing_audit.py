@@ -20,7 +20,6 @@ from dpstream.core.privacy.budget import Budget
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.growing import (
-    MWEM,
     BBImprover,
     BBScheduler,
     Database,
@@ -66,7 +65,6 @@ def growing_plans() -> dict[str, GrowingPlan]:
     for name, box in (
         ("MWEM+PGM, one marginal", MWEMPGMBox(_ONE)),
         ("MWEM+PGM, two of three marginals", MWEMPGMBox(_THREE, MWEMPGM(k=2))),
-        ("MWEM, three of seven cells", MWEM(_THREE, 3, passes=2)),
         ("SmallDB", SmallDB(_ONE, size=4)),
     ):
         scheduler, improver = BBScheduler(box, 8, gamma="1/2"), BBImprover(box, 8, c="1/2")

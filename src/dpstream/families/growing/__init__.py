@@ -7,9 +7,8 @@ from dpstream.families.growing.blackbox import (
     Database,
     LinearQuery,
     PowerLaw,
-    ReleasedTable,
 )
-from dpstream.families.growing.boxes import MWEM, MWEMPGMBox, OwnMechanism, SmallDB
+from dpstream.families.growing.boxes import MWEMPGMBox, OwnMechanism, SmallDB
 from dpstream.families.growing.erm import ERM, FeatureMap, LinearClassifier
 from dpstream.families.growing.erm_stream import ClassifierPlan
 from dpstream.families.growing.growing_plan import GrowingPlan, GrowingSynthesis
@@ -21,7 +20,6 @@ from dpstream.families.growing.scheduler import BBImprover, BBScheduler
 
 __all__ = [
     "ERM",
-    "MWEM",
     "PMWG",
     "BBImprover",
     "BBScheduler",
@@ -40,7 +38,6 @@ __all__ = [
     "PMWGPlan",
     "PowerLaw",
     "QueryAnswer",
-    "ReleasedTable",
     "Schedule",
     "ScheduledRun",
     "SmallDB",

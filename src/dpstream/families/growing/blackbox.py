@@ -14,13 +14,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, Generic, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import UNPACKED
-from dpstream.core.errors import ConfigError
+from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.graphical import Model
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.randomness import Randomness
@@ -118,21 +118,25 @@ class LinearQuery:
             raise ConfigError("a query has a value outside [0, 1]", where="query", allowed="0 to 1")
         object.__setattr__(self, "weights", weights)
 
+    def check(self, domain: Domain) -> None:
+        """Refuse a query about other columns.
 
-@runtime_checkable
-class ReleasedTable(Protocol):
-    """A released distribution over records: it answers every linear query, and records can be drawn from it."""
-
-    @property
-    def domain(self) -> Domain: ...
-
-    def shares(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
-        """Marginals of the distribution, flat in C order; each adds up to 1 and has nothing below 0."""
-        ...
-
-    def sample(self, rows: int, seed: int) -> NDArray[np.int32]:
-        """Records drawn from it as codes, shape (rows, columns); repeatable for one seed."""
-        ...
+        Errors:
+            ConfigError: columns that are not there, or another number of values than they have cells.
+        """
+        clique, columns = self.clique, range(len(domain))
+        if list(clique) != sorted(set(clique)) or not set(clique) <= set(columns):
+            raise ConfigError(
+                "the query names columns that are not there",
+                where="query",
+                allowed="sorted positions of columns",
+            )
+        if len(self.weights) != domain.cells(clique):
+            raise ConfigError(
+                f"the query has {len(self.weights)} values for {domain.cells(clique)} cells",
+                where="query",
+                allowed=f"{domain.cells(clique)}, one for every cell of its columns",
+            )
 
 
 #: What one run gives, public: a dataclass that ``pack_fields`` takes apart.
@@ -221,18 +225,25 @@ class BlackBox(ABC, Generic[Release]):
         return None
 
 
-def answer(table: ReleasedTable, query: LinearQuery) -> float:
-    """``<f, y>``: a share of the records.
+def check_universe(domain: Domain) -> int:
+    """The number of cells of all columns together, N.
 
     Errors:
-        ConfigError: the query has another number of values than its columns have cells.
+        LimitError: more than are kept in memory.
     """
-    cells = table.domain.cells(query.clique)
-    if len(query.weights) != cells:
-        raise ConfigError(
-            f"the query has {len(query.weights)} values for {cells} cells", where="query", allowed=str(cells)
+    cells = math.prod(domain.sizes)
+    if cells > MAX_UNIVERSE:
+        raise LimitError(
+            f"the columns have {cells} cells together, and every one has a weight in memory",
+            where="schema",
+            allowed=f"up to {MAX_UNIVERSE:.0e}: fewer columns or coarser bins, or the tabular family "
+            '([mechanism] name = "pooled" or "dpstabs")',
         )
-    return float(query.weights @ table.shares([query.clique])[0])
+    return cells
+
+
+# Releases: a distribution over records that answers every linear query (``shares``: marginals, flat in C order; each
+# adds up to 1 and has nothing below 0), and from which records can be drawn (``sample``: codes, repeatable by a seed).
 
 
 @dataclass(frozen=True)
@@ -247,11 +258,11 @@ class ModelTable:
         return self.model.domain
 
     def shares(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
-        """See ``ReleasedTable.shares``."""
+        """Marginals of the distribution."""
         return self.model.with_total(1.0).marginals(cliques)
 
     def sample(self, rows: int, seed: int) -> NDArray[np.int32]:
-        """See ``ReleasedTable.sample``."""
+        """Records as codes, shape (rows, columns)."""
         return self.model.sample(rows, seed)
 
 
@@ -263,14 +274,14 @@ class WeightsTable:
     weights: NDArray[np.float64]
 
     def shares(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
-        """See ``ReleasedTable.shares``."""
+        """Marginals of the distribution."""
         cube = self.weights.reshape(self.domain.sizes)
         return [
             cube.sum(axis=tuple(i for i in range(cube.ndim) if i not in clique)).ravel() for clique in cliques
         ]
 
     def sample(self, rows: int, seed: int) -> NDArray[np.int32]:
-        """See ``ReleasedTable.sample``."""
+        """Records as codes, shape (rows, columns)."""
         steps = np.cumsum(self.weights)
         places = np.random.default_rng(seed).random(rows) * steps[-1]
         cells = np.minimum(np.searchsorted(steps, places, side="right"), len(steps) - 1)
@@ -285,7 +296,7 @@ class RowsTable:
     codes: NDArray[np.int32]
 
     def shares(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
-        """See ``ReleasedTable.shares``."""
+        """Marginals of the distribution."""
         return [counts / len(self.codes) for counts in count_marginals(self.codes, self.domain, cliques)]
 
     def sample(self, rows: int, seed: int) -> NDArray[np.int32]:
@@ -298,3 +309,13 @@ class RowsTable:
 
 
 AnyTable = ModelTable | WeightsTable | RowsTable
+
+
+def answer(table: AnyTable, query: LinearQuery) -> float:
+    """``<f, y>``: a share of the records.
+
+    Errors:
+        ConfigError: the query is about other columns.
+    """
+    query.check(table.domain)
+    return float(query.weights @ table.shares([query.clique])[0])

@@ -1,4 +1,4 @@
-"""The black boxes: MWEM+PGM, MWEM over the whole universe, SmallDB, and a user's own mechanism.
+"""The black boxes for tables: MWEM+PGM, SmallDB, and a user's function.
 
 Trusted base: kernel (select and measure).
 """
@@ -6,10 +6,10 @@ Trusted base: kernel (select and measure).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import chain, combinations, combinations_with_replacement
+from itertools import chain, combinations
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -24,13 +24,11 @@ from dpstream.core.contracts import (
 )
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy.budget import Budget, PureDP
-from dpstream.core.privacy.noise import Noise, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
 from dpstream.families.growing.blackbox import (
-    MAX_UNIVERSE,
     AnyTable,
     BlackBox,
     BoxRun,
@@ -41,12 +39,12 @@ from dpstream.families.growing.blackbox import (
     PowerLaw,
     RowsTable,
     WeightsTable,
+    check_universe,
 )
 from dpstream.families.growing.run_schedule import MAX_RECORDS
 from dpstream.mechanisms import MWEMPGM
-from dpstream.mechanisms.engine import RunOutput, Selector
+from dpstream.mechanisms.engine import Selector
 from dpstream.mechanisms.options import WORKLOAD
-from dpstream.mechanisms.workload_cells import GRID_BITS, Cells
 
 
 @dataclass(frozen=True)
@@ -131,181 +129,12 @@ class _Counted(PrivateBatch):
         return False
 
 
-_DEFAULT_ROUNDS = 10
-
-
-@dataclass(frozen=True)
-class MWEM(BlackBox[WeightsTable]):
-    """Select the worst answered query, measure it, update the weights; repeat.
-
-    Queries are the cells of the workload's marginals. Each round spends half of its share on a choice and half on a
-    measurement; no query is measured twice. Afterwards the weights are updated for all measurements so far, several
-    times over: public post-processing, as in the authors' experiments.
-
-    Guarantee: the budget, under replace-one with ``t`` public. A replaced record moves a cell's count by at most 1, so
-    a score (the distance between count and answer) has sensitivity 1, and so has a measurement.
-
-    Args:
-        workload: the marginals whose cells are asked.
-        rounds: queries that are measured; None takes 10, or all where there are fewer.
-        passes: how often the updates of all measurements are repeated after each round.
-
-    Cost: a round evaluates the workload on the universe, which is kept in memory. No (p, g) is known of it (the
-    theorem of its authors has a failure probability of its own): gamma has to be given.
-
-    Errors: LimitError: a universe of more than 10^7 cells. ConfigError: options that cannot be used.
-
-    Reference: Hardt, Ligett, McSherry (2012).
-    """
-
-    workload: Workload = option(of=WORKLOAD)
-    rounds: int | None = None
-    passes: int = 10
-    name = "mwem"
-
-    def __post_init__(self) -> None:
-        check_universe(self.workload.domain)
-        cells = self.workload.cells
-        if self.rounds is not None:
-            check_whole(self.rounds, "rounds", 1, cells, "mwem")
-        check_whole(self.passes, "passes", 1, 1000, "mwem")
-
-    @property
-    def measured(self) -> int:
-        """How many queries a run measures."""
-        return min(_DEFAULT_ROUNDS, self.workload.cells) if self.rounds is None else self.rounds
-
-    @property
-    def reads(self) -> Counts:
-        """The workload's marginals."""
-        return Counts(self.workload.domain, self.workload.cliques)
-
-    def options(self) -> dict[str, Any]:
-        """All options."""
-        return {"workload": self.workload.as_option(), "rounds": self.measured, "passes": self.passes}
-
-    def describe(self) -> str:
-        """The mechanism by what it measures."""
-        return f"MWEM measuring {self.measured} of {self.workload.cells} cells of marginals"
-
-    def check(self, budget: Budget) -> None:
-        """See ``BlackBox.check``."""
-        self._round(budget)
-
-    def _round(self, budget: Budget) -> tuple[Budget, Noise]:
-        """What a choice or a measurement has, and the noise of a measurement."""
-        each = budget.scaled(Fraction(1, 2 * self.measured))
-        return each, noise_for(each, 1, 1)
-
-    def run(self, budget: Budget, data: Database, randomness: Randomness) -> WeightsTable:
-        """See ``BlackBox.run``."""
-        return self.full_run(budget, data, randomness).released
-
-    def full_run(self, budget: Budget, data: Database, randomness: Randomness) -> BoxRun[WeightsTable]:
-        """See ``BlackBox.full_run``: every cell that was measured, as it was measured (the table uses its share of the
-        records, cut at 0 and 1)."""
-        each, noise = self._round(budget)
-        selector = self._selector(each)
-        cells, counts = Cells(self.workload), np.concatenate(data.counts)
-        weights = _Weights(cells)
-        open_queries = np.ones(len(counts), dtype=bool)
-        measured: list[tuple[int, float]] = []
-        outputs: list[RunOutput] = []
-        for _ in range(self.measured):
-            grid = np.rint(np.ldexp(data.t * weights.answers(), GRID_BITS)).astype(np.int64)
-            scores = np.abs((counts << GRID_BITS) - grid)
-            allowed = np.flatnonzero(open_queries)
-            ones = np.ones(len(scores), np.int64)
-            query = selector.choose(scores, ones, allowed.tolist(), _GRID_SENSITIVITY, randomness)
-            open_queries[query] = False
-            values = randomness.measure(counts[query : query + 1], noise)
-            # Where not all cells are measured, which ones are follows from what was measured before.
-            chosen = self.measured < len(counts)
-            outputs.append(
-                RunOutput.of_cell(self.workload.domain, *_cell(cells, query), values, noise, chosen=chosen)
-            )
-            noisy = int(values[0])
-            measured.append((query, min(max(noisy / data.t, 0.0), 1.0)))
-            for _ in range(self.passes):
-                for past, value in measured:
-                    weights.update(past, value)
-        return BoxRun(WeightsTable(self.workload.domain, weights.flat()), tuple(outputs))
-
-    def numbers(self) -> tuple[int, int]:
-        """See ``BlackBox.numbers``: one number for each cell."""
-        return self.measured, self.measured
-
-    def _selector(self, budget: Budget) -> Selector:
-        """What makes the choices; audits put one there that follows a script."""
-        return Selector(budget)
-
-
-class _Weights:
-    """The distribution over the universe, and which part of it each query counts."""
-
-    def __init__(self, cells: Cells) -> None:
-        domain = cells.workload.domain
-        self._cells = cells
-        self._cube = np.full(domain.sizes, 1.0 / domain.cells(range(len(domain))))
-
-    def answers(self) -> NDArray[np.float64]:
-        """Shares of all cells of all marginals."""
-        table = WeightsTable(self._cells.workload.domain, self.flat())
-        return np.concatenate(table.shares(self._cells.cliques))
-
-    def flat(self) -> NDArray[np.float64]:
-        """The weights, adding up to 1."""
-        flat: NDArray[np.float64] = self._cube.ravel() / self._cube.sum()
-        return flat
-
-    def update(self, query: int, value: float) -> None:
-        """``y(x) ~ y(x) exp(f(x) (value - f(y)) / 2)``; weights need not add up to 1 in between."""
-        part = self._cube[self._records(query)]
-        share = float(part.sum() / self._cube.sum())
-        part *= np.exp((value - share) / 2.0)
-
-    def _records(self, query: int) -> tuple[slice | int, ...]:
-        """The part of the cube that a query counts, as a view."""
-        at = dict(zip(*_cell(self._cells, query), strict=True))
-        # Slices of one code, so that a query over all columns is a view as well.
-        return tuple(
-            slice(at[i], at[i] + 1) if i in at else slice(None)
-            for i in range(len(self._cells.workload.domain))
-        )
-
-
-def _cell(cells: Cells, query: int) -> tuple[Clique, tuple[int, ...]]:
-    """The marginal of a query, and the code of each of its columns."""
-    number = int(np.searchsorted(cells.starts, query, side="right")) - 1
-    clique: Clique = cells.cliques[number]
-    codes = np.unravel_index(query - int(cells.starts[number]), cells.workload.domain.shape(clique))
-    return clique, tuple(map(int, codes))
-
-
-def check_universe(domain: Domain) -> int:
-    """The number of cells of all columns together.
-
-    Errors:
-        LimitError: more than are kept in memory.
-    """
-    cells = domain.cells(range(len(domain)))
-    if cells > MAX_UNIVERSE:
-        raise LimitError(
-            f"all columns together have {cells} cells, and the mechanism keeps a weight for each",
-            where="universe",
-            allowed=f"up to {MAX_UNIVERSE}; mwem-pgm needs no universe",
-        )
-    return cells
-
-
-#: The sensitivity of scores on the grid.
-_GRID_SENSITIVITY = Fraction(1 << GRID_BITS)
-
-
 #: Small databases that are compared; each run goes through all of them.
 MAX_CANDIDATES = 200_000
 #: Kinds of records times queries.
 MAX_TABLE = 4_000_000
+#: Databases times kinds of records.
+MAX_ENTRIES = 20_000_000
 _CHUNK = 1 << 22
 
 SIZE = Option(
@@ -354,7 +183,7 @@ class SmallDB(BlackBox[RowsTable]):
 
     Cost: a run compares all ``C(N + m - 1, m)`` databases, N being the cells of all columns.
 
-    Errors: LimitError: more than ``MAX_CANDIDATES`` databases.
+    Errors: LimitError: more than ``MAX_CANDIDATES`` databases, or ``MAX_ENTRIES`` entries of their histograms.
 
     Reference: Blum, Ligett, Roth (2008); (p, g) = (1/3, (64 log N log k)^(1/3)) as in Cummings et al., Section 3.1.
     """
@@ -373,7 +202,7 @@ class SmallDB(BlackBox[RowsTable]):
                 f"{self.universe} kinds of records and {self.workload.cells} queries make a table of "
                 f"{self.universe * self.workload.cells} entries",
                 where="smalldb",
-                allowed=f"up to {MAX_TABLE}; mwem and mwem-pgm have no such limit",
+                allowed=f"up to {MAX_TABLE}; mwem-pgm has no such limit",
             )
         if self.size is not None:
             # How many there may be is checked by the number of databases.
@@ -415,6 +244,14 @@ class SmallDB(BlackBox[RowsTable]):
         """How many databases of ``size`` records there are."""
         return math.comb(self.universe + size - 1, size)
 
+    def databases(self, size: int) -> NDArray[np.int64]:
+        """All of them, as numbers of records of each kind: the gaps between N - 1 bars among ``size`` stars."""
+        places = size + self.universe - 1
+        bars = chain.from_iterable(combinations(range(places), self.universe - 1))
+        table = np.fromiter(bars, dtype=np.int64).reshape(-1, self.universe - 1)
+        edges = np.pad(table, ((0, 0), (1, 1)), constant_values=((0, 0), (-1, places)))
+        return np.diff(edges, axis=1) - 1
+
     def fitted(self, alpha: float | None) -> Self:
         """This black box with a size; see ``BlackBox.fitted``."""
         if self.size is not None:
@@ -428,14 +265,14 @@ class SmallDB(BlackBox[RowsTable]):
         """See ``BlackBox.run``."""
         size = self.size
         assert size is not None  # fitted
-        databases = _databases(self.universe, size)
+        databases = self.databases(size)
         distances = self._distances(databases, np.concatenate(data.counts), data.t, size)
         ones = np.ones(len(distances), np.int64)
         # Scores are in units of 1 / (m t): a count moves by at most 1, so a score moves by at most m.
         chosen = self._selector(budget).choose(
             -distances, ones, range(len(distances)), Fraction(size), randomness
         )
-        cells = np.repeat(np.arange(self.universe), _histogram(databases[chosen], self.universe, size))
+        cells = np.repeat(np.arange(self.universe), databases[chosen])
         codes = np.column_stack(np.unravel_index(cells, self.workload.domain.sizes))
         return RowsTable(self.workload.domain, codes.astype(np.int32))
 
@@ -444,20 +281,14 @@ class SmallDB(BlackBox[RowsTable]):
         return Selector(budget)
 
     def _distances(
-        self, databases: NDArray[np.int32], counts: NDArray[np.int64], t: int, size: int
+        self, databases: NDArray[np.int64], counts: NDArray[np.int64], t: int, size: int
     ) -> NDArray[np.int64]:
         """The largest ``|m (f(x) t) - t (f(y) m)|`` over all queries, for each database ``y``."""
         holds = self._incidence()
         chunk = max(1, _CHUNK // holds.shape[1])
         distances = []
         for start in range(0, len(databases), chunk):
-            part = databases[start : start + chunk]
-            if self.universe <= size:
-                answers = part.astype(np.int64) @ holds
-            else:
-                answers = sum(
-                    (holds[column] for column in part.T), np.zeros((len(part), holds.shape[1]), np.int64)
-                )
+            answers = databases[start : start + chunk] @ holds
             distances.append(np.abs(size * counts - t * answers).max(axis=1))
         return np.concatenate(distances)
 
@@ -473,35 +304,15 @@ class SmallDB(BlackBox[RowsTable]):
 
     def _check(self, size: int) -> None:
         # comb of absurd sizes would take long: with m records of N kinds there are at least m and N databases.
-        least = max(self.universe, size)
-        number = least if least > MAX_CANDIDATES else self.candidates(size)
-        if number > MAX_CANDIDATES:
+        least, most = max(self.universe, size), min(MAX_CANDIDATES, MAX_ENTRIES // self.universe)
+        number = least if least > most else self.candidates(size)
+        if number > most:
             raise LimitError(
                 f"there are {'at least ' if number == least else ''}{number} databases of {size} records over "
                 f"{self.universe} cells, and SmallDB compares all of them",
                 where="smalldb",
-                allowed=f"up to {MAX_CANDIDATES}: fewer cells or a smaller size; mwem and mwem-pgm have no such limit",
+                allowed=f"up to {most}: fewer cells or a smaller size; mwem-pgm has no such limit",
             )
-
-
-def _databases(universe: int, size: int) -> NDArray[np.int32]:
-    """All multisets of ``size`` of ``universe`` kinds: as histograms or as lists of kinds, whichever is shorter."""
-    if universe <= size:
-        # Stars and bars: the kinds' numbers of records are the gaps between universe - 1 bars.
-        bars = _table(combinations(range(size + universe - 1), universe - 1), universe - 1)
-        edges = np.pad(bars, ((0, 0), (1, 1)), constant_values=((0, 0), (-1, size + universe - 1)))
-        return (np.diff(edges, axis=1) - 1).astype(np.int32)
-    return _table(combinations_with_replacement(range(universe), size), size)
-
-
-def _histogram(database: NDArray[np.int32], universe: int, size: int) -> NDArray[np.int64]:
-    """One of ``_databases`` as numbers of records."""
-    whole = database if universe <= size else np.bincount(database, minlength=universe)
-    return whole.astype(np.int64)
-
-
-def _table(tuples: Iterator[tuple[int, ...]], width: int) -> NDArray[np.int32]:
-    return np.fromiter(chain.from_iterable(tuples), dtype=np.int32).reshape(-1, width)
 
 
 Function = Callable[[Budget, Database, Randomness], NDArray[Any]]

@@ -15,17 +15,24 @@ Trusted base: kernel (reads private records, draws a classifier).
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import UNPACKED, RecipeContext, SectionReader, located, option, read_fields
+from dpstream.core.contracts import (
+    UNPACKED,
+    RecipeContext,
+    SectionReader,
+    build,
+    check_words,
+    located,
+    option,
+)
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.noise import Noise, noise_for
@@ -35,81 +42,46 @@ from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.schema.numeric import Ordered
 from dpstream.families.growing.blackbox import MAX_UNIVERSE, BlackBox, Counts, Database
 
-if TYPE_CHECKING:
-    from dpstream.core.schema import Schema
-
-
 Floats = NDArray[np.float64]
+Ints = NDArray[np.integer[Any]]
 LossName = Literal["logistic", "svm"]
 
 
-class Loss(ABC):
-    """``value`` is convex and does not rise; ``slope`` is its derivative, in [-1, 0].
+@dataclass(frozen=True)
+class Loss:
+    """A convex loss of a margin, which does not rise.
 
     Attributes:
         smoothness: Lipschitz constant of ``slope``.
-        at_zero: ``value(0)``, rounded up.
-        rounding: ``slope`` is computed to within ``rounding (1 + |m|)`` units of 2^-53.
+        at_zero: the loss of the margin 0, rounded up.
+        slope: its derivative, in [-1, 0], computed to within ``_SLOPE_ERROR (1 + |m|)`` units of 2^-53.
     """
 
     smoothness: float
     at_zero: float
-    rounding: float
-
-    @abstractmethod
-    def value(self, margins: Floats) -> Floats:
-        """The loss of each margin."""
-
-    @abstractmethod
-    def slope(self, margins: Floats) -> Floats:
-        """The derivative of the loss."""
+    slope: Callable[[Floats], Floats]
 
 
-class Logistic(Loss):
-    """``log(1 + exp(-m))``."""
-
-    smoothness = 0.25
-    at_zero = math.nextafter(math.log(2.0), 1.0)
-    # exp is right to 4 units in every common library, and the quotient adds two; the rest is a margin.
-    rounding = 16.0
-
-    def value(self, margins: Floats) -> Floats:
-        return np.logaddexp(0.0, -margins)
-
-    def slope(self, margins: Floats) -> Floats:
-        # exp(-|m|) cannot overflow; both branches are quotients of positive numbers without cancellation.
-        small = np.exp(-np.abs(margins))
-        return -np.where(margins > 0.0, small, 1.0) / (1.0 + small)
+#: exp is right to 4 units in every common library, and the quotient adds two; the rest is a margin.
+_SLOPE_ERROR = 16.0
 
 
-class Huber(Loss):
-    """The hinge ``max(0, 1 - m)`` with its corner rounded off between ``1/2`` and ``3/2`` (Chapelle 2007)."""
-
-    smoothness = 1.0
-    at_zero = 1.0
-    rounding = 16.0
-    #: Half the width of the rounded corner.
-    WIDTH = 0.5
-
-    def value(self, margins: Floats) -> Floats:
-        corner = (1.0 + self.WIDTH - margins) ** 2 / (4.0 * self.WIDTH)
-        return np.where(
-            margins > 1.0 + self.WIDTH, 0.0, np.where(margins < 1.0 - self.WIDTH, 1.0 - margins, corner)
-        )
-
-    def slope(self, margins: Floats) -> Floats:
-        return -np.clip((1.0 + self.WIDTH - margins) / (2.0 * self.WIDTH), 0.0, 1.0)
+def _logistic_slope(margins: Floats) -> Floats:
+    # exp(-|m|) cannot overflow; both branches are quotients of positive numbers without cancellation.
+    small = np.exp(-np.abs(margins))
+    return -np.where(margins > 0.0, small, 1.0) / (1.0 + small)
 
 
-def loss_by_name(name: str) -> Loss:
-    """The loss that is called ``logistic`` or ``svm``.
+def _svm_slope(margins: Floats) -> Floats:
+    return -np.clip(1.5 - margins, 0.0, 1.0)
 
-    Errors:
-        ConfigError: another name.
-    """
-    if name not in get_args(LossName):
-        raise ConfigError(f"unknown loss {name!r}", where="loss", allowed=", ".join(get_args(LossName)))
-    return Logistic() if name == "logistic" else Huber()
+
+#: ``log(1 + exp(-m))``; and the hinge ``max(0, 1 - m)`` with its corner rounded off between ``1/2`` and ``3/2``
+#: (Chapelle 2007).
+LOSSES: Mapping[LossName, Loss] = {
+    "logistic": Loss(0.25, math.nextafter(math.log(2.0), 1.0), _logistic_slope),
+    "svm": Loss(1.0, 1.0, _svm_slope),
+}
 
 
 @dataclass(frozen=True)
@@ -203,10 +175,6 @@ class FeatureMap:
         """Number of features."""
         return int(sum(block.shape[1] for block in self.blocks)) + int(self.has_constant)
 
-    def labels(self, records: NDArray[np.int32]) -> Floats:
-        """1 for the positive class, else -1."""
-        return np.where(records[:, self.domain.index(self.target)] == self.positive, 1.0, -1.0)
-
     def names(self, schema: Schema | None = None) -> tuple[str, ...]:
         """A name for each feature: ``column=code``, ``column`` for a number, ``constant``; with labels of a schema."""
         feature_names: list[str] = []
@@ -217,20 +185,13 @@ class FeatureMap:
             feature_names += [f"{name}={label}" for label in labels[first:]]
         return (*feature_names, "constant") if self.has_constant else tuple(feature_names)
 
-    def scores(self, coefficients: Floats) -> tuple[list[Floats], float]:
-        """What each code of each column adds to ``<x, coefficients>``, and what the constant adds."""
-        parts, start = [], 0
-        for block in self.blocks:
-            parts.append(block @ coefficients[start : start + block.shape[1]])
+    def margins(self, columns: Sequence[Ints], coefficients: Floats) -> Floats:
+        """``<x, coefficients>`` of every record, from the codes of each feature column."""
+        start = 0
+        total = np.full(len(columns[0]), self.scale * float(coefficients[-1]) if self.has_constant else 0.0)
+        for block, column in zip(self.blocks, columns, strict=True):
+            total += (block @ coefficients[start : start + block.shape[1]])[column]
             start += block.shape[1]
-        return parts, self.scale * float(coefficients[start]) if self.has_constant else 0.0
-
-    def margins(self, records: NDArray[np.int32], coefficients: Floats) -> Floats:
-        """``<x, coefficients>`` of every record."""
-        scores, constant = self.scores(coefficients)
-        total = np.full(len(records), constant)
-        for position, column in zip(self.positions, scores, strict=True):
-            total += column[records[:, position]]
         return total
 
     def gathered(self, sums: Sequence[Floats], total: float) -> Floats:
@@ -288,24 +249,18 @@ class LinearClassifier:
     @property
     def shrinkage(self) -> float:
         """What ``measured`` is multiplied by; public."""
-        return shrinkage(loss_by_name(self.loss), self.standard_error)
+        return shrinkage(LOSSES[self.loss], self.standard_error)
 
     @property
     def at_zero(self) -> float:
         """The loss of a classifier that knows nothing, all of whose coefficients are 0."""
-        return loss_by_name(self.loss).at_zero
+        return LOSSES[self.loss].at_zero
 
     @cached_property
     def coefficients(self) -> Floats:
         """What predictions are made with: ``shrinkage`` times ``measured``."""
         return self.measured * self.shrinkage
 
-    def as_dict(self) -> dict[str, float]:
-        """Every coefficient by the name of its feature."""
-        return dict(zip(self.features.names(), self.coefficients.tolist(), strict=True))
-
-
-Ints = NDArray[np.integer[Any]]
 
 #: The relative rounding error of one operation.
 _ROUNDING_UNIT = 2.0**-53
@@ -317,20 +272,34 @@ _WANTED_SHARE = 2.0**-10
 _MAX_SHARE = 0.25
 
 
-@dataclass(frozen=True)
-class GradientCertificate:
-    """What a point has to satisfy, from public numbers only.
+#: Regularisation is chosen between these; below, the minimiser could not be certified, above nothing is learned.
+_WEAKEST_LAM, _STRONGEST_LAM = 2.0**-24, 1.0
+#: Regularisation is stronger where noise would cost more than this: that was better wherever it was measured.
+_MAX_NOISE_COST = 1.0 / 32.0
+#: The grid is this much finer than the sensitivity, per root of the dimension: rounding costs a thousandth.
+_GRID_FINENESS = 1024
+#: Floats hold all whole numbers up to this one exactly.
+_MAX_EXACT = 2.0**53
 
-    Args:
-        features: the feature map; its dimension and block sizes enter.
-        loss: the loss.
-        lam: strength of the regularisation.
-        t: number of records.
+
+def root_above(number: int) -> Fraction:
+    """A rational of at least the square root, by at most a millionth."""
+    return Fraction(math.isqrt(number * 10**12) + 1, 10**6)
+
+
+@dataclass(frozen=True)
+class ErmRun:
+    """All public numbers of one run: regularisation, certified distance, grid, sensitivity, noise.
+
+    Guarantee: with the noise added to ``rint(minimiser / step)``, where the minimiser is known to within
+    ``share / (lam t)``, one run satisfies ``budget`` for the replacement of one of ``t`` records.
+    Proof: docs/theory/erm.md.
     """
 
     features: FeatureMap
     loss: Loss
     lam: float
+    budget: Budget
     t: int
 
     @property
@@ -348,7 +317,7 @@ class GradientCertificate:
         """No computed gradient inside the ball is further than this from the exact one."""
         sizes = [len(block) for block in self.features.blocks]
         margin = self.loss.smoothness * (len(sizes) + max(sizes) + 4) * self.ball
-        slope = self.loss.rounding * (1.0 + self.ball)
+        slope = _SLOPE_ERROR * (1.0 + self.ball)
         sums = _CHUNK + self.t / _CHUNK + max(sizes) + 8
         regular = 4.0 * (1.0 + self.lam * self.ball)
         # Twice, for products of rounding errors and for the rounding of this very number.
@@ -369,143 +338,15 @@ class GradientCertificate:
         """Whether the distance hardly adds to the sensitivity."""
         return self.share <= _MAX_SHARE
 
-    def check(self) -> None:
-        """Refuse sizes at which floating point cannot certify a useful distance; depends on public numbers only.
-
-        Errors:
-            LimitError: too many records, or too little regularisation.
-        """
-        if not self.usable:
-            raise LimitError(
-                "the minimiser cannot be certified in double precision with so many records and so little "
-                "regularisation",
-                where="erm",
-                allowed=f"t * (1 + smoothness / lam) * 8 * {self.rounding:.1e} up to {_MAX_SHARE}",
-            )
-
     def holds(self, point: Floats, gradient: Floats) -> bool:
         """Whether ``point``, with this computed gradient, is within the distance."""
         norm = float(np.linalg.norm(gradient)) * (1.0 + 1e-9)
         return norm + self.rounding <= self.gradient and float(np.linalg.norm(point)) <= 0.99 * self.ball
 
-
-class Rows:
-    """Different records with their multiplicities, in the columns that matter. Private.
-
-    Attributes:
-        columns: codes of each feature column. labels: 1 or -1. weights: multiplicities; they add up to ``total``.
-    """
-
-    def __init__(
-        self, features: FeatureMap, columns: Sequence[Ints], labels: Floats, weights: Floats, total: int
-    ) -> None:
-        self.features, self.total = features, total
-        self.columns, self.labels, self.weights = list(columns), labels, weights
-
-    @classmethod
-    def of_counts(cls, features: FeatureMap, counts: NDArray[np.int64], total: int) -> Rows:
-        """Rows made from the marginal of ``features.clique``, flat in C order."""
-        clique = features.clique
-        occupied = np.flatnonzero(counts)
-        codes = dict(zip(clique, np.unravel_index(occupied, features.domain.shape(clique)), strict=True))
-        target = codes[features.domain.index(features.target)]
-        labels = np.where(target == features.positive, 1.0, -1.0)
-        columns = [codes[position] for position in features.positions]
-        return cls(features, columns, labels, counts[occupied].astype(np.float64), total)
-
-    def margins(self, theta: Floats) -> Floats:
-        """``y <x, theta>`` of each different record."""
-        scores, constant = self.features.scores(theta)
-        total = np.full(len(self.labels), constant)
-        for column, score in zip(self.columns, scores, strict=True):
-            total += score[column]
-        return total * self.labels
-
-    def gradient(self, loss: Loss, lam: float, theta: Floats) -> Floats:
-        """The gradient of ``F`` at ``theta``; sums are cut into chunks, so that their rounding stays small."""
-        pulls = loss.slope(self.margins(theta)) * self.labels * self.weights
-        sums = [np.zeros(block.shape[0]) for block in self.features.blocks]
-        total = 0.0
-        for start in range(0, len(pulls), _CHUNK):
-            part = slice(start, start + _CHUNK)
-            total += float(pulls[part].sum())
-            for sum_, column in zip(sums, self.columns, strict=True):
-                sum_ += np.bincount(column[part], weights=pulls[part], minlength=len(sum_))
-        return self.features.gathered(sums, total) / self.total + lam * theta
-
-
-def minimise(rows: Rows, certificate: GradientCertificate) -> Floats:
-    """A point within ``certificate.share / (lam t)`` of the exact minimiser.
-
-    Accelerated gradient steps, then as many plain ones as the proof of termination needs.
-
-    Cost: about ``sqrt(smoothness / lam) * log(t)`` passes over the different records.
-    """
-    root = math.sqrt(certificate.condition)
-    momentum = (root - 1.0) / (root + 1.0)
-    accuracy = math.log(8.0 * certificate.condition / certificate.gradient)
-    accelerated, plain = math.ceil(4.0 * root * accuracy), math.ceil(4.0 * root * root * accuracy)
-    for steps, weight in ((accelerated, momentum), (plain, 0.0)):
-        point = _descend(rows, certificate, steps, weight)
-        if point is not None:
-            return point
-    raise AssertionError("gradient descent ended outside the bounds of its proof")
-
-
-def _descend(rows: Rows, certificate: GradientCertificate, steps: int, momentum: float) -> Floats | None:
-    """A point for which the certificate holds, if gradient descent from the origin gets there in so many steps."""
-    loss, lam = certificate.loss, certificate.lam
-    length = 1.0 / (loss.smoothness + lam)
-    before = point = np.zeros(certificate.features.dimension)
-    for _ in range(steps + 1):
-        gradient = rows.gradient(loss, lam, point)
-        if certificate.holds(point, gradient):
-            return point
-        moved = point - length * gradient
-        point, before = moved + momentum * (moved - before), moved
-    return None
-
-
-def risk(features: FeatureMap, loss: Loss, records: NDArray[np.int32], coefficients: Floats) -> float:
-    """The mean loss over some records, without regularisation. Private where the records are."""
-    margins = features.margins(records, coefficients) * features.labels(records)
-    return float(loss.value(margins).mean())
-
-
-#: Regularisation is chosen between these; below, the minimiser could not be certified, above nothing is learned.
-_WEAKEST_LAM, _STRONGEST_LAM = 2.0**-24, 1.0
-#: Regularisation is stronger where noise would cost more than this: that was better wherever it was measured.
-_MAX_NOISE_COST = 1.0 / 32.0
-#: The grid is this much finer than the sensitivity, per root of the dimension: rounding costs a thousandth.
-_GRID_FINENESS = 1024
-#: Floats hold all whole numbers up to this one exactly.
-_MAX_EXACT = 2.0**53
-
-
-@dataclass(frozen=True)
-class ErmRun:
-    """All public numbers of one run: regularisation, certified distance, grid, sensitivity, noise.
-
-    Guarantee: with the noise added to ``rint(minimiser / step)``, where the minimiser is known to within
-    ``certificate.share / (lam t)``, one run satisfies ``budget`` for the replacement of one of ``t`` records.
-    Proof: docs/theory/erm.md.
-    """
-
-    features: FeatureMap
-    loss: Loss
-    lam: float
-    budget: Budget
-    t: int
-
-    @cached_property
-    def certificate(self) -> GradientCertificate:
-        """How close to the exact minimiser the solver has to come."""
-        return GradientCertificate(self.features, self.loss, self.lam, self.t)
-
     @cached_property
     def distance(self) -> Fraction:
         """How far apart the solver's points of two neighbours can be (L2): ``2 (1 + share) / (lam t)``."""
-        return 2 * (1 + Fraction(self.certificate.share)) / (Fraction(self.lam) * self.t)
+        return 2 * (1 + Fraction(self.share)) / (Fraction(self.lam) * self.t)
 
     @cached_property
     def step(self) -> float:
@@ -543,12 +384,98 @@ class ErmRun:
             LimitError: too many records for the certificate, noise beyond 64-bit numbers, or coefficients beyond
                 the grid.
         """
-        self.certificate.check()
+        if not self.usable:
+            raise LimitError(
+                "the minimiser cannot be certified in double precision with so many records and so little "
+                "regularisation",
+                where="erm",
+                allowed=f"t * (1 + smoothness / lam) * 8 * {self.rounding:.1e} up to {_MAX_SHARE}",
+            )
         _ = self.noise
-        if self.certificate.ball / self.step >= _MAX_EXACT:
+        if self.ball / self.step >= _MAX_EXACT:
             raise LimitError(
                 "the coefficients would not fit the grid", where="erm", allowed="a smaller t, or a larger lam"
             )
+
+
+class Rows:
+    """Different records with their multiplicities, in the columns that matter. Private.
+
+    Args:
+        counts: the marginal of ``features.clique``, flat in C order.
+
+    Attributes:
+        columns: codes of each feature column. labels: 1 or -1. weights: multiplicities; they add up to ``total``.
+    """
+
+    def __init__(self, features: FeatureMap, counts: NDArray[np.int64], total: int) -> None:
+        self.features, self.total = features, total
+        occupied, clique = np.flatnonzero(counts), features.clique
+        codes = dict(zip(clique, np.unravel_index(occupied, features.domain.shape(clique)), strict=True))
+        target = codes[features.domain.index(features.target)]
+        self.columns = [codes[position] for position in features.positions]
+        self.labels = np.where(target == features.positive, 1.0, -1.0)
+        self.weights = counts[occupied].astype(np.float64)
+
+    def gradient(self, loss: Loss, lam: float, theta: Floats) -> Floats:
+        """The gradient of ``F`` at ``theta``; sums are cut into chunks, so that their rounding stays small."""
+        margins = self.features.margins(self.columns, theta) * self.labels
+        pulls = loss.slope(margins) * self.labels * self.weights
+        sums = [np.zeros(block.shape[0]) for block in self.features.blocks]
+        total = 0.0
+        for start in range(0, len(pulls), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            total += float(pulls[part].sum())
+            for sum_, column in zip(sums, self.columns, strict=True):
+                sum_ += np.bincount(column[part], weights=pulls[part], minlength=len(sum_))
+        return self.features.gathered(sums, total) / self.total + lam * theta
+
+
+def minimise(rows: Rows, run: ErmRun) -> Floats:
+    """A point within ``run.share / (lam t)`` of the exact minimiser.
+
+    Accelerated gradient steps, then as many plain ones as the proof of termination needs.
+
+    Cost: about ``sqrt(smoothness / lam) * log(t)`` passes over the different records.
+    """
+    root = math.sqrt(run.condition)
+    momentum = (root - 1.0) / (root + 1.0)
+    accuracy = math.log(8.0 * run.condition / run.gradient)
+    accelerated, plain = math.ceil(4.0 * root * accuracy), math.ceil(4.0 * root * root * accuracy)
+    for steps, weight in ((accelerated, momentum), (plain, 0.0)):
+        point = _descend(rows, run, steps, weight)
+        if point is not None:
+            return point
+    raise AssertionError("gradient descent ended outside the bounds of its proof")
+
+
+def _descend(rows: Rows, run: ErmRun, steps: int, momentum: float) -> Floats | None:
+    """A point for which the certificate holds, if gradient descent from the origin gets there in so many steps."""
+    loss, lam = run.loss, run.lam
+    length = 1.0 / (loss.smoothness + lam)
+    before = point = np.zeros(run.features.dimension)
+    for _ in range(steps + 1):
+        gradient = rows.gradient(loss, lam, point)
+        if run.holds(point, gradient):
+            return point
+        moved = point - length * gradient
+        point, before = moved + momentum * (moved - before), moved
+    return None
+
+
+def _predictors(
+    section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any]
+) -> tuple[str, ...] | None:
+    return section.columns("predictors", "all others")
+
+
+def _positive(section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any]) -> str | None:
+    if section.has("positive"):
+        return section.text("positive")
+    assert given.schema is not None
+    with located(section.place()):
+        section.note("positive", given.schema[earlier["target"]].labels()[1], default=True)
+    return None
 
 
 @dataclass(frozen=True)
@@ -561,7 +488,10 @@ class ERM(BlackBox[LinearClassifier]):
     noise is exact integer noise. Proof: docs/theory/erm.md.
 
     Args:
-        features: the target and how records become features.
+        schema: the columns, one of which is the target.
+        positive: the label of the target that counts as positive; None: its second one.
+        predictors: the columns to predict from; None: all but the target.
+        as_numbers: those that are taken as one number, by the position of their bin; the others are one-hot.
         loss: ``logistic`` or ``svm``.
         radius: the norm of the coefficients that the regularisation is balanced for; a public guess. None takes half
             a unit for each feature of each column: ``sqrt(columns * features) / 2``.
@@ -569,8 +499,8 @@ class ERM(BlackBox[LinearClassifier]):
             ``radius`` so that the bound of ``predicted_excess`` is smallest, or more where noise would be large.
 
     Errors:
-        ConfigError: an unknown loss, a ``radius`` or ``lam`` that cannot be used, or more than 10^7 combinations of
-            features and target.
+        ConfigError, SchemaError: an unknown column, label or loss, a number without an order, a ``radius`` or ``lam``
+            that cannot be used, or more than 10^7 combinations of features and target.
 
     Cost: about ``sqrt(smoothness / lam) log(t)`` passes over the different records; memory for them.
 
@@ -578,15 +508,49 @@ class ERM(BlackBox[LinearClassifier]):
     (2014) for the lower bounds.
     """
 
-    features: FeatureMap
-    loss: LossName = "logistic"
+    schema: Schema
+    target: str = option(
+        allowed="a column of two or more values, with black_box = erm",
+        shown="not set; needed with black_box = erm",
+        reason="only the owner knows what is to be predicted",
+        meaning="The column that a classifier predicts.",
+    )
+    positive: str | None = option(
+        None,
+        allowed="a label of the target, with black_box = erm",
+        shown="its second label",
+        reason="for a boolean target that is true",
+        meaning="The value of the target that counts as positive; all others are negative.",
+        read=_positive,
+    )
+    predictors: tuple[str, ...] | None = option(
+        None,
+        allowed="a list of columns, with black_box = erm",
+        shown="all other columns",
+        reason="a choice of columns needs knowledge; fewer features mean less noise",
+        meaning="The columns to predict from. Together with the target they have at most 10^7 combinations of values.",
+        read=_predictors,
+    )
+    as_numbers: tuple[str, ...] = option(
+        (),
+        key="numbers",
+        allowed="a list of integer, real or date columns, with black_box = erm",
+        reason="a feature for each bin can follow any shape",
+        meaning="Predictors that are taken as one number each, by the position of the bin: far fewer features.",
+    )
+    loss: LossName = option(
+        "logistic",
+        allowed="logistic, svm, with black_box = erm",
+        reason="it gives probabilities",
+        meaning="Logistic regression, or a linear support vector machine with a rounded hinge.",
+    )
     radius: float | None = None
     lam: float | None = None
 
     name = "erm"
 
     def __post_init__(self) -> None:
-        loss_by_name(self.loss)
+        check_words(self)
         if self.features.domain.cells(self.features.clique) > MAX_UNIVERSE:
             raise ConfigError(
                 "features and target together have too many combinations to be kept as counts",
@@ -599,48 +563,27 @@ class ERM(BlackBox[LinearClassifier]):
                     f"{key} = {value!r}", where="erm", allowed=f"{_WEAKEST_LAM:.0e} to {most:g}"
                 )
 
-    @classmethod
-    def of_schema(
-        cls,
-        schema: Schema,
-        target: str,
-        *,
-        positive: str | None = None,
-        columns: Sequence[str] | None = None,
-        numbers: Sequence[str] = (),
-        loss: LossName = "logistic",
-        radius: float | None = None,
-        lam: float | None = None,
-    ) -> ERM:
-        """The black box for the columns of a schema.
-
-        Args:
-            columns: to predict from; None: all but the target.
-            numbers: those that are taken as one number, by the position of their bin; the others are one-hot.
-
-        Errors:
-            ConfigError, SchemaError: unknown columns or labels, a number without an order.
-        """
-        labels = schema[target].labels()
-        if positive is not None and positive not in labels:
+    @cached_property
+    def features(self) -> FeatureMap:
+        """How records become features."""
+        labels = self.schema[self.target].labels()
+        if self.positive is not None and self.positive not in labels:
             raise ConfigError(
-                f"{target!r} has no label {positive!r}", where="target", allowed=", ".join(labels)
+                f"{self.target!r} has no label {self.positive!r}", where="target", allowed=", ".join(labels)
             )
-        for name in numbers:
-            if not isinstance(schema[name], Ordered):
+        numbers = []
+        for name in self.as_numbers:
+            column = self.schema[name]
+            if not isinstance(column, Ordered):
                 raise ConfigError(
-                    f"{name!r} is {schema[name].type_name}",
+                    f"{name!r} is {column.type_name}",
                     where="numbers",
                     allowed="integer, real and date columns",
                 )
-        features = FeatureMap(
-            schema.domain,
-            target,
-            1 if positive is None else labels.index(positive),
-            None if columns is None else tuple(columns),
-            tuple((name, schema[name].bins) for name in numbers),
-        )
-        return cls(features, loss, radius, lam)
+            numbers.append((name, column.bins))
+        positive = 1 if self.positive is None else labels.index(self.positive)
+        columns = None if self.predictors is None else tuple(self.predictors)
+        return FeatureMap(self.schema.domain, self.target, positive, columns, tuple(numbers))
 
     @property
     def reads(self) -> Counts:
@@ -676,7 +619,7 @@ class ERM(BlackBox[LinearClassifier]):
 
     def plan(self, budget: Budget, t: int) -> ErmRun:
         """The public numbers of a run."""
-        loss = loss_by_name(self.loss)
+        loss = LOSSES[self.loss]
         lam = self._best_lam(budget, t, loss) if self.lam is None else float(self.lam)
         return ErmRun(self.features, loss, lam, budget, t)
 
@@ -689,7 +632,7 @@ class ERM(BlackBox[LinearClassifier]):
         run = self.plan(budget, t)
         share = run.shrinkage
         noise = run.loss.smoothness * run.standard_error**2 / 2.0
-        solver = run.certificate.share / (run.lam * t) + run.step * math.sqrt(self.features.dimension) / 2.0
+        solver = run.share / (run.lam * t) + run.step * math.sqrt(self.features.dimension) / 2.0
         bias = run.lam * self.assumed_radius**2 / 2.0
         return (1.0 - share) * run.loss.at_zero + share * (bias + solver) + share**2 * noise
 
@@ -701,8 +644,7 @@ class ERM(BlackBox[LinearClassifier]):
         """
         run = self.plan(budget, data.t)
         run.check()
-        rows = Rows.of_counts(self.features, data.counts[0], data.t)
-        point = minimise(rows, run.certificate)
+        point = minimise(Rows(self.features, data.counts[0], data.t), run)
         whole = np.rint(point / run.step).astype(np.int64)
         noisy = randomness.measure(whole, run.noise).astype(np.float64)
         return LinearClassifier(
@@ -725,59 +667,9 @@ class ERM(BlackBox[LinearClassifier]):
         quiet = math.sqrt(curved / (2.0 * _MAX_NOISE_COST)) / t
         share, exponent = math.frexp(min(max(balanced, quiet, _WEAKEST_LAM), _STRONGEST_LAM))
         lam = math.ldexp(math.ceil(share * 256.0), exponent - 8)
-        while lam < _STRONGEST_LAM and not GradientCertificate(self.features, loss, lam, t).usable:
+        while lam < _STRONGEST_LAM and not ErmRun(self.features, loss, lam, budget, t).usable:
             lam *= 2.0
         return min(lam, _STRONGEST_LAM)
-
-
-def root_above(number: int) -> Fraction:
-    """A rational of at least the square root, by at most a millionth."""
-    return Fraction(math.isqrt(number * 10**12) + 1, 10**6)
-
-
-def _predictors(
-    section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any]
-) -> tuple[str, ...] | None:
-    return section.columns("predictors", "all others")
-
-
-@dataclass(frozen=True)
-class ErmOptions:
-    """The options of a classifier; they mean what the arguments of ``ERM.of_schema`` mean."""
-
-    target: str = option(
-        allowed="a column of two or more values, with black_box = erm",
-        shown="not set; needed with black_box = erm",
-        reason="only the owner knows what is to be predicted",
-        meaning="The column that a classifier predicts.",
-    )
-    positive: str | None = option(
-        None,
-        allowed="a label of the target, with black_box = erm",
-        shown="its second label",
-        reason="for a boolean target that is true",
-        meaning="The value of the target that counts as positive; all others are negative.",
-    )
-    predictors: tuple[str, ...] | None = option(
-        None,
-        allowed="a list of columns, with black_box = erm",
-        shown="all other columns",
-        reason="a choice of columns needs knowledge; fewer features mean less noise",
-        meaning="The columns to predict from. Together with the target they have at most 10^7 combinations of values.",
-        read=_predictors,
-    )
-    numbers: tuple[str, ...] = option(
-        (),
-        allowed="a list of integer, real or date columns, with black_box = erm",
-        reason="a feature for each bin can follow any shape",
-        meaning="Predictors that are taken as one number each, by the position of the bin: far fewer features.",
-    )
-    loss: LossName = option(
-        "logistic",
-        allowed="logistic, svm, with black_box = erm",
-        reason="it gives probabilities",
-        meaning="Logistic regression, or a linear support vector machine with a rounded hinge.",
-    )
 
 
 def read_erm(section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any]) -> ERM:
@@ -786,19 +678,7 @@ def read_erm(section: SectionReader, given: RecipeContext, earlier: Mapping[str,
     Errors:
         ConfigError: an option that is unknown or unusable. SchemaError: an unknown column.
     """
-    chosen = ErmOptions(**read_fields(section, ErmOptions, given))
-    schema = given.schema
-    if schema is None:
+    if given.schema is None:
         raise section.wrong("target", "a classifier needs a schema: labels and bins", "a file with [schema]")
-    with located(section.place()):
-        box = ERM.of_schema(
-            schema,
-            chosen.target,
-            positive=chosen.positive,
-            columns=chosen.predictors,
-            numbers=chosen.numbers,
-            loss=chosen.loss,
-        )
-    if chosen.positive is None:
-        section.note("positive", schema[chosen.target].labels()[box.features.positive], default=True)
+    box: ERM = build(section, ERM, given)
     return box

@@ -14,7 +14,7 @@ import numpy as np
 from dpstream.core.contracts import Explanation, Packed, Synthesis, pack_fields, unpack_fields
 from dpstream.core.schema import Categorical, Real, Schema
 from dpstream.core.schema.domain import Domain
-from dpstream.families.growing.erm import ERM, LinearClassifier, loss_by_name
+from dpstream.families.growing.erm import ERM, LOSSES, LinearClassifier
 from dpstream.families.growing.growing_plan import GrowingPlan, GrowingState, LastRun
 from dpstream.families.growing.run_schedule import ScheduledRun
 
@@ -104,6 +104,13 @@ class ClassifierSynthesis(Synthesis):
         return pack_fields(self)
 
 
+@dataclass
+class ClassifierState(GrowingState):
+    """The state of a stream of classifiers."""
+
+    table: LinearClassifier  # type: ignore[assignment]
+
+
 @dataclass(frozen=True)
 class ClassifierPlan(GrowingPlan):
     """A calibrated scheduler or improver whose black box is ``ERM``.
@@ -135,7 +142,7 @@ class ClassifierPlan(GrowingPlan):
     def promise(self, run: ScheduledRun) -> float | None:
         """The bound on the excess risk; None where a classifier of zeros would be within it, too."""
         bound = self.promised_excess(run)
-        return bound if bound < loss_by_name(self.erm.loss).at_zero else None
+        return bound if bound < LOSSES[self.erm.loss].at_zero else None
 
     def promised_excess(self, run: ScheduledRun) -> float:
         """A bound on the expected excess risk of a run, before any data is read."""
@@ -170,13 +177,17 @@ class ClassifierPlan(GrowingPlan):
         return LinearClassifier(features, self.erm.loss, np.zeros(features.dimension), 0.0, 0, 1.0)
 
     @property
+    def _state_kind(self) -> type[GrowingState]:
+        return ClassifierState
+
+    @property
     def _given(self) -> dict[str, Any]:
         return {"features": self.erm.features, "loss": self.erm.loss}
 
     def _synthesis(self, state: GrowingState) -> ClassifierSynthesis:
+        assert isinstance(state, ClassifierState)
         following = self.schedule.time(state.done + 1)
         made, excess = state.made, None
         if made is not None:
             excess = self.promised_excess(self.schedule.run(*made.epochs, made.t))
-        assert isinstance(state.table, LinearClassifier)
         return ClassifierSynthesis(state.table, state.t, made, excess, max(following, state.t + 1))

@@ -47,7 +47,6 @@ from dpstream.families.growing.blackbox import (
     ModelTable,
     answer,
 )
-from dpstream.families.growing.erm import LinearClassifier
 from dpstream.families.growing.run_schedule import (
     MAX_RECORDS,
     Growth,
@@ -88,27 +87,16 @@ class LastRun:
 
 
 @dataclass(frozen=True)
-class GrowingSynthesis(SyntheticTable):
-    """The last run's table at the present size.
-
-    Shares of records are the run's; numbers of records are shares times ``t``, which is public. Between runs only
-    ``t`` changes.
+class TableSynthesis(SyntheticTable):
+    """A released table at the present size. Numbers of records are shares times ``t``.
 
     Attributes:
-        table: of the last run; the uniform distribution before the first.
-        t: number of records now.
-        made: the last run; None before the first.
-        n: the size at which the first run is made.
-        next_run: the size at which the next one is due.
+        table: of the last run, or what answers have taught.
+        t: number of records now; public.
     """
 
     table: AnyTable
     t: int
-    made: LastRun | None
-    n: int
-    next_run: int
-    #: See ``Synthesis.noisy_counts``.
-    noisy_counts: Sequence[NoisyCounts] = field(default=(), compare=False, repr=False, metadata=UNPACKED)
     #: The number of records is public.
     total_error = 0.0
 
@@ -121,6 +109,35 @@ class GrowingSynthesis(SyntheticTable):
     def total(self) -> float:
         """The number of records: public, not estimated."""
         return float(self.t)
+
+    def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
+        """Many marginals at once, flat, in records."""
+        return [share * self.t for share in self.table.shares(cliques)]
+
+    def sample(self, rows: int, seed: int) -> NDArray[np.int32]:
+        """Draw records: public post-processing, repeatable for one seed."""
+        return self.table.sample(rows, seed)
+
+    def pack(self) -> Packed:
+        """Arrays and JSON."""
+        return pack_fields(self)
+
+
+@dataclass(frozen=True)
+class GrowingSynthesis(TableSynthesis):
+    """The last run's table at the present size; uniform before the first. Between runs only ``t`` changes.
+
+    Attributes:
+        made: the last run; None before the first.
+        n: the size at which the first run is made.
+        next_run: the size at which the next one is due.
+    """
+
+    made: LastRun | None
+    n: int
+    next_run: int
+    #: See ``Synthesis.noisy_counts``.
+    noisy_counts: Sequence[NoisyCounts] = field(default=(), compare=False, repr=False, metadata=UNPACKED)
 
     @property
     def stale(self) -> float:
@@ -138,14 +155,6 @@ class GrowingSynthesis(SyntheticTable):
     def answer(self, query: LinearQuery) -> float:
         """A linear query's share of the records, from the last run."""
         return answer(self.table, query)
-
-    def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
-        """Many marginals at once, flat, in records."""
-        return [share * self.t for share in self.table.shares(cliques)]
-
-    def sample(self, rows: int, seed: int) -> NDArray[np.int32]:
-        """Draw records: public post-processing, repeatable for one seed."""
-        return self.table.sample(rows, seed)
 
     def accuracy(self) -> dict[str, Any]:
         """What the manifest says: which run this is, what it cost, and what it promises."""
@@ -185,10 +194,6 @@ class GrowingSynthesis(SyntheticTable):
             f"but for a probability of {made.beta:.3g}."
         )
 
-    def pack(self) -> Packed:
-        """Arrays and JSON."""
-        return pack_fields(self)
-
 
 #: Runs that a plan lists one by one among its parts; all later ones are one part.
 _LISTED_RUNS = 3
@@ -213,7 +218,7 @@ class GrowingState:
     counts: list[NDArray[np.int64]]
     done: int
     made: LastRun | None
-    table: AnyTable | LinearClassifier
+    table: AnyTable
     step: int = 0
 
 
@@ -410,7 +415,7 @@ class GrowingPlan(StreamPlan):
         """The state before the first step: no record."""
         reads = self.box.reads
         counts = [np.zeros(reads.domain.cells(clique), np.int64) for clique in reads.cliques]
-        return GrowingState(0, counts, -1, None, self._blank())
+        return self._state_kind(0, counts, -1, None, self._blank())
 
     def step(self, state: GrowingState, batch: PrivateBatch, randomness: Randomness) -> Any:
         """Add the batch, and run the black box if the schedule says so.
@@ -460,7 +465,7 @@ class GrowingPlan(StreamPlan):
         Errors:
             StoreDamagedError: counts that do not fit each other, or the plan.
         """
-        state = unpack_fields(GrowingState, packed, **self._given)
+        state = unpack_fields(self._state_kind, packed, **self._given)
         wanted = [zeros.shape for zeros in self.start().counts]
         sums = [int(values.sum()) for values in state.counts]
         if [values.shape for values in state.counts] != wanted or any(total != state.t for total in sums):
@@ -472,12 +477,15 @@ class GrowingPlan(StreamPlan):
         return unpack_fields(GrowingSynthesis, packed, **self._given)
 
     @property
+    def _state_kind(self) -> type[GrowingState]:
+        return GrowingState
+
+    @property
     def _given(self) -> dict[str, Any]:
         """What is not packed, because the plan knows it."""
         return {"domain": self.domain}
 
     def _synthesis(self, state: GrowingState) -> Any:
-        assert not isinstance(state.table, LinearClassifier)
         following = self.schedule.time(state.done + 1)
         return GrowingSynthesis(
             state.table, state.t, state.made, self.schedule.n, max(following, state.t + 1)

@@ -23,12 +23,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
 
-from dpstream.core.errors import StoreDamagedError
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.noise import DiscreteLaplace
-from dpstream.families.growing.pmwg_noise import XI_BITS, PowerNoise
+from dpstream.families.growing.pmwg_noise import XI_BITS, RootNoise
 
 #: ``G``: 8 G, the scale of the largest noise, is within what the exact samplers take.
 GRID = 2**36
@@ -55,25 +53,6 @@ class SpentAmounts:
     spent: Fraction = Fraction(0)
     run: SparseRun | None = None
 
-    def pack(self) -> dict[str, Any]:
-        """The books as JSON. Secret while a run is under way."""
-        run = self.run
-        packed = None if run is None else [run.start, run.units, run.moved, run.threshold_noise]
-        return {"spent": str(self.spent), "run": packed}
-
-    @classmethod
-    def unpack(cls, packed: dict[str, Any]) -> SpentAmounts:
-        """The inverse of ``pack``.
-
-        Errors:
-            StoreDamagedError: these are no books.
-        """
-        try:
-            run = packed["run"]
-            return cls(Fraction(packed["spent"]), None if run is None else SparseRun(*map(int, run)))
-        except (KeyError, TypeError, ValueError):
-            raise StoreDamagedError("the books of questions cannot be read", where="pmwg") from None
-
 
 @dataclass(frozen=True)
 class NumericSparse:
@@ -91,7 +70,7 @@ class NumericSparse:
     """
 
     budget: Budget
-    noise: PowerNoise
+    noise: RootNoise
     threshold: Fraction
     grid: int = GRID
 

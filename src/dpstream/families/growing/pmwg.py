@@ -15,13 +15,13 @@ from typing import Literal
 
 from dpstream.core.contracts import Option, Recipe, Terms, check_share, check_unit, check_words, option
 from dpstream.core.errors import BudgetError, ConfigError
-from dpstream.core.privacy.budget import Amount, Budget, exact_amount
+from dpstream.core.privacy.budget import Amount, exact_amount
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Domain
+from dpstream.families.growing.blackbox import check_universe
 from dpstream.families.growing.numeric_sparse import GRID
 from dpstream.families.growing.pmwg_noise import (
-    PowerNoise,
-    approximate_budget,
+    RootNoise,
     hard_limit,
     largest_noise,
     noise_for_hard,
@@ -29,7 +29,6 @@ from dpstream.families.growing.pmwg_noise import (
     text_rho,
 )
 from dpstream.families.growing.pmwg_plan import Learning, PMWGPlan
-from dpstream.families.growing.universe import Universe
 
 ALPHA = Option(
     'an exact number between 0 and 1, such as "0.1"',
@@ -73,10 +72,7 @@ class PMWG(Recipe[PMWGPlan]):
         learning: ``matching``: from a number the histogram learns as little as makes it give that number, which the
             same question then does not have to repeat; new records are taken to be like those before. ``text``: a step
             of alpha/6, and new records are taken to be spread evenly over all cells. Public either way.
-        exponent: p of ``xi_t = c t^p``, 1/4 to below 1.
-        noise: which c, without ``hard_questions``: the largest whose sum fits the budget, or the text's constants.
-        kappa, beta: of the accuracy that theory promises: a factor of the number of questions, and the probability that
-            the promise fails. They change no noise.
+        noise: without ``hard_questions``: the largest whose sum fits the budget, or the text's constants.
     """
 
     domain: Domain
@@ -84,10 +80,7 @@ class PMWG(Recipe[PMWGPlan]):
     start: int = option(of=START)
     hard_questions: int | None = option(None, HARD_QUESTIONS)
     learning: Learning = "matching"
-    exponent: Amount = "1/2"
     noise: NoiseVariant = "largest"
-    kappa: float = 1.0
-    beta: float = 0.001
 
     def __post_init__(self) -> None:
         check_share(self.alpha, "alpha", "alpha")
@@ -105,27 +98,18 @@ class PMWG(Recipe[PMWGPlan]):
             raise ConfigError(
                 f"hard_questions = {given!r}", where="hard_questions", allowed="a number from 1"
             )
-        PowerNoise(Fraction(1), exact_amount(self.exponent, where="exponent"))  # refuses another exponent
-        numbers = all(isinstance(value, int | float) for value in (self.kappa, self.beta))
-        if not (numbers and 1 <= self.kappa < float("inf") and 0 < self.beta < 1):
-            raise ConfigError(
-                f"kappa = {self.kappa!r}, beta = {self.beta!r}",
-                where="promise",
-                allowed="numbers: kappa from 1, beta between 0 and 1",
-            )
-        Universe(self.domain)
+        check_universe(self.domain)
 
     def _plan(self, terms: Terms) -> PMWGPlan:
         """
         Errors:
             BudgetError: an amount that pays for no question.
         """
-        budget = terms.budget if terms.stated is None else approximate_budget(*terms.stated)
+        budget = terms.budget
         unit = check_unit(terms.unit, Event("replace"), ("event-replace",), _OTHER_UNIT)
-        alpha, p = exact_amount(self.alpha, where="alpha"), exact_amount(self.exponent, where="exponent")
-        cells = Universe(self.domain).cells
-        text = budget if terms.stated is None else text_rho(*terms.stated)
-        noise = self._noise(budget, text, alpha, p, cells)
+        alpha = exact_amount(self.alpha, where="alpha")
+        cells = check_universe(self.domain)
+        noise = self._noise(terms, alpha, cells)
         if noise.units(self.start) < _MIN_UNITS:
             raise BudgetError(
                 f"alpha = {float(alpha):g} and {budget} leave noise of {8 / max(noise.value(self.start), 1e-12):.3g} "
@@ -143,14 +127,11 @@ class PMWG(Recipe[PMWGPlan]):
             noise,
             self.hard_questions is None and self.learning == "text",
             self.learning,
-            self.kappa,
-            self.beta,
         )
 
-    def _noise(self, budget: Budget, text: Budget, alpha: Fraction, p: Fraction, cells: int) -> PowerNoise:
-        """The rule. ``text``: the budget of the published one."""
+    def _noise(self, terms: Terms, alpha: Fraction, cells: int) -> RootNoise:
         if self.hard_questions is not None:
-            noise = noise_for_hard(budget, self.hard_questions, self.start, p, GRID)
+            noise = noise_for_hard(terms.budget, self.hard_questions, self.start, GRID)
             limit = hard_limit(float(alpha), self.start, cells, self.start)
             if self.hard_questions > limit:
                 raise ConfigError(
@@ -160,5 +141,6 @@ class PMWG(Recipe[PMWGPlan]):
                 )
             return noise
         if self.noise == "published":
-            return published_noise(text, alpha, self.start, cells, p)
-        return largest_noise(budget, alpha, self.start, cells, p)
+            text = terms.budget if terms.stated is None else text_rho(*terms.stated)
+            return published_noise(text, alpha, self.start, cells)
+        return largest_noise(terms.budget, alpha, self.start, cells)

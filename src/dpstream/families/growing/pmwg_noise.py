@@ -1,4 +1,4 @@
-"""How noisy a question may be at time t: ``xi_t = c t^p``, on an exact grid and never above the stated value.
+"""How noisy a question may be at time t: ``xi_t = c t^(1/2)``, on an exact grid and never above the stated value.
 
 The larger ``xi_t``, the less noise, and the more a question costs: rounding it down is the safe side. The guarantee
 does not rest on it: ``numeric_sparse.py`` charges what it really spends, as an exact fraction.
@@ -13,84 +13,58 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import numpy as np
 
 from dpstream.core.errors import BudgetError, ConfigError
 from dpstream.core.privacy.budget import ZCDP, Budget, PureDP
-from dpstream.core.privacy.convert import approximate_to_zcdp
 
 #: ``xi_t`` is a whole number of ``2^-XI_BITS``.
 XI_BITS = 40
 _COEFFICIENT_BITS = 100
 #: Relative error of a logarithm that was rounded by the machine is near 1e-16; this is ten thousand times that.
 _SLACK = Fraction(1, 10**12)
-_MIN_P, _MAX_DENOMINATOR = Fraction(1, 4), 12
 #: Terms of an infinite sum that are added one by one, before its tail is bounded by an integral.
 _SUMMED_TERMS = 200_000
-_MAX_REMEMBERED = 1000
 
 
 @dataclass(frozen=True)
-class PowerNoise:
-    """``xi_t = c t^p``: non-decreasing, and ``xi_t / t`` is non-increasing.
+class RootNoise:
+    """``xi_t = c t^(1/2)``: non-decreasing, and ``xi_t / t`` is non-increasing.
 
     Attributes:
         c: an exact positive number.
-        p: 1/4 to below 1, with a denominator up to 12. Larger: more questions later, fewer at the start.
     """
 
     c: Fraction
-    p: Fraction = Fraction(1, 2)
 
     def __post_init__(self) -> None:
         if not isinstance(self.c, Fraction) or self.c <= 0:
             raise ConfigError("the coefficient of xi is not an exact positive number", where="xi")
-        if not (isinstance(self.p, Fraction) and _MIN_P <= self.p < 1):
-            raise ConfigError(f"the exponent of xi is {self.p}", where="exponent", allowed="1/4 to below 1")
-        if self.p.denominator > _MAX_DENOMINATOR:
-            raise ConfigError(
-                f"the exponent of xi is {self.p}",
-                where="exponent",
-                allowed=f"a fraction with a denominator up to {_MAX_DENOMINATOR}, such as 1/2 or 2/3",
-            )
 
     def units(self, t: int) -> int:
-        """``floor(2^XI_BITS c t^p)``, exact."""
-        known = self._known
-        if t not in known:
-            if len(known) > _MAX_REMEMBERED:
-                known.clear()
-            known[t] = _units(self.c, self.p, t)
-        return known[t]
+        """``floor(2^XI_BITS c t^(1/2))``, exact."""
+        top, bottom = self.c.numerator, self.c.denominator
+        return math.isqrt((top * top * t << 2 * XI_BITS) // (bottom * bottom))
 
     def value(self, t: int) -> float:
         """The value of ``xi_t`` for people."""
         return float(self.units(t) / 2**XI_BITS)
 
-    @cached_property
-    def _known(self) -> dict[int, int]:
-        return {}
 
-    def options(self) -> dict[str, str]:
-        """The constants for plans and manifests: exact, as text."""
-        return {"c": str(self.c), "p": str(self.p)}
-
-
-def published_noise(budget: Budget, alpha: Fraction, start: int, cells: int, p: Fraction) -> PowerNoise:
+def published_noise(budget: Budget, alpha: Fraction, start: int, cells: int) -> RootNoise:
     """The text's ``xi`` for this budget, rounded down.
 
-    Pure: ``alpha^2 n^(1/2) eps / (162 log(Nn))`` where p = 1/2 (Algorithm 3), ``alpha^2 (1-p)^2 n^(1-p) eps /
-    (126 log(Nn))`` for other p (equation B.5). zCDP: ``alpha (1-p) n^(1-p) sqrt(2 rho) / (12 log^(1/2)(Nn))``, by Lemma
-    23; the text's own approximate version is this with ``sqrt(2 rho) = eps / (2 log^(1/2)(1/delta))``.
+    Pure: ``alpha^2 n^(1/2) eps / (162 log(Nn))`` (Algorithm 3). zCDP: ``alpha n^(1/2) sqrt(2 rho) /
+    (24 log^(1/2)(Nn))``, by Lemma 23; the text's approximate version is this with ``sqrt(2 rho) = eps /
+    (2 log^(1/2)(1/delta))``.
 
     Errors:
         BudgetError: n or N below what the theorem needs.
     """
-    # Lemma 23 needs n >= 3, Lemma 20 n >= 5; with the constant 162 the last step of Theorem 14's proof needs n >= 21.
-    half = p == Fraction(1, 2)
-    least = (21 if half else 5) if isinstance(budget, PureDP) else 3
+    # Lemma 23 needs n >= 3; with the constant 162 the last step of Theorem 14's proof needs n >= 21.
+    least = 21 if isinstance(budget, PureDP) else 3
     if start < least:
         raise BudgetError(
             f"start = {start}: below {least} records the published noise costs more than the budget",
@@ -103,33 +77,14 @@ def published_noise(budget: Budget, alpha: Fraction, start: int, cells: int, p: 
             where="schema",
             allowed="more columns or values",
         )
-    # For p in [1/4, 1): n^(1-p), rounded down.
-    grown = Fraction(_units(Fraction(1), 1 - p, start), 2**XI_BITS)
+    root = Fraction(RootNoise(Fraction(1)).units(start), 2**XI_BITS)
     logarithm = Fraction(math.log(cells * start)) * (1 + _SLACK)
     if isinstance(budget, PureDP):
-        constant = logarithm * 162 if half else logarithm * 126 / (1 - p) ** 2
-        c = alpha**2 * grown * budget.epsilon / constant
-    else:
-        c = alpha * (1 - p) * grown * _root(2 * budget.rho / (logarithm * 144))
-    return PowerNoise(_rounded_down(c), p)
+        return RootNoise(_rounded_down(alpha**2 * root * budget.epsilon / (logarithm * 162)))
+    return RootNoise(_rounded_down(alpha / 2 * root * _root(2 * budget.rho / (logarithm * 144))))
 
 
-def approximate_budget(epsilon: Fraction, delta: Fraction) -> ZCDP:
-    """What (epsilon, delta) allows, as rho.
-
-    Errors:
-        BudgetError: epsilon above 1, or delta not below 1/e: the theorem says nothing there.
-    """
-    if epsilon > 1 or delta >= Fraction(math.exp(-1)) * (1 - _SLACK):
-        raise BudgetError(
-            f"epsilon = {epsilon}, delta = {delta}: the approximate theorem does not cover it",
-            where="budget",
-            allowed="epsilon up to 1 and delta below 1/e; or rho; or epsilon alone",
-        )
-    return approximate_to_zcdp(epsilon, delta)
-
-
-def noise_for_hard(budget: Budget, questions: int, start: int, p: Fraction, grid: int) -> PowerNoise:
+def noise_for_hard(budget: Budget, questions: int, start: int, grid: int) -> RootNoise:
     """The largest ``c`` for which so many hard questions can be paid, all of them asked at the start.
 
     A run with its number costs at most ``9 D/(8 G)``, or ``65 D^2/(128 G^2)`` of rho, with ``D/G <= xi/n + 1/G``. Later
@@ -149,16 +104,25 @@ def noise_for_hard(budget: Budget, questions: int, start: int, p: Fraction, grid
             where="hard_questions",
             allowed="fewer, or a larger budget",
         )
-    # c n^p = moved n, so c = moved n^(1 - p), rounded down.
-    grown = Fraction(_units(Fraction(1), 1 - p, start), 2**XI_BITS)
-    return PowerNoise(_rounded_down(moved * grown), p)
+    # c n^(1/2) = moved n, so c = moved n^(1/2), rounded down.
+    root = Fraction(RootNoise(Fraction(1)).units(start), 2**XI_BITS)
+    return RootNoise(_rounded_down(moved * root))
 
 
 def text_rho(epsilon: Fraction, delta: Fraction) -> ZCDP:
     """The rho at which ``published_noise`` is the text's approximate rule: ``eps^2 / (8 log(1/delta))``, rounded down.
 
-    The text converts (epsilon, delta) more loosely than ``approximate_budget``, so it is below that.
+    The text converts (epsilon, delta) more loosely than the budget is, so it is below that.
+
+    Errors:
+        BudgetError: epsilon above 1, or delta not below 1/e: the theorem says nothing there.
     """
+    if epsilon > 1 or delta >= Fraction(math.exp(-1)) * (1 - _SLACK):
+        raise BudgetError(
+            f"epsilon = {epsilon}, delta = {delta}: the approximate theorem does not cover it",
+            where="budget",
+            allowed="epsilon up to 1 and delta below 1/e; or rho; or epsilon alone",
+        )
     return ZCDP(epsilon**2 / (8 * Fraction(-math.log(delta)) * (1 + _SLACK)))
 
 
@@ -178,7 +142,7 @@ def hard_limit(alpha: float, start: int, cells: int, t: int) -> int:
     return math.floor(36 / alpha**2 * inside)
 
 
-def largest_noise(budget: Budget, alpha: Fraction, start: int, cells: int, p: Fraction) -> PowerNoise:
+def largest_noise(budget: Budget, alpha: Fraction, start: int, cells: int) -> RootNoise:
     """The largest ``c`` for which all questions for ever stay within the budget by Theorem 18's sum.
 
     The published constants bound that sum by hand and leave 8 to 98 % of the budget unused; this adds it up.
@@ -189,36 +153,30 @@ def largest_noise(budget: Budget, alpha: Fraction, start: int, cells: int, p: Fr
     if start < 2 or cells < 2:
         what, where = (f"start = {start}", "start") if start < 2 else (f"{cells} cell", "schema")
         raise BudgetError(f"{what}: there is nothing to ask", where=where, allowed="2 or more")
-    share = _whole_cost(float(1 - p), budget, alpha, start, cells) / float(budget.amount)
+    share = _whole_cost(budget, alpha, start, cells) / float(budget.amount)
     c = (1 / share if isinstance(budget, PureDP) else share**-0.5) * (1 - 1e-9)
-    return PowerNoise(Fraction(c), p)
+    return RootNoise(Fraction(c))
 
 
 @lru_cache(maxsize=64)
-def _whole_cost(q: float, budget: Budget, alpha: Fraction, start: int, cells: int) -> float:
-    """The bound for ``xi_t/t = t^-q``, with its tail, rounded up.
+def _whole_cost(budget: Budget, alpha: Fraction, start: int, cells: int) -> float:
+    """The bound for ``xi_t/t = t^(-1/2)``, with its tail, rounded up.
 
     Pure: ``(1 + 81/(2 alpha^2) log N) xi_n/n + 81/(2 alpha^2) sum_(t > n) b_t xi_t/t`` (Theorem 18). zCDP: half of the
     same with squares and 585/16 instead of 81/2 (equation B.11).
     """
     pure = isinstance(budget, PureDP)
     weight = (81 / 2 if pure else 585 / 16) / float(alpha) ** 2
-    power = 1 if pure else 2
+    rate = 0.5 if pure else 1.0
     t = np.arange(start + 1, start + _SUMMED_TERMS + 1, dtype=np.float64)
     b = (math.log(cells) + np.log(t - 1)) / t + np.log1p(1 / (t - 1))
-    cost = t ** (-q * power)
-    first = (1 + weight * math.log(cells)) * start ** (-q * power)
+    cost = t**-rate
+    first = (1 + weight * math.log(cells)) * start**-rate
     # After the last term M: b_t <= (log N + log t + M/(M-1))/t, which falls, so the integral bounds the sum.
-    last, rate = float(t[-1]), q * power
+    last = float(t[-1])
     base = math.log(cells) + last / (last - 1)
     tail = last**-rate * ((base + math.log(last)) / rate + 1 / rate**2)
     return float((first + weight * (float((b * cost).sum()) + tail)) * (1 if pure else 0.5) * (1 + 1e-9))
-
-
-def _units(c: Fraction, p: Fraction, t: int) -> int:
-    a, b = p.numerator, p.denominator
-    top, bottom = c.numerator**b * t**a << (XI_BITS * b), c.denominator**b
-    return _integer_root(top // bottom, b)
 
 
 def _rounded_down(c: Fraction) -> Fraction:
@@ -228,20 +186,6 @@ def _rounded_down(c: Fraction) -> Fraction:
 def _root(value: Fraction) -> Fraction:
     """The square root, rounded down to a multiple of ``2^-100``."""
     return Fraction(math.isqrt((value.numerator << 200) // value.denominator), 2**100)
-
-
-def _integer_root(value: int, degree: int) -> int:
-    """``floor(value^(1/degree))``, by Newton's method from above."""
-    if degree == 1 or value < 2:
-        return value
-    if degree == 2:
-        return math.isqrt(value)
-    guess = 1 << -(-value.bit_length() // degree)
-    while True:
-        better = ((degree - 1) * guess + value // guess ** (degree - 1)) // degree
-        if better >= guess:
-            return guess
-        guess = better
 
 
 def _harmonic(t: int) -> float:
@@ -260,8 +204,8 @@ def _logs(t: int) -> float:
     return math.log(t) ** 2 / 2 + dilogarithm + math.log(t - 1) * x / 2 + slope / 12
 
 
-#: ``exp(-2^(15/2))``-free form of the theorems' condition on beta; p = 1/2 under pure DP does without it.
-_MAX_BETA = 2.0**-7.5
+#: The probability that the theorems' promise may fail, which their condition for zCDP wants below 2^-7.5.
+_BETA = 0.001
 
 
 @dataclass(frozen=True)
@@ -281,37 +225,23 @@ class Promise:
     words: str
 
 
-def promise(
-    noise: PowerNoise,
-    alpha: Fraction,
-    order: int,
-    start: int,
-    *,
-    kappa: float,
-    beta: float,
-    published_half: bool,
-    as_in_theory: bool,
-) -> Promise:
-    """Theorems 14, 17, 22 and 24 in one form: they need ``alpha c n^p >= 51 log(C kappa n/beta)``.
+def promise(noise: RootNoise, alpha: Fraction, start: int, *, pure: bool, as_in_theory: bool) -> Promise:
+    """Theorems 14 (pure) and 17 (zCDP) in one form: they need ``alpha c n^(1/2) >= 51 log(C n/beta)``.
 
     Args:
-        order: how ``c`` grows with alpha: 2 (pure) or 1 (zCDP). The smallest alpha that would do, run in the same way,
-            follows.
-        kappa, beta: factor of the number of questions; probability that the promise fails.
         as_in_theory: whether noise and learning are those of the theorems.
-        published_half: pure DP with p = 1/2: C = 192 and n >= 21; else C = 144, n >= 17 and beta < 2^-7.5.
+        pure: C = 192 and n >= 21; else C = 144 and n >= 17. ``c`` grows with the square of alpha, else with alpha: the
+            smallest alpha that would do, run in the same way, follows.
     """
-    constant, least = (192.0, 21) if published_half else (144.0, 17)
-    given = float(alpha) * float(noise.c) * float(start) ** float(noise.p)
-    wanted = 51 * math.log(constant * kappa * start / beta)
+    constant, least, order = (192.0, 21, 2) if pure else (144.0, 17, 1)
+    given = float(alpha) * float(noise.c) * float(start) ** 0.5
+    wanted = 51 * math.log(constant * start / _BETA)
     smallest = float(alpha) * (wanted / given) ** (1 / (order + 1))
-    allowed = start >= least and (published_half or beta < _MAX_BETA)
+    allowed = start >= least
     holds = allowed and as_in_theory and given >= wanted
-    questions = kappa * math.exp(min(700.0, given / 51))
+    questions = math.exp(min(700.0, given / 51))
     if not allowed:
-        words = f"theory promises nothing: it needs start >= {least}" + (
-            "" if published_half else f" and beta < {_MAX_BETA:.2g}"
-        )
+        words = f"theory promises nothing: it needs start >= {least}"
     elif not as_in_theory:
         words = "no error bound is known for this combination of noise and learning"
     elif smallest > 1:
@@ -320,7 +250,7 @@ def promise(
         words = f"theory promises nothing for alpha = {float(alpha):g}; it would from {smallest:.3g} on"
     else:
         words = (
-            f"with probability {1 - beta:g} every answer is within {float(alpha):g}, for {questions:.3g} questions or "
+            f"with probability {1 - _BETA:g} every answer is within {float(alpha):g}, for {questions:.3g} questions or "
             "more"
         )
     return Promise(smallest if allowed else math.inf, holds, questions, words)

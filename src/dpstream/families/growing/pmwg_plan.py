@@ -14,18 +14,19 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Packed, Part, PrivateBatch, StreamPlan
+from dpstream.core.contracts import Packed, Part, PrivateBatch, StreamPlan, pack_fields, unpack_fields
 from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, Explanation, sentence, table_published
 from dpstream.core.errors import BudgetError, ConfigError, StoreDamagedError
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique, Domain
-from dpstream.families.growing.blackbox import LinearQuery
+from dpstream.families.growing.blackbox import LinearQuery, WeightsTable, check_universe
+from dpstream.families.growing.growing_plan import TableSynthesis
 from dpstream.families.growing.numeric_sparse import Draw, NumericSparse, SpentAmounts
 from dpstream.families.growing.pmwg_noise import (
-    PowerNoise,
     Promise,
+    RootNoise,
     easy_half_width,
     hard_half_width,
     hard_limit,
@@ -41,8 +42,7 @@ from dpstream.families.growing.questions import (
 )
 from dpstream.families.growing.universe import (
     WEIGHT_BITS,
-    HistogramSynthesis,
-    Universe,
+    grid_values,
     matched,
     mixed,
     multiplied,
@@ -54,6 +54,21 @@ if TYPE_CHECKING:
 #: How far the histogram moves at a hard question, and whether it forgets as records arrive.
 Learning = Literal["text", "matching"]
 _CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class HistogramSynthesis(TableSynthesis):
+    """``y`` as a step gives it: what the answers so far have taught, as a table. Public."""
+
+    def accuracy(self) -> dict[str, Any]:
+        """What the manifest says."""
+        return {
+            "total_standard_error": 0.0,
+            "measured_every_step": {"standard_error": None, "marginals": []},
+            "words": "The number of records is declared public and has no noise. The table is drawn from the public "
+            "histogram, which knows what the answers to questions have taught it and nothing else: no count of it has "
+            "an error bar. Each answer says how noisy it is.",
+        }
 
 
 @dataclass
@@ -89,11 +104,9 @@ class PMWGPlan(StreamPlan):
     columns: Domain
     alpha: Fraction
     first: int
-    noise: PowerNoise
+    noise: RootNoise
     as_in_theory: bool
     learning: Learning
-    kappa: float
-    beta: float
 
     @property
     def domain(self) -> Domain:
@@ -106,9 +119,9 @@ class PMWGPlan(StreamPlan):
         return "pmwg"
 
     @cached_property
-    def universe(self) -> Universe:
-        """The universe: all cells of the columns."""
-        return Universe(self.columns)
+    def cells(self) -> int:
+        """N: of all columns together."""
+        return check_universe(self.columns)
 
     @cached_property
     def sparse(self) -> NumericSparse:
@@ -119,21 +132,11 @@ class PMWGPlan(StreamPlan):
     def promise(self) -> Promise:
         """What theory promises."""
         pure = isinstance(self.budget, PureDP)
-        half = pure and self.noise.p == Fraction(1, 2)
-        return promise(
-            self.noise,
-            self.alpha,
-            2 if pure else 1,
-            self.first,
-            kappa=self.kappa,
-            beta=self.beta,
-            published_half=half,
-            as_in_theory=self.as_in_theory,
-        )
+        return promise(self.noise, self.alpha, self.first, pure=pure, as_in_theory=self.as_in_theory)
 
     def hard_limit(self, t: int) -> int:
         """How many hard questions there may be up to ``t`` records."""
-        return hard_limit(float(self.alpha), self.first, self.universe.cells, t)
+        return hard_limit(float(self.alpha), self.first, self.cells, t)
 
     def hard_left(self, books: SpentAmounts, hard: int, t: int) -> int:
         """How many more hard questions there may be before anything else arrives: by the limit, and by the budget."""
@@ -152,17 +155,15 @@ class PMWGPlan(StreamPlan):
 
     def asked_cliques(self) -> Sequence[Clique]:
         """The one table of all columns."""
-        return (self.universe.clique,)
+        return (tuple(range(len(self.columns))),)
 
     def options(self) -> dict[str, Any]:
         """All options, exact."""
         return {
             "alpha": str(self.alpha),
             "start": self.first,
-            "xi": self.noise.options(),
+            "xi": {"c": str(self.noise.c)},
             "learning": self.learning,
-            "kappa": self.kappa,
-            "beta": self.beta,
         }
 
     def describe(self) -> str:
@@ -187,7 +188,7 @@ class PMWGPlan(StreamPlan):
         asking = {
             "words": self.describe(),
             "start": self.first,
-            "cells": self.universe.cells,
+            "cells": self.cells,
             "threshold": float(self.sparse.threshold),
             "noise_of_numbers": 8 / self.noise.value(self.first),
             "hard_questions": self.hard_left(SpentAmounts(), 0, self.first),
@@ -202,7 +203,7 @@ class PMWGPlan(StreamPlan):
             ),
             counts_told=f"{COUNTS_UNKNOWN}; each answer says how noisy it is",
             says=(
-                f"Questions about {self.universe.cells:,} cells begin with {self.first:,} records. The public "
+                f"Questions about {self.cells:,} cells begin with {self.first:,} records. The public "
                 f"histogram answers where a noisy test finds it within about {asking['threshold']:.3g} of the truth. "
                 f"Other answers are numbers with noise of scale {asking['noise_of_numbers']:.3g} at the start, as "
                 "shares of the records, and less with more records. The budget pays for at least "
@@ -223,7 +224,7 @@ class PMWGPlan(StreamPlan):
 
     def question_bytes(self, query: LinearQuery) -> tuple[bytes, bytes]:
         """What tells a question from all others: its values in all cells, and those of its complement ``1 - f``."""
-        weights = self.universe.weights(query)
+        weights = grid_values(query, self.columns)
         own, complement = (values.astype("<i8").tobytes() for values in (weights, 2**WEIGHT_BITS - weights))
         return own, complement
 
@@ -233,8 +234,7 @@ class PMWGPlan(StreamPlan):
 
     def start(self) -> PMWGState:
         """No records, and the uniform histogram."""
-        cells = self.universe.cells
-        return PMWGState(np.zeros(cells, np.int64), 0, self.universe.uniform(), 0)
+        return PMWGState(np.zeros(self.cells, np.int64), 0, np.full(self.cells, 1 / self.cells), 0)
 
     def arrive(self, state: PMWGState, batch: PrivateBatch) -> None:
         """Count a batch of records. Free: nothing is drawn.
@@ -248,7 +248,7 @@ class PMWGPlan(StreamPlan):
                 where="batch",
                 allowed='inserts only; or the tabular family ([mechanism] name = "pooled" or "dpstabs")',
             )
-        (arrived,) = batch.count([self.universe.clique], "inserts")
+        (arrived,) = batch.count(self.asked_cliques(), "inserts")
         state.counts += arrived
         state.t += int(arrived.sum())
 
@@ -256,7 +256,7 @@ class PMWGPlan(StreamPlan):
         """Count a batch, and give ``y`` as a table."""
         self.arrive(state, batch)
         self._mix(state)
-        return HistogramSynthesis(self.columns, state.t, state.y.copy())
+        return HistogramSynthesis(WeightsTable(self.columns, state.y.copy()), state.t)
 
     def ask(self, state: PMWGState, query: LinearQuery, draw: Draw) -> QueryAnswer:
         """Answer a linear query; advances ``state``.
@@ -275,7 +275,7 @@ class PMWGPlan(StreamPlan):
                 where="ask",
                 allowed="more records first (the start is part of the plan)",
             )
-        weights = self.universe.weights(query)
+        weights = grid_values(query, self.columns)
         self._mix(state)
         if weights.min() == weights.max():
             return self._answer(
@@ -317,12 +317,11 @@ class PMWGPlan(StreamPlan):
 
     def unpack_synthesis(self, packed: Packed) -> HistogramSynthesis:
         """The inverse of ``HistogramSynthesis.pack``."""
-        return HistogramSynthesis.unpack(self.columns, packed)
+        return unpack_fields(HistogramSynthesis, packed, domain=self.columns)
 
     def pack_state(self, state: PMWGState) -> Packed:
         """Counts, histogram and books."""
-        meta = {"t": state.t, "y_time": state.y_time, "books": self.pack_books(state)}
-        return Packed(meta, {"counts": state.counts, "y": state.y})
+        return pack_fields(state)
 
     def unpack_state(self, packed: Packed) -> PMWGState:
         """The inverse of ``pack_state``.
@@ -330,23 +329,20 @@ class PMWGPlan(StreamPlan):
         Errors:
             StoreDamagedError: it belongs to other columns, or contradicts itself.
         """
-        counts, y, meta = packed.arrays.get("counts"), packed.arrays.get("y"), packed.meta
-        shape = (self.universe.cells,)
-        if counts is None or y is None or counts.shape != shape or y.shape != shape:
+        state = unpack_fields(PMWGState, packed)
+        if state.counts.shape != (self.cells,) or state.y.shape != (self.cells,):
             raise StoreDamagedError("the state belongs to other columns", where="pmwg")
-        if int(counts.sum()) != meta["t"]:
+        if int(state.counts.sum()) != state.t:
             raise StoreDamagedError("the state's counts do not add up", where="pmwg")
-        state = PMWGState(counts.copy(), int(meta["t"]), y.copy(), int(meta["y_time"]))
-        self.restore_books(state, meta["books"])
         return state
 
     def pack_books(self, state: PMWGState) -> dict[str, Any]:
         """What a question changes besides the histogram, JSON-able. Secret."""
-        return {**state.books.pack(), "asked": state.asked, "hard": state.hard}
+        return {**pack_fields(state.books).meta, "asked": state.asked, "hard": state.hard}
 
     def restore_books(self, state: PMWGState, packed: dict[str, Any]) -> None:
         """The inverse of ``pack_books``, in place."""
-        state.books = SpentAmounts.unpack(packed)
+        state.books = unpack_fields(SpentAmounts, Packed(packed, {}))
         state.asked, state.hard = int(packed["asked"]), int(packed["hard"])
 
     def pack_memory(self, state: PMWGState) -> Packed:

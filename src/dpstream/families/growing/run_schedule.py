@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import isqrt
 
 from dpstream.core.privacy.budget import Budget, PureDP
@@ -55,112 +55,14 @@ def root_down(value: Fraction) -> Fraction:
     return down(isqrt((value.numerator << 2 * shift) // value.denominator), 1 << shift)
 
 
-def to_decimal(value: Fraction) -> Decimal:
-    """The number to 80 digits."""
-    return DIGITS.divide(Decimal(value.numerator), Decimal(value.denominator))
-
-
-class RunShares(ABC):
-    """``R``: what share of the budget the runs from some number on may spend, for ever."""
-
-    @abstractmethod
-    def between(self, first: int, last: int) -> Fraction:
-        """``R(first) - R(last + 1)``: the share of these runs together, rounded down."""
-
-    @abstractmethod
-    def left(self, run: int) -> Fraction:
-        """``R(run)``: the share of this and of all later runs, rounded up; both by about a millionth."""
-
-
-@dataclass(frozen=True)
-class _RationalShares(RunShares):
-    """``R(i)`` is a quotient of integers. ``gamma`` is exact."""
-
-    gamma: Fraction
-
-    @abstractmethod
-    def quotient(self, run: int) -> tuple[int, int]:
-        """``R(run)`` as numerator and denominator, not reduced: reducing numbers so long would take most time."""
-
-    def between(self, first: int, last: int) -> Fraction:
-        """See ``RunShares.between``; exact but for its rounding."""
-        (a, b), (c, d) = self.quotient(first), self.quotient(last + 1)
-        return down(a * d - c * b, b * d)
-
-    def left(self, run: int) -> Fraction:
-        """See ``RunShares.left``."""
-        top, bottom = self.quotient(run)
-        return down(top, bottom) * (1 + 2 * _ROUNDING_LOSS)
-
-
-@dataclass(frozen=True)
-class PureShares(_RationalShares):
-    """``epsilon_i / epsilon = gamma^2 (i+1) / (1+gamma)^(i+2)`` (Algorithm 1), so ``R(i) = x^i (1 + i (1 - x))``.
-
-    ``x = 1/(1+gamma)``: the sum over ``j >= i`` of ``(j+1) x^j`` is ``x^i (1 + i (1-x)) / (1-x)^2``.
-
-    >>> shares = PureShares(Fraction(1, 2))
-    >>> shares.between(0, 0) == down(1, 9), shares.between(0, 10**4) <= 1
-    (True, True)
-    """
-
-    def quotient(self, run: int) -> tuple[int, int]:
-        """See ``_RationalShares.quotient``."""
-        u, v = self.gamma.numerator, self.gamma.denominator
-        whole = u + v
-        return v**run * (whole + run * u), whole ** (run + 1)
-
-
-@dataclass(frozen=True)
-class ZCDPShares(_RationalShares):
-    """``rho_i / rho`` in proportion to the square of Algorithm 1's ``(i+1) / (1+gamma)^i``, adding up to 1.
-
-    With ``q = 1/(1+gamma)^2`` the sum over ``j >= i`` of ``(j+1)^2 q^j``, over the sum from 0, is
-    ``q^i (1 + 2 i (1-q)/(1+q) + i^2 (1-q)^2/(1+q))``.
-    """
-
-    def quotient(self, run: int) -> tuple[int, int]:
-        """See ``_RationalShares.quotient``."""
-        u, v = self.gamma.numerator, self.gamma.denominator
-        a, b = (u + v) ** 2, v**2  # q = b / a
-        top = a * (a + b) + 2 * run * a * (a - b) + (run * (a - b)) ** 2
-        return b**run * top, a ** (run + 1) * (a + b)
-
-
-@dataclass(frozen=True)
-class HarmonicShares(RunShares):
-    """``R(i) = ((n - 1/2) / (n + i - 1/2))^(2c)``: run ``i`` is at ``t = n + i`` records.
-
-    Its share is the integral of ``2c (n - 1/2)^(2c) s^(-1-2c)`` over ``t - 1/2 <= s <= t + 1/2``. The integrand is
-    convex, so the share is at least its value at ``t``: the square of Algorithm 2's ``t^(-1/2-c)``, scaled so that they
-    add up to 1 (and a little more, which the paper's would leave unspent).
-    """
-
-    n: int
-    c: Fraction
-
-    def between(self, first: int, last: int) -> Fraction:
-        """See ``RunShares.between``. Powers are good to 10^-70, and within the limits of c and t shares are above
-        10^-45."""
-        exact = self._power(first) - self._power(last + 1) - _DECIMAL_ERROR
-        return down(exact.numerator, exact.denominator)
-
-    def left(self, run: int) -> Fraction:
-        """See ``RunShares.left``."""
-        exact = self._power(run)
-        return down(exact.numerator, exact.denominator) * (1 + 2 * _ROUNDING_LOSS)
-
-    def _power(self, run: int) -> Fraction:
-        return _power(2 * self.n - 1, 2 * (self.n + run) - 1, 2 * self.c)
-
-
 @lru_cache(maxsize=64)
 def _power(top: int, bottom: int, exponent: Fraction) -> Fraction:
     """``(top / bottom)^exponent``, for ``top <= bottom``: to about 75 digits."""
     if top == bottom:
         return Fraction(1)
     logarithm = DIGITS.subtract(DIGITS.ln(Decimal(top)), DIGITS.ln(Decimal(bottom)))
-    return Fraction(DIGITS.exp(DIGITS.multiply(to_decimal(exponent), logarithm)))
+    decimal = DIGITS.divide(Decimal(exponent.numerator), Decimal(exponent.denominator))
+    return Fraction(DIGITS.exp(DIGITS.multiply(decimal, logarithm)))
 
 
 #: Most records a database may have; scores and counts are exact up to there.
@@ -223,10 +125,13 @@ class Schedule(ABC):
     def options(self) -> dict[str, str]:
         """What the rule is made of, exact."""
 
-    @property
     @abstractmethod
-    def shares(self) -> RunShares:
-        """What each epoch has of the budget."""
+    def between(self, first: int, last: int) -> Fraction:
+        """``R(first) - R(last + 1)``: the share of the budget that these epochs have together, rounded down."""
+
+    @abstractmethod
+    def rest(self, epoch: int) -> Fraction:
+        """``R(epoch)``: the share of this and of all later epochs, rounded up; both by about a millionth."""
 
     @abstractmethod
     def failure(self, epoch: int) -> Fraction:
@@ -244,14 +149,15 @@ class Schedule(ABC):
 
     def run(self, first: int, last: int, t: int) -> ScheduledRun:
         """One run with the budgets of these epochs."""
-        amount = self.budget.amount * self.shares.between(first, last)
+        amount = self.budget.amount * self.between(first, last)
         # Rounded again, because the product may have many digits; rounding down twice still rounds down.
         cost = down(amount.numerator, amount.denominator)
         budget: Budget = type(self.budget)(cost)
         if self.pure_only and not isinstance(budget, PureDP):
             budget = PureDP(root_down(2 * cost))
         beta = self.failure(first)
-        return ScheduledRun(first, last, t, budget, cost, beta, self._alpha(budget, beta, t))
+        alpha = None if self.accuracy is None else promised(self.accuracy, budget, beta, t)
+        return ScheduledRun(first, last, t, budget, cost, beta, alpha)
 
     def coming(self, done: int = -1) -> Iterator[ScheduledRun]:
         """The runs that follow where every one is made in time, without end."""
@@ -265,15 +171,22 @@ class Schedule(ABC):
 
     def left(self, done: int) -> Fraction:
         """What all runs after epoch ``done`` can cost at most, for ever."""
-        return self.budget.amount * self.shares.left(done + 1)
-
-    def _alpha(self, budget: Budget, beta: Fraction, t: int) -> float | None:
-        return None if self.accuracy is None else promised(self.accuracy, budget, beta, t)
+        return self.budget.amount * self.rest(done + 1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Growth(Schedule):
-    """``BBScheduler`` (Algorithm 1): a run whenever the database has grown by the factor ``1 + gamma``."""
+    """``BBScheduler`` (Algorithm 1): a run whenever the database has grown by the factor ``1 + gamma``.
+
+    Pure: ``epsilon_i / epsilon = gamma^2 (i+1) / (1+gamma)^(i+2)``, as published. With ``x = 1/(1+gamma)`` the sum over
+    ``j >= i`` of ``(j+1) x^j`` is ``x^i (1 + i (1-x)) / (1-x)^2``, so ``R(i) = x^i (1 + i (1 - x))``.
+
+    zCDP: in proportion to the square of ``(i+1) x^i``, adding up to 1. With ``q = x^2`` the sum over ``j >= i`` of
+    ``(j+1)^2 q^j``, over the sum from 0, is ``q^i (1 + 2 i (1-q)/(1+q) + i^2 (1-q)^2/(1+q))``.
+
+    Attributes:
+        gamma: exact.
+    """
 
     gamma: Fraction
 
@@ -281,10 +194,22 @@ class Growth(Schedule):
         """See ``Schedule.options``."""
         return {"gamma": str(self.gamma)}
 
-    @cached_property
-    def shares(self) -> RunShares:
-        """Pure: the paper's, which add up to 1. zCDP: in proportion to the squares of the paper's."""
-        return PureShares(self.gamma) if isinstance(self.budget, PureDP) else ZCDPShares(self.gamma)
+    def quotient(self, epoch: int) -> tuple[int, int]:
+        """``R(epoch)`` as numerator and denominator, not reduced: reducing numbers so long would take most time."""
+        u, v, i = self.gamma.numerator, self.gamma.denominator, epoch
+        if isinstance(self.budget, PureDP):
+            return v**i * (u + v + i * u), (u + v) ** (i + 1)
+        a, b = (u + v) ** 2, v**2  # q = b / a
+        return b**i * (a * (a + b) + 2 * i * a * (a - b) + (i * (a - b)) ** 2), a ** (i + 1) * (a + b)
+
+    def between(self, first: int, last: int) -> Fraction:
+        """See ``Schedule.between``; exact but for its rounding."""
+        (a, b), (c, d) = self.quotient(first), self.quotient(last + 1)
+        return down(a * d - c * b, b * d)
+
+    def rest(self, epoch: int) -> Fraction:
+        """See ``Schedule.rest``."""
+        return down(*self.quotient(epoch)) * (1 + 2 * _ROUNDING_LOSS)
 
     def epoch(self, t: int) -> int:
         """The largest ``i`` with ``ceil((1+gamma)^i n) <= t``, exactly."""
@@ -301,7 +226,13 @@ class Growth(Schedule):
 
 @dataclass(frozen=True, kw_only=True)
 class Improvement(Schedule):
-    """``BBImprover`` (Algorithm 2): a run at every size; epoch ``i`` is ``t = n + i``."""
+    """``BBImprover`` (Algorithm 2): a run at every size; epoch ``i`` is ``t = n + i``.
+
+    ``R(i) = ((n - 1/2) / (t - 1/2))^(2c)``. The share of an epoch is the integral of ``2c (n - 1/2)^(2c) s^(-1-2c)``
+    over ``t - 1/2 <= s <= t + 1/2``. The integrand is convex, so the share is at least its value at ``t``, the square
+    of the published ``t^(-1/2-c)``, scaled so that they add up to 1 (and a little more, which the paper's would leave
+    unspent).
+    """
 
     c: Fraction
 
@@ -309,10 +240,19 @@ class Improvement(Schedule):
         """See ``Schedule.options``."""
         return {"c": str(self.c)}
 
-    @cached_property
-    def shares(self) -> RunShares:
-        """The squares of the paper's budgets, scaled so that they add up to 1."""
-        return HarmonicShares(self.n, self.c)
+    def between(self, first: int, last: int) -> Fraction:
+        """See ``Schedule.between``. Powers are good to 10^-70, and within the limits of c and t shares are above
+        10^-45."""
+        exact = self._power(first) - self._power(last + 1) - _DECIMAL_ERROR
+        return down(exact.numerator, exact.denominator)
+
+    def rest(self, epoch: int) -> Fraction:
+        """See ``Schedule.rest``."""
+        exact = self._power(epoch)
+        return down(exact.numerator, exact.denominator) * (1 + 2 * _ROUNDING_LOSS)
+
+    def _power(self, epoch: int) -> Fraction:
+        return _power(2 * self.n - 1, 2 * (self.n + epoch) - 1, 2 * self.c)
 
     def epoch(self, t: int) -> int:
         """``t - n``."""

@@ -26,8 +26,8 @@ from dpstream.core.privacy.budget import Amount, Budget, PureDP, exact_amount
 from dpstream.core.privacy.unit import Event
 from dpstream.core.tables import Workload
 from dpstream.families.growing.blackbox import BlackBox, PowerLaw
-from dpstream.families.growing.boxes import MWEM, MWEMPGMBox, SmallDB
-from dpstream.families.growing.erm import ERM, ErmOptions, read_erm
+from dpstream.families.growing.boxes import MWEMPGMBox, SmallDB
+from dpstream.families.growing.erm import ERM, read_erm
 from dpstream.families.growing.erm_stream import ClassifierPlan
 from dpstream.families.growing.growing_plan import GrowingPlan
 from dpstream.families.growing.run_schedule import (
@@ -40,8 +40,8 @@ from dpstream.families.growing.run_schedule import (
 
 #: ``scheduler.py`` names the recipes that it may be.
 BLACK_BOX = Option(
-    meaning="What is run on the whole database, again and again: MWEM+PGM; MWEM on the cells of all columns (up to "
-    "10^7); SmallDB, which compares all small databases (exact, for a handful of cells); or `erm`, a classifier.",
+    meaning="What is run on the whole database, again and again: MWEM+PGM; "
+    "SmallDB, which compares all small databases (exact, for a handful of cells); or `erm`, a classifier.",
     reason="it measures whole marginals and needs no universe",
     key="black_box",
     placed=True,
@@ -62,9 +62,8 @@ _NO_WORKLOAD = ("black_box = 'erm' preserves no marginals", "another black_box")
 #: What can be run again, by the names in files; the first is the default.
 BLACK_BOXES = {
     "mwem-pgm": Nested(MWEMPGMBox),
-    "mwem": Nested(MWEM),
     "smalldb": Nested(SmallDB),
-    "erm": Nested(ErmOptions, read_erm, refuses={"workload": _NO_WORKLOAD}),
+    "erm": Nested(ERM, read_erm, refuses={"workload": _NO_WORKLOAD}),
 }
 
 _OTHER_UNIT = (

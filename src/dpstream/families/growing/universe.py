@@ -5,18 +5,11 @@ Trusted base: kernel (holds exact counts).
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import CellEstimate, Packed, SyntheticTable
-from dpstream.core.errors import ConfigError, LimitError, StoreDamagedError
-from dpstream.core.schema.domain import Clique, Domain
-from dpstream.families.growing.blackbox import MAX_UNIVERSE, LinearQuery, WeightsTable
+from dpstream.core.schema.domain import Domain
+from dpstream.families.growing.blackbox import LinearQuery
 
 #: A query's values are whole numbers of ``2^-WEIGHT_BITS``: private sums of them are exact integers.
 WEIGHT_BITS = 20
@@ -26,72 +19,18 @@ _MIN_WEIGHT = 1e-300
 _STEEPEST_SLOPE = 1e4
 
 
-@dataclass(frozen=True)
-class Universe:
-    """The cells of a domain, in C order.
+def grid_values(query: LinearQuery, domain: Domain) -> NDArray[np.int64]:
+    """The query's value in every cell of all columns, rounded to the nearest ``2^-WEIGHT_BITS``, in these units.
+
+    The rounded query is the one that is asked, of the private data and of ``y`` alike; 0 and 1 stay exact.
 
     Errors:
-        LimitError: more than ``MAX_UNIVERSE`` cells.
+        ConfigError: the query is about other columns.
     """
-
-    domain: Domain
-
-    def __post_init__(self) -> None:
-        if self.cells > MAX_UNIVERSE:
-            raise LimitError(
-                f"the columns have {self.cells:.3g} cells together, and every one has a weight in memory",
-                where="schema",
-                allowed=f"up to {MAX_UNIVERSE:.0e}: fewer columns or coarser bins, or the tabular family "
-                '([mechanism] name = "pooled" or "dpstabs")',
-            )
-
-    @property
-    def cells(self) -> int:
-        """N."""
-        return math.prod(self.domain.sizes)
-
-    @property
-    def clique(self) -> Clique:
-        """All columns."""
-        return tuple(range(len(self.domain)))
-
-    def weights(self, query: LinearQuery) -> NDArray[np.int64]:
-        """The query's value in every cell, rounded to the nearest ``2^-WEIGHT_BITS``, in these units.
-
-        The rounded query is the one that is asked, of the private data and of ``y`` alike; 0 and 1 stay exact.
-
-        Errors:
-            ConfigError: the query is none of these columns.
-        """
-        scaled = self._grid_values(query)
-        if len(query.clique) == len(self.domain):
-            return scaled
-        shape = [size if i in query.clique else 1 for i, size in enumerate(self.domain.sizes)]
-        return np.broadcast_to(scaled.reshape(shape), self.domain.sizes).reshape(-1)
-
-    def _grid_values(self, query: LinearQuery) -> NDArray[np.int64]:
-        """The values of the query's own columns in units of ``2^-WEIGHT_BITS``."""
-        clique = query.clique
-        if list(clique) != sorted(set(clique)) or (
-            clique and not 0 <= clique[0] <= clique[-1] < len(self.domain)
-        ):
-            raise ConfigError(
-                "the query names columns that are not there",
-                where="query",
-                allowed="sorted positions of columns",
-            )
-        if len(query.weights) != self.domain.cells(clique):
-            raise ConfigError(
-                f"the query has {len(query.weights)} values",
-                where="query",
-                allowed=f"{self.domain.cells(clique)}, one for every cell of its columns",
-            )
-        scaled: NDArray[np.int64] = np.rint(query.weights * 2**WEIGHT_BITS).astype(np.int64)
-        return scaled
-
-    def uniform(self) -> NDArray[np.float64]:
-        """``y`` before anything was asked."""
-        return np.full(self.cells, 1 / self.cells)
+    query.check(domain)
+    scaled: NDArray[np.int64] = np.rint(query.weights * 2**WEIGHT_BITS).astype(np.int64)
+    shape = [size if i in query.clique else 1 for i, size in enumerate(domain.sizes)]
+    return np.broadcast_to(scaled.reshape(shape), domain.sizes).reshape(-1)
 
 
 def mixed(y: NDArray[np.float64], since: int, t: int) -> None:
@@ -131,73 +70,3 @@ def matched(y: NDArray[np.float64], weights: NDArray[np.int64], answer: float, m
     y /= y.max()
     np.maximum(y, _MIN_WEIGHT, out=y)
     y /= y.sum()
-
-
-@dataclass(frozen=True)
-class HistogramSynthesis(SyntheticTable):
-    """``y`` as a step gives it: what the answers so far have taught, as a table. Public.
-
-    Attributes:
-        columns: the domain.
-        records: their number, which is public.
-        shares: ``y``, flat.
-    """
-
-    columns: Domain
-    records: int
-    shares: NDArray[np.float64]
-    #: The number of records is public.
-    total_error = 0.0
-
-    @property
-    def domain(self) -> Domain:
-        """The columns."""
-        return self.columns
-
-    @property
-    def total(self) -> float:
-        """The number of records."""
-        return float(self.records)
-
-    def marginal(self, clique: Clique) -> CellEstimate:
-        """What ``y`` says; how far it is from the truth is known only where a question was asked."""
-        (share,) = self._table.shares([clique])
-        return CellEstimate(share.reshape(self.columns.shape(clique)) * self.records, None)
-
-    def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
-        """Many marginals at once, flat."""
-        return [share * self.records for share in self._table.shares(cliques)]
-
-    @property
-    def _table(self) -> WeightsTable:
-        return WeightsTable(self.columns, self.shares)
-
-    def accuracy(self) -> dict[str, Any]:
-        """What the manifest says."""
-        return {
-            "total_standard_error": 0.0,
-            "measured_every_step": {"standard_error": None, "marginals": []},
-            "words": "The number of records is declared public and has no noise. The table is drawn from the public "
-            "histogram, which knows what the answers to questions have taught it and nothing else: no count of it has "
-            "an error bar. Each answer says how noisy it is.",
-        }
-
-    def sample(self, rows: int, seed: int) -> NDArray[np.int32]:
-        """Records drawn from ``y``, shape (rows, columns)."""
-        return self._table.sample(rows, seed)
-
-    def pack(self) -> Packed:
-        """Arrays and JSON."""
-        return Packed({"records": self.records}, {"shares": self.shares})
-
-    @classmethod
-    def unpack(cls, columns: Domain, packed: Packed) -> HistogramSynthesis:
-        """The inverse of ``pack``.
-
-        Errors:
-            StoreDamagedError: it belongs to other columns.
-        """
-        shares = packed.arrays.get("shares", np.zeros(0))
-        if shares.shape != (math.prod(columns.sizes),):
-            raise StoreDamagedError("a histogram has another size than the columns", where="pmwg")
-        return cls(columns, int(packed.meta["records"]), shares)

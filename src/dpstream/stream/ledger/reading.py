@@ -2,7 +2,7 @@
 
 Read without the stream's lock and without changing anything, in one consistent view of the store.
 
-Trusted base: kernel (what was spent, verified).
+Trusted base: owner (reads what was spent).
 """
 
 from __future__ import annotations

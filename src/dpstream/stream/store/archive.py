@@ -13,7 +13,7 @@ An archive that moved is taken in once. The import draws a number, notes it in t
 the archive, and only then makes the store. Whoever finds another number in the archive than in the head file refuses. A
 stop in between leaves the number in the head file, and the same import goes on with it.
 
-Trusted base: kernel (moves a private state).
+Trusted base: owner (moves private state unseen).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ again reads what is true.
 The witness against a database that is rolled back (``head.json``) stays in the local state directory.
 Nothing of libpq's or the server's messages is repeated in errors: they can hold a password or a stored value.
 
-Trusted base: kernel (holds private state).
+Trusted base: server (holds private state).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A look at a stream's state without taking its lock: for ``status`` while a run goes on.
 
-Trusted base: kernel (looks at a private store).
+Trusted base: owner (looks at private state without its lock).
 """
 
 from __future__ import annotations

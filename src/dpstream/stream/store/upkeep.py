@@ -1,6 +1,6 @@
 """Looking after a store: is it sound, and another key for its values.
 
-Trusted base: kernel (checks a private store).
+Trusted base: owner (checks private state).
 """
 
 from __future__ import annotations

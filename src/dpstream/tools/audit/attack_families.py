@@ -53,9 +53,6 @@ def counts_of(query: Mapping[str, Any], codes: Codes, domain: Domain) -> Ints | 
         return _marginal(query["columns"], codes, domain)
     if kind == "marginals":
         return np.concatenate([_marginal(columns, codes, domain) for columns in query["columns"]])
-    if kind == "cell":
-        clique = [domain.names.index(name) for name in query["columns"]]
-        return np.array([(codes[:, clique] == query["codes"]).all(axis=1).sum()], np.int64)
     if kind == "signs":
         signs = 2 * codes.astype(np.int64) - 1
         terms = [[domain.names.index(name) for name in term] for term in query["terms"]]
