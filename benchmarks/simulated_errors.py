@@ -36,7 +36,7 @@ from dpstream.tools.errors.published import StepErrors
 from dpstream.tools.evaluate.run_folder import read_codes
 from dpstream.tools.evaluate.true_table import encoded_steps, true_steps
 from dpstream.tools.families.panel.panel_evaluation import released_people, true_people
-from dpstream.tools.families.panel.panel_simulation import panel_codes, panel_weights
+from dpstream.tools.families.panel.panel_simulation import panel_observation
 from dpstream.tools.families.points.point_simulation import point_view
 from dpstream.tools.families.points.transport import w1
 from dpstream.tools.simulate import simulate
@@ -122,11 +122,9 @@ def true_and_released(
     if kind == "panel":
         plan = config.plan()
         true = true_people(config, plan, step)
-        if config.recipe.__class__.__name__.startswith("PanelCumulative") or hasattr(plan, "counted"):
-            true = np.isin(true, plan.counted).astype(np.int64)
         made = released_people(released, plan, plan.released_schema(config.schema()))
-        own = Observation(panel_codes(plan, made, step), panel_weights(plan, made, step))
-        return Observation(panel_codes(plan, true, step)), own, {}
+        own = panel_observation(plan, made, step, padded=True)
+        return panel_observation(plan, true, step, padded=False), own, {}
     if kind == "points":
         view, schema = point_view(config), config.schema()
         parts = [came for entry, _, came, _ in encoded_steps(config, step, view.schema)]

@@ -53,8 +53,8 @@ def test_without_noise_the_people_are_as_the_panel(unit, largest):
     plan = cumulative_plan(6, 4, rho="0.1", unit=unit, **options)
     for release, counts in zip(run(plan, panel, Scaled(1, 0)), truth(panel, (0, 3)), strict=True):
         expected = [40 + plan.padding, *counts[1 : largest + 1]]
-        assert release.reached.tolist() == release.estimates.tolist() == expected
-        answer = release.at_least(largest)
+        assert release.counts.tolist() == release.estimates.tolist() == expected
+        answer = release.answer(largest)
         assert answer.share == answer.count / 40
     ones = release.history.sum(axis=1)
     assert [(ones >= b).sum() for b in range(1, largest + 1)] == expected[1:]
@@ -77,18 +77,18 @@ def test_what_holds_in_every_run(data):
         table = release.history
         if before is not None:
             assert np.array_equal(table[:, :-1], table_before)
-            assert (release.reached >= before).all()  # never falls
-            assert (release.reached[1:] <= before[:-1]).all()  # S_b <= S_{b-1} of the period before
+            assert (release.counts >= before).all()  # never falls
+            assert (release.counts[1:] <= before[:-1]).all()  # S_b <= S_{b-1} of the period before
         else:
-            assert (release.reached[2:] == 0).all()
-        assert (np.diff(release.reached) <= 0).all()
+            assert (release.counts[2:] == 0).all()
+        assert (np.diff(release.counts) <= 0).all()
         ones = table.sum(axis=1)
-        assert [(ones >= b).sum() for b in range(largest + 1)] == release.reached.tolist()
+        assert [(ones >= b).sum() for b in range(largest + 1)] == release.counts.tolist()
         assert ones.max(initial=0) <= largest
         if unit is REPLACE:
             assert release.people == len(table) == people
-        before, table_before = release.reached, table
-    assert release.at_least(1).count == before[1]
+        before, table_before = release.counts, table
+    assert release.answer(1).count == before[1]
 
 
 @pytest.mark.parametrize(("counter", "unit"), [("tree", REPLACE), ("toeplitz", Individual())])
@@ -130,7 +130,7 @@ def test_counts_stay_within_their_bounds(unit, rho):
 
     def worst(randomness):
         return max(
-            abs(release.reached[b] - counts[b]) / plan.bound(b, release.period)
+            abs(release.counts[b] - counts[b]) / plan.bound(b, release.period)
             for release, counts in zip(run(plan, panel, randomness), exact, strict=True)
             for b in range(1, 6)
         )
@@ -216,7 +216,7 @@ def test_reports_that_are_refused_change_nothing(reports):
     with pytest.raises(DataError):
         plan.advance(state, reports, Randomness(never))
     assert state.period == 0
-    assert not len(state.reached)
+    assert not len(state.history)
     assert state.private.tolist() == [0, 0]
 
 
@@ -227,7 +227,7 @@ def test_a_panel_ends_at_its_horizon():
     with pytest.raises(HorizonError, match="period 2"):
         plan.advance(state, np.array([1, 0]), Randomness.seeded(1))
     with pytest.raises(ConfigError):
-        release.at_least(2)
+        release.answer(2)
 
 
 @pytest.mark.parametrize("unit", [Individual(), REPLACE], ids=lambda u: u.relation)

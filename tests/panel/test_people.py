@@ -15,6 +15,7 @@ from dpstream.core.privacy import Individual, Randomness
 from dpstream.core.schema import Boolean, Schema
 from dpstream.core.tables import EncodedReports
 from dpstream.families.panel import PanelWindow, people
+from dpstream.families.panel.people import seat
 
 PERIODS = 4
 SCHEMA = Schema((Boolean("poor", missing="absent"),))
@@ -87,12 +88,13 @@ def test_one_person_more_is_one_count_more(found: list[History]) -> None:
 
 
 def test_people_who_are_mixed_up_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative control: joiners put at the end, as if marks came in the order of people."""
+    """Negative control: reports read as if people came in the order of their marks."""
 
-    def at_the_end(values: Any, seating: Any) -> Any:
-        return values
+    def mixed_up(*given: Any, **options: Any) -> Any:
+        marks, seats = seat(*given, **options)
+        return marks, np.sort(seats)
 
     panel: dict[int, History] = {1: [1, 1, 1, 1], 2: [None, None, 0, 0], 5: [0, 0, 1, 1], 7: [None, 1, 0, 1]}
     right = seen(panel, "replace")
-    monkeypatch.setattr(people, "_reseated", at_the_end)
+    monkeypatch.setattr(people, "seat", mixed_up)
     assert seen(panel, "replace") != right

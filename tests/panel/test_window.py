@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from dpstream.core.errors import BudgetError, ConfigError, DataError, HorizonError, LimitError, UnitError
 from dpstream.core.privacy import DiscreteGaussian, Event, Individual, Randomness
 from dpstream.families.panel import AtLeast, Consecutive, Pattern
-from dpstream.families.panel.extension import MAX_PEOPLE, extend, split_whole
+from dpstream.families.panel.extension import extend, split_whole
+from dpstream.families.panel.panel_options import MAX_PEOPLE
 from dpstream.families.panel.queries import digits
 from dpstream_lab.audits.panel_audit import window_plan
 

@@ -17,7 +17,7 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import Individual, Randomness
 from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.families.panel import AtLeast, Consecutive, PanelCumulative, PanelWindow, Pattern
-from dpstream.families.panel.people_release import window_weights, zero_weights
+from dpstream.families.panel.people_release import Weights
 from dpstream.io.sinks import Publisher, read_changes, read_manifest
 from dpstream.io.sinks import read_table as read
 from dpstream.io.sinks.period_tables import add_periods
@@ -142,8 +142,7 @@ def test_without_padding_there_are_no_weights(tmp_path: Path) -> None:
 
 
 def test_weights_are_negative_where_counts_are_and_say_what_they_leave() -> None:
-    history = np.array([[0, 1], [0, 1], [1, 1]], np.uint8)
-    weights = window_weights(history, 2, 2, 5)
+    weights = Weights.shared(np.array([1, 1, 3]), np.full(4, 5))
     assert weights.values.tolist() == [-1.5, -1.5, -4.0]
     assert weights.lost == 10
     assert weights.facts("weight_2") == {
@@ -154,8 +153,8 @@ def test_weights_are_negative_where_counts_are_and_say_what_they_leave() -> None
     }
     assert "3 of them are negative" in weights.describe("weight_2")
     assert "weight of 10 of the invented people" in weights.describe("weight_2")
-    assert zero_weights(history, 5).lost == 5
-    assert zero_weights(history[:, :1], 1).values.tolist() == [0.5, 0.5, 1.0]
+    assert Weights.shared(np.array([1, 1, 1]), np.array([5, 0])).lost == 5
+    assert Weights.shared(np.array([0, 0, 1]), np.array([1, 0])).values.tolist() == [0.5, 0.5, 1.0]
 
 
 def test_plan_and_codebook_warn_first(tmp_path: Path) -> None:

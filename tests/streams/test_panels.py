@@ -265,14 +265,13 @@ def test_seats_follow_people(periods: list[set[int]]) -> None:
     values: list[int] = []
     for number, people in enumerate(periods):
         given_people = sorted(people)
-        found = seat(known, marks(given_people), places=31, absent=True)
-        values = [values[b] if b >= 0 else -1 for b in found.before]
-        for person, row in zip(given_people, found.rows, strict=True):
-            assert values[row] == kept.get(person, -1)
-            assert found.marks[row, 0] == person
-            values[row] = kept[person] = number
-        assert found.marks[:, 0].tolist() == sorted(kept)
-        known = found.marks
+        known, seats = seat(known, marks(given_people), places=31, absent=True)
+        values += [-1] * (len(known) - len(values))
+        for person, place in zip(given_people, seats, strict=True):
+            assert values[place] == kept.get(person, -1)
+            assert known[place, 0] == person
+            values[place] = kept[person] = number
+        assert sorted(known[:, 0].tolist()) == sorted(kept)
 
 
 def test_who_is_who_is_found_by_keyed_marks_only(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from dpstream.core.schema.domain import Domain
-from dpstream.families.registry import families
 
 _DOMAIN = Domain(("a", "b", "c", "d"), (2, 3, 2, 3))
 _PAIRS = ((0, 1), (1, 2), (2, 3))
@@ -18,9 +17,6 @@ def warm() -> None:
     """
     _tables()
     _graphical()
-    for family in families():
-        if family.warm is not None:
-            family.warm()
 
 
 def _tables() -> None:

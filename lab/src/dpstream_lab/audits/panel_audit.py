@@ -20,13 +20,10 @@ from dpstream.core.privacy.budget import Amount
 from dpstream.core.schema import Categorical, Schema
 from dpstream.families.panel import (
     CumulativePlan,
-    CumulativeSynthesis,
     PanelCumulative,
     PanelWindow,
     WindowPlan,
-    WindowSynthesis,
 )
-from dpstream.families.panel.extension import extend, split_whole
 from dpstream.families.panel.people import PanelState
 from dpstream.tools.audit.controls import QuietNoise
 from dpstream.tools.audit.door import Run
@@ -136,19 +133,12 @@ def _subject(most: int, plan: Plan, name: str, **more: Any) -> Subject:
 class BrokenPrivateSplit(WindowPlan):
     """BROKEN: groups the synthetic people by the histories of the private people, as the published listing does."""
 
-    def _extend(
-        self, state: PanelState, noisy: NDArray[np.int64], generator: np.random.Generator
-    ) -> WindowSynthesis:
-        symbols = self.codes
-        powers = symbols ** np.arange(self.window - 2, -1, -1)
-        groups = (state.history[:, state.period - self.window :] @ powers).astype(np.int32)
+    def _groups(self, state: PanelState) -> NDArray[np.int64]:
+        groups = super()._groups(state)
         # The listing: I_z = {i | (x_i^{t-k+1}, ..., x_i^{t-1}) = z}, with x the private reports.
-        private = (state.private // symbols)[: len(groups)]
+        private = (state.private // self.codes)[: len(groups)]
         groups[: len(private)] = private
-        available = np.bincount(groups, minlength=self.patterns // symbols).astype(np.int64)
-        numbers, clipped = split_whole(noisy.reshape(-1, symbols), available, generator)
-        state.clipped += clipped
-        return self._grown(state, extend(groups, numbers, generator)[:, None], numbers.ravel(), noisy)
+        return groups
 
 
 class BrokenUnpairedNoise(WindowPlan):
@@ -205,10 +195,10 @@ def panel_run(plan: Plan, panel: NDArray[np.int64]) -> Run:
         for column in panel.T:
             made = plan.advance(state, column, randomness)
             noisy = [counts.values for counts in made.noisy_counts]
-            if isinstance(made, WindowSynthesis):
-                yield [made.columns, made.counts, np.array(made.clipped), *noisy] if made.new else []
-            else:
-                assert isinstance(made, CumulativeSynthesis)
-                yield [made.columns, made.reached, made.estimates, *noisy]
+            yield (
+                [made.columns, made.counts, made.estimates, np.array(made.clipped), *noisy]
+                if made.new
+                else []
+            )
 
     return run

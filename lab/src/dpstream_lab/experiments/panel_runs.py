@@ -17,12 +17,11 @@ from dpstream.families.panel import (
     AtLeast,
     Consecutive,
     CumulativePlan,
-    CumulativeSynthesis,
     PanelCumulative,
+    PanelSynthesis,
     PanelWindow,
     WindowPlan,
     WindowQuery,
-    WindowSynthesis,
 )
 from dpstream.families.panel.cumulative import Split
 from dpstream.tools.evaluate.private_folder import LABEL
@@ -132,7 +131,6 @@ class WindowRun(_RepeatedRun):
             quarterly = []
             for period in range(1, panel.periods + 1):
                 release = plan.advance(state, panel.reports[:, period - 1], randomness)
-                assert isinstance(release, WindowSynthesis)
                 if period < plan.window:
                     continue
                 view.add(release)
@@ -177,7 +175,7 @@ class _View:
         #: width -> kind -> one number a period, from the first that has such patterns: errors as shares of people.
         self.worst: dict[int, dict[str, list[float]]] = {w: {"debiased": [], "raw": []} for w in truths}
 
-    def add(self, release: WindowSynthesis) -> None:
+    def add(self, release: PanelSynthesis) -> None:
         """Compare the people of the next period with the truth."""
         if not len(self._codes):
             self._codes = np.zeros(len(release.history), np.int64)
@@ -245,11 +243,10 @@ class CumulativeRun(_RepeatedRun):
             state, farthest, found = plan.start(panel.people), 0.0, []
             for t in periods:
                 release = plan.advance(state, panel.reports[:, t - 1], randomness)
-                assert isinstance(release, CumulativeSynthesis)
-                error = np.abs(release.reached[1 : t + 1] - truth[t - 1, :t]).max()
+                error = np.abs(release.counts[1 : t + 1] - truth[t - 1, :t]).max()
                 farthest = max(farthest, float(error) / plan.bounds[t - 1])
                 if t >= BY_MONTH:
-                    estimate = release.at_least(BY_MONTH)
+                    estimate = release.answer(BY_MONTH)
                     found.append((estimate.share, estimate.unbiased, estimate.count_error))
             answers.append(found)
             over.append(farthest)

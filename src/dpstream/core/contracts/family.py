@@ -111,7 +111,6 @@ class Family:
         checks: makes what ``dpstream check`` uses besides the columns, from a plan and the name of the column of ids.
         tools: of another package's family: where its ``evaluation``, its ``page`` of the report and its ``simulation``
             are, as ``module:NAME``; what is not named works with tables as for any stream.
-        warm: runs each loop that it compiles itself once, for ``dpstream warm``.
         asked: whether its streams answer questions between their steps.
         draft: what ``dpstream init`` writes for it, section -> key -> value, where there is no default or another value
             is a better start; the owner is asked to look at each.
@@ -129,7 +128,6 @@ class Family:
     narrow: Callable[[Any], Limits] | None = None
     checks: Callable[[StreamPlan, str], Checks] | None = None
     tools: Mapping[str, str] = field(default_factory=dict)
-    warm: Callable[[], None] | None = None
     asked: bool = False
     draft: Mapping[str, Mapping[str, str | int]] = field(default_factory=lambda: {"budget": {"epsilon": "1"}})
     bins: bool = True

@@ -28,14 +28,7 @@ def _narrow(recipe: Any) -> Limits:
     return replace(_LIMITS, no_records={"persistent": persistent}, no_tables=("one of classifiers", ""))
 
 
-_SAME = (
-    "black_box",
-    "first_run",
-    "workload",
-    "size",
-    "iterations",
-    "max_cells",
-)
+_SAME = ("black_box", "first_run", "workload", "size", "iterations", "max_cells")
 
 
 def _alternatives(recipe: Any, unit: Unit) -> tuple[Alternative, ...]:

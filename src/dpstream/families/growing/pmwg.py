@@ -13,7 +13,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from dpstream.core.contracts import Option, Recipe, Terms, check_share, check_unit, check_words, option
+from dpstream.core.contracts import (
+    Option,
+    Recipe,
+    Terms,
+    check_share,
+    check_unit,
+    check_whole,
+    check_words,
+    option,
+)
 from dpstream.core.errors import BudgetError, ConfigError
 from dpstream.core.privacy.budget import Amount, exact_amount
 from dpstream.core.privacy.unit import Event
@@ -84,8 +93,7 @@ class PMWG(Recipe[PMWGPlan]):
 
     def __post_init__(self) -> None:
         check_share(self.alpha, "alpha", "alpha")
-        if isinstance(self.start, bool) or not isinstance(self.start, int) or not 2 <= self.start < 2**40:
-            raise ConfigError(f"start = {self.start!r}", where="start", allowed="a number of records from 2")
+        check_whole(self.start, "start", 2, 2**40 - 1, "start")
         check_words(self)
         if self.hard_questions is not None and self.noise != "largest":
             raise ConfigError(
@@ -93,11 +101,8 @@ class PMWG(Recipe[PMWGPlan]):
                 where="noise",
                 allowed="one of them",
             )
-        given = self.hard_questions
-        if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 1):
-            raise ConfigError(
-                f"hard_questions = {given!r}", where="hard_questions", allowed="a number from 1"
-            )
+        if self.hard_questions is not None:
+            check_whole(self.hard_questions, "hard_questions", 1, 2**62, "hard_questions")
         check_universe(self.domain)
 
     def _plan(self, terms: Terms) -> PMWGPlan:

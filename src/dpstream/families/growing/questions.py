@@ -44,8 +44,12 @@ def linear_query(question: Question, schema: Schema) -> LinearQuery:
     if isinstance(question, str):
         predicate = parse_predicate(question, schema)
         return LinearQuery(predicate.columns, predicate.mask().reshape(-1).astype(np.float64))
-    everything = tuple(range(len(schema.domain)))
-    return LinearQuery(everything, _values(question, schema.domain.cells(everything)))
+    try:
+        query = LinearQuery(tuple(range(len(schema.domain))), np.asarray(question).reshape(-1))
+    except (TypeError, ValueError):
+        raise ConfigError("the question cannot be read", where="query", allowed="words, or numbers") from None
+    query.check(schema.domain)
+    return query
 
 
 def describe_question(question: Question, schema: Schema) -> str:
@@ -58,20 +62,6 @@ def describe_question(question: Question, schema: Schema) -> str:
     query = linear_query(question, schema)
     digest = hashlib.sha256(np.ascontiguousarray(query.weights, "<f8").tobytes()).hexdigest()
     return f"values of {schema.domain.label(query.clique)}: sha256:{digest}"
-
-
-def _values(given: Any, cells: int) -> NDArray[np.float64]:
-    if np.iscomplexobj(given):
-        raise ConfigError("a query has complex values", where="query", allowed="real numbers from 0 to 1")
-    try:
-        values = np.asarray(given, dtype=np.float64).reshape(-1)
-    except (TypeError, ValueError):
-        raise ConfigError("the question cannot be read", where="query", allowed="words, or numbers") from None
-    if len(values) != cells:
-        raise ConfigError(
-            f"the query has {len(values)} values", where="query", allowed=f"{cells}, one for every cell"
-        )
-    return values
 
 
 Kind = Literal["easy", "hard", "refused", "unchecked", "exact"]

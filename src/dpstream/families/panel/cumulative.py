@@ -11,8 +11,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import groupby
@@ -22,8 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import (
-    UNPACKED,
-    CellEstimate,
     ExpectedErrors,
     ExpectedTable,
     Explanation,
@@ -42,7 +40,6 @@ from dpstream.core.contracts import (
     marginal_query,
     option,
     shown,
-    unpack_fields,
 )
 from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.contracts.explanation import with_measurements
@@ -54,18 +51,12 @@ from dpstream.core.privacy.noise import DiscreteGaussian, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event, Individual
 from dpstream.core.schema import Boolean, Schema
-from dpstream.core.schema.domain import Clique, Domain
-from dpstream.families.panel.extension import extend, first_and_last
-from dpstream.families.panel.people import (
-    FAILURE,
-    PEOPLE,
-    PERIOD_NAMES,
-    PanelState,
-    PeoplePlan,
-    common_fields,
-)
-from dpstream.families.panel.people_release import PanelSynthesis, Weights, append_columns, zero_weights
-from dpstream.families.panel.queries import AtLeast, parse_question
+from dpstream.core.schema.domain import Domain
+from dpstream.families.panel.extension import append_columns, extend
+from dpstream.families.panel.panel_options import FAILURE, PEOPLE, PERIOD_NAMES, common_fields
+from dpstream.families.panel.people import PanelState, PeoplePlan, first_and_last
+from dpstream.families.panel.people_release import PanelSynthesis
+from dpstream.families.panel.queries import AtLeast, WindowQuery
 
 
 def _counted(
@@ -335,6 +326,13 @@ class CumulativePlan(PeoplePlan):
     shares: tuple[Fraction, ...]
     counters: tuple[CalibratedCounter, ...]
     name = "panel-cumulative"
+    so_far = True
+    bounded = "count of this period or an earlier one"
+
+    @cached_property
+    def released(self) -> Domain:
+        """Whether a report is counted."""
+        return Domain(self.columns.names, (2,))
 
     @property
     def largest(self) -> int:
@@ -356,6 +354,32 @@ class CumulativePlan(PeoplePlan):
         if self.total_noise is None:
             return 0
         return math.ceil(math.sqrt(2.0 * float(self.total_noise.sigma_squared) * math.log(2.0 / self.beta)))
+
+    @property
+    def padding_of_reports(self) -> NDArray[np.float64]:
+        """See ``PeoplePlan.padding_of_reports``: no padding is ever counted."""
+        return np.array([float(self.padding), 0.0])
+
+    def padded(self, history: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """See ``PeoplePlan.padded``: the groups are those who have had none so far, and all others."""
+        return np.asarray(history.any(axis=1), np.int64), np.array([self.padding, 0])
+
+    def followed(self, reports: NDArray[np.integer]) -> NDArray[np.integer]:
+        """See ``PeoplePlan.followed``."""
+        return np.isin(reports, self.counted).astype(np.int64)
+
+    def reported(self, symbols: NDArray[np.integer]) -> NDArray[np.integer]:
+        """See ``PeoplePlan.reported``."""
+        return np.where(symbols > 0, self.counted[0], min(set(range(self.codes)) - set(self.counted)))
+
+    def summed_up(self, history: NDArray[np.integer], period: int) -> NDArray[np.int32]:
+        """See ``PeoplePlan.summed_up``: how many times so far, up to the largest threshold."""
+        times = np.minimum(history[:, :period].sum(axis=1), self.largest)
+        return np.asarray(times[:, None], np.int32)
+
+    def total_variance(self, period: int) -> float:
+        """See ``PeoplePlan.total_variance``."""
+        return 0.0 if self.total_noise is None else self.total_noise.variance
 
     def variance(self, threshold: int, period: int) -> float:
         """Variance of the number of people with at least ``threshold`` ones after ``period``, as it is counted."""
@@ -474,44 +498,17 @@ class CumulativePlan(PeoplePlan):
         """Of the number of people, and of those with at least so many counted reports: a yes or a no, so two cells."""
         if expected is None:
             return None
-        total = 0.0 if self.total_noise is None else math.sqrt(self.total_noise.variance)
         return tuple(
             ExpectedErrors(
                 step,
                 expected.size_at(step),
-                total,
+                math.sqrt(self.total_variance(step)),
                 tuple(
                     MarginalError((f"at least {b}",), 2, math.sqrt(self.variance(b, step)))
                     for b in range(1, min(step, self.largest) + 1)
                 ),
             )
             for step in check_steps(steps, self.horizon)
-        )
-
-    def unpack_synthesis(self, packed: Packed) -> CumulativeSynthesis:
-        """The inverse of ``CumulativeSynthesis.pack``."""
-        return unpack_fields(CumulativeSynthesis, packed, **self._given(Domain(self.columns.names, (2,))))
-
-    def _synthesis(
-        self,
-        period: int,
-        history: NDArray[np.uint8],
-        people: int | None,
-        reached: NDArray[np.int64],
-        estimates: NDArray[np.int64],
-        noisy_counts: Sequence[NoisyCounts] = (),
-    ) -> CumulativeSynthesis:
-        return CumulativeSynthesis(
-            Domain(self.columns.names, (2,)),
-            period,
-            history,
-            1,
-            people,
-            self,
-            reached,
-            estimates,
-            period_names=self.period_names,
-            noisy_counts=noisy_counts,
         )
 
     def start(self, people: int | None = None) -> PanelState:
@@ -531,23 +528,29 @@ class CumulativePlan(PeoplePlan):
 
     def _advance(
         self, state: PanelState, reports: NDArray[np.int32], randomness: Randomness
-    ) -> CumulativeSynthesis:
-        hits = np.isin(reports, self.counted)
+    ) -> PanelSynthesis:
         measured = self._begin(state, randomness) if state.period == 1 else []
-        # For each b: how many people with exactly b ones get one more now.
+        hits = np.isin(reports, self.counted)
+        # For each b: how many people with exactly b counted reports get one more now.
         gains = np.bincount(state.private[hits], minlength=self.largest + 1)
         # People who have reached the largest threshold are not followed any further.
         state.private += hits & (state.private < self.largest)
-        estimates = state.reached.copy()
+        times = state.history.sum(axis=1, dtype=np.int32)
+        exactly = np.bincount(times, minlength=self.largest + 1)
+        before = np.cumsum(exactly[::-1])[::-1]  # synthetic people with at least b
+        estimates = before.copy()
         for b in range(1, min(state.period, self.largest) + 1):
-            increment = np.array([gains[b - 1]], np.int64)
             counter, stored = self.counters[b - 1], state.counters[b - 1]
-            estimates[b] = counter.step(stored, increment, randomness)[0]
+            estimates[b] = counter.step(stored, gains[b - 1 : b], randomness)[0]
         # From here on the code sees noisy counts, synthetic people, and coins that protect nobody.
-        self._extend(state, estimates, np.random.default_rng(randomness.words(4)))
-        measured += self._measured(state.period, estimates)
-        people, reached = self.public_people(state), state.reached.copy()
-        return self._synthesis(state.period, state.history, people, reached, estimates, measured)
+        generator = np.random.default_rng(randomness.words(4))
+        reached = before.copy()
+        reached[1:] = np.minimum(np.maximum(estimates[1:], before[1:]), before[:-1])
+        # People who have reached the largest threshold get no further ones, so the sums need no limit.
+        gained = np.append(reached[1:] - before[1:], 0)
+        column = extend(times, np.stack([exactly - gained, gained], axis=1), generator)
+        state.history = append_columns(state.history, column[:, None])
+        return self._release(state, reached, [*measured, *self._measured(state.period, estimates)], estimates)
 
     def _begin(self, state: PanelState, randomness: Randomness) -> list[NoisyCounts]:
         """The synthetic people; the noisy number of true ones, where their number is private."""
@@ -558,24 +561,7 @@ class CumulativePlan(PeoplePlan):
             measured = [NoisyCounts("number of people", "people", 1, 1, query, values, self.total_noise)]
             people = max(0, noisy + self.padding)
         state.history = np.zeros((people, 0), np.uint8)
-        state.reached = np.zeros(self.largest + 1, np.int64)
-        state.reached[0] = people
         return measured
-
-    def _extend(
-        self, state: PanelState, estimates: NDArray[np.int64], generator: np.random.Generator
-    ) -> None:
-        before = state.reached
-        after = np.minimum(np.maximum(estimates[1:], before[1:]), before[:-1])
-        gained = after - before[1:]
-        waiting = before - np.append(before[1:], 0)  # synthetic people with exactly b ones
-        numbers = np.stack([waiting, np.zeros_like(waiting)], axis=1)
-        numbers[:-1, 1] = gained
-        numbers[:-1, 0] -= gained
-        # People who have reached the largest threshold get no further ones, so the sums need no limit.
-        column = extend(state.history.sum(axis=1, dtype=np.int32), numbers, generator)
-        state.history = append_columns(state.history, column[:, None])
-        state.reached = np.append(before[:1], after)
 
     def _measured(self, last: int, estimates: NDArray[np.int64]) -> list[NoisyCounts]:
         """The counters' running sums, one for each threshold that can be reached by now."""
@@ -594,103 +580,52 @@ class CumulativePlan(PeoplePlan):
             measured.append(NoisyCounts(draw, "people", 1, last, query, values, law, series=series))
         return measured
 
+    # Answers.
 
-@dataclass(frozen=True)
-class CumulativeSynthesis(PanelSynthesis):
-    """The synthetic people of cumulative counts: right about how many have had at least ``b`` so far.
-
-    Attributes:
-        reached: synthetic people with at least b counted reports, for b = 0 .. B; ``reached[0]`` is all of them.
-        estimates: the counters' own estimates of the same.
-    """
-
-    plan: CumulativePlan = field(metadata=UNPACKED)
-    reached: NDArray[np.int64]
-    estimates: NDArray[np.int64]
-
-    @property
-    def _padding(self) -> int:
-        return self.plan.padding
-
-    def _weights(self, period: int) -> Weights | None:
-        return zero_weights(self.history[:, :period], self._padding)
-
-    @property
-    def total(self) -> float:
-        """See ``PanelSynthesis.total``."""
-        return float(self.reached[0] - self.plan.padding)
-
-    @property
-    def total_error(self) -> float | None:
-        """See ``PanelSynthesis.total_error``."""
-        noise = self.plan.total_noise
-        return 0.0 if noise is None else math.sqrt(noise.variance)
-
-    def marginal(self, clique: Clique) -> CellEstimate:
-        """Counts of the newest period's synthetic reports; their errors are not known."""
-        counts = np.bincount(self.history[:, -1], minlength=2).astype(np.float64)
-        counts[0] -= self.plan.padding
-        return CellEstimate(counts if clique else np.array(counts.sum()), None)
-
-    def own_answer(self, question: Any, codes_of: Callable[[str], tuple[int, ...]]) -> PeopleEstimate:
-        """A number of times, or words such as "at least 3 so far"."""
-        if not isinstance(question, str):
-            return self.at_least(question)
-        asked = parse_question(question, codes_of, (1,), so_far=self.period)
-        if not isinstance(asked, AtLeast) or asked.width != self.period or asked.values != (1,):
-            raise ConfigError(
-                "cumulative releases are right about all periods so far only",
-                where="panel",
-                allowed='a question such as "at least 3 so far"',
-            )
-        return self.at_least(asked.times)
-
-    def at_least(self, times: int) -> PeopleEstimate:
-        """How many people have had at least ``times`` counted reports in the first ``period`` periods.
-
-        The count never falls from period to period; ``unbiased`` may fall, and be outside of what is possible.
-
-        Errors:
-            ConfigError: not a threshold that is tracked.
-        """
-        plan, people = self.plan, int(self.reached[0])
-        check_whole(times, "times", 1, plan.largest, "panel")
-        count, unbiased, total = int(self.reached[times]), int(self.estimates[times]), people - plan.padding
-        variance = plan.variance(times, self.period)
+    def answer(self, release: PanelSynthesis, question: Any) -> PeopleEstimate:
+        """See ``PanelSynthesis.answer``: a number of times, or the same as a question about all periods so far."""
+        if isinstance(question, WindowQuery):
+            if type(question) is not AtLeast or question != AtLeast(question.times, release.period):
+                raise ConfigError(
+                    "cumulative releases are right about all periods so far only",
+                    where="panel",
+                    allowed='a question such as "at least 3 so far"',
+                )
+            question = question.times
+        times = check_whole(question, "times", 1, self.largest, "panel")
+        count, unbiased, total = int(release.counts[times]), int(release.estimates[times]), release.total
+        variance = self.variance(times, release.period)
         share = count / total if total > 0 else math.nan
         # The number of people has noise of its own, independent of the counters': the errors' squares add up.
-        of_total = 0.0 if plan.total_noise is None else share**2 * plan.total_noise.variance
+        of_total = 0.0 if self.total_noise is None else share**2 * self.total_noise.variance
         return PeopleEstimate(
             float(count),
             math.sqrt(variance),
             share,
             math.sqrt(variance + of_total) / total if total > 0 else math.nan,
-            plan.bound(times, self.period),
-            count / people if people else math.nan,
-            f"at least {times} of the first {self.period} periods; the standard error is that of the counter's "
-            f"unbiased estimate, {unbiased}{'' if self.people is not None else _SHARE_NOTE}",
+            self.bound(times, release.period),
+            count / len(release.history) if len(release.history) else math.nan,
+            f"at least {times} of the first {release.period} periods; the standard error is that of the counter's "
+            f"unbiased estimate, {unbiased}{'' if release.people is not None else _SHARE_NOTE}",
             float(unbiased),
         )
 
-    def accuracy(self) -> dict[str, Any]:
-        """Errors, padding and clipping, for the manifest; JSON-able."""
-        plan, bound = self.plan, self.plan.bounds[self.period - 1]
-        answers = [
-            {
-                "question": f"at least {b} of the first {self.period} periods",
-                "count": int(self.reached[b]),
-                "unbiased": int(self.estimates[b]),
-                "unbiased_standard_error": math.sqrt(plan.variance(b, self.period)),
-            }
-            for b in range(1, min(self.period, plan.largest) + 1)
-        ]
-        panel = {
-            "padding": plan.padding,
-            "bound": bound,
-            "failure": str(plan.failure),
-            "answers": answers,
+    def accuracy(self, release: PanelSynthesis) -> dict[str, Any]:
+        """See ``PeoplePlan.accuracy``."""
+        return {
+            "padding": self.padding,
+            "bound": self.bounds[release.period - 1],
+            "failure": str(self.failure),
+            "answers": [
+                {
+                    "question": f"at least {b} of the first {release.period} periods",
+                    "count": int(release.counts[b]),
+                    "unbiased": int(release.estimates[b]),
+                    "unbiased_standard_error": math.sqrt(self.variance(b, release.period)),
+                }
+                for b in range(1, min(release.period, self.largest) + 1)
+            ],
         }
-        return self._accuracy(panel, bound)
 
 
 _SHARE_NOTE = "; that of the share holds the noise of the number of people, too"

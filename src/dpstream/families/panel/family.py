@@ -10,7 +10,6 @@ from dpstream.core.counters import ZCDP_COUNTER_NAMES
 from dpstream.core.privacy import Unit
 from dpstream.core.schema import Problem
 from dpstream.families.panel.cumulative import PanelCumulative
-from dpstream.families.panel.extension import warm
 from dpstream.families.panel.people import PeoplePlan
 from dpstream.families.panel.window import PanelWindow
 
@@ -44,28 +43,30 @@ class PeopleCheck:
         import pyarrow.compute as pc
 
         here = pc.unique(ids)
-        stops = []
-        if len(here) != len(ids):
-            stops.append(self._problem("twice", "has somebody with two reports", "one report a person"))
-        if self._known is None:
-            self._known = here
-        else:
-            new = here.filter(pc.invert(pc.is_in(here, value_set=self._known)))
-            if len(new) and self.places is None:
-                what = "has somebody who was not in the first period"
-                stops.append(self._problem("new", what, "the people of the first period, or people = N"))
-            if self.everybody and len(here) - len(new) < len(self._known):
-                what = "lacks somebody who was there before"
-                stops.append(
-                    self._problem("absent", what, 'every person, or missing = "..." in every column')
-                )
-            self._known = pa.concat_arrays([self._known, new])
-        if self.places is not None and len(self._known) > self.places:
-            stops.append(self._problem("room", "has more people than places", f"people = {self.places}"))
-        return stops
-
-    def _problem(self, kind: str, what: str, allowed: str) -> Problem:
-        return Problem(self.column, kind, what, allowed)
+        known = here if self._known is None else self._known
+        new = here.filter(pc.invert(pc.is_in(here, value_set=known)))
+        self._known = pa.concat_arrays([known, new])
+        missing = self.everybody and len(here) - len(new) < len(known)
+        crowded = self.places is not None and len(self._known) > self.places
+        stops = (
+            (len(here) != len(ids), "twice", "has somebody with two reports", "one report a person"),
+            (
+                len(new) > 0 and self.places is None,
+                "new",
+                "has somebody who was not in the first period",
+                "the people of the first period, or people = N",
+            ),
+            (
+                missing,
+                "absent",
+                "lacks somebody who was there before",
+                'every person, or missing = "..." in every column',
+            ),
+            (crowded, "room", "has more people than places", f"people = {self.places}"),
+        )
+        return [
+            Problem(self.column, kind, what, allowed) for stopped, kind, what, allowed in stops if stopped
+        ]
 
 
 def _alternatives(recipe: Any, unit: Unit) -> tuple[Alternative, ...]:
@@ -98,7 +99,6 @@ PANEL = Family(
         no_tables=("a panel of people", "; a panel's manifests tell its errors"),
     ),
     checks=PeopleCheck.of,
-    warm=warm,
     draft={
         "mechanism": {"window": 3},
         "budget": {"rho": "0.005", "horizon": 12},

@@ -1,6 +1,6 @@
-"""Panels as streams: who is who from period to period, and what the plans of both synthesizers share.
+"""Panels as streams: who is who from period to period, and the plan that both synthesizers share.
 
-Trusted base: kernel (holds exact histories).
+Trusted base: kernel (holds exact histories, checks private reports).
 """
 
 from __future__ import annotations
@@ -14,18 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import (
-    Option,
+    NoisyCounts,
     Packed,
+    PeopleEstimate,
     PrivateBatch,
-    RecipeContext,
-    SectionReader,
     StreamPlan,
-    Terms,
-    check_share,
     check_whole,
-    located,
     pack_fields,
-    shown,
     unpack_fields,
 )
 from dpstream.core.contracts.explanation import Explanation, PrintedTable, sentence
@@ -34,67 +29,12 @@ from dpstream.core.errors import ConfigError, DataError, HorizonError, StoreDama
 from dpstream.core.privacy.budget import ZCDP, Amount, exact_amount
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Individual
-from dpstream.core.schema import Boolean, Categorical, Schema
-from dpstream.core.schema.column import Column
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.tables import EncodedReports
 from dpstream.core.tables.encoded_batch import MARK_BYTES, as_texts
-from dpstream.families.panel.extension import (
-    MAX_PEOPLE,
-    check_people,
-    check_period,
-    check_reports,
-    individual,
-)
-from dpstream.families.panel.people_release import WEIGHING, PanelSynthesis
-from dpstream.io.sinks.period_tables import PERIOD, PERSON, WEIGHT, wide_name
-
-# The options of both recipes, in the order in which they are shown.
-
-
-def _period_names(
-    section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any]
-) -> tuple[str, ...] | None:
-    """The names of all periods, as listed or as the source has them; None where they are numbers from 1 anyway."""
-    listed = section.raw("period_names")
-    if listed is not None:
-        if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
-            raise section.wrong("period_names", f"{shown(listed)} is not a list of names")
-        section.note("period_names", ", ".join(listed), default=False)
-        return tuple(listed)
-    if given.horizon is None or given.step_name is None:
-        return None
-    names, periods = [], range(1, given.horizon + 1)
-    for period in periods:
-        with located(section.place()):
-            name = given.step_name(period)
-        if name is None:
-            return None
-        names.append(name)
-    return None if names == [str(period) for period in periods] else tuple(names)
-
-
-FAILURE = Option(
-    "an exact number between 0 and 1",
-    "The probability that the stated bound fails anywhere; of a window it also sets the padding.",
-    "the bound holds for all periods at once in 95 of 100 streams",
-    "1/20",
-)
-PEOPLE = Option(
-    "a number of places from 1, with unit = individual-replace",
-    "How many people there is room for, declared public, so that others may join later. Who has not joined, or has "
-    "no report, has the value `missing`, which every column then has to declare.",
-    "those who report in the first period are the panel",
-    "not set",
-)
-PERIOD_NAMES = Option(
-    "a list of names, one for each period of the horizon",
-    "What published tables call the periods (`poor_2005-04`). A stream keeps what it began with.",
-    "what readers call them",
-    "names of the calendar, or what stands for the period in the columns of the source; else numbers",
-    read=_period_names,
-    fragment={"type": "array", "minItems": 1, "items": {"type": "string"}},
-)
-
+from dpstream.families.panel.panel_options import MAX_PEOPLE
+from dpstream.families.panel.people_release import WEIGHING, History, Ints, PanelSynthesis, Weights
+from dpstream.io.sinks.period_tables import WEIGHT
 
 # Who of a panel is who: people are found again by keyed marks of their ids.
 #
@@ -105,31 +45,12 @@ PERIOD_NAMES = Option(
 Marks = NDArray[np.uint8]
 
 
-@dataclass(frozen=True)
-class Seating:
-    """Which place each report of a period belongs to.
-
-    Attributes:
-        marks: of everybody so far, ascending.
-        before: for each of them the position before this period; -1 for who is new.
-        rows: for each report the position of its person in ``marks``.
-    """
-
-    marks: Marks
-    before: NDArray[np.int64]
-    rows: NDArray[np.int64]
-
-    @property
-    def joined(self) -> bool:
-        """Whether somebody is new."""
-        return bool((self.before < 0).any())
-
-
-def seat(known: Marks | None, given: Marks, *, places: int | None, absent: bool) -> Seating:
-    """Find everybody who reports.
+def seat(known: Marks | None, given: Marks, *, places: int | None, absent: bool) -> tuple[Marks, Ints]:
+    """Find everybody who reports: the marks of all people so far, in the order in which they came, and for each report
+    the place of its person among them.
 
     Args:
-        known: marks of the panel, ascending; None at the first period, whose people are the panel.
+        known: marks of the panel; None at the first period, whose people are the panel.
         given: marks of those who report, ascending and different.
         places: how many people the panel has room for; None where it is complete after the first period.
         absent: whether somebody may have no report.
@@ -137,46 +58,75 @@ def seat(known: Marks | None, given: Marks, *, places: int | None, absent: bool)
     Errors:
         DataError: somebody is new in a complete panel, has no report where everybody needs one, or has no place.
 
-    Cost: one sort of the marks where somebody is new, else one search.
+    Cost: one search for everybody who is known.
     """
-    if known is None:
-        here = np.arange(len(given), dtype=np.int64)
-        seating = Seating(given, np.full(len(given), -1, np.int64), here)
-    else:
-        seating = _find(known, given, places)
-        if not absent and len(given) != len(known):
-            raise DataError(
-                "somebody of the panel has no report",
-                where="panel",
-                allowed='one report a person, or missing = "..." declared for every column',
-            )
-    if places is not None and len(seating.marks) > places:
-        raise DataError(
-            "more people report than the panel has places",
-            where="panel",
-            allowed=f"up to people = {places}, as declared",
-        )
-    return seating
-
-
-def _find(known: Marks, given: Marks, places: int | None) -> Seating:
-    texts, wanted = as_texts(known), as_texts(given)
-    spots = np.searchsorted(texts, wanted)
-    new = spots >= len(texts)
-    new[~new] = texts[spots[~new]] != wanted[~new]
-    if not new.any():
-        return Seating(known, np.arange(len(known)), spots)
-    if places is None:
+    before = given[:0] if known is None else known
+    texts, wanted = as_texts(given), as_texts(before)
+    rows = np.searchsorted(texts, wanted)
+    here = rows < len(texts)
+    here[here] = texts[rows[here]] == wanted[here]
+    seats = np.full(len(given), -1, np.int64)
+    seats[rows[here]] = np.flatnonzero(here)
+    new = seats < 0
+    if known is not None and places is None and new.any():
         raise DataError(
             "somebody reports who was not in the panel at its first period",
             where="panel",
             allowed="the people of the first period, or room for others: people = N under [mechanism]",
         )
-    everybody = np.concatenate([known, given[new]])
-    order = np.argsort(as_texts(everybody))
-    before = np.where(order < len(known), order, -1)
-    marks = everybody[order]
-    return Seating(marks, before, np.searchsorted(as_texts(marks), wanted))
+    if not absent and not here.all():
+        raise DataError(
+            "somebody of the panel has no report",
+            where="panel",
+            allowed='one report a person, or missing = "..." declared for every column',
+        )
+    marks = np.concatenate([before, given[new]])
+    if places is not None and len(marks) > places:
+        raise DataError(
+            "more people report than the panel has places",
+            where="panel",
+            allowed=f"up to people = {places}, as declared",
+        )
+    seats[new] = np.arange(len(before), len(marks))
+    return marks, seats
+
+
+def check_reports(reports: NDArray[np.integer], people: int, symbols: int) -> NDArray[np.int32]:
+    """One period's reports as int32; messages name no value and no number of people.
+
+    Errors:
+        DataError: no array of whole numbers, another number of people, or a symbol outside.
+    """
+    array = np.asarray(reports)
+    if isinstance(reports, np.ma.MaskedArray):
+        what, allowed = "a masked array hides reports", "a symbol of its own for missing reports"
+    elif array.ndim != 1 or array.dtype.kind not in "iu":
+        what, allowed = (
+            "the reports of a period are not one whole number for each person",
+            "a 1-d integer array",
+        )
+    elif len(array) != people:
+        what = "the period has reports of another number of people than the panel has"
+        allowed = "one report a person"
+    elif len(array) and not (int(array.min()) >= 0 and int(array.max()) < symbols):
+        what, allowed = "a report lies outside the alphabet of symbols", f"0 to {symbols - 1}"
+    else:
+        return array.astype(np.int32)
+    raise DataError(what, where="panel", allowed=allowed)
+
+
+def _check_people(people: object) -> int:
+    """A number of people; it may be private, so the message does not say it.
+
+    Errors:
+        ConfigError: the number of people cannot be used.
+    """
+    try:
+        return check_whole(people, "people", 0, MAX_PEOPLE, "panel")
+    except ConfigError as error:
+        raise ConfigError(
+            "the number of people cannot be used", where="panel", allowed=error.allowed
+        ) from None
 
 
 @dataclass
@@ -187,8 +137,8 @@ class PanelState:
         private: for each person, in the order of all periods: the code of the last (up to k) symbols, or how many times
             so far.
         counters: private; of a cumulative panel, a counter's state for each threshold.
-        reached: public; of a cumulative panel, synthetic people with at least b counted reports, for b = 0 .. B.
-        marks: private; of everybody so far, ascending, shape (people, 16); None before the first period.
+        marks: private; of everybody so far, in the order in which they came, shape (people, 16); None before the
+            first period.
         history: public; symbols of the synthetic people, shape (synthetic people, periods so far); no periods
             before the first release.
         period: t, how many periods were read.
@@ -197,9 +147,8 @@ class PanelState:
 
     private: NDArray[np.int32]
     counters: list[CounterState] = field(default_factory=list)
-    reached: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     marks: Marks | None = None
-    history: NDArray[np.uint8] = field(default_factory=lambda: np.zeros((0, 0), np.uint8))
+    history: History = field(default_factory=lambda: np.zeros((0, 0), np.uint8))
     period: int = 0
     clipped: int = 0
 
@@ -212,6 +161,9 @@ class PeoplePlan(StreamPlan):
     their ids; nothing else of a person is read. With ``places`` the panel has that many members, declared
     public; one who has not joined, or stays away, reports ``absent``. Joining is then a change of one member's
     history, so the relation is ``replace``, and its noise covers it.
+
+    A synthesizer says how it reads a period (``_advance``), what its synthetic people are right about (``answer``), and
+    how many of them are padding (``padded``).
 
     Attributes:
         horizon: T, how many periods there will be.
@@ -231,10 +183,21 @@ class PeoplePlan(StreamPlan):
     period_names: tuple[str, ...] | None
     failure: Amount
     reads = "reports"
+    #: The period of the first release.
+    first_release = 1
+    #: Whether questions are about all periods so far, instead of the last few.
+    so_far = False
+    #: What the stated bound is about.
+    bounded = ""
 
     @property
     def domain(self) -> Domain:
         """The columns of the private reports."""
+        return self.columns
+
+    @property
+    def released(self) -> Domain:
+        """The columns of the synthetic reports."""
         return self.columns
 
     @property
@@ -247,10 +210,41 @@ class PeoplePlan(StreamPlan):
         """``failure`` as a number."""
         return float(exact_amount(self.failure, where="failure"))
 
+    # Each synthesizer defines these.
+
     @property
     @abstractmethod
     def padding(self) -> int:
         """Invented people: of each pattern, or of those who have had none so far; public."""
+
+    @property
+    @abstractmethod
+    def padding_of_reports(self) -> NDArray[np.float64]:
+        """How many invented people report what in the newest period, on average over the earlier ones."""
+
+    @abstractmethod
+    def padded(self, history: History) -> tuple[Ints, Ints]:
+        """The group of each synthetic person after these periods, and how many of each group are padding."""
+
+    @abstractmethod
+    def total_variance(self, period: int) -> float:
+        """Of the number of people, where it is not public."""
+
+    def cell_error(self, clique: Clique, period: int) -> float | None:
+        """Standard error of a cell of a marginal of the newest reports; None where it is not known."""
+        return None
+
+    def followed(self, reports: NDArray[np.integer]) -> NDArray[np.integer]:
+        """What is followed of reports: their codes, or 1 where they are counted."""
+        return reports
+
+    def reported(self, symbols: NDArray[np.integer]) -> NDArray[np.integer]:
+        """Reports of which that is followed; one of several."""
+        return symbols
+
+    @abstractmethod
+    def summed_up(self, history: NDArray[np.integer], period: int) -> NDArray[np.int32]:
+        """What the synthetic people are right about: the last periods up to this one, or how many times so far."""
 
     @abstractmethod
     def describe(self) -> str:
@@ -261,6 +255,14 @@ class PeoplePlan(StreamPlan):
         self, state: PanelState, reports: NDArray[np.int32], randomness: Randomness
     ) -> PanelSynthesis:
         """Run one period, ``state.period``, of the synthesizer, which extends ``state.history``."""
+
+    @abstractmethod
+    def answer(self, release: PanelSynthesis, question: Any) -> PeopleEstimate:
+        """The answer to a question that is not words. Errors: ConfigError: the release cannot answer it."""
+
+    @abstractmethod
+    def accuracy(self, release: PanelSynthesis) -> dict[str, Any]:
+        """For the manifest: padding, bound, and answers to the usual questions; JSON-able."""
 
     def _explained(
         self, deviation: float, panel: Mapping[str, Any], errors: Sequence[tuple[str, float]]
@@ -320,6 +322,15 @@ class PeoplePlan(StreamPlan):
 
     # The stream.
 
+    def invented(self, symbols: NDArray[np.integer]) -> EncodedReports:
+        """One period of people who are numbered, and of whose reports this is followed, as a batch."""
+        marks = np.zeros((len(symbols), MARK_BYTES), np.uint8)
+        marks[:, -8:] = np.arange(len(symbols), dtype=">u8").view(np.uint8).reshape(-1, 8)
+        codes = np.unravel_index(self.reported(symbols), self.columns.sizes)
+        return EncodedReports(
+            self.columns, np.asfortranarray(np.stack(codes, axis=1).astype(np.int32)), marks
+        )
+
     def start(self, people: int | None = None) -> PanelState:
         """A fresh state; the first period tells who is in the panel.
 
@@ -329,7 +340,7 @@ class PeoplePlan(StreamPlan):
         Errors:
             ConfigError: the number of people cannot be used.
         """
-        return PanelState(np.zeros(0 if people is None else check_people(people), np.int32))
+        return PanelState(np.zeros(0 if people is None else _check_people(people), np.int32))
 
     def step(self, state: PanelState, batch: PrivateBatch, randomness: Randomness) -> PanelSynthesis:
         """Read one period of reports.
@@ -343,15 +354,14 @@ class PeoplePlan(StreamPlan):
                 where="panel",
                 allowed="Batch(..., users=...)",
             )
-        seating = seat(state.marks, batch.marks, places=self.places, absent=self.absent is not None)
+        marks, seats = seat(state.marks, batch.marks, places=self.places, absent=self.absent is not None)
         if state.marks is None:
-            people = len(seating.marks) if self.places is None else self.places
-            state.private = np.zeros(check_people(people), np.int32)
-        elif seating.joined:
-            state.private = _reseated(state.private, seating)
-        state.marks = seating.marks
+            people = len(marks) if self.places is None else self.places
+            state.private = np.zeros(_check_people(people), np.int32)
+        state.marks = marks
+        # Places that nobody has taken are alike, so whoever joins finds the history of somebody who was absent.
         reports = np.full(len(state.private), self.absent or 0, np.int64)
-        reports[seating.rows] = np.ravel_multi_index(tuple(batch.records.T), self.columns.sizes)
+        reports[seats] = np.ravel_multi_index(tuple(batch.records.T), self.columns.sizes)
         return self.advance(state, reports, randomness)
 
     def advance(
@@ -365,14 +375,35 @@ class PeoplePlan(StreamPlan):
         Errors (before anything is drawn or changed):
             HorizonError: all periods were read. DataError: another number of people, or codes outside.
         """
-        check_period(state.period, self.horizon)
+        if state.period >= self.horizon:
+            raise HorizonError(
+                f"period {state.period + 1} lies beyond the horizon",
+                where="panel",
+                allowed=f"up to {self.horizon} periods",
+            )
         checked = check_reports(reports, len(state.private), self.codes)
         state.period += 1
         return self._advance(state, checked, randomness)
 
-    def public_people(self, state: PanelState) -> int | None:
-        """The number of people where it is public, else None."""
-        return len(state.private) if self.unit.relation == "replace" else None
+    def _release(
+        self,
+        state: PanelState,
+        counts: Ints,
+        noisy_counts: Sequence[NoisyCounts],
+        estimates: Ints | None = None,
+    ) -> PanelSynthesis:
+        people = len(state.private) if self.unit.relation == "replace" else None
+        estimates = counts[:0] if estimates is None else estimates
+        period, history, clipped = state.period, state.history, state.clipped
+        return PanelSynthesis(
+            self, period, history, people, counts, estimates, clipped, noisy_counts=noisy_counts
+        )
+
+    def weights(self, history: History) -> Weights | None:
+        """Those of the last of these periods; None without padding, or before the first release."""
+        if not self.padding or history.shape[1] < self.first_release:
+            return None
+        return Weights.shared(*self.padded(history))
 
     def pack_state(self, state: PanelState) -> Packed:
         """The whole state; it holds what people reported."""
@@ -391,9 +422,9 @@ class PeoplePlan(StreamPlan):
                 raise StoreDamagedError("the stored people of the panel do not fit each other", where="state")
         return state
 
-    def _given(self, domain: Domain) -> dict[str, Any]:
-        """What a release is not packed with, because the plan knows it."""
-        return {"domain": domain, "plan": self, "period_names": self.period_names}
+    def unpack_synthesis(self, packed: Packed) -> PanelSynthesis:
+        """The inverse of ``PanelSynthesis.pack``."""
+        return unpack_fields(PanelSynthesis, packed, plan=self)
 
     def declared_public(self) -> tuple[str, ...]:
         """What the panel does not protect, in sentences for manifests."""
@@ -419,126 +450,6 @@ class PeoplePlan(StreamPlan):
         return tuple(facts)
 
 
-def _reseated(values: NDArray[np.int32], seating: Seating) -> NDArray[np.int32]:
-    """What is kept of each place after somebody joined; empty places all have the value of the last one."""
-    empty = values[-1]
-    taken = np.where(seating.before >= 0, values[seating.before], empty)
-    return np.concatenate([taken, np.full(len(values) - len(taken), empty, np.int32)]).astype(np.int32)
-
-
-def common_fields(
-    terms: Terms, schema: Schema, people: int | None, period_names: tuple[str, ...] | None, failure: Amount
-) -> dict[str, Any]:
-    """The fields of a ``PeoplePlan``, checked.
-
-    Errors:
-        BudgetError: pure epsilon. HorizonError: no number of periods. UnitError: no individual. ConfigError: names,
-        places or a failure that cannot be used.
-    """
-    budget = terms.concentrated("the noise of a panel is Gaussian, which has no pure guarantee")
-    if terms.horizon is None:
-        raise HorizonError(
-            "a panel needs to know how many periods there will be: its noise depends on it",
-            where="horizon",
-            allowed="a number of periods",
-        )
-    unit, absent = individual(terms.unit), absent_code(schema)
-    check_share(failure, "failure", "panel")
-    check_names(schema)
-    check_places(people, unit, absent)
-    return {
-        "budget": budget,
-        "unit": unit,
-        "horizon": int(terms.horizon),
-        "columns": schema.domain,
-        "absent": absent,
-        "places": people,
-        "period_names": check_period_names(period_names, terms.horizon, schema),
-        "failure": failure,
-    }
-
-
-def check_places(people: int | None, unit: Individual, absent: int | None) -> None:
-    """Check that a panel with room for people who come later has what that needs.
-
-    Errors:
-        ConfigError: under add/remove, or where somebody who is not there has no report to be counted with.
-    """
-    if people is None:
-        return
-    check_whole(people, "people", 1, MAX_PEOPLE, "panel")
-    if unit.relation != "replace":
-        raise ConfigError(
-            f"people = {people} declares the number of places public, and under add/remove it is private",
-            where="people",
-            allowed="unit = 'individual-replace' (joining is then a change of one place's history)",
-        )
-    if absent is None:
-        raise ConfigError(
-            "a place that nobody has taken needs a report to be counted with",
-            where="people",
-            allowed='missing = "..." declared for every column',
-        )
-
-
-def readable_schema(schema: Schema) -> Schema:
-    """The columns as panels release them: bins of numbers and dates are released by their labels, so nothing is
-    drawn."""
-    return Schema(tuple(_readable(column) for column in schema.columns))
-
-
-def _readable(column: Column) -> Column:
-    if isinstance(column, Boolean | Categorical):
-        return column
-    return Categorical(column.name, column.bin_labels(), other=column.other, missing=column.missing)
-
-
-def absent_code(schema: Schema) -> int | None:
-    """The code of a report in which every column is missing; None where a column declares no such bin."""
-    if any(column.missing is None for column in schema.columns):
-        return None
-    return schema.domain.cells(tuple(range(len(schema)))) - 1
-
-
-def check_names(schema: Schema) -> None:
-    """ConfigError where a column has a name that released tables need."""
-    for name in (PERSON, PERIOD, WEIGHT):
-        if name in schema.names:
-            raise ConfigError(
-                f"the column {name!r} has a name that released panels need for a column of their own",
-                where="schema",
-                allowed=f"another name than {PERSON}, {PERIOD} and {WEIGHT}",
-            )
-
-
-def check_period_names(names: tuple[str, ...] | None, periods: int, schema: Schema) -> tuple[str, ...] | None:
-    """The names of the periods, with which columns of released tables have to differ from each other.
-
-    Errors:
-        ConfigError: not one for each period, one that cannot be used, or two columns with the same name.
-    """
-    if names is None:
-        return None
-    usable = not isinstance(names, str) and all(
-        isinstance(name, str) and name.isprintable() and 0 < len(name) <= 100 for name in names
-    )
-    if not usable or len(names) != periods:
-        what = f"{len(names)} names, and {periods} periods" if usable else "a name cannot be used"
-        raise ConfigError(
-            what,
-            where="period_names",
-            allowed="for each period of the horizon one printable text, to 100 characters",
-        )
-    columns = [wide_name(column, name) for name in names for column in (*schema.names, WEIGHT)]
-    if len(set(columns)) != len(columns):
-        raise ConfigError(
-            "two periods, or a column and another one with its period, have the same name",
-            where="period_names",
-            allowed="different names",
-        )
-    return tuple(names)
-
-
 def _run(names: Sequence[str]) -> str:
     """Some names in words; of many the first, the second and the last.
 
@@ -547,3 +458,8 @@ def _run(names: Sequence[str]) -> str:
     """
     shown = names if len(names) <= 3 else (*names[:2], "...", names[-1])
     return ", ".join(shown)
+
+
+def first_and_last(last: int) -> list[int]:
+    """The first few numbers and the last: tables of hundreds of lines help nobody."""
+    return list(range(1, last + 1)) if last <= 6 else [1, 2, 3, last // 2, last]

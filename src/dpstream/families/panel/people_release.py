@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import UNPACKED, CellEstimate, NoisyCounts, Packed, SyntheticTable, pack_fields
+from dpstream.core.contracts import (
+    UNPACKED,
+    CellEstimate,
+    NoisyCounts,
+    Packed,
+    PeopleEstimate,
+    SyntheticTable,
+    pack_fields,
+)
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema import Schema
 from dpstream.core.schema.domain import Clique, Domain
+from dpstream.families.panel.queries import WindowQuery, parse_question
 from dpstream.io.sinks.period_tables import PERIOD, PERSON, WEIGHT, called, long_rows, wide_name, wide_table
+
+History = NDArray[np.uint8]
+Ints = NDArray[np.int64]
 
 # Weights of the synthetic people of one period, which take the padding out of weighted sums. All of it
 # public.
@@ -31,6 +43,7 @@ WEIGHING = (
     "people whom a question counts is its answer, without padding. A weight holds for questions that end with its "
     "period, and may be negative."
 )
+_NO_WEIGHTS = "The rows hold no padding, and need no weights. "
 
 
 @dataclass(frozen=True)
@@ -44,6 +57,13 @@ class Weights:
 
     values: NDArray[np.float64]
     lost: int
+
+    @classmethod
+    def shared(cls, groups: Ints, padding: Ints) -> Weights:
+        """Each group's padding, shared by those who are in it."""
+        people = np.bincount(groups, minlength=len(padding))
+        each = (people - padding) / np.maximum(people, 1)
+        return cls(each[groups], int(padding[people == 0].sum()))
 
     def facts(self, column: str) -> dict[str, Any]:
         """For the manifest; JSON-able."""
@@ -67,81 +87,76 @@ class Weights:
         return words
 
 
-def window_weights(history: NDArray[np.uint8], window: int, symbols: int, padding: int) -> Weights:
-    """Weights of the last period of a fixed window's people.
-
-    Args:
-        history: symbols, shape (people, periods), of at least ``window`` periods.
-        padding: invented people of each pattern.
-    """
-    patterns = np.zeros(len(history), np.int64)
-    for period in range(history.shape[1] - window, history.shape[1]):
-        patterns = patterns * symbols + history[:, period]
-    return _shared(patterns, np.full(symbols**window, padding, np.int64))
-
-
-def zero_weights(history: NDArray[np.uint8], padding: int) -> Weights:
-    """Weights of the last period of people of whom ``padding`` invented ones have only zeros."""
-    return _shared(np.asarray(history.any(axis=1), np.int64), np.array([padding, 0], np.int64))
-
-
-def _shared(groups: NDArray[np.int64], padding: NDArray[np.int64]) -> Weights:
-    """Each group's padding, shared by those who are in it."""
-    people = np.bincount(groups, minlength=len(padding))
-    each = (people - padding) / np.maximum(people, 1)
-    return Weights(each[groups], int(padding[people == 0].sum()))
-
-
 @dataclass(frozen=True)
 class PanelSynthesis(SyntheticTable):
-    """Synthetic people, who are in all releases; a ``GrowingTable``.
+    """What a period gives: synthetic people, who are in all releases, answers and their errors; a ``GrowingTable``.
 
     Attributes:
-        domain: the released columns.
+        plan: its ``PeoplePlan``, which says what the synthetic people are right about.
         period: t.
         history: symbols of the synthetic people, shape (people, periods); no periods before the first release.
-        new: how many of the periods are new with this step.
         people: n where it is public.
-        period_names: how the table calls the periods; None: by their numbers.
+        counts: synthetic people, padding included: by the pattern of their last k periods, or with at least b counted
+            reports, for b = 0 .. B.
+        estimates: of cumulative counts, the counters' own estimates of the same.
+        clipped: how many groups had to be clipped so far; answers of a window are unbiased where it is 0.
     """
 
-    domain: Domain = field(metadata=UNPACKED)
+    plan: Any = field(metadata=UNPACKED)
     period: int
-    history: NDArray[np.uint8]
-    new: int
+    history: History
     people: int | None
-    period_names: tuple[str, ...] | None = field(default=None, kw_only=True, metadata=UNPACKED)
+    counts: Ints
+    estimates: Ints
+    clipped: int
     #: See ``Synthesis.noisy_counts``.
     noisy_counts: Sequence[NoisyCounts] = field(
         default=(), kw_only=True, compare=False, repr=False, metadata=UNPACKED
     )
 
-    # Each synthesizer defines these.
+    @property
+    def domain(self) -> Domain:
+        """The released columns."""
+        released: Domain = self.plan.released
+        return released
 
     @property
-    @abstractmethod
+    def new(self) -> int:
+        """How many of the periods are new with this step."""
+        return (
+            self.history.shape[1]
+            if self.period == self.plan.first_release
+            else int(self.history.shape[1] > 0)
+        )
+
+    @property
+    def columns(self) -> History:
+        """The symbols of the new periods, shape (people, ``new``)."""
+        return self.history[:, self.history.shape[1] - self.new :]
+
+    @property
     def total(self) -> float:
         """Estimated number of people, without padding; 0 before the first release."""
+        if not self.history.shape[1]:
+            return 0.0
+        padding = float(self.plan.padding_of_reports.sum())
+        return float(len(self.history) - padding if self.people is None else self.people)
 
     @property
-    @abstractmethod
     def total_error(self) -> float | None:
         """Its standard error; 0 where the number is public, None before the first release."""
+        if not self.history.shape[1]:
+            return None
+        return 0.0 if self.people is not None else math.sqrt(self.plan.total_variance(self.period))
 
-    @abstractmethod
     def marginal(self, clique: Clique) -> CellEstimate:
-        """How many people reported what in the newest period, without padding."""
-
-    @property
-    @abstractmethod
-    def _padding(self) -> int:
-        """Invented people: of each pattern, or of those who have had none so far."""
-
-    @abstractmethod
-    def _weights(self, period: int) -> Weights | None:
-        """Those of one period; None before the first of which the synthesizer counts anything."""
-
-    # These are the same for all.
+        """How many people reported what in the newest period, without padding; the error is that of every cell."""
+        self._need_release()
+        padding = self.plan.padding_of_reports
+        counts = np.bincount(self.history[:, -1], minlength=len(padding)) - padding
+        others = tuple(i for i in range(len(self.domain)) if i not in clique)
+        values = np.asarray(counts.reshape(self.domain.sizes).sum(axis=others))
+        return CellEstimate(values, self.plan.cell_error(clique, self.period))
 
     def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
         """Many marginals at once, flat."""
@@ -155,10 +170,40 @@ class PanelSynthesis(SyntheticTable):
         chosen = generator.choice(people, rows, replace=rows > people) if people else np.zeros(0, np.int64)
         return self._codes(self.period)[chosen]
 
-    @property
-    def columns(self) -> NDArray[np.uint8]:
-        """The symbols of the new periods, shape (people, ``new``)."""
-        return self.history[:, self.history.shape[1] - self.new :]
+    # Answers.
+
+    def own_answer(self, question: Any, codes_of: Callable[[str], tuple[int, ...]]) -> PeopleEstimate:
+        """A ``WindowQuery``, a number of times so far, or words (see ``parse_question``)."""
+        if isinstance(question, str):
+            # A question without a condition is about the second of two symbols.
+            default = (1,) if len(self.plan.padding_of_reports) == 2 else None
+            so_far = self.period if self.plan.so_far else None
+            question = parse_question(question, codes_of, default, so_far=so_far)
+        return self.answer(question)
+
+    def answer(self, question: WindowQuery | int) -> PeopleEstimate:
+        """Answer a question about people's periods, with errors as far as the synthetic people are right about it.
+
+        Of a window: about the last ``width`` periods; a wider one is answered from the synthetic people as they are,
+        padding included, and without errors. Cumulative: how many people have had at least so many counted reports so
+        far; the count never falls from period to period, ``unbiased`` may fall, and be outside of what is possible.
+
+        Errors:
+            ConfigError: there are fewer periods, no such symbol, or no such threshold.
+        """
+        self._need_release()
+        answer: PeopleEstimate = self.plan.answer(self, question)
+        return answer
+
+    def _need_release(self) -> None:
+        if not self.history.shape[1]:
+            raise ConfigError(
+                f"period {self.period} came before the first release: there are no synthetic people yet",
+                where="panel",
+                allowed="a later period",
+            )
+
+    # The table.
 
     @property
     def grows(self) -> PanelSynthesis:
@@ -186,7 +231,7 @@ class PanelSynthesis(SyntheticTable):
     def additions(self, schema: Schema) -> Any:
         """See ``GrowingTable.additions``."""
         empty = self._with_weights(schema.decode(np.zeros((0, len(schema)), np.int32), 0), None)
-        label = 0 if self.period_names is None else ""
+        label = 0 if self.plan.period_names is None else ""
         return long_rows(self._frames(schema, self.new), len(self.history), (label, empty))
 
     def facts(self) -> dict[str, Any]:
@@ -216,11 +261,11 @@ class PanelSynthesis(SyntheticTable):
         ]
 
     def _called(self, period: int) -> int | str:
-        return called(period, self.period_names)
+        return called(period, self.plan.period_names)
 
     @property
     def _weight_column(self) -> str | None:
-        return WEIGHT if self._padding else None
+        return WEIGHT if self.plan.padding else None
 
     def _with_weights(self, frame: Any, period: int | None) -> Any:
         """The variables of a period with its weights; nulls where it has none. Without a period: of no rows."""
@@ -228,42 +273,31 @@ class PanelSynthesis(SyntheticTable):
 
         if self._weight_column is None:
             return frame
-        weights = None if period is None else self._weights(period)
+        weights = None if period is None else self.plan.weights(self.history[:, :period])
         column = pa.nulls(len(frame), pa.float64()) if weights is None else pa.array(weights.values)
         return frame.append_column(self._weight_column, column)
 
-    def _accuracy(
-        self,
-        panel: dict[str, Any],
-        bound: float,
-        clipped: int = 0,
-        counted: str = "count of this period or an earlier one",
-    ) -> dict[str, Any]:
-        """What the manifest says of errors, padding and clipping; JSON-able.
+    def _codes(self, period: int) -> NDArray[np.int32]:
+        symbols = self.history[:, period - 1].astype(np.int64)
+        return np.column_stack(np.unravel_index(symbols, self.domain.sizes)).astype(np.int32)
 
-        Args:
-            panel: facts of the synthesizer.
-            bound: no ``counted`` is wrong by more, with the stated probability.
-        """
-        words, weights = "", dict[str, Any]()
+    # The manifest.
+
+    def accuracy(self) -> dict[str, Any]:
+        """Errors, padding and clipping; JSON-able."""
+        facts, words = self.plan.accuracy(self), ""
         if self.history.shape[1]:
-            words, weights = self._weight_words()
+            weights, column = self.plan.weights(self.history), wide_name(WEIGHT, self._called(self.period))
+            words = _NO_WEIGHTS if weights is None else weights.describe(column)
+            facts["weights"] = None if weights is None else weights.facts(column)
         return {
             "total_standard_error": self.total_error,
             "measured_every_step": {"standard_error": None, "marginals": []},
-            "panel": {**panel, **weights},
-            "words": words + self._error_words(bound, clipped, counted),
+            "panel": facts,
+            "words": words + self._error_words(facts["bound"]),
         }
 
-    def _weight_words(self) -> tuple[str, dict[str, Any]]:
-        """What the manifest says of the newest weights: in words, which come first, and as facts."""
-        weights = self._weights(self.history.shape[1])
-        if self._weight_column is None or weights is None:
-            return "The rows hold no padding, and need no weights. ", {"weights": None}
-        column = wide_name(self._weight_column, self._called(self.history.shape[1]))
-        return weights.describe(column), {"weights": weights.facts(column)}
-
-    def _error_words(self, bound: float, clipped: int, counted: str) -> str:
+    def _error_words(self, bound: float) -> str:
         if self.total_error is None:
             return "There are no synthetic people yet: the first release comes with the first full window."
         number = (
@@ -271,32 +305,9 @@ class PanelSynthesis(SyntheticTable):
             if self.people is not None
             else f"The number of people is noisy, with a standard error of {self.total_error:.3g}."
         )
-        bias = (
-            " Groups of synthetic people were clipped, so answers may be biased a little." if clipped else ""
+        padded = "Padding is invented people: answers have it taken out, the table holds it. "
+        bias = " Groups of synthetic people were clipped, so answers may be biased a little."
+        bounded = (
+            f"With the stated probability no {self.plan.bounded} is wrong by more than {bound:.4g} people."
         )
-        padded = (
-            "Padding is invented people: answers have it taken out, the table holds it. "
-            if self._padding
-            else ""
-        )
-        bounded = f"With the stated probability no {counted} is wrong by more than {bound:.4g} people."
-        return f"{number} {padded}{bounded}{bias}"
-
-    def _codes(self, period: int) -> NDArray[np.int32]:
-        symbols = self.history[:, period - 1].astype(np.int64)
-        return np.column_stack(np.unravel_index(symbols, self.domain.sizes)).astype(np.int32)
-
-    def _need_release(self) -> None:
-        if not self.history.shape[1]:
-            raise ConfigError(
-                f"period {self.period} came before the first release: there are no synthetic people yet",
-                where="panel",
-                allowed="a later period",
-            )
-
-
-def append_columns(history: NDArray[np.uint8], columns: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The history with new periods; what is there stays as it is."""
-    if not history.shape[1]:
-        return np.asfortranarray(columns)
-    return np.asfortranarray(np.concatenate([history, columns], axis=1))
+        return f"{number} {padded if self.plan.padding else ''}{bounded}{bias if self.clipped else ''}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,61 +29,82 @@ def digits(width: int, symbols: int) -> NDArray[np.int64]:
     return codes[:, None] // powers % symbols
 
 
-class WindowQuery(ABC):
-    """A weighted sum over the patterns of the last ``width`` periods."""
+def spelled(patterns: NDArray[np.integer], symbols: int) -> NDArray[np.int64]:
+    """The code of each row, shape (rows, width): symbols, the oldest first; the inverse of ``digits``."""
+    codes = np.zeros(len(patterns), np.int64)
+    for column in patterns.T:
+        codes = codes * symbols + column
+    return codes
 
-    #: How many periods it looks back on.
+
+class WindowQuery(ABC):
+    """People whose last ``width`` periods are as the question says.
+
+    Attributes:
+        width: how many periods it looks back on.
+        values: the symbols (codes) that it names.
+    """
+
     width: int
+    values: tuple[int, ...]
 
     @abstractmethod
     def describe(self) -> str:
         """The question in words."""
 
     @abstractmethod
-    def check(self, symbols: int) -> None:
-        """Raise ConfigError where a symbol is asked for that an alphabet of so many does not have."""
-
-    @abstractmethod
     def of(self, patterns: NDArray[np.integer]) -> NDArray[np.float64]:
-        """The weight of each row, shape (rows, width): symbols, the oldest first."""
+        """1 for each row, shape (rows, width), that is meant, else 0: symbols, the oldest first."""
 
     def weights(self, symbols: int) -> NDArray[np.float64]:
-        """One weight for each pattern of ``width`` symbols, by code.
-
-        Errors:
-            ConfigError: a symbol that the alphabet does not have.
-        """
+        """The same for each pattern of ``width`` symbols, by code. Errors: as ``check``."""
         self.check(symbols)
         return self.of(digits(self.width, symbols))
 
-
-@dataclass(frozen=True)
-class _Times(WindowQuery):
-    """One of ``values`` in some number of the last ``width`` periods."""
-
-    times: int
-    width: int
-    values: tuple[int, ...] = (1,)
-
-    def __post_init__(self) -> None:
-        _check(self.times, self.width, self.values)
-
     def check(self, symbols: int) -> None:
-        """See ``WindowQuery.check``."""
-        _check_symbols(self.values, symbols)
+        """Raise ConfigError where a symbol is asked for that an alphabet of so many does not have."""
+        for value in self.values:
+            if not (_is_whole(value) and 0 <= value < symbols):
+                raise ConfigError(
+                    f"there is no symbol {value!r}",
+                    where="query",
+                    allowed=f"0 to {symbols - 1} (codes of the values)",
+                )
 
 
 @dataclass(frozen=True)
-class AtLeast(_Times):
+class AtLeast(WindowQuery):
     """People with one of ``values`` in at least ``times`` of the last ``width`` periods.
 
     >>> AtLeast(2, width=3).weights(2).tolist()
     [0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 1.0, 1.0]
     """
 
+    times: int
+    width: int
+    values: tuple[int, ...] = (1,)
+
+    def __post_init__(self) -> None:
+        if not (_is_whole(self.times) and _is_whole(self.width) and 1 <= self.times <= self.width):
+            raise ConfigError(
+                f"{self.times} of {self.width} periods cannot be asked for",
+                where="query",
+                allowed="1 <= times <= width",
+            )
+        if not (isinstance(self.values, tuple) and self.values):
+            raise ConfigError(
+                f"values = {self.values!r} cannot be read",
+                where="query",
+                allowed="a tuple of one or more symbols (codes)",
+            )
+
+    @property
+    def _named(self) -> str:
+        return " or ".join(str(value) for value in self.values)
+
     def describe(self) -> str:
         """The question in words."""
-        return f"{_word(self.values)} in at least {self.times} of the last {self.width} periods"
+        return f"{self._named} in at least {self.times} of the last {self.width} periods"
 
     def of(self, patterns: NDArray[np.integer]) -> NDArray[np.float64]:
         """See ``WindowQuery.of``."""
@@ -91,7 +112,7 @@ class AtLeast(_Times):
 
 
 @dataclass(frozen=True)
-class Consecutive(_Times):
+class Consecutive(AtLeast):
     """People with one of ``values`` in at least ``times`` periods in a row, within the last ``width``.
 
     >>> Consecutive(2, width=3).weights(2).tolist()
@@ -100,7 +121,7 @@ class Consecutive(_Times):
 
     def describe(self) -> str:
         """The question in words."""
-        return f"{_word(self.values)} in at least {self.times} periods in a row, of the last {self.width}"
+        return f"{self._named} in at least {self.times} periods in a row, of the last {self.width}"
 
     def of(self, patterns: NDArray[np.integer]) -> NDArray[np.float64]:
         """See ``WindowQuery.of``."""
@@ -120,6 +141,7 @@ class Pattern(WindowQuery):
 
     symbols: tuple[int | None, ...]
     width: int = field(init=False)
+    values: tuple[int, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not (isinstance(self.symbols, tuple) and self.symbols):
@@ -129,54 +151,24 @@ class Pattern(WindowQuery):
                 allowed="a tuple of one or more symbols or None",
             )
         object.__setattr__(self, "width", len(self.symbols))
+        object.__setattr__(self, "values", tuple(symbol for symbol in self.symbols if symbol is not None))
 
     def describe(self) -> str:
         """The question in words."""
-        return "pattern " + " ".join("*" if one is None else str(one) for one in self.symbols)
-
-    def check(self, symbols: int) -> None:
-        """See ``WindowQuery.check``."""
-        _check_symbols((one for one in self.symbols if one is not None), symbols)
+        return "pattern " + " ".join("*" if symbol is None else str(symbol) for symbol in self.symbols)
 
     def of(self, patterns: NDArray[np.integer]) -> NDArray[np.float64]:
         """See ``WindowQuery.of``."""
-        fits = [patterns[:, i] == one for i, one in enumerate(self.symbols) if one is not None]
-        return _floats(np.all([np.ones(len(patterns), bool), *fits], axis=0))
+        places = [place for place, symbol in enumerate(self.symbols) if symbol is not None]
+        return _floats((patterns[:, places] == self.values).all(axis=1))
 
 
 def _floats(chosen: Any) -> NDArray[np.float64]:
     return np.asarray(chosen, dtype=np.float64)
 
 
-def _word(values: tuple[int, ...]) -> str:
-    return " or ".join(str(value) for value in values)
-
-
-def _check(times: int, width: int, values: tuple[int, ...] = (1,)) -> None:
-    if not (_is_whole(times) and _is_whole(width) and 1 <= times <= width):
-        raise ConfigError(
-            f"{times} of {width} periods cannot be asked for", where="query", allowed="1 <= times <= width"
-        )
-    if not (isinstance(values, tuple) and values):
-        raise ConfigError(
-            f"values = {values!r} cannot be read",
-            where="query",
-            allowed="a tuple of one or more symbols (codes)",
-        )
-
-
 def _is_whole(value: object) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-
-
-def _check_symbols(values: Iterable[int], symbols: int) -> None:
-    for value in values:
-        if not (_is_whole(value) and 0 <= value < symbols):
-            raise ConfigError(
-                f"there is no symbol {value!r}",
-                where="query",
-                allowed=f"0 to {symbols - 1} (codes of the values)",
-            )
 
 
 # Questions about people in words.

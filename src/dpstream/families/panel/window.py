@@ -9,8 +9,8 @@ Trusted base: kernel (holds exact histories, measures).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations
@@ -20,22 +20,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import (
-    UNPACKED,
-    CellEstimate,
     ExpectedErrors,
     ExpectedTable,
     Explanation,
     MarginalError,
     NoisyCounts,
     Option,
-    Packed,
     Part,
     PeopleEstimate,
     Recipe,
     Terms,
     check_whole,
     option,
-    unpack_fields,
 )
 from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.contracts.explanation import with_measurements
@@ -45,18 +41,19 @@ from dpstream.core.privacy.noise import DiscreteGaussian, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema import Schema
 from dpstream.core.schema.domain import Clique
-from dpstream.families.panel.extension import MAX_PEOPLE, MAX_SYMBOLS, extend, first_and_last, split_whole
-from dpstream.families.panel.people import (
+from dpstream.families.panel.extension import append_columns, extend, split_whole
+from dpstream.families.panel.panel_options import (
     FAILURE,
+    MAX_PEOPLE,
+    MAX_SYMBOLS,
     PEOPLE,
     PERIOD_NAMES,
-    PanelState,
-    PeoplePlan,
     common_fields,
     readable_schema,
 )
-from dpstream.families.panel.people_release import PanelSynthesis, Weights, append_columns, window_weights
-from dpstream.families.panel.queries import AtLeast, Consecutive, WindowQuery, parse_question
+from dpstream.families.panel.people import PanelState, PeoplePlan, first_and_last
+from dpstream.families.panel.people_release import PanelSynthesis
+from dpstream.families.panel.queries import AtLeast, Consecutive, WindowQuery, digits, spelled
 
 #: Patterns of a window (symbols^window). Every pattern carries padding, so more would drown any panel.
 MAX_PATTERNS = 2**16
@@ -127,6 +124,13 @@ class WindowPlan(PeoplePlan):
 
     window: int
     name = "panel-window"
+    so_far = False
+    bounded = "count of one pattern of any period"
+
+    @property
+    def first_release(self) -> int:  # type: ignore[override]
+        """The first full window."""
+        return self.window
 
     @property
     def histograms(self) -> int:
@@ -174,6 +178,30 @@ class WindowPlan(PeoplePlan):
         As many as the bound: where it holds, nothing is clipped.
         """
         return math.ceil(self.bound)
+
+    @property
+    def padding_of_reports(self) -> NDArray[np.float64]:
+        """See ``PeoplePlan.padding_of_reports``."""
+        return np.full(self.codes, float(self.padding * self.patterns // self.codes))
+
+    def padded(self, history: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """See ``PeoplePlan.padded``: the groups are patterns of the last k periods."""
+        groups = spelled(history[:, history.shape[1] - self.window :], self.codes)
+        return groups, np.full(self.patterns, self.padding)
+
+    def summed_up(self, history: NDArray[np.integer], period: int) -> NDArray[np.int32]:
+        """See ``PeoplePlan.summed_up``: the window, or what there is of it."""
+        return history[:, max(period - self.window, 0) : period].astype(np.int32)
+
+    def total_variance(self, period: int) -> float:
+        """See ``PeoplePlan.total_variance``."""
+        return self.error_variance(np.ones(self.patterns), period)
+
+    def cell_error(self, clique: Clique, period: int) -> float | None:
+        """See ``PeoplePlan.cell_error``: the same for every cell."""
+        first = np.zeros(self.columns.sizes)
+        first[tuple(0 if i in clique else slice(None) for i in range(len(self.columns)))] = 1.0
+        return math.sqrt(self.error_variance(np.tile(first.ravel(), self.patterns // self.codes), period))
 
     def error_variance(self, weights: NDArray[np.float64], period: int) -> float:
         """Variance of a weighted sum of a period's counts: exact for the noise, at most so for the coins of rounding.
@@ -249,247 +277,113 @@ class WindowPlan(PeoplePlan):
     def _expected(self, step: int, expected: ExpectedTable) -> ExpectedErrors:
         if step < self.window:
             return ExpectedErrors(step, expected.size_at(step), None)
-        release = self._synthesis(step, np.zeros((0, 1), np.uint8), 0, self.places, self._nobody, 0)
         names, columns = self.columns.names, range(len(self.columns))
-        cliques = [*((i,) for i in columns), *combinations(columns, 2)]
+        cliques: list[Clique] = [*((i,) for i in columns), *combinations(columns, 2)]
         marginals = [
             MarginalError(
                 tuple(names[i] for i in clique),
                 self.columns.cells(clique),
-                release.marginal(clique).standard_error or 0.0,
+                self.cell_error(clique, step) or 0.0,
             )
             for clique in cliques
         ]
-        return ExpectedErrors(step, expected.size_at(step), release.total_error, tuple(marginals))
-
-    def unpack_synthesis(self, packed: Packed) -> WindowSynthesis:
-        """The inverse of ``WindowSynthesis.pack``."""
-        return unpack_fields(WindowSynthesis, packed, **self._given(self.columns))
-
-    def _synthesis(
-        self,
-        period: int,
-        history: NDArray[np.uint8],
-        new: int,
-        people: int | None,
-        counts: NDArray[np.int64],
-        clipped: int,
-        noisy_counts: Sequence[NoisyCounts] = (),
-    ) -> WindowSynthesis:
-        return WindowSynthesis(
-            self.columns,
-            period,
-            history,
-            new,
-            people,
-            self,
-            counts,
-            clipped,
-            period_names=self.period_names,
-            noisy_counts=noisy_counts,
-        )
-
-    @property
-    def _nobody(self) -> NDArray[np.int64]:
-        return np.zeros(self.patterns, np.int64)
+        total = 0.0 if self.places is not None else math.sqrt(self.total_variance(step))
+        return ExpectedErrors(step, expected.size_at(step), total, tuple(marginals))
 
     # A period.
 
     def _advance(
         self, state: PanelState, reports: NDArray[np.int32], randomness: Randomness
-    ) -> WindowSynthesis:
+    ) -> PanelSynthesis:
         state.private %= self.patterns // self.codes
         state.private *= self.codes
         state.private += reports
         if state.period < self.window:
-            people = self.public_people(state)
-            return self._synthesis(state.period, state.history, 0, people, self._nobody, state.clipped)
+            return self._release(state, np.zeros(self.patterns, np.int64), ())
         counts = np.bincount(state.private, minlength=self.patterns).astype(np.int64)
         noisy = randomness.measure(counts + self.padding, self.noise)
         # From here on the code sees noisy counts, synthetic people, and coins that protect nobody.
         generator = np.random.default_rng(randomness.words(4))
         if state.period == self.window:
-            return self._begin(state, noisy)
-        return self._extend(state, noisy, generator)
-
-    def _begin(self, state: PanelState, noisy: NDArray[np.int64]) -> WindowSynthesis:
-        people = np.maximum(noisy, 0)
-        state.clipped += int((noisy < 0).sum())
-        synthetic = np.repeat(np.arange(self.patterns, dtype=np.int32), people)
-        powers = self.codes ** np.arange(self.window - 1, -1, -1, dtype=np.int32)
-        return self._grown(state, (synthetic[:, None] // powers % self.codes).astype(np.uint8), people, noisy)
-
-    def _extend(
-        self, state: PanelState, noisy: NDArray[np.int64], generator: np.random.Generator
-    ) -> WindowSynthesis:
-        # The split is indexed by the synthetic people: by the private ones it would leak.
-        groups = np.zeros(len(state.history), np.int32)
-        for period in range(state.period - self.window, state.period - 1):
-            groups = groups * np.int32(self.codes) + state.history[:, period]
-        available = np.bincount(groups, minlength=self.patterns // self.codes).astype(np.int64)
-        numbers, clipped = split_whole(noisy.reshape(-1, self.codes), available, generator)
+            released, clipped = np.maximum(noisy, 0), int((noisy < 0).sum())
+            columns = np.repeat(digits(self.window, self.codes).astype(np.uint8), released, axis=0)
+        else:
+            groups = self._groups(state)
+            available = np.bincount(groups, minlength=self.patterns // self.codes)
+            numbers, clipped = split_whole(noisy.reshape(-1, self.codes), available, generator)
+            released, columns = numbers.ravel(), extend(groups, numbers, generator)[:, None]
         state.clipped += clipped
-        return self._grown(state, extend(groups, numbers, generator)[:, None], numbers.ravel(), noisy)
-
-    def _grown(
-        self,
-        state: PanelState,
-        columns: NDArray[np.uint8],
-        counts: NDArray[np.int64],
-        noisy: NDArray[np.int64],
-    ) -> WindowSynthesis:
-        """The release of a period: its new ``columns``, and the histogram of the newest window as measured, without
-        padding."""
         state.history = append_columns(state.history, columns)
         last, first = state.period, state.period - self.window + 1
+        draw = f"window, periods {first} to {last}"
         query = {"kind": "patterns", "columns": list(self.columns.names), "periods": self.window}
-        measured = NoisyCounts(
-            f"window, periods {first} to {last}",
-            "people",
-            first,
-            last,
-            query,
-            noisy - self.padding,
-            self.noise,
-        )
-        people, new = self.public_people(state), columns.shape[1]
-        return self._synthesis(last, state.history, new, people, counts, state.clipped, (measured,))
+        # As measured, without padding.
+        measured = NoisyCounts(draw, "people", first, last, query, noisy - self.padding, self.noise)
+        return self._release(state, released, (measured,))
 
+    def _groups(self, state: PanelState) -> NDArray[np.int64]:
+        """Who is split together: synthetic people who are alike in the last k - 1 periods. By the private ones it would
+        leak."""
+        return spelled(state.history[:, state.period - self.window :], self.codes)
 
-@dataclass(frozen=True)
-class WindowSynthesis(PanelSynthesis):
-    """The synthetic people of the fixed window: right about every ``window`` periods in a row.
+    # Answers.
 
-    Attributes:
-        counts: synthetic people by the pattern of their last k periods.
-        clipped: how many groups had to be clipped so far; answers are unbiased where it is 0.
-    """
-
-    plan: WindowPlan = field(metadata=UNPACKED)
-    counts: NDArray[np.int64]
-    clipped: int
-
-    @property
-    def _padding(self) -> int:
-        return self.plan.padding
-
-    def _weights(self, period: int) -> Weights | None:
-        plan = self.plan
-        if period < plan.window:
-            return None
-        return window_weights(self.history[:, :period], plan.window, plan.codes, plan.padding)
-
-    @property
-    def total(self) -> float:
-        """See ``PanelSynthesis.total``."""
-        if not self.history.shape[1]:
-            return 0.0
-        if self.people is not None:
-            return float(self.people)
-        return self._count(np.ones(self.plan.patterns))
-
-    @property
-    def total_error(self) -> float | None:
-        """See ``PanelSynthesis.total_error``."""
-        if not self.history.shape[1]:
-            return None
-        return 0.0 if self.people is not None else self._error(np.ones(self.plan.patterns))
-
-    def marginal(self, clique: Clique) -> CellEstimate:
-        """See ``PanelSynthesis.marginal``; the standard error is that of every cell."""
-        self._need_release()
-        plan, codes = self.plan, np.arange(self.plan.patterns) % self.plan.codes
-        cells = np.indices(self.domain.sizes).reshape(len(self.domain), -1)[list(clique)]
-        cell = (
-            np.ravel_multi_index(tuple(cells), self.domain.shape(clique))
-            if clique
-            else np.zeros(plan.codes, np.int64)
-        )
-        values = np.bincount(
-            cell[codes], self.counts - float(plan.padding), minlength=self.domain.cells(clique)
-        ).astype(np.float64)
-        error = self._error((cell[codes] == 0).astype(np.float64))
-        return CellEstimate(values.reshape(self.domain.shape(clique)), error)
-
-    def own_answer(self, question: Any, codes_of: Callable[[str], tuple[int, ...]]) -> PeopleEstimate:
-        """A ``WindowQuery``, or words (see ``parse_question``)."""
-        # A question without a condition is about the second of two symbols.
-        default = (1,) if self.plan.codes == 2 else None
-        query = parse_question(question, codes_of, default) if isinstance(question, str) else question
-        if not isinstance(query, WindowQuery):
+    def answer(self, release: PanelSynthesis, question: Any) -> PeopleEstimate:
+        """See ``PanelSynthesis.answer``: shares are of the public number of people, or of the released total."""
+        if not isinstance(question, WindowQuery):
             raise ConfigError(
                 "the question cannot be read",
                 where="panel",
                 allowed="words, or AtLeast, Consecutive, Pattern",
             )
-        return self.answer(query)
-
-    def answer(self, query: WindowQuery) -> PeopleEstimate:
-        """Answer a question about the last ``query.width`` periods, with errors up to the window: shares are of the
-        public number of people, or of the released total.
-
-        A wider one is answered from the synthetic people as they are: padding included, and without errors.
-
-        Errors:
-            ConfigError: there are fewer periods, or no such symbol.
-        """
-        self._need_release()
-        plan = self.plan
-        if query.width > plan.window:
-            return answer_wider(query, self.history, plan.codes)
-        suffixes = np.arange(plan.patterns) % plan.codes**query.width
-        weights, base = query.weights(plan.codes)[suffixes], np.ones(plan.patterns)
-        count, total = self._count(weights), self._count(base) if self.people is None else self.people
+        if question.width > self.window:
+            return answer_wider(question, release.history, self.codes)
+        weights = question.weights(self.codes)[np.arange(self.patterns) % self.codes**question.width]
+        count, total = float(weights @ (release.counts - self.padding)), release.total
         share = count / total if total > 0 else math.nan
         # A share of a noisy total: its error is that of the weights less the share (first order).
-        around = weights - share * base if self.people is None and total > 0 else weights
+        around = weights - share if release.people is None and total > 0 else weights
+        error, of_share = (
+            math.sqrt(self.error_variance(values, release.period)) for values in (weights, around)
+        )
         return PeopleEstimate(
             count,
-            self._error(weights),
+            error,
             share,
-            self._error(around) / total if total > 0 else math.nan,
-            plan.bound * float(np.abs(weights).sum()),
-            float(weights @ self.counts) / self.counts.sum() if self.counts.any() else math.nan,
-            f"{query.describe()}; {_ERROR_NOTE}",
+            of_share / total if total > 0 else math.nan,
+            self.bound * float(np.abs(weights).sum()),
+            float(weights @ release.counts) / release.counts.sum() if release.counts.any() else math.nan,
+            f"{question.describe()}; {_ERROR_NOTE}",
         )
 
-    def accuracy(self) -> dict[str, Any]:
-        """Errors, padding and clipping, for the manifest; JSON-able."""
-        plan = self.plan
-        panel = {
-            "padding_of_a_pattern": plan.padding,
-            "patterns": plan.patterns,
-            "clipped_groups": self.clipped,
-            "bound": plan.bound,
-            "failure": str(plan.failure),
-            "answers": self._usual_answers() if self.history.shape[1] else [],
-        }
-        return self._accuracy(panel, plan.bound, self.clipped, "count of one pattern of any period")
-
-    def _usual_answers(self) -> list[dict[str, Any]]:
-        """Usual questions about yes and no, answered."""
-        if self.plan.codes != 2:
+    def usual_questions(self) -> list[WindowQuery]:
+        """Of yes and no: how often, and in a row; none of more symbols."""
+        if self.codes != 2:
             return []
-        width = self.plan.window
-        asked: list[WindowQuery] = [AtLeast(times, width) for times in range(1, width + 1)]
-        asked += [Consecutive(times, width) for times in range(2, width)]
-        answers = [(query.describe(), self.answer(query)) for query in asked]
-        return [
-            {
-                "question": words,
-                "count": _finite(answer.count),
-                "count_standard_error": answer.count_error,
-                "share": _finite(answer.share),
-                "share_standard_error": _finite(answer.share_error),
-            }
-            for words, answer in answers
-        ]
+        often = [AtLeast(times, self.window) for times in range(1, self.window + 1)]
+        return [*often, *(Consecutive(times, self.window) for times in range(2, self.window))]
 
-    def _count(self, weights: NDArray[np.float64]) -> float:
-        return float(weights @ self.counts - self.plan.padding * weights.sum())
-
-    def _error(self, weights: NDArray[np.float64]) -> float:
-        return math.sqrt(self.plan.error_variance(weights, self.period))
+    def accuracy(self, release: PanelSynthesis) -> dict[str, Any]:
+        """See ``PeoplePlan.accuracy``."""
+        asked = self.usual_questions() if release.history.shape[1] else []
+        answers = [(query.describe(), self.answer(release, query)) for query in asked]
+        return {
+            "padding_of_a_pattern": self.padding,
+            "patterns": self.patterns,
+            "clipped_groups": release.clipped,
+            "bound": self.bound,
+            "failure": str(self.failure),
+            "answers": [
+                {
+                    "question": words,
+                    "count": _finite(answer.count),
+                    "count_standard_error": answer.count_error,
+                    "share": _finite(answer.share),
+                    "share_standard_error": _finite(answer.share_error),
+                }
+                for words, answer in answers
+            ],
+        }
 
 
 _ERROR_NOTE = (

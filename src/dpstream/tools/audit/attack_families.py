@@ -15,9 +15,9 @@ from dpstream.core.contracts import NoisyCounts
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import CubeNoise, DiscreteLaplace, HistogramsNoise
 from dpstream.core.schema.domain import Domain
-from dpstream.core.tables import EncodedRecords, EncodedReports
-from dpstream.core.tables.encoded_batch import MARK_BYTES, batch_codes
-from dpstream.families.panel import CumulativePlan, WindowPlan
+from dpstream.core.tables import EncodedRecords
+from dpstream.core.tables.encoded_batch import batch_codes
+from dpstream.families.panel import CumulativePlan
 from dpstream.families.panel.people import PeoplePlan
 from dpstream.families.points.points_plan import PointsPlan
 from dpstream.tools.audit.attack_streams import (
@@ -354,26 +354,12 @@ class _Panel(AttackedStream):
         self.words = f"a panel of {self.records:,} people, {self.steps} periods; {size}"
 
     def _symbols(self, reports: Sequence[Codes]) -> Ints:
-        columns = []
-        for codes in reports:
-            cells = np.ravel_multi_index(tuple(codes.T), self._plan.columns.sizes)
-            if isinstance(self._plan, CumulativePlan):
-                cells = np.isin(cells, self._plan.counted).astype(np.int64)
-            columns.append(cells)
-        return np.stack(columns, axis=1)
+        cells = [np.ravel_multi_index(tuple(codes.T), self._plan.columns.sizes) for codes in reports]
+        return np.asarray(self._plan.followed(np.stack(cells, axis=1)), np.int64)
 
     def batches(self, planted: Codes) -> Iterator[Any]:
-        plan = self._plan
         people = np.concatenate([self._people, planted.astype(np.int64)])
-        marks = np.zeros((len(people), MARK_BYTES), np.uint8)
-        marks[:, -8:] = np.arange(len(people), dtype=">u8").view(np.uint8).reshape(-1, 8)
-        for period in range(self.steps):
-            cells = people[:, period]
-            if isinstance(plan, CumulativePlan):
-                every = set(range(int(np.prod(plan.columns.sizes))))
-                cells = np.where(cells > 0, plan.counted[0], min(every - set(plan.counted)))
-            codes = np.stack(np.unravel_index(cells, plan.columns.sizes), axis=1)
-            yield EncodedReports(plan.columns, np.asfortranarray(codes.astype(np.int32)), marks)
+        return (self._plan.invented(people[:, period]) for period in range(self.steps))
 
     def seen(self, synthesis: Any, step: int, seed: int) -> tuple[Codes, Floats | None]:
         history = synthesis.history
@@ -383,14 +369,7 @@ class _Panel(AttackedStream):
 
     def shown(self, rows: Codes, step: int) -> Codes:
         """The newest window of reports, or how many times so far."""
-        if isinstance(self._plan, CumulativePlan):
-            times = np.minimum(rows[:, :step].sum(axis=1), self._plan.largest)
-            told: Codes = times[:, None].astype(np.int32)
-            return told
-        assert isinstance(self._plan, WindowPlan)
-        window = min(step, self._plan.window)
-        found: Codes = rows[:, step - window : step].astype(np.int32)
-        return found
+        return self._plan.summed_up(rows, step)
 
     def expected(self, noisy: NoisyCounts) -> Ints | None:
         kinds = ("at least",) if self._counted else ("patterns",)

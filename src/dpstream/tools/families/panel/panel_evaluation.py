@@ -8,7 +8,7 @@ Trusted base: owner (compares with the private panel).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,14 +19,8 @@ from numpy.typing import NDArray
 from dpstream.core.errors import StepError
 from dpstream.core.schema import Schema
 from dpstream.core.tables.contribution import ID_BYTES, read_owners
-from dpstream.families.panel import (
-    AtLeast,
-    Consecutive,
-    CumulativePlan,
-    WindowPlan,
-)
+from dpstream.families.panel import CumulativePlan, Pattern, WindowPlan
 from dpstream.families.panel.people import PeoplePlan, seat
-from dpstream.families.panel.queries import digits
 from dpstream.io.sinks import read_table
 from dpstream.io.sinks.period_tables import called, periods_of, wide_name
 from dpstream.project.pending import named_step
@@ -89,103 +83,34 @@ def evaluate_panel(config: Config, releases: Path) -> list[PanelError]:
     last = releases_of(config, releases).states[-1][0]
     synthetic = released_people(read_table(releases), plan, plan.released_schema(config.schema()))
     true = true_people(config, plan, synthetic.shape[1] or last)
-    if synthetic.shape[1] == 0:
-        return []
-    if isinstance(plan, CumulativePlan):
-        return list(_cumulative(plan, synthetic, np.isin(true, plan.counted).astype(np.int64)))
-    assert isinstance(plan, WindowPlan)
-    return list(_window(plan, synthetic, true))
+    errors = []
+    for period in range(plan.first_release, synthetic.shape[1] + 1):
+        both = synthetic[:, :period], true[:, :period]
+        for question, error, padding, (released, truth) in _answers(plan, period, both):
+            errors.append(PanelError(period, question, released - padding, truth, error, len(true)))
+    return errors
 
 
-def panel_summary(found: list[PanelError], stream: str) -> dict[str, Any]:
-    """For each question the root mean square error over the periods, beside the stated one."""
-    questions = dict.fromkeys(one.question for one in found)
-    lines = []
-    for words in questions:
-        own = [one for one in found if one.question == words]
-        lines.append(
-            {
-                "question": words,
-                "periods": len(own),
-                "error": math.sqrt(sum(one.error**2 for one in own) / len(own)),
-                "stated": math.sqrt(sum(one.standard_error**2 for one in own) / len(own)),
-                "largest_in_standard_errors": max(
-                    (abs(one.error) / one.standard_error for one in own if one.standard_error > 0),
-                    default=0.0,
-                ),
-            }
-        )
-    return {"label": LABEL, "format": 1, "stream": stream, "unit": "people", "questions": lines}
+def _answers(
+    plan: PeoplePlan, period: int, both: tuple[Symbols, Symbols]
+) -> Iterator[tuple[str, float, float, list[float]]]:
+    """How often so far; or in the window, and in a row; of more than two symbols: each of them in the newest period.
 
-
-def panel_measures(found: list[PanelError]) -> tuple[Measure, ...]:
-    """Each usual question: the error over all periods as a share of the true number of people.
-
-    The floor is the same of two samples of as many people: numbers of a binomial law each.
+    In words, the standard error, the padding among the people who are counted, and how many are in each of two tables.
     """
-    measures = []
-    for place, words in enumerate(dict.fromkeys(one.question for one in found), 1):
-        own = [one for one in found if one.question == words]
-        true = sum(one.true for one in own) / len(own)
-        error = math.sqrt(sum(one.error**2 for one in own) / len(own))
-        chance = math.sqrt(
-            sum(2.0 * one.true * (1.0 - one.true / max(1, one.people)) for one in own) / len(own)
-        )
-        share, floor = (value / true if true > 0 else math.nan for value in (error, chance))
-        measures.append(
-            Measure(
-                f"question {place}",
-                f"people: {words}",
-                "of the true number",
-                share,
-                floor,
-                math.nan,
-                "The root mean square error over the periods, as a share of the mean true number of people.",
-                f"counting people ({words})",
-            )
-        )
-    return tuple(measures)
-
-
-def _window(plan: WindowPlan, synthetic: Symbols, true: Symbols) -> Iterator[PanelError]:
-    powers = plan.codes ** np.arange(plan.window - 1, -1, -1)
-    for period in range(plan.window, synthetic.shape[1] + 1):
-        span = slice(period - plan.window, period)
-        counts = [
-            np.bincount(table[:, span] @ powers, minlength=plan.patterns) for table in (synthetic, true)
-        ]
-        for words, weights in _questions(plan):
-            released = float(weights @ counts[0] - plan.padding * weights.sum())
-            spread = math.sqrt(plan.error_variance(weights, period))
-            yield PanelError(period, words, released, float(weights @ counts[1]), spread, len(true))
-
-
-def _questions(plan: WindowPlan) -> list[tuple[str, NDArray[np.float64]]]:
-    """Of yes and no: how often, and in a row; of more symbols: each of them in the newest period."""
-    if plan.codes == 2:
-        width = plan.window
-        asked = [AtLeast(times, width) for times in range(1, width + 1)]
-        rows = [Consecutive(times, width) for times in range(2, width)]
-        return [(query.describe(), query.weights(2)) for query in (*asked, *rows)]
-    newest = digits(plan.window, plan.codes)[:, -1]
-    return [
-        (f"report {symbol} in the newest period", (newest == symbol).astype(np.float64))
-        for symbol in range(plan.codes)
-    ]
-
-
-def _cumulative(plan: CumulativePlan, synthetic: Symbols, true: Symbols) -> Iterator[PanelError]:
-    for period in range(1, synthetic.shape[1] + 1):
+    if isinstance(plan, CumulativePlan):
         for b in range(1, min(period, plan.largest, _MOST) + 1):
-            released, truth = (float((t[:, :period].sum(axis=1) >= b).sum()) for t in (synthetic, true))
-            yield PanelError(
-                period,
-                f"at least {b} so far",
-                released,
-                truth,
-                math.sqrt(plan.variance(b, period)),
-                len(true),
-            )
+            counted = [float((people.sum(axis=1) >= b).sum()) for people in both]
+            yield f"at least {b} so far", math.sqrt(plan.variance(b, period)), 0.0, counted
+        return
+    assert isinstance(plan, WindowPlan)
+    newest = [(f"report {code} in the newest period", Pattern((code,))) for code in range(plan.codes)]
+    usual = [(query.describe(), query) for query in plan.usual_questions()]
+    for words, query in usual or newest:
+        weights = query.weights(plan.codes)[np.arange(plan.patterns) % plan.codes**query.width]
+        error = math.sqrt(plan.error_variance(weights, period))
+        counted = [float(query.of(people[:, -query.width :]).sum()) for people in both]
+        yield words, error, float(plan.padding * weights.sum()), counted
 
 
 def released_people(table: Any, plan: PeoplePlan, schema: Schema) -> Symbols:
@@ -200,10 +125,8 @@ def released_people(table: Any, plan: PeoplePlan, schema: Schema) -> Symbols:
 
 
 def true_people(config: Config, plan: PeoplePlan, last: int) -> Symbols:
-    """The private people as the stream was fed them, shape (people or places, periods)."""
-    absent = plan.absent or 0
-    marks, steps = None, 0
-    table = np.zeros((0, 0), np.int64)
+    """What is followed of the private people as the stream was fed them, shape (people or places, periods)."""
+    marks, periods = None, list[Symbols]()
     for entry, _, codes, _ in encoded_steps(config, last):
         assert entry.users is not None  # a panel's source has a user column
         place = f"step {entry.batch_id!r}"
@@ -211,47 +134,87 @@ def true_people(config: Config, plan: PeoplePlan, last: int) -> Symbols:
             # Ids are compared within this call only: a fixed key does.
             owners = read_owners(entry.users, (len(codes), 0), key=bytes(32), where=place)
             given = np.frombuffer(b"".join(owners.ids), np.uint8).reshape(-1, ID_BYTES)
-            found = seat(marks, given, places=plan.places, absent=plan.absent is not None)
-        reports = np.full(len(found.marks), absent, np.int64)
-        reports[found.rows[owners.inserts]] = np.ravel_multi_index(tuple(codes.T), plan.domain.sizes)
-        known = np.where(found.before[:, None] >= 0, table[found.before], absent) if steps else table
-        table = np.column_stack([known.reshape(len(reports), steps), reports])
-        marks, steps = found.marks, steps + 1
-    if steps < last:
+            marks, seats = seat(marks, given, places=plan.places, absent=plan.absent is not None)
+        reports = np.full(plan.places or len(marks), plan.absent or 0, np.int64)
+        reports[seats[owners.inserts]] = np.ravel_multi_index(tuple(codes.T), plan.domain.sizes)
+        periods.append(reports)
+    if len(periods) < last:
         raise StepError(
-            f"the source ends at step {steps}, and the releases at step {last}",
+            f"the source ends at step {len(periods)}, and the releases at step {last}",
             where="source",
             allowed="the data as they were",
         )
-    empty = (plan.places or len(table)) - len(table)
-    return np.concatenate([table, np.full((empty, steps), absent, np.int64)])
+    return np.asarray(plan.followed(np.stack(periods, axis=1)), np.int64)
+
+
+def _by_question(errors: Sequence[PanelError]) -> dict[str, list[PanelError]]:
+    questions = dict.fromkeys(error.question for error in errors)
+    return {question: [error for error in errors if error.question == question] for question in questions}
+
+
+def _root_mean_square(values: Sequence[float]) -> float:
+    return math.sqrt(sum(value**2 for value in values) / len(values))
+
+
+def panel_summary(errors: Sequence[PanelError], stream: str) -> dict[str, Any]:
+    """For each question the root mean square error over the periods, beside the stated one."""
+    questions = [
+        {
+            "question": question,
+            "periods": len(asked),
+            "error": _root_mean_square([each.error for each in asked]),
+            "stated": _root_mean_square([each.standard_error for each in asked]),
+            "largest_in_standard_errors": max(
+                (abs(each.error) / each.standard_error for each in asked if each.standard_error > 0),
+                default=0.0,
+            ),
+        }
+        for question, asked in _by_question(errors).items()
+    ]
+    return {"label": LABEL, "format": 1, "stream": stream, "unit": "people", "questions": questions}
+
+
+def panel_measures(errors: Sequence[PanelError]) -> tuple[Measure, ...]:
+    """Each usual question: the error over all periods as a share of the true number of people.
+
+    The floor is the same of two samples of as many people: numbers of a binomial law each.
+    """
+    measures = []
+    for place, (question, asked) in enumerate(_by_question(errors).items(), 1):
+        true = sum(each.true for each in asked) / len(asked)
+        error = _root_mean_square([each.error for each in asked])
+        chance = math.sqrt(
+            sum(2.0 * each.true * (1.0 - each.true / max(1, each.people)) for each in asked) / len(asked)
+        )
+        share, floor = (value / true if true > 0 else math.nan for value in (error, chance))
+        measures.append(
+            Measure(
+                f"question {place}",
+                f"people: {question}",
+                "of the true number",
+                share,
+                floor,
+                math.nan,
+                "The root mean square error over the periods, as a share of the mean true number of people.",
+                f"counting people ({question})",
+            )
+        )
+    return tuple(measures)
 
 
 def _find(config: Config, asked: EvaluationRequest) -> EvaluationResult:
-    found = evaluate_panel(config, asked.releases)
-    facts = panel_summary(found, config.name)
-    measures = panel_measures(found)
+    errors = evaluate_panel(config, asked.releases)
+    facts, measures = panel_summary(errors, config.name), panel_measures(errors)
     rows = [
-        [one["question"], str(one["periods"]), number(one["error"]), number(one["stated"])]
-        for one in facts["questions"]
+        [each["question"], str(each["periods"]), number(each["error"]), number(each["stated"])]
+        for each in facts["questions"]
     ]
     headings = ["people", "periods", "error", "stated standard error"]
-    shown = SummaryTable("The usual questions", headings, rows, right=[1, 2, 3])
-    answers = [
-        {
-            "step": one.step,
-            "question": one.question,
-            "released": one.released,
-            "true": one.true,
-            "error": one.error,
-            "standard_error": one.standard_error,
-        }
-        for one in found
-    ]
-    summary: tuple[str | SummaryTable, ...] = (shown,)
-    if measures:
-        summary = (f"Verdict: {verdict_words(measures)}", measures_table(measures), shown)
-    return EvaluationResult(config.name, facts, summary, answers, measures)
+    table = SummaryTable("The usual questions", headings, rows, right=[1, 2, 3])
+    columns = ("step", "question", "released", "true", "error", "standard_error")
+    answers = [{name: getattr(each, name) for name in columns} for each in errors]
+    verdict = (f"Verdict: {verdict_words(measures)}", measures_table(measures)) if measures else ()
+    return EvaluationResult(config.name, facts, (*verdict, table), answers, measures)
 
 
 PANEL_EVALUATION: Final = FamilyEvaluation(

@@ -12,11 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.schema.domain import Clique, Domain
-from dpstream.core.tables import EncodedReports
-from dpstream.core.tables.encoded_batch import MARK_BYTES
 from dpstream.families.panel import CumulativePlan, WindowPlan
 from dpstream.families.panel.people import PeoplePlan
-from dpstream.families.panel.people_release import window_weights, zero_weights
 from dpstream.io.sinks import read_table
 from dpstream.tools.errors.contract import (
     FamilySimulation,
@@ -26,7 +23,6 @@ from dpstream.tools.errors.contract import (
     Observation,
     Released,
 )
-from dpstream.tools.evaluate.array_types import Codes, Floats
 from dpstream.tools.families.panel.panel_evaluation import released_people
 
 if TYPE_CHECKING:
@@ -35,7 +31,13 @@ if TYPE_CHECKING:
 Symbols = NDArray[np.int64]
 
 
-def panel_view(plan: PeoplePlan, period: int) -> tuple[Domain, tuple[Clique, ...]]:
+def _plan(config: Config) -> PeoplePlan:
+    plan = config.plan()
+    assert isinstance(plan, PeoplePlan)
+    return plan
+
+
+def _view(plan: PeoplePlan, period: int) -> tuple[Domain, tuple[Clique, ...]]:
     """What is compared of people: the reports of the last window, or how many times so far."""
     if isinstance(plan, CumulativePlan):
         return Domain(("times so far",), (plan.largest + 1,)), ((0,),)
@@ -46,35 +48,19 @@ def panel_view(plan: PeoplePlan, period: int) -> tuple[Domain, tuple[Clique, ...
     return Domain(names, (plan.codes,) * many), every if many == 1 else (*every, tuple(range(many)))
 
 
-def panel_codes(plan: PeoplePlan, history: Symbols, period: int) -> Codes:
-    """People as codes of ``panel_view``, from their symbols in all periods."""
-    if isinstance(plan, CumulativePlan):
-        times = np.minimum(history[:, :period].sum(axis=1), plan.largest)
-        return np.asfortranarray(times[:, None].astype(np.int32))
-    assert isinstance(plan, WindowPlan)
-    many = min(period, plan.window)
-    return np.asfortranarray(history[:, period - many : period].astype(np.int32))
-
-
-def panel_weights(plan: PeoplePlan, history: Symbols, period: int) -> Floats | None:
-    """What takes the padding out."""
-    symbols = history[:, :period].astype(np.uint8)
-    if isinstance(plan, CumulativePlan):
-        return zero_weights(symbols, plan.padding).values if plan.padding else None
-    assert isinstance(plan, WindowPlan)
-    if period < plan.window:
-        return None
-    return window_weights(symbols, plan.window, plan.codes, plan.padding).values
+def panel_observation(plan: PeoplePlan, history: Symbols, period: int, *, padded: bool) -> Observation:
+    """People by their symbols in all periods, with weights that take the padding out."""
+    codes = np.asfortranarray(plan.summed_up(history, period))
+    weights = plan.weights(history[:, :period].astype(np.uint8)) if padded else None
+    return Observation(codes, None if weights is None else weights.values)
 
 
 def _without_padding(plan: PeoplePlan, history: Symbols, seed: int) -> Symbols:
     """The people less as many of each kind as were invented at the first release."""
     generator = np.random.default_rng([seed, 12])
-    if isinstance(plan, WindowPlan):
-        powers = plan.codes ** np.arange(plan.window - 1, -1, -1)
-        groups, padding = history[:, : plan.window] @ powers, np.full(plan.patterns, plan.padding)
-    else:
-        groups, padding = np.where(history.any(axis=1), 1, 0), np.array([plan.padding, 0])
+    # Padding is in every pattern of the first window; who is counted at whatever period is no padding.
+    first = history[:, : plan.window] if isinstance(plan, WindowPlan) else history
+    groups, padding = plan.padded(first.astype(np.uint8))
     order = generator.permutation(len(history))
     order = order[np.argsort(groups[order], kind="stable")]
     rank = np.arange(len(order)) - np.searchsorted(groups[order], groups[order])
@@ -84,8 +70,7 @@ def _without_padding(plan: PeoplePlan, history: Symbols, seed: int) -> Symbols:
 
 
 def _invent(config: Config, released: Released, steps: Sequence[int], seed: int) -> Invented:
-    plan = config.plan()
-    assert isinstance(plan, PeoplePlan)
+    plan = _plan(config)
     table = read_table(released.folder, released.last)
     history = released_people(table, plan, plan.released_schema(config.schema()))
     return _stream_of(plan, _without_padding(plan, history, seed), steps)
@@ -93,50 +78,28 @@ def _invent(config: Config, released: Released, steps: Sequence[int], seed: int)
 
 def _stream_of(plan: PeoplePlan, people: Symbols, steps: Sequence[int]) -> Invented:
     """People's histories as reports, period by period."""
-    marks = np.zeros((len(people), MARK_BYTES), np.uint8)
-    marks[:, -8:] = np.arange(len(people), dtype=">u8").view(np.uint8).reshape(-1, 8)
-    batches, truth = [], {}
-    for period in range(1, people.shape[1] + 1):
-        codes = np.unravel_index(_reported(plan, people[:, period - 1]), plan.columns.sizes)
-        batches.append(
-            EncodedReports(plan.columns, np.asfortranarray(np.stack(codes, axis=1).astype(np.int32)), marks)
-        )
-        if period in steps:
-            domain, cliques = panel_view(plan, period)
-            labels = tuple(tuple(map(str, range(size))) for size in domain.sizes)
-            truth[period] = InventedTable(
-                domain, labels, cliques, Observation(panel_codes(plan, people, period)), np.array(period)
-            )
-    return Invented(batches, truth)
-
-
-def _reported(plan: PeoplePlan, symbols: Symbols) -> Symbols:
-    """A report that gives each symbol: its own code, or one that is counted (or not) where only that is told."""
-    if not isinstance(plan, CumulativePlan):
-        return symbols
-    cells = int(np.prod(plan.columns.sizes))
-    other = min(set(range(cells)) - set(plan.counted))
-    return np.where(symbols > 0, plan.counted[0], other)
+    truth = {}
+    for period in sorted({*steps} & {*range(1, people.shape[1] + 1)}):
+        domain, cliques = _view(plan, period)
+        labels = tuple(tuple(map(str, range(size))) for size in domain.sizes)
+        seen = panel_observation(plan, people, period, padded=False)
+        truth[period] = InventedTable(domain, labels, cliques, seen, np.array(period))
+    return Invented([plan.invented(column) for column in people.T], truth)
 
 
 def _observe(config: Config, synthesis: Any, truth: InventedTable, seed: int) -> Observation:
-    plan = config.plan()
-    assert isinstance(plan, PeoplePlan)
-    assert truth.fine is not None
     history = synthesis.history.astype(np.int64)
+    assert truth.fine is not None
     period = int(truth.fine)
     if history.shape[1] < period:
         return Observation(np.zeros((0, len(truth.domain)), np.int32))
-    return Observation(panel_codes(plan, history, period), panel_weights(plan, history, period))
+    return panel_observation(_plan(config), history, period, padded=True)
 
 
 def _imagine(config: Config, guess: Guess) -> Invented:
     """Uniform: every report by itself. Else skewed reports, and most people report what they did before."""
-    plan = config.plan()
-    assert isinstance(plan, PeoplePlan)
-    generator = np.random.default_rng([guess.seed, 15])
-    own = isinstance(plan, CumulativePlan)
-    symbols = 2 if own else plan.codes
+    plan, generator = _plan(config), np.random.default_rng([guess.seed, 15])
+    symbols = plan.released.cells(tuple(range(len(plan.released))))
     shape = (guess.table.size if plan.places is None else min(guess.table.size, plan.places), guess.steps)
     if guess.columns == "uniform":
         return _stream_of(plan, generator.integers(symbols, size=shape), guess.compared)

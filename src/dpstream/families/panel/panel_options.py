@@ -1,0 +1,168 @@
+"""What the recipes of both synthesizers share: options, and checks of what a panel can be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dpstream.core.contracts import (
+    Option,
+    RecipeContext,
+    SectionReader,
+    Terms,
+    check_share,
+    check_unit,
+    check_whole,
+    located,
+    shown,
+)
+from dpstream.core.errors import ConfigError, HorizonError
+from dpstream.core.privacy.budget import Amount
+from dpstream.core.privacy.unit import Individual
+from dpstream.core.schema import Boolean, Categorical, Schema
+from dpstream.core.schema.column import Column
+from dpstream.io.sinks.period_tables import PERIOD, PERSON, WEIGHT, wide_name
+
+#: People of a panel: their counts stay far below 2^53.
+MAX_PEOPLE = 2**31 - 1
+MAX_SYMBOLS = 255
+
+
+def _period_names(
+    section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any]
+) -> tuple[str, ...] | None:
+    """The names of all periods, as listed or as the source has them; None where they are numbers from 1 anyway."""
+    listed = section.raw("period_names")
+    if listed is not None:
+        if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+            raise section.wrong("period_names", f"{shown(listed)} is not a list of names")
+        section.note("period_names", ", ".join(listed), default=False)
+        return tuple(listed)
+    if given.horizon is None or given.step_name is None:
+        return None
+    names, periods = [], range(1, given.horizon + 1)
+    for period in periods:
+        with located(section.place()):
+            name = given.step_name(period)
+        if name is None:
+            return None
+        names.append(name)
+    return None if names == [str(period) for period in periods] else tuple(names)
+
+
+FAILURE = Option(
+    "an exact number between 0 and 1",
+    "The probability that the stated bound fails anywhere; of a window it also sets the padding.",
+    "the bound holds for all periods at once in 95 of 100 streams",
+    "1/20",
+)
+PEOPLE = Option(
+    "a number of places from 1, with unit = individual-replace",
+    "How many people there is room for, declared public, so that others may join later. Who has not joined, or has "
+    "no report, has the value `missing`, which every column then has to declare.",
+    "those who report in the first period are the panel",
+    "not set",
+)
+PERIOD_NAMES = Option(
+    "a list of names, one for each period of the horizon",
+    "What published tables call the periods (`poor_2005-04`). A stream keeps what it began with.",
+    "what readers call them",
+    "names of the calendar, or what stands for the period in the columns of the source; else numbers",
+    read=_period_names,
+    fragment={"type": "array", "minItems": 1, "items": {"type": "string"}},
+)
+
+
+def common_fields(
+    terms: Terms, schema: Schema, people: int | None, period_names: tuple[str, ...] | None, failure: Amount
+) -> dict[str, Any]:
+    """The fields of a ``PeoplePlan``, checked.
+
+    Errors:
+        BudgetError: pure epsilon. HorizonError: no number of periods. UnitError: no whole person. ConfigError: names,
+        places or a failure that cannot be used.
+    """
+    budget = terms.concentrated("the noise of a panel is Gaussian, which has no pure guarantee")
+    if terms.horizon is None:
+        raise HorizonError(
+            "a panel needs to know how many periods there will be: its noise depends on it",
+            where="horizon",
+            allowed="a number of periods",
+        )
+    reason = "a panel cannot protect the unit {unit!r} alone: a person reports in every period"
+    unit = check_unit(terms.unit, Individual(), ("individual", "individual-replace"), reason)
+    # The code of a report in which every column is missing, where all columns declare such a bin.
+    missing = all(column.missing is not None for column in schema.columns)
+    absent = schema.domain.cells(tuple(range(len(schema)))) - 1 if missing else None
+    check_share(failure, "failure", "panel")
+    for name in (PERSON, PERIOD, WEIGHT):
+        if name in schema.names:
+            raise ConfigError(
+                f"the column {name!r} has a name that released panels need for a column of their own",
+                where="schema",
+                allowed=f"another name than {PERSON}, {PERIOD} and {WEIGHT}",
+            )
+    if people is not None:
+        _check_places(people, unit, absent)
+    if period_names is not None:
+        _check_period_names(period_names, terms.horizon, schema)
+    return {
+        "budget": budget,
+        "unit": unit,
+        "horizon": int(terms.horizon),
+        "columns": schema.domain,
+        "absent": absent,
+        "places": people,
+        "period_names": None if period_names is None else tuple(period_names),
+        "failure": failure,
+    }
+
+
+def _check_places(people: int, unit: Individual, absent: int | None) -> None:
+    """ConfigError where people who come later would have no place, or no report to be counted with before."""
+    check_whole(people, "people", 1, MAX_PEOPLE, "panel")
+    if unit.relation != "replace":
+        raise ConfigError(
+            f"people = {people} declares the number of places public, and under add/remove it is private",
+            where="people",
+            allowed="unit = 'individual-replace' (joining is then a change of one place's history)",
+        )
+    if absent is None:
+        raise ConfigError(
+            "a place that nobody has taken needs a report to be counted with",
+            where="people",
+            allowed='missing = "..." declared for every column',
+        )
+
+
+def _check_period_names(names: tuple[str, ...], periods: int, schema: Schema) -> None:
+    """ConfigError where there is not one for each period, one cannot be used, or two columns of released tables would
+    have the same name."""
+    usable = not isinstance(names, str) and all(
+        isinstance(name, str) and name.isprintable() and 0 < len(name) <= 100 for name in names
+    )
+    if not usable or len(names) != periods:
+        what = f"{len(names)} names, and {periods} periods" if usable else "a name cannot be used"
+        raise ConfigError(
+            what,
+            where="period_names",
+            allowed="for each period of the horizon one printable text, to 100 characters",
+        )
+    columns = [wide_name(column, name) for name in names for column in (*schema.names, WEIGHT)]
+    if len(set(columns)) != len(columns):
+        raise ConfigError(
+            "two periods, or a column and another one with its period, have the same name",
+            where="period_names",
+            allowed="different names",
+        )
+
+
+def readable_schema(schema: Schema) -> Schema:
+    """The columns as panels release them: bins of numbers and dates by their labels, so nothing is drawn."""
+    return Schema(tuple(_readable(column) for column in schema.columns))
+
+
+def _readable(column: Column) -> Column:
+    if isinstance(column, Boolean | Categorical):
+        return column
+    return Categorical(column.name, column.bin_labels(), other=column.other, missing=column.missing)
