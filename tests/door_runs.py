@@ -28,7 +28,7 @@ def drawn_and_published(
     plan: Streamed, batches: Iterable[Any], randomness: Randomness
 ) -> tuple[list[tuple[AnyNoise, NDArray[np.int64]]], list[NoisyCounts]]:
     """What a stream measures, as its door has it; and what it publishes of it."""
-    door, state, published = Door(randomness.words(4).tobytes()), plan.start(), list[NoisyCounts]()
+    door, state, published = Door(randomness.coins("a test", 4).tobytes()), plan.start(), list[NoisyCounts]()
     for batch in batches:
         published += plan.step(state, batch, door).noisy_counts
     return [(one.noise, one.noisy) for one in door.measured], published

@@ -249,7 +249,7 @@ def test_what_is_not_linear_is_refused() -> None:
 
     class Words(CalibratedIntervalCounter):
         def step(self, state, increment, randomness):
-            return increment + int(randomness.below(2))
+            return increment + int(randomness.coins("a control")[0]) % 2
 
     with pytest.raises(ConfigError, match="uniform random words"):
         certify(Words(SimpleCounter(), ONE, Event()), 3)

@@ -64,13 +64,18 @@ def test_what_slips_past_the_noise_is_an_infinite_loss() -> None:
 
 
 def test_noise_beside_the_door_is_an_infinite_loss() -> None:
-    """What a function of the user's draws by itself is in no transcript."""
+    """What a function of the user's publishes with noise of its own differs between neighbours."""
     domain = Domain(("a",), (3,))
 
     def function(budget: Any, data: Database, randomness: Randomness) -> Any:
-        return np.ones(3) + randomness.draw(DiscreteLaplace(Fraction(1)), 3)
+        return np.maximum(data.counts[0] + randomness.draw(DiscreteLaplace(Fraction(1)), 3), 0) + 1e-6
 
     box = OwnMechanism(function, Counts(domain, ((0,),)), "ones 1")
     plan = BBScheduler(box, 8, gamma="1/2").calibrate(epsilon=1)
     batches = [EncodedBatch(domain, codes) for codes in arrivals(domain, [9])]
-    assert stream_loss(plan, batches, batches, Randomness.seeded(1)) == math.inf
+    changed = [
+        EncodedBatch(domain, (codes + (np.arange(len(codes)) == 0)[:, None]) % 3)
+        for codes in arrivals(domain, [9])
+    ]
+    assert stream_loss(plan, batches, batches, Randomness.seeded(1)) == 0
+    assert stream_loss(plan, batches, changed, Randomness.seeded(1)) == math.inf

@@ -17,6 +17,7 @@ from dpstream.core.privacy import (
     HistogramsNoise,
     Randomness,
 )
+from dpstream.core.privacy._samplers import uniform_below
 from dpstream.core.tables import contribution, encoded_batch
 from dpstream.families.tabular import pooled, pooled_run
 from dpstream.families.tabular.pooled_run import EpochRun
@@ -188,13 +189,9 @@ class Twice(QuietNoise):
 
     kept = None
 
-    def draw(self, noise, size):
-        fresh, self.kept = self.kept, self._inner.draw(noise, size)
-        return self.kept if fresh is None else fresh
-
-    def draw_joint(self, noise):
+    def draw(self, law, size):
         last = self.kept
-        self.kept = self._inner.draw_joint(noise) if last is None else None
+        self.kept = self._inner.draw(law, size) if last is None else None
         return self.kept if last is None else last
 
 
@@ -215,10 +212,10 @@ def test_a_choice_is_compared_with_its_law():
     randomness, law = Randomness.seeded(6), np.array([0.5, 0.25, 0.25, 0.0])
 
     def fair():
-        return [0, 0, 1, 2][randomness.below(4)]
+        return [0, 0, 1, 2][uniform_below(4, randomness.words)]
 
     assert choice_fault(law, fair)[1] == ""
-    assert choice_fault(law, lambda: randomness.below(3))[1].startswith("frequencies")
+    assert choice_fault(law, lambda: uniform_below(3, randomness.words))[1].startswith("frequencies")
     assert choice_fault(law, lambda: 3)[1] == "an impossible outcome"
 
 

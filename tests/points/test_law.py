@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.counters import CounterState
 from dpstream.core.privacy import DiscreteLaplace, Randomness
-from dpstream.core.privacy.noise import sample
+from dpstream.core.privacy.joint import sample
 from dpstream.families.points.cells import PAPER, CellRule, Design, PointCells, Schedule, cell_rule
 from dpstream.families.points.online import OnlineCells
 from dpstream_lab.audits.points_audit import cube_cells
@@ -211,7 +211,7 @@ def test_counts_follow_the_text(dimension: int) -> None:
         return tuple(int(row[0] // width) for row in counts)
 
     def engine() -> tuple[int, ...]:
-        state = plan.fresh(int(source.words(1)[0]))
+        state = plan.fresh(int(source.coins("a seed")[0]))
         for part in np.array_split(points, 3):
             plan.read(state, cube_cells(part, 2), source)
         sums = [

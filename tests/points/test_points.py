@@ -241,7 +241,7 @@ def test_releases_at_any_time(dimension: int, variant: str, epsilon: str) -> Non
     plan, source = plan_of(dimension, variant, epsilon), Randomness.seeded(5)
     points = np.random.default_rng(3).random((700, dimension))
     points[::7] = 1.0
-    state = plan.fresh(int(source.words(1)[0]))
+    state = plan.fresh(int(source.coins("a seed")[0]))
     for part in np.split(points, [1, 2, 9, 10, 100, 333]):
         plan.read(state, cube_cells(part, 10), source)
         kept = copy.deepcopy(state)
@@ -264,7 +264,7 @@ def test_much_budget_finds_where_the_points_are(variant: str) -> None:
     near = {}
     for epsilon in ("200", "0.2"):
         plan, source = plan_of(2, variant, epsilon, 12), Randomness.seeded(2)
-        state = plan.fresh(int(source.words(1)[0]))
+        state = plan.fresh(int(source.coins("a seed")[0]))
         plan.read(state, cube_cells(np.ones((6000, 2)), 12), source)
         near[epsilon] = float((released(plan, state) > 0.9).all(axis=1).mean())
     assert near["200"] > 0.97
@@ -277,7 +277,7 @@ def test_batches_of_any_size_give_the_same_counts() -> None:
     totals = []
     for size in (1, 13, 900):
         plan, source = plan_of(2, "default"), Randomness.seeded(1)
-        state = plan.fresh(int(source.words(1)[0]))
+        state = plan.fresh(int(source.coins("a seed")[0]))
         for first in range(0, 900, size):
             plan.read(state, cube_cells(points[first : first + size], 10), source)
         totals.append(state.cells.total.tolist())
@@ -289,7 +289,7 @@ def test_batches_of_any_size_give_the_same_counts() -> None:
 def test_new_cells_split_earlier_points_like_those_they_know(dimension: int) -> None:
     """Right after a depth began its cells know less than half of the points; those are all in one corner."""
     plan, source = plan_of(dimension, "default", "8"), Randomness.seeded(2)
-    state = plan.fresh(int(source.words(1)[0]))
+    state = plan.fresh(int(source.coins("a seed")[0]))
     plan.read(state, np.zeros(plan.schedule.start(10) + 1, np.int64), source)
     assert state.cells.depth == 10
     counts = plan.counts(state)
@@ -305,7 +305,7 @@ def test_a_moving_crowd_is_followed() -> None:
         design = replace(DEFAULT, blocks=blocks)
         plan = OnlineCells(Schedule(2, Fraction(2), design, 20))
         source = Randomness.seeded(7)
-        state = plan.fresh(int(source.words(1)[0]))
+        state = plan.fresh(int(source.coins("a seed")[0]))
         plan.read(state, cube_cells(points, 20), source)
         far[blocks] = float((released(plan, state) > 0.5).all(axis=1).mean())
     assert far[8] > 0.33

@@ -92,9 +92,9 @@ def test_a_stream_is_its_synthesizer(tmp_path: Path) -> None:
     for step in range(4):
         cells = made.space.cells_of(made.reading.encode(frame(700, step)))
         if not step:
-            state.seed = int(source.words(1)[0])
+            state.seed = int(source.coins("a seed")[0])
         made.core.read(state, cells[shuffled(len(cells), source)], source)
-        source.words(1)  # the step's own seed
+        source.coins("a seed")  # the step's own seed
     counts = made.core.counts(state)
     synthesis = release._model
     assert np.array_equal(synthesis.counts, counts)  # type: ignore[attr-defined]

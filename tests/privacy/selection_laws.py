@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.privacy.select import _exponential_law, _flip_law, _read
+from dpstream.core.privacy import ExponentialMechanism, PermuteAndFlip
 
 
 def permute_and_flip_probabilities(
     numerators: Any, denominators: Any, *, epsilon: Any, sensitivity: Any
 ) -> NDArray[np.float64]:
-    """Probability of every outcome of ``permute_and_flip``."""
-    return _flip_law(_read(numerators, denominators, epsilon, sensitivity).near)
+    """Probability of every outcome of permute-and-flip."""
+    return PermuteAndFlip(epsilon, sensitivity).probabilities(numerators, denominators)
 
 
 def exponential_probabilities(
     numerators: Any, denominators: Any, *, epsilon: Any, sensitivity: Any
 ) -> NDArray[np.float64]:
-    """Probability of every outcome of ``exponential_mechanism``."""
-    return _exponential_law(_read(numerators, denominators, epsilon, sensitivity).near)
+    """Probability of every outcome of the exponential mechanism."""
+    return ExponentialMechanism(epsilon, sensitivity).probabilities(numerators, denominators)

@@ -165,7 +165,7 @@ def test_variances_and_covariances_are_those_of_the_law(
         assert noise.variances[0] == pytest.approx(squares / whole, rel=1e-9)
         return
     randomness = Randomness.seeded("variances")
-    drawn = np.array([randomness.draw_joint(noise) for _ in range(2000)], dtype=float)
+    drawn = np.array([randomness.draw(noise, sum(noise.sizes)) for _ in range(2000)], dtype=float)
     cells = sizes[0]
     for found, expected in (
         ((drawn[:, 0] ** 2), noise.variances[0]),
@@ -253,7 +253,7 @@ def test_enclosures_of_the_first_radius_hold_and_are_narrow(rate: Fraction) -> N
 
 def test_a_scale_of_a_million_million_and_blocks_that_do_not_fit() -> None:
     noise = HistogramsNoise(Fraction(10**12), (3,) * 12)
-    value = Randomness.seeded("large").draw_joint(noise)
+    value = Randomness.seeded("large").draw(noise, sum(noise.sizes))
     assert len(set(value.reshape(12, 3).sum(axis=1).tolist())) == 1
     noise.check(value)
     value[0] += 1

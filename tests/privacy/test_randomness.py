@@ -12,8 +12,9 @@ import pytest
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy import DiscreteGaussian, DiscreteLaplace, Noise, Randomness, permute_and_flip
-from dpstream.core.privacy.joint import AnyNoise, HistogramsNoise
+from dpstream.core.privacy import AnyNoise, DiscreteGaussian, DiscreteLaplace, PermuteAndFlip, Randomness
+from dpstream.core.privacy._samplers import uniform_below
+from dpstream.core.privacy.joint import HistogramsNoise
 
 pytestmark = pytest.mark.entropy(
     "false alarms below 1e-7: the fairness of 64 bits and of 6 bounds, repeated words, equal noise of two cells"
@@ -128,7 +129,7 @@ def test_seeded_streams_repeat_and_say_so() -> None:
 @pytest.mark.parametrize("bound", [1, 2, 3, 10, 64, 1000])
 def test_below_is_uniform(bound: int, statistics: Any) -> None:
     source = Randomness.system()
-    found = np.array([source.below(bound) for _ in range(25 * max(bound, 40))])
+    found = np.array([uniform_below(bound, source.words) for _ in range(25 * max(bound, 40))])
     assert found.min() >= 0
     assert found.max() < bound
     assert statistics.categorical(found, np.full(bound, 1 / bound)) > statistics.p_low
@@ -136,11 +137,9 @@ def test_below_is_uniform(bound: int, statistics: Any) -> None:
 
 def test_below_beyond_one_word() -> None:
     source = Randomness.system()
-    values = [source.below(3 * 2**70) for _ in range(200)]
+    values = [uniform_below(3 * 2**70, source.words) for _ in range(200)]
     assert all(0 <= value < 3 * 2**70 for value in values)
     assert max(values) > 2**70  # fails with probability 3^-200
-    with pytest.raises(ConfigError):
-        source.below(0)
     with pytest.raises(ConfigError):
         source.words(-1)
 
@@ -149,14 +148,14 @@ def test_a_tape_can_stand_in_for_the_noise() -> None:
     class Tape(Randomness):
         def __init__(self) -> None:
             super().__init__(os.urandom)
-            self.asked: list[tuple[Noise, int]] = []
+            self.asked: list[tuple[AnyNoise, int]] = []
 
-        def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
-            self.asked.append((noise, size))
+        def draw(self, law: AnyNoise, size: int) -> NDArray[np.int64]:
+            self.asked.append((law, size))
             return np.full(size, 11, dtype=np.int64)
 
     tape = Tape()
     assert tape.draw(DiscreteLaplace(Fraction(2)), 3).tolist() == [11, 11, 11]
     # Selections never take additive noise: a tape sees counters only.
-    permute_and_flip([1, 2, 3], 1, epsilon=Fraction(1), sensitivity=1, randomness=tape)
+    tape.select([1, 2, 3], 1, PermuteAndFlip(Fraction(1), 1))
     assert tape.asked == [(DiscreteLaplace(Fraction(2)), 3)]

@@ -17,9 +17,9 @@ from selection_laws import exponential_probabilities, permute_and_flip_probabili
 
 from dpstream.core.errors import BudgetError, ConfigError
 from dpstream.core.privacy import (
+    ExponentialMechanism,
+    PermuteAndFlip,
     Randomness,
-    exponential_mechanism,
-    permute_and_flip,
     selection_epsilon,
 )
 from dpstream.core.privacy.select import _exponential, _permute_and_flip, _read
@@ -71,9 +71,9 @@ def test_outcomes_follow_the_probabilities(name: str, word_bits: int, statistics
     numerators, denominators = VECTORS[name]
     epsilon, sensitivity = Fraction(3, 2), Fraction(1)
     source = Randomness.system()
-    scores = _read(numerators, denominators, epsilon, sensitivity)
+    scores = _read(numerators, denominators, epsilon / (2 * sensitivity))
     size = 8_000 if word_bits == 63 else 2_500
-    flips = np.array([_permute_and_flip(scores, source, word_bits) for _ in range(size)])
+    flips = np.array([_permute_and_flip(scores, source.words, word_bits) for _ in range(size)])
     softs = np.array([_exponential(scores, source.words, word_bits) for _ in range(size)])
     settings_ = {"epsilon": epsilon, "sensitivity": sensitivity}
     flip_law = permute_and_flip_probabilities(numerators, denominators, **settings_)
@@ -160,7 +160,7 @@ def test_exponents_are_exact_and_their_floats_close(
     pairs: list[tuple[int, int]], epsilon: Fraction, sensitivity: Fraction
 ) -> None:
     numerators, denominators = [n for n, _ in pairs], [d for _, d in pairs]
-    scores = _read(numerators, denominators, epsilon, sensitivity)
+    scores = _read(numerators, denominators, epsilon / (2 * sensitivity))
     exact = [Fraction(n, d) for n, d in pairs]
     for i, score in enumerate(exact):
         x = epsilon * (max(exact) - score) / (2 * sensitivity)
@@ -177,17 +177,20 @@ def test_scores_closer_than_floats_can_tell() -> None:
         numerators = np.array([size - 2, size - 1, size - 3], dtype=np.int64)
         denominators = numerators + 1
         assert len(set((numerators / denominators).tolist())) == 1
-        scores = _read(numerators, denominators, Fraction(10**40), 1)
+        scores = _read(numerators, denominators, Fraction(10**40) / 2)
         assert [scores.exact(i) > 0 for i in range(3)] == [True, False, True]
-        for select in (permute_and_flip, exponential_mechanism):
-            source = Randomness.system()
-            options = {"epsilon": Fraction(10**40), "sensitivity": 1, "randomness": source}
-            assert select(numerators, denominators, **options) == 1  # type: ignore[arg-type]
+        for law in (PermuteAndFlip, ExponentialMechanism):
+            selected = Randomness.system().select(numerators, denominators, law(Fraction(10**40), 1))
+            assert selected == 1
 
 
-@pytest.mark.parametrize("select", [permute_and_flip, exponential_mechanism])
-def test_bad_input_is_refused(select: Any) -> None:
-    good = {"epsilon": Fraction(1), "sensitivity": 1, "randomness": Randomness.system()}
+@pytest.mark.parametrize("law", [PermuteAndFlip, ExponentialMechanism])
+def test_bad_input_is_refused(law: Any) -> None:
+    good = {"epsilon": Fraction(1), "sensitivity": 1}
+
+    def select(numerators: Any, denominators: Any, **parameters: Any) -> int:
+        return Randomness.system().select(numerators, denominators, law(**parameters))
+
     for numerators, denominators in [
         ([], 1),
         ([], []),

@@ -17,7 +17,7 @@ def waiting_time(
     noise: DiscreteLaplace, gap: int, limit: int, randomness: Randomness, *, word_bits: int = 64
 ) -> int | None:
     """One waiting time, by integers only; None where none of ``limit`` tests says yes."""
-    return _first(_Uniform(noise, gap, randomness, word_bits), limit)
+    return _first(_Uniform(noise, gap, randomness.words, word_bits), limit)
 
 
 def probability(noise: DiscreteLaplace, gap: int) -> float:
@@ -83,7 +83,7 @@ def test_many_at_once_follow_the_same_law_and_ends_are_exact(monkeypatch: pytest
     noise, limit, runs = DiscreteLaplace(Fraction(5, 2)), 30, 20000
 
     def fits(gap: int, yes: float, source: Randomness, runs: int) -> bool:
-        seen = waiting_times(noise, np.full(runs, gap), limit, source)
+        seen = waiting_times(noise, np.full(runs, gap), limit, source.words)
         counts = np.bincount(np.where(seen == 0, limit + 1, seen), minlength=limit + 2)[1:]
         law = runs * np.append(yes * (1 - yes) ** np.arange(limit), (1 - yes) ** limit)
         last = max(int(np.argmax(law.cumsum() > runs - 30)), 1)
@@ -99,14 +99,14 @@ def test_many_at_once_follow_the_same_law_and_ends_are_exact(monkeypatch: pytest
     words = np.array([0, 1, 2**64 - 1, 2**64 - 2, 2**63, 2**40], np.uint64)
     source = Randomness(lambda n: words.tobytes() if n == 48 else bytes(n))
     monkeypatch.setattr(source, "words", lambda n: words if n == 6 else np.zeros(n, np.uint64))
-    far = waiting_times(noise, np.full(6, 40), 1000, source)
+    far = waiting_times(noise, np.full(6, 40), 1000, source.words)
     # U next to 0: noes for ever. U next to 1: the first test says yes.
     assert far[[0, 1, 5]].tolist() == [0, 0, 0]
     assert far[[2, 3]].tolist() == [1, 1]
-    assert not waiting_times(noise, np.full(3, 10**12), 2**40, Randomness.seeded(1)).any()
+    assert not waiting_times(noise, np.full(3, 10**12), 2**40, Randomness.seeded(1).words).any()
     for bad in (0, 2**41, True):
         with pytest.raises(ConfigError, match="limit"):
-            waiting_times(noise, np.zeros(1, np.int64), bad, Randomness.seeded(1))
+            waiting_times(noise, np.zeros(1, np.int64), bad, Randomness.seeded(1).words)
 
 
 def test_floating_point_agrees_with_the_enclosures_word_by_word() -> None:
@@ -115,7 +115,7 @@ def test_floating_point_agrees_with_the_enclosures_word_by_word() -> None:
     for scale, gap, limit in ((Fraction(3), 2, 500), (Fraction(40), 300, 10**6), (Fraction(7, 3), -4, 9)):
         noise, words = DiscreteLaplace(scale), generator.integers(0, 2**64, 300, dtype=np.uint64)
         source = Randomness(lambda n, words=words: words.tobytes() + bytes(n - 8 * len(words)))
-        seen = waiting_times(noise, np.full(300, gap), limit, source)
+        seen = waiting_times(noise, np.full(300, gap), limit, source.words)
         alone = [
             waiting_time(
                 noise, gap, limit, Randomness(lambda n, w=w: np.array([w], "<u8").tobytes() + bytes(n - 8))
@@ -129,10 +129,10 @@ def test_thinning() -> None:
     """A noise known to reach 2 reaches 6 with probability q^4; six standard deviations of 20,000 coins."""
     noise, source = DiscreteLaplace(Fraction(5)), Randomness.seeded(4)
     p = math.exp(-4 / 5)
-    seen = sum(reaches(noise, 2, 6, source) for _ in range(20000))
+    seen = sum(reaches(noise, 2, 6, source.words) for _ in range(20000))
     assert abs(seen - 20000 * p) < 6 * math.sqrt(20000 * p * (1 - p))
     assert abs(seen - 20000 * math.exp(-5 / 5)) > 6 * math.sqrt(20000 * p * (1 - p))
-    assert reaches(noise, -3, -3, source)
+    assert reaches(noise, -3, -3, source.words)
     for known, gap in ((-1, 3), (5, 3)):
         with pytest.raises(ConfigError, match="gap"):
-            reaches(noise, known, gap, source)
+            reaches(noise, known, gap, source.words)

@@ -28,7 +28,7 @@ from configurations import CONFIGURATIONS, Configuration
 from numpy.typing import NDArray
 
 import dpstream as dp
-from dpstream.core.privacy import Randomness
+from dpstream.core.privacy import DiscreteGaussian, DiscreteLaplace, Randomness
 from dpstream.project import Config
 
 QUESTIONS = ("paid", "zip = 'a'", "kind = 'y' and not paid", "paid")
@@ -40,13 +40,9 @@ class Recorded(Randomness):
 
     drawn: ClassVar[Counter[str]] = Counter()
 
-    def draw(self, noise: Any, size: int) -> NDArray[np.int64]:
-        self._note(f"{noise!r} x {size}")
-        return super().draw(noise, size)
-
-    def draw_joint(self, noise: Any) -> NDArray[np.int64]:
-        self._note(repr(noise))
-        return super().draw_joint(noise)
+    def draw(self, law: Any, size: int) -> NDArray[np.int64]:
+        self._note(f"{law!r} x {size}" if isinstance(law, DiscreteLaplace | DiscreteGaussian) else repr(law))
+        return super().draw(law, size)
 
     @classmethod
     def _note(cls, law: str) -> None:

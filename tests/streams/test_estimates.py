@@ -280,7 +280,7 @@ def drawn(law: WeightedSum, many: int, randomness: Randomness) -> np.ndarray:
         total += weight * randomness.draw(noise, many * count).reshape(count, many).sum(axis=0)
     for joint, weights, count in law.joint:
         for _ in range(count):
-            vectors = np.array([randomness.draw_joint(joint)[: len(weights)] for _ in range(many)])
+            vectors = np.array([randomness.draw(joint, joint.dimension)[: len(weights)] for _ in range(many)])
             total += vectors @ np.array(weights)
     return total
 

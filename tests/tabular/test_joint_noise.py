@@ -142,7 +142,7 @@ def test_intervals_of_cells_and_sums_hold_as_often_as_they_say(level: bool) -> N
     """2,000 draws: six standard errors (false alarms below 1e-8). Control: intervals of 2/3 of the noise."""
     noise = HistogramsNoise(Fraction(15), (3, 4, 3, 5), level)
     randomness = Randomness.seeded("intervals")
-    drawn = np.array([randomness.draw_joint(noise) for _ in range(2000)])[:, 3:7]
+    drawn = np.array([randomness.draw(noise, sum(noise.sizes)) for _ in range(2000)])[:, 3:7]
     own = HistogramCells(noise, 4)
     for many in (1, 3, *(() if level else (4,))):
         law = WeightedSum(histograms=((own, many, 1.0, 1),))

@@ -166,12 +166,9 @@ class Tape(Randomness):
         super().__init__(lambda n: bytes(n))
         self.noises = []
 
-    def draw(self, noise, size):
-        self.noises.append(noise)
+    def draw(self, law, size):
+        self.noises.append(law)
         return np.zeros(size, dtype=np.int64)
-
-    def draw_joint(self, noise):
-        return self.draw(noise, sum(noise.sizes) if isinstance(noise, HistogramsNoise) else noise.dimension)
 
 
 def histograms_in(noise) -> int:

@@ -16,7 +16,8 @@ from dpstream.core.counters.counter import FactoredCounter, check_count
 from dpstream.core.errors import ConfigError
 from dpstream.core.foreign import from_extra
 from dpstream.core.privacy.budget import PureDP
-from dpstream.core.privacy.noise import DiscreteLaplace, Noise
+from dpstream.core.privacy.joint import AnyNoise
+from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace, Noise
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import NeighbourRelation
 
@@ -215,13 +216,15 @@ class NoiseTape(Randomness):
         """The law of every value so far."""
         return [noise for noise, size in self.draws for _ in range(size)]
 
-    def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
+    def draw(self, law: AnyNoise, size: int) -> NDArray[np.int64]:
         """The next ``size`` values of the tape."""
+        if not isinstance(law, DiscreteLaplace | DiscreteGaussian):
+            _no_words(size)
         result = np.zeros(size, np.int64)
         part = self._values[self._given : self._given + size]
         result[: len(part)] = part
         self._given += size
-        self.draws.append((noise, size))
+        self.draws.append((law, size))
         return result
 
 
@@ -290,7 +293,7 @@ class _ImpulseSource(NoiseTape):
         super().__init__()
         self._width = width
 
-    def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
+    def draw(self, law: AnyNoise, size: int) -> NDArray[np.int64]:
         result = np.zeros(size, np.int64)
         rows, rest = divmod(size, self._width)
         if not rest and self._given + rows <= self._width:

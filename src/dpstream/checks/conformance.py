@@ -24,6 +24,7 @@ from dpstream.core.counters.counter import MAX_INCREMENT, FactoredCounter, check
 from dpstream.core.errors import ConfigError, DpstreamError, HorizonError
 from dpstream.core.foreign import from_extra
 from dpstream.core.privacy.budget import Budget, PureDP
+from dpstream.core.privacy.joint import AnyNoise
 from dpstream.core.privacy.noise import Noise
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
@@ -303,7 +304,7 @@ def _memory(subject: _Subject) -> CheckResult:
 class _Silence(NoiseTape):
     """Gives zeros, and records nothing, so that long runs need no memory."""
 
-    def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
+    def draw(self, law: AnyNoise, size: int) -> NDArray[np.int64]:
         return np.zeros(size, np.int64)
 
 

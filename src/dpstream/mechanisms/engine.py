@@ -22,7 +22,7 @@ from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.joint import AnyNoise, HistogramsNoise
 from dpstream.core.privacy.noise import Noise
 from dpstream.core.privacy.randomness import Randomness
-from dpstream.core.privacy.select import exponential_mechanism, permute_and_flip, selection_epsilon
+from dpstream.core.privacy.select import ExponentialMechanism, PermuteAndFlip, Selection, selection_epsilon
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.mechanisms.joint_groups import noise_of
@@ -56,15 +56,12 @@ class Selector:
     ) -> int:
         """The index that is chosen among ``allowed`` (a public set)."""
         index = np.asarray(allowed, dtype=np.int64)
-        pure = isinstance(self.budget, PureDP)
-        choice = (permute_and_flip if pure else exponential_mechanism)(
-            numerators[index],
-            denominators[index],
-            epsilon=self.budget.amount if pure else selection_epsilon(self.budget.amount),
-            sensitivity=sensitivity,
-            randomness=randomness,
-        )
-        return int(index[choice])
+        law: Selection
+        if isinstance(self.budget, PureDP):
+            law = PermuteAndFlip(self.budget.amount, sensitivity)
+        else:
+            law = ExponentialMechanism(selection_epsilon(self.budget.amount), sensitivity)
+        return int(index[randomness.select(numerators[index], denominators[index], law)])
 
 
 @dataclass(frozen=True)

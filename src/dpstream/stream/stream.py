@@ -9,15 +9,12 @@ import datetime
 import hmac
 import json
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
-
-import numpy as np
-from numpy.typing import NDArray
 
 from dpstream.core.contracts import NoisyCounts, StreamPlan, Synthesis
 from dpstream.core.errors import (
@@ -29,10 +26,7 @@ from dpstream.core.errors import (
     StoreError,
 )
 from dpstream.core.paths import check_writable
-from dpstream.core.privacy.cube import CubeNoise
-from dpstream.core.privacy.joint import AnyNoise, HistogramsNoise
-from dpstream.core.privacy.noise import Noise
-from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.randomness import Randomness, Relay
 from dpstream.core.tables.access import BatchAccess
 from dpstream.io.sinks.publisher import MEASUREMENTS
 from dpstream.io.sinks.release_reader import MeasuredStep
@@ -72,46 +66,25 @@ if TYPE_CHECKING:
 # Whether a step has drawn noise yet: decides what may happen after a failure.
 
 
-class WatchedRandomness(Randomness):
-    """Hands every request on to ``inner``, and remembers that there was one.
+class WatchedRandomness(Relay):
+    """Hands every request on, and remembers that there was one.
 
-    An exception after the first draw may depend on what was drawn, so its occurrence is an output.
+    An exception after the first request may depend on what was drawn, so its occurrence is an output.
     """
 
     def __init__(self, inner: Randomness) -> None:
-        super().__init__(_no_source, secure=inner.secure)
-        self._inner = inner
         #: Whether anything was asked for; set before the request is served.
         self.used = False
+        super().__init__(inner)
 
-    def words(self, n: int) -> NDArray[np.uint64]:
-        self.used = self.used or n > 0
-        return self._inner.words(n)
-
-    def below(self, bound: int) -> int:
+    @property
+    def _inner(self) -> Randomness:
         self.used = True
-        return self._inner.below(bound)
+        return self._watched
 
-    def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
-        # Of no size: a counter uses noise that it drew at an earlier step.
-        self.used = True
-        return self._inner.draw(noise, size)
-
-    def draw_joint(self, noise: CubeNoise | HistogramsNoise) -> NDArray[np.int64]:
-        self.used = True
-        return self._inner.draw_joint(noise)
-
-    def measure(self, exact: NDArray[np.int64], noise: AnyNoise) -> NDArray[np.int64]:
-        self.used = True
-        return self._inner.measure(exact, noise)
-
-    def choose(self, choice: Callable[[], int], law: Callable[[], NDArray[np.float64]]) -> int:
-        self.used = True
-        return self._inner.choose(choice, law)
-
-
-def _no_source(_n: int) -> Any:
-    raise RuntimeError("a watched randomness has no words of its own")
+    @_inner.setter
+    def _inner(self, inner: Randomness) -> None:
+        self._watched = inner
 
 
 # Why a stream takes no step, or not before its owner has decided.
@@ -559,7 +532,7 @@ class Stream:
         period: str | None,
         randomness: Randomness,
     ) -> Prepared:
-        seed = int(randomness.words(1)[0]) >> 1  # public: it is printed in the manifest
+        seed = int(randomness.coins("the seed of the synthetic records, which the manifest has")[0]) >> 1
         rows = rows_of(synthesis, self._released, self._policy, self._sink)
         seeded = self._store.used_test_seed or (self._base is not None and self._base.seeded)
         test_seed = seeded or not randomness.secure
@@ -632,7 +605,7 @@ class Stream:
         return self._outlet
 
     def _genesis(self) -> tuple[dict[str, bytes], bytes]:
-        stream_id = b"".join(word.to_bytes(8, "little") for word in self._randomness.words(2).tolist())
+        stream_id = self._randomness.coins("the name of the stream", 2).astype("<u8").tobytes()
         base = self._base
         fresh = self._plan.start() if base is None else self._plan.start_from(base.table())
         state = container.dump(self._plan.pack_state(fresh))

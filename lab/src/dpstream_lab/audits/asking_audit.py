@@ -78,7 +78,7 @@ def exact_conversations(
     """The largest loss of some conversations; infinite where an answer differs."""
     began, worst, kinds = time.perf_counter(), Largest(), set[str]()
     for number in range(many):
-        base, neighbour = _events(randomness.below(2**32), early=number % 2 == 0)
+        base, neighbour = _events(int(randomness.coins("a conversation")[0]) >> 32, early=number % 2 == 0)
         loss, answers = conversation_loss(plan, base, neighbour, randomness)
         kinds |= {answer.kind for answer in answers}
         worst.see(loss, f"a record {'of the first' if number % 2 == 0 else 'of the last'} arrivals")

@@ -23,13 +23,14 @@ from dpstream.core.privacy import (
     HistogramsNoise,
     Noise,
     Randomness,
+    Relay,
 )
 from dpstream.mechanisms.engine import Selector
 from dpstream.tools.audit.controls import overspent
-from dpstream.tools.audit.door import SameWords
+from dpstream.tools.evaluate.array_types import Ints
 
 
-class LoneHistograms(SameWords):
+class LoneHistograms(Relay):
     """BROKEN: histograms of one joint draw get separate noise, each as if it were the only one.
 
     Args:
@@ -40,11 +41,11 @@ class LoneHistograms(SameWords):
         super().__init__(inner)
         self._only = only
 
-    def measure(self, exact: NDArray[np.int64], noise: AnyNoise) -> NDArray[np.int64]:
+    def measure(self, exact: Ints, law: AnyNoise, drawn: Ints | None = None) -> Ints:
         """Measure with the loss of separate histograms."""
-        if isinstance(noise, HistogramsNoise) and self._only in (None, noise):
-            noise = _EachAlone(noise.scale, noise.sizes, noise.level)
-        return self._inner.measure(exact, noise)
+        if isinstance(law, HistogramsNoise) and self._only in (None, law):
+            law = _EachAlone(law.scale, law.sizes, law.level)
+        return self._inner.measure(exact, law, drawn)
 
 
 @dataclass(frozen=True)
@@ -53,28 +54,27 @@ class _EachAlone(HistogramsNoise):
         return int(np.abs(moved).sum())
 
 
-class LoneSums(SameWords):
+class LoneSums(Relay):
     """BROKEN: sums that share a joint draw get separate noise, each as if it were the only one that a record moves."""
 
-    def measure(self, exact: NDArray[np.int64], noise: AnyNoise) -> NDArray[np.int64]:
+    def measure(self, exact: Ints, law: AnyNoise, drawn: Ints | None = None) -> Ints:
         """Measure with separate noise."""
-        return self._inner.measure(
-            exact, DiscreteLaplace(noise.scale) if isinstance(noise, CubeNoise) else noise
-        )
+        lone = DiscreteLaplace(law.scale) if isinstance(law, CubeNoise) else law
+        return self._inner.measure(exact, lone, drawn)
 
 
-class ReusedNoise(SameWords):
+class ReusedNoise(Relay):
     """BROKEN: gives the first draw of each law and size again and again, as if it were fresh."""
 
     def __init__(self, inner: Randomness) -> None:
         super().__init__(inner)
-        self._kept: dict[tuple[Noise, int], NDArray[np.int64]] = {}
+        self._kept: dict[tuple[AnyNoise, int], Ints] = {}
 
-    def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
-        """The first draw of this law and size."""
-        if (noise, size) not in self._kept:
-            self._kept[noise, size] = self._inner.draw(noise, size)
-        return self._kept[noise, size].copy()
+    def measure(self, exact: Ints, law: AnyNoise, drawn: Ints | None = None) -> Ints:
+        """Measure with the first draw of this law and size."""
+        if (law, len(exact)) not in self._kept:
+            self._kept[law, len(exact)] = self._inner.draw(law, len(exact))
+        return self._inner.measure(exact, law, self._kept[law, len(exact)])
 
 
 class _ShortTreeCalibrated(CalibratedIntervalCounter):

@@ -48,6 +48,7 @@ from dpstream.core.counters.counter import (
 )
 from dpstream.core.errors import BudgetError
 from dpstream.core.privacy.budget import Budget, PureDP
+from dpstream.core.privacy.joint import AnyNoise
 from dpstream.core.privacy.noise import Noise, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
@@ -492,7 +493,7 @@ class _Impulses(Randomness):
         self._cells = cells
         self._next = 0
 
-    def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
+    def draw(self, law: AnyNoise, size: int) -> NDArray[np.int64]:
         count = size // self._cells
         result = np.zeros((count, self._cells), np.int64)
         result[np.arange(count), np.arange(self._next, self._next + count)] = 1

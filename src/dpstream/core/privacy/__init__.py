@@ -12,12 +12,8 @@ from dpstream.core.privacy.convert import (
 from dpstream.core.privacy.cube import CubeNoise, noise_for_bounded
 from dpstream.core.privacy.joint import AnyNoise, HistogramsNoise
 from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace, Noise, noise_for
-from dpstream.core.privacy.randomness import Randomness
-from dpstream.core.privacy.select import (
-    exponential_mechanism,
-    permute_and_flip,
-    selection_epsilon,
-)
+from dpstream.core.privacy.randomness import Randomness, Relay
+from dpstream.core.privacy.select import ExponentialMechanism, PermuteAndFlip, Selection, selection_epsilon
 from dpstream.core.privacy.unit import (
     Event,
     EventUnit,
@@ -41,26 +37,28 @@ __all__ = [
     "DiscreteLaplace",
     "Event",
     "EventUnit",
+    "ExponentialMechanism",
     "HistogramsNoise",
     "Individual",
     "InsertedRecord",
     "NeighbourRelation",
     "Noise",
+    "PermuteAndFlip",
     "PureDP",
     "Randomness",
     "Record",
+    "Relay",
+    "Selection",
     "Unit",
     "User",
     "approximate_to_zcdp",
     "decimal_text",
     "exact_amount",
-    "exponential_mechanism",
     "group",
     "handled_as",
     "noise_for",
     "noise_for_bounded",
     "parse_unit",
-    "permute_and_flip",
     "pure_to_zcdp",
     "replace_from_add_remove",
     "selection_epsilon",

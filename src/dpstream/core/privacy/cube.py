@@ -59,6 +59,11 @@ class CubeNoise:
         if not 1 <= self.dimension <= MAX_DIMENSION:
             raise ConfigError("so many sums cannot be drawn together", where="dimension", allowed="1 to 512")
 
+    @property
+    def cells(self) -> int:
+        """Of one draw."""
+        return self.dimension
+
     @cached_property
     def variance(self) -> float:
         """Of one coordinate: the mean of ``R (R + 1) / 3`` over the radius of the mixture in ``sample``."""
@@ -81,7 +86,7 @@ class CubeNoise:
         )
 
     def sample(self, words: WordSource) -> NDArray[np.int64]:
-        """One exact draw of the whole vector; mechanisms call ``Randomness.draw_joint``."""
+        """One exact draw of the whole vector; mechanisms call ``Randomness.measure``."""
         return _sampler(self.scale, self.dimension).sample(words)
 
 

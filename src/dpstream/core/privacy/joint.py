@@ -42,7 +42,14 @@ from dpstream.core.privacy._samplers import (
     uniform_below,
 )
 from dpstream.core.privacy.cube import MAX_DIMENSION, CubeNoise
-from dpstream.core.privacy.noise import MAX_SCALE, Noise, exact_parameter
+from dpstream.core.privacy.noise import (
+    MAX_SCALE,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Noise,
+    exact_parameter,
+    sample_cells,
+)
 
 #: Arrays of Python integers.
 _Integers = NDArray[np.object_]
@@ -217,6 +224,11 @@ class HistogramsNoise:
             )
 
     @property
+    def cells(self) -> int:
+        """Of one draw."""
+        return sum(self.sizes)
+
+    @property
     def dimension(self) -> int:
         """Of the vectors that may be drawn."""
         return dimension_of(self.sizes, level=self.level)
@@ -283,7 +295,7 @@ class HistogramsNoise:
         return -(-largest // 2) if self.level else largest
 
     def sample(self, words: WordSource) -> NDArray[np.int64]:
-        """One exact draw of the whole vector; mechanisms call ``Randomness.draw_joint``."""
+        """One exact draw of the whole vector; mechanisms call ``Randomness.measure``."""
         return _sampler(self.scale, self.sizes, self.level).sample(words)
 
     def _moment(self, numerators: Sequence[int]) -> float:
@@ -318,6 +330,15 @@ class HistogramCells:
 
 #: Independent in every cell, or a vector that is drawn as a whole.
 AnyNoise = Noise | CubeNoise | HistogramsNoise
+
+
+def sample(law: AnyNoise, size: int, words: WordSource) -> NDArray[np.int64]:
+    """``size`` exact samples, or one of a whole vector of this size; mechanisms call ``Randomness.measure`` instead."""
+    if isinstance(law, DiscreteLaplace | DiscreteGaussian):
+        return sample_cells(law, size, words)
+    if size != law.cells:
+        raise ConfigError(f"a vector of {size} cells", where="joint noise", allowed=f"{law.cells} cells")
+    return law.sample(words)
 
 
 def _log_series(numerators: Sequence[int], rate: float) -> float:

@@ -134,8 +134,8 @@ def noise_for(budget: Budget, l1: Fraction | int, l2_squared: Fraction | int) ->
     return DiscreteGaussian(sensitivity / (2 * budget.rho))
 
 
-def sample(noise: Noise, size: int, words: WordSource) -> NDArray[np.int64]:
-    """``size`` exact samples; mechanisms call ``Randomness.draw`` instead."""
+def sample_cells(noise: Noise, size: int, words: WordSource) -> NDArray[np.int64]:
+    """``size`` exact samples; mechanisms call ``Randomness.measure`` instead."""
     if size < 0:
         raise ConfigError("the number of samples is negative", where="noise")
     if isinstance(noise, DiscreteLaplace):

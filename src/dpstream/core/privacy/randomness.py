@@ -9,16 +9,16 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable
-from typing import Self
+from typing import NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy._samplers import uniform_below
-from dpstream.core.privacy.cube import CubeNoise
-from dpstream.core.privacy.joint import AnyNoise, HistogramsNoise
-from dpstream.core.privacy.noise import Noise, sample
+from dpstream.core.privacy.joint import AnyNoise, HistogramsNoise, sample
+from dpstream.core.privacy.noise import DiscreteLaplace
+from dpstream.core.privacy.select import Integers, Selection
+from dpstream.core.privacy.waiting import reaches, waiting_times
 
 # Words fetched at a time: a stream step needs hundreds; large draws bypass the buffer.
 _BUFFER_WORDS = 4096
@@ -34,15 +34,21 @@ os.register_at_fork(after_in_child=_count_fork)
 
 
 class Randomness:
-    """A source of independent uniform 64-bit words, and of exact noise made from them.
+    """The door: what is private becomes public through its functions only.
+
+    * ``measure``: private whole numbers with fresh noise, or with noise of ``draw``, which was drawn before its counts
+      were there and stays secret until then.
+    * ``select``: the outcome of an exact selection by private scores.
+    * ``test``: whether a private number with fresh noise reaches a limit, to which noise of ``draw`` was added: the
+      limit stays secret. ``waiting_times`` and ``reaches`` are the same for many tests at once.
+    * ``coins``: public coins.
+
+    All rest on independent uniform 64-bit words (``words``) and on noise made from them (``draw``). A test or an audit
+    overrides ``draw``, to put a tape in place of noise, or all of these, to see exact values and laws (``Relay``).
 
     Guarantee: ``Randomness.system()`` reads the operating system's generator (``os.urandom``). A word
     is handed out once: buffers are overwritten after use, guarded by a lock, and dropped in a forked
     child, so that parent and child never share noise.
-
-    Mechanisms use ``measure`` for counts with fresh noise, ``choose`` for selections, ``limits`` for tests,
-    ``words``/``below`` for all else; ``draw`` is for noise that is drawn before its counts are there. A test or an
-    audit may override these, to record exact values and laws, or to put a known tape in place of the noise.
     """
 
     #: False where the words can be predicted; such output is marked ``made_with_test_seed``.
@@ -92,44 +98,53 @@ class Randomness:
             self._used += n
             return given
 
-    def below(self, bound: int) -> int:
-        """An exactly uniform integer in ``0 .. bound - 1`` (rejection on just enough bits)."""
-        if bound < 1:
-            raise ConfigError("the range is empty", where="randomness", allowed="1 or more")
-        return uniform_below(bound, self.words)
+    def draw(self, law: AnyNoise, size: int) -> NDArray[np.int64]:
+        """Exact samples: ``size`` independent ones, or one of a whole vector of that size. They stay secret."""
+        return sample(law, size, self.words)
 
-    def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
-        """``size`` independent exact samples of ``noise``."""
-        return sample(noise, size, self.words)
+    def measure(
+        self, exact: NDArray[np.int64], law: AnyNoise, drawn: NDArray[np.int64] | None = None
+    ) -> NDArray[np.int64]:
+        """Private whole numbers with noise.
 
-    def draw_joint(self, noise: CubeNoise | HistogramsNoise) -> NDArray[np.int64]:
-        """One exact sample of a whole vector."""
-        return noise.sample(self.words)
-
-    def measure(self, exact: NDArray[np.int64], noise: AnyNoise) -> NDArray[np.int64]:
-        """Private whole numbers with fresh noise.
+        Args:
+            drawn: noise of this law that was drawn before, and is in use for the first time; None: fresh noise.
 
         Errors:
             ConfigError: several histograms with different sums, for which joint noise has no guarantee.
         """
-        if isinstance(noise, HistogramsNoise):
-            noise.check(exact)
-        if isinstance(noise, CubeNoise | HistogramsNoise):
-            values: NDArray[np.int64] = exact + self.draw_joint(noise)
-            return values
-        return exact + self.draw(noise, len(exact))
+        if isinstance(law, HistogramsNoise):
+            law.check(exact)
+        noisy: NDArray[np.int64] = exact + (self.draw(law, len(exact)) if drawn is None else drawn)
+        return noisy
 
-    def limits(self, limit: int, noise: Noise, size: int) -> NDArray[np.int64]:
-        """Noisy limits of ``size`` tests of private numbers; they stay secret."""
-        return limit + self.draw(noise, size)
+    def select(self, numerators: Integers, denominators: Integers | int, law: Selection) -> int:
+        """The index of a candidate that has about the highest of the private scores ``numerators / denominators``.
 
-    def choose(self, choice: Callable[[], int], law: Callable[[], NDArray[np.float64]]) -> int:
-        """The outcome of an exact selection, which ``choice`` makes.
+        Errors: ConfigError without candidates, for unequal lengths, or for a denominator below 1.
+        """
+        return law.choose(numerators, denominators, self.words)
+
+    def test(self, exact: int, limit: int, law: DiscreteLaplace) -> bool:
+        """Whether a private number with fresh noise is at least a secret limit."""
+        return exact + int(self.draw(law, 1)[0]) >= limit
+
+    def waiting_times(self, gaps: NDArray[np.int64], law: DiscreteLaplace, most: int) -> NDArray[np.int64]:
+        """For each gap between a limit and a private number, the number of the first of ``most`` tests that says yes;
+        0 where none does (``waiting``)."""
+        return waiting_times(law, gaps, most, self.words)
+
+    def reaches(self, known: int, gap: int, law: DiscreteLaplace) -> bool:
+        """Whether the noise of a test that is at least ``known`` is at least ``gap`` (``waiting``)."""
+        return reaches(law, known, gap, self.words)
+
+    def coins(self, reason: str, n: int = 1) -> NDArray[np.uint64]:
+        """``n`` uniform words that may become public.
 
         Args:
-            law: the probabilities of its outcomes, for audits.
+            reason: what they are for; only for whoever reads or watches the call.
         """
-        return choice()
+        return self.words(n)
 
     def _fetch(self, n: int) -> NDArray[np.uint64]:
         return np.frombuffer(bytearray(self._source(8 * n)), dtype="<u8").astype(np.uint64, copy=False)
@@ -140,6 +155,52 @@ class Randomness:
         self._process = (os.getpid(), _fork_count)
         if self.secure:
             self._buffer, self._used = np.empty(0, dtype=np.uint64), 0
+
+
+class Relay(Randomness):
+    """Hands every request on to ``inner``; subclasses change some."""
+
+    def __init__(self, inner: Randomness) -> None:
+        super().__init__(_no_source, secure=inner.secure)
+        self._inner = inner
+
+    def words(self, n: int) -> NDArray[np.uint64]:
+        """Words of ``inner``."""
+        return self._inner.words(n)
+
+    def draw(self, law: AnyNoise, size: int) -> NDArray[np.int64]:
+        """Noise of ``inner``."""
+        return self._inner.draw(law, size)
+
+    def measure(
+        self, exact: NDArray[np.int64], law: AnyNoise, drawn: NDArray[np.int64] | None = None
+    ) -> NDArray[np.int64]:
+        """The measurement of ``inner``."""
+        return self._inner.measure(exact, law, drawn)
+
+    def select(self, numerators: Integers, denominators: Integers | int, law: Selection) -> int:
+        """The selection of ``inner``."""
+        return self._inner.select(numerators, denominators, law)
+
+    def test(self, exact: int, limit: int, law: DiscreteLaplace) -> bool:
+        """The test of ``inner``."""
+        return self._inner.test(exact, limit, law)
+
+    def waiting_times(self, gaps: NDArray[np.int64], law: DiscreteLaplace, most: int) -> NDArray[np.int64]:
+        """Waiting times of ``inner``."""
+        return self._inner.waiting_times(gaps, law, most)
+
+    def reaches(self, known: int, gap: int, law: DiscreteLaplace) -> bool:
+        """As ``inner`` says."""
+        return self._inner.reaches(known, gap, law)
+
+    def coins(self, reason: str, n: int = 1) -> NDArray[np.uint64]:
+        """Coins of ``inner``."""
+        return self._inner.coins(reason, n)
+
+
+def _no_source(_n: int) -> NoReturn:
+    raise RuntimeError("this randomness has no words of its own")
 
 
 class _SeededSource:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 import operator
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -28,8 +29,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import BudgetError, ConfigError
-from dpstream.core.privacy._samplers import WORD_BITS, Level, WordSource, capped_float, coins, exp_bounds
-from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy._samplers import (
+    WORD_BITS,
+    Level,
+    WordSource,
+    capped_float,
+    coins,
+    exp_bounds,
+    uniform_below,
+)
 
 Integers = NDArray[np.int64] | NDArray[np.object_] | Sequence[int]
 
@@ -37,56 +45,90 @@ Integers = NDArray[np.int64] | NDArray[np.object_] | Sequence[int]
 _FAR = 10**6
 
 
-def permute_and_flip(
-    numerators: Integers,
-    denominators: Integers | int,
-    *,
-    epsilon: Fraction,
-    sensitivity: Fraction | int,
-    randomness: Randomness,
-) -> int:
-    """The index of a nearly best candidate.
+@dataclass(frozen=True)
+class Selection(ABC):
+    """The law of a selection. ``Randomness.select`` makes one.
 
-    Guarantee: pure DP with ``epsilon``, if between neighbours every score changes by at most
-    ``sensitivity`` (in any direction). Its error is never worse than the exponential mechanism's.
+    Attributes:
+        epsilon: exact and positive.
+        sensitivity: by how much at most a score changes between neighbours, in any direction; exact and positive.
+    """
 
-    Args:
-        numerators, denominators: one integer each per candidate (denominators positive; one integer
-            serves all). int64 arrays are fast; Python integers of any size are accepted.
-        epsilon, sensitivity: exact and positive.
-        randomness: the entropy.
+    epsilon: Fraction
+    sensitivity: Fraction | int
 
-    Errors: ConfigError without candidates, for unequal lengths, or for a denominator below 1.
+    def __post_init__(self) -> None:
+        if not isinstance(self.epsilon, (int, Fraction)) or self.epsilon <= 0:
+            raise BudgetError("epsilon is not an exact positive number", where="selection")
+        if not isinstance(self.sensitivity, (int, Fraction)) or self.sensitivity <= 0:
+            raise ConfigError("the sensitivity is not an exact positive number", where="selection")
+
+    @abstractmethod
+    def choose(self, numerators: Integers, denominators: Integers | int, words: WordSource) -> int:
+        """The index of a candidate, by these words; mechanisms call ``Randomness.select`` instead.
+
+        Args:
+            numerators, denominators: one integer each per candidate (denominators positive; one integer
+                serves all). int64 arrays are fast; Python integers of any size are accepted.
+        """
+
+    @abstractmethod
+    def probabilities(self, numerators: Integers, denominators: Integers | int) -> NDArray[np.float64]:
+        """Of every outcome, to floating-point accuracy."""
+
+    def _read(self, numerators: Integers, denominators: Integers | int) -> _Scores:
+        return _read(numerators, denominators, Fraction(self.epsilon) / (2 * Fraction(self.sensitivity)))
+
+
+@dataclass(frozen=True)
+class PermuteAndFlip(Selection):
+    """Guarantee: pure DP with ``epsilon``. Its error is never worse than the exponential mechanism's.
+
     Cost: about 50 us, hardly more for hundreds of candidates; the number of coins is that of candidates.
 
-    >>> permute_and_flip([3, 900], 1, epsilon=Fraction(1), sensitivity=1, randomness=Randomness.system())
+    >>> from dpstream.core.privacy import Randomness
+    >>> Randomness.system().select([3, 900], 1, PermuteAndFlip(Fraction(1), 1))
     1
     """
-    scores = _read(numerators, denominators, epsilon, sensitivity)
-    return randomness.choose(
-        lambda: _permute_and_flip(scores, randomness, WORD_BITS), lambda: _flip_law(scores.near)
-    )
+
+    def choose(self, numerators: Integers, denominators: Integers | int, words: WordSource) -> int:
+        """See ``Selection``."""
+        return _permute_and_flip(self._read(numerators, denominators), words, WORD_BITS)
+
+    def probabilities(self, numerators: Integers, denominators: Integers | int) -> NDArray[np.float64]:
+        """See ``Selection``.
+
+        ``p_i * integral_0^1 prod_{j != i} (1 - p_j + p_j t) dt``: heads for i, times the mean of
+        ``1 / (1 + other heads)``. The integrand is a polynomial, so Gauss-Legendre nodes integrate it exactly. Cost:
+        candidates squared.
+        """
+        heads = np.exp(-self._read(numerators, denominators).near)
+        nodes, weights = np.polynomial.legendre.leggauss(len(heads) // 2 + 1)
+        factors = 1.0 - 0.5 * heads[:, None] * (1.0 - nodes[None, :])
+        ones = np.ones((1, len(nodes)))
+        before = np.concatenate([ones, np.cumprod(factors, axis=0)[:-1]])
+        after = np.concatenate([np.cumprod(factors[::-1], axis=0)[-2::-1], ones])
+        result: NDArray[np.float64] = heads * ((before * after) @ (0.5 * weights))
+        return result
 
 
-def exponential_mechanism(
-    numerators: Integers,
-    denominators: Integers | int,
-    *,
-    epsilon: Fraction,
-    sensitivity: Fraction | int,
-    randomness: Randomness,
-) -> int:
-    """The index of a candidate, with probability proportional to ``exp(epsilon score / (2 sensitivity))``.
+@dataclass(frozen=True)
+class ExponentialMechanism(Selection):
+    """Candidate i with probability proportional to ``exp(epsilon score / (2 sensitivity))``.
 
     Guarantee: pure DP with ``epsilon``, and zCDP with ``rho = epsilon^2 / 8`` (its privacy loss has range
     epsilon; Cesar, Rogers 2021). Under zCDP take epsilon from ``selection_epsilon(rho)``.
-
-    Arguments, errors and cost as for ``permute_and_flip``.
     """
-    scores = _read(numerators, denominators, epsilon, sensitivity)
-    return randomness.choose(
-        lambda: _exponential(scores, randomness.words, WORD_BITS), lambda: _exponential_law(scores.near)
-    )
+
+    def choose(self, numerators: Integers, denominators: Integers | int, words: WordSource) -> int:
+        """See ``Selection``."""
+        return _exponential(self._read(numerators, denominators), words, WORD_BITS)
+
+    def probabilities(self, numerators: Integers, denominators: Integers | int) -> NDArray[np.float64]:
+        """See ``Selection``."""
+        weights = np.exp(-self._read(numerators, denominators).near)
+        result: NDArray[np.float64] = weights / weights.sum()
+        return result
 
 
 def selection_epsilon(rho: Fraction) -> Fraction:
@@ -105,30 +147,6 @@ def selection_epsilon(rho: Fraction) -> Fraction:
     return Fraction(root, 1 << shift)
 
 
-def _flip_law(near: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Probability of every outcome of ``permute_and_flip``, to floating-point accuracy.
-
-    ``p_i * integral_0^1 prod_{j != i} (1 - p_j + p_j t) dt``: heads for i, times the mean of
-    ``1 / (1 + other heads)``. The integrand is a polynomial, so Gauss-Legendre nodes integrate it exactly. Cost:
-    candidates squared.
-    """
-    heads = np.exp(-near)
-    nodes, weights = np.polynomial.legendre.leggauss(len(heads) // 2 + 1)
-    factors = 1.0 - 0.5 * heads[:, None] * (1.0 - nodes[None, :])
-    ones = np.ones((1, len(nodes)))
-    before = np.concatenate([ones, np.cumprod(factors, axis=0)[:-1]])
-    after = np.concatenate([np.cumprod(factors[::-1], axis=0)[-2::-1], ones])
-    result: NDArray[np.float64] = heads * ((before * after) @ (0.5 * weights))
-    return result
-
-
-def _exponential_law(near: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Probability of every outcome of ``exponential_mechanism``, to floating-point accuracy."""
-    weights = np.exp(-near)
-    result: NDArray[np.float64] = weights / weights.sum()
-    return result
-
-
 @dataclass(frozen=True)
 class _Scores:
     """Exponents x_i >= 0: approximately for all, exactly for one at a time."""
@@ -137,9 +155,9 @@ class _Scores:
     exact: Callable[[int], Fraction]
 
 
-def _permute_and_flip(scores: _Scores, randomness: Randomness, word_bits: int) -> int:
-    heads = np.flatnonzero(coins(scores.near, scores.exact, randomness.words, word_bits))
-    return int(heads[randomness.below(len(heads))])
+def _permute_and_flip(scores: _Scores, words: WordSource, word_bits: int) -> int:
+    heads = np.flatnonzero(coins(scores.near, scores.exact, words, word_bits))
+    return int(heads[uniform_below(len(heads), words)])
 
 
 def _exponential(scores: _Scores, words: WordSource, word_bits: int) -> int:
@@ -181,13 +199,7 @@ def _cumulative(exponents: list[Fraction], bits: int) -> Iterator[tuple[int, int
     yield end, end
 
 
-def _read(
-    numerators: Integers, denominators: Integers | int, epsilon: Fraction, sensitivity: Fraction | int
-) -> _Scores:
-    if not isinstance(epsilon, (int, Fraction)) or epsilon <= 0:
-        raise BudgetError("epsilon is not an exact positive number", where="selection")
-    if not isinstance(sensitivity, (int, Fraction)) or sensitivity <= 0:
-        raise ConfigError("the sensitivity is not an exact positive number", where="selection")
+def _read(numerators: Integers, denominators: Integers | int, factor: Fraction) -> _Scores:
     top = _integers(numerators)
     if isinstance(denominators, (int, np.integer)):
         bottom = _integers([int(denominators)]).repeat(len(top))
@@ -200,7 +212,6 @@ def _read(
     largest_bottom = int(bottom.max())
     if int(bottom.min()) < 1:
         raise ConfigError("a denominator is below 1", where="selection")
-    factor = Fraction(epsilon) / (2 * Fraction(sensitivity))
     # Differences of scores are n_m d_i - n_i d_m over d_m d_i: in 64 bits where that cannot overflow.
     largest = max(int(top.max()), -int(top.min()), largest_bottom)
     if top.dtype == object or bottom.dtype == object or largest * largest_bottom >= 1 << 61:

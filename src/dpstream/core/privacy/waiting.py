@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy._samplers import capped_float, coins, exp_bounds
+from dpstream.core.privacy._samplers import WordSource, capped_float, coins, exp_bounds
 from dpstream.core.privacy.noise import DiscreteLaplace
-from dpstream.core.privacy.randomness import Randomness
 
 _WORD = 64
 #: Words nearer than this to 0 or 1 are decided by integers only: their logarithms are not accurate enough.
@@ -23,7 +22,7 @@ _VANISHED = 700.0
 
 
 def waiting_times(
-    noise: DiscreteLaplace, gaps: NDArray[np.int64], limit: int, randomness: Randomness
+    noise: DiscreteLaplace, gaps: NDArray[np.int64], limit: int, words: WordSource
 ) -> NDArray[np.int64]:
     """For each gap the number of the first of ``limit`` tests whose fresh noise is at least the gap; 0 where none is.
 
@@ -48,9 +47,9 @@ def waiting_times(
     """
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= 1 << 40:
         raise ConfigError(f"limit = {limit!r}", where="waiting time", allowed="1 to 2^40")
-    words = randomness.words(len(gaps))
-    clear = (words > _EDGE) & (words < (1 << _WORD) - _EDGE)
-    below = np.where(clear, words, 1 << 63).astype(np.uint64)
+    first = words(len(gaps))
+    clear = (first > _EDGE) & (first < (1 << _WORD) - _EDGE)
+    below = np.where(clear, first, 1 << 63).astype(np.uint64)
     above = np.uint64(0) - below  # 2^64 (1 - U), exactly
     low_half = below < np.uint64(1 << 63)
     surprise = np.where(
@@ -62,12 +61,12 @@ def waiting_times(
     none = least >= limit
     times = np.where(none, 0, np.minimum(least, limit) + 1).astype(np.int64)
     for i in np.flatnonzero(~clear | (~none & (least != most))):
-        uniform = _Uniform(noise, int(gaps[i]), randomness, _WORD, int(words[i]))
+        uniform = _Uniform(noise, int(gaps[i]), words, _WORD, int(first[i]))
         times[i] = _first(uniform, limit) or 0
     return times
 
 
-def reaches(noise: DiscreteLaplace, known: int, gap: int, randomness: Randomness) -> bool:
+def reaches(noise: DiscreteLaplace, known: int, gap: int, words: WordSource) -> bool:
     """Whether a noise that is known to be at least ``known`` is at least ``gap``; exact.
 
     With ``waiting_times(noise, [known], ...)`` this is a test against ``gap`` by thinning: ticks at which the
@@ -84,7 +83,7 @@ def reaches(noise: DiscreteLaplace, known: int, gap: int, randomness: Randomness
     if not 0 <= known < gap:
         raise ConfigError("the gap is below what is known", where="waiting time", allowed="0 <= known <= gap")
     exponent = (gap - known) / noise.scale
-    return bool(coins(np.array([capped_float(exponent)]), lambda _: exponent, randomness.words)[0])
+    return bool(coins(np.array([capped_float(exponent)]), lambda _: exponent, words)[0])
 
 
 def _rate_of_no(noise: DiscreteLaplace, gaps: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -118,17 +117,17 @@ class _Uniform:
         self,
         noise: DiscreteLaplace,
         gap: int,
-        randomness: Randomness,
+        words: WordSource,
         word_bits: int,
         first: int | None = None,
     ) -> None:
         self._noise, self._gap = noise, gap
-        self._randomness, self._step = randomness, word_bits
+        self._words, self._step = words, word_bits
         self._bits, self._value = 0, 0
         self._append(self._word() if first is None else first)
 
     def _word(self) -> int:
-        return int(self._randomness.words(1)[0])
+        return int(self._words(1)[0])
 
     def _append(self, whole: int) -> None:
         word = whole >> (_WORD - self._step)

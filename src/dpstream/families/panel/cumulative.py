@@ -542,8 +542,8 @@ class CumulativePlan(PeoplePlan):
         for b in range(1, min(state.period, self.largest) + 1):
             counter, stored = self.counters[b - 1], state.counters[b - 1]
             estimates[b] = counter.step(stored, gains[b - 1 : b], randomness)[0]
-        # From here on the code sees noisy counts, synthetic people, and coins that protect nobody.
-        generator = np.random.default_rng(randomness.words(4))
+        # From here on the code sees noisy counts, synthetic people, and public coins.
+        generator = np.random.default_rng(randomness.coins("which synthetic people are extended", 4))
         reached = before.copy()
         reached[1:] = np.minimum(np.maximum(estimates[1:], before[1:]), before[:-1])
         # People who have reached the largest threshold get no further ones, so the sums need no limit.

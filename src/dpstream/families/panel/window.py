@@ -302,8 +302,8 @@ class WindowPlan(PeoplePlan):
             return self._release(state, np.zeros(self.patterns, np.int64), ())
         counts = np.bincount(state.private, minlength=self.patterns).astype(np.int64)
         noisy = randomness.measure(counts + self.padding, self.noise)
-        # From here on the code sees noisy counts, synthetic people, and coins that protect nobody.
-        generator = np.random.default_rng(randomness.words(4))
+        # From here on the code sees noisy counts, synthetic people, and public coins.
+        generator = np.random.default_rng(randomness.coins("which synthetic people are extended", 4))
         if state.period == self.window:
             released, clipped = np.maximum(noisy, 0), int((noisy < 0).sum())
             columns = np.repeat(digits(self.window, self.codes).astype(np.uint8), released, axis=0)

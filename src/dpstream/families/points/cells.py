@@ -24,7 +24,6 @@ from dpstream.core.privacy.budget import PureDP
 from dpstream.core.privacy.noise import DiscreteLaplace
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
-from dpstream.core.privacy.waiting import reaches, waiting_times
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -319,7 +318,7 @@ class PointCells:
         cells = cls(depth, end, rules, total, pending, limit, floor, due, counted)
         for j, rule in enumerate(rules, start=1):
             at = slice(1 << j, 2 << j)
-            cells.limit[at] = randomness.limits(rule.threshold, rule.tests, 1 << j)
+            cells.limit[at] = rule.threshold + randomness.draw(rule.tests, 1 << j)
             cells._draw(np.arange(1 << j, 2 << j), rule, first, randomness)
         return cells
 
@@ -377,7 +376,7 @@ class PointCells:
                 seen = bisect_right(ticks, due)
                 self.pending[cell] += seen - done
                 done = seen
-                if reaches(rule.tests, floor, int(self.limit[cell] - self.pending[cell]), randomness):
+                if randomness.reaches(floor, int(self.limit[cell] - self.pending[cell]), rule.tests):
                     self._end_segment(cell, rule, randomness)
                 self._draw(one, rule, due + 1, randomness)
             elif change <= last:
@@ -401,7 +400,7 @@ class PointCells:
         sum_of_segment = self.pending[cell : cell + 1].copy()
         self.counted[cell] = rule.segments.step(state, sum_of_segment, randomness)[0]
         self.pending[cell] = 0
-        self.limit[cell] = randomness.limits(rule.threshold, rule.tests, 1)[0]
+        self.limit[cell] = rule.threshold + randomness.draw(rule.tests, 1)[0]
 
     def _draw(self, cells: Ints, rule: CellRule, tick: int, randomness: Randomness) -> None:
         """Floors, and waiting times from the test of ``tick`` on; many cells also enter the queue."""
@@ -415,7 +414,7 @@ class PointCells:
         high = math.ceil(scale * math.log(16.0 * left))
         room = np.maximum(np.minimum(high, gap - math.ceil(scale)), 0)
         self.floor[cells] = np.where(gap < 0, gap, room)
-        times = waiting_times(rule.tests, self.floor[cells], left, randomness)
+        times = randomness.waiting_times(self.floor[cells], rule.tests, left)
         self.due[cells] = np.where(times > 0, tick - 1 + times, 0)
         if len(cells) > 1:
             for cell in cells[times > 0].tolist():

@@ -558,7 +558,7 @@ class PointsPlan(StreamPlan):
         cells = self.space.cells_of(batch.records)
         self.core.check_room(state, len(cells))
         if not state.points and len(cells):
-            state.seed = int(randomness.words(1)[0])
+            state.seed = int(randomness.coins("the seed of the synthetic points")[0])
         self.core.read(state, cells[shuffled(len(cells), randomness)], randomness)
         counts = self.space.gathered(self.core.counts(state))
         return replace(self._synthesis(state.points, counts, state.seed), noisy_counts=self._measured(state))
@@ -603,7 +603,7 @@ def shuffled(count: int, randomness: Randomness) -> NDArray[np.int64]:
     if count < 2:
         return np.arange(count)
     while True:
-        words = randomness.words(count)
+        words = randomness.coins("the order of a step's points", count)
         order = np.argsort(words, kind="stable")
         if (words[order][1:] != words[order][:-1]).all():
             return order

@@ -185,8 +185,8 @@ class BaselinePlan(StreamPlan):
     def step(self, state: BaselineState, batch: PrivateBatch, randomness: Randomness) -> TableSynthesis:
         """Run the offline mechanism on the batch, add what it says, take away what it says was deleted."""
         refuse_deletes(batch, deletions=self.recipe.deletions)
-        # Seeds for drawing records from public models: any unpredictable number does.
-        seeds = [int(word >> np.uint64(1)) for word in randomness.words(2)]
+        coins = randomness.coins("seeds for drawing records from public models", 2)
+        seeds = [int(word >> np.uint64(1)) for word in coins]
         measured: list[NoisyCounts] = []
         inserted = self._run(state, batch, "inserts", randomness, measured)
         state.total += inserted.total

@@ -20,11 +20,10 @@ from dpstream.core.contracts import NoisyCounts
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import (
     ZCDP,
+    AnyNoise,
     Budget,
-    CubeNoise,
-    HistogramsNoise,
-    Noise,
     Randomness,
+    Relay,
     group,
     zcdp_to_delta,
     zcdp_to_epsilon,
@@ -32,7 +31,6 @@ from dpstream.core.privacy import (
 from dpstream.tools.audit.attack_families import attacked_stream, check_attackable, log_likelihood_ratio
 from dpstream.tools.audit.attack_streams import AttackedStream
 from dpstream.tools.audit.binomial import clopper_pearson
-from dpstream.tools.audit.door import SameWords
 from dpstream.tools.audit.finding import Attacked, Audit, AuditFinding, AuditLength, AuditProgress
 from dpstream.tools.evaluate.array_types import Codes, Floats
 
@@ -501,16 +499,14 @@ class TooShortError(ConfigError):
     """The limit of CPU does not do for attacks that could prove anything."""
 
 
-class Silence(SameWords):
+class Silence(Relay):
     """A control: no noise at all. Choices are made as they are."""
 
-    def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
+    measure, test = Randomness.measure, Randomness.test
+
+    def draw(self, law: AnyNoise, size: int) -> NDArray[np.int64]:
         """Zeros."""
         return np.zeros(size, np.int64)
-
-    def draw_joint(self, noise: CubeNoise | HistogramsNoise) -> NDArray[np.int64]:
-        """Zeros."""
-        return np.zeros(noise.dimension if isinstance(noise, CubeNoise) else sum(noise.sizes), np.int64)
 
 
 def attacks_of(config: Config, minutes: float = MINUTES) -> Audit:
@@ -703,9 +699,9 @@ class Runner:
 
     def _run(self, *, silent: bool) -> Run:
         stream, targets, randomness = self.stream, self.stream.targets, self._randomness
-        there = np.array([randomness.below(2) == 1 for _ in targets.members])
-        shape = targets.known.shape
-        values = np.array([randomness.below(shape[1]) for _ in range(shape[0])], np.int64)
+        game = np.random.default_rng(randomness.coins("who is there, and with which values", 4))
+        there = game.integers(2, size=len(targets.members)) == 1
+        values: NDArray[np.int64] = game.integers(max(1, targets.known.shape[1]), size=len(targets.known))
         plan, base = self._plan, stream.base
         state = plan.start() if base is None else plan.start_from(base)
         noise: Randomness = Silence(randomness) if silent else randomness
@@ -715,7 +711,7 @@ class Runner:
             synthesis = plan.step(state, batch, noise)
             noisy += synthesis.noisy_counts
             if step in self._watcher.looked:
-                released.append((step, *stream.seen(synthesis, step, randomness.below(2**31))))
+                released.append((step, *stream.seen(synthesis, step, int(game.integers(2**31)))))
         empty = np.zeros(0)
         planted = Run(there, values, empty, empty, empty, empty, counted=False)
         return self._watcher.look(released, noisy, planted)

@@ -482,7 +482,7 @@ class _StreamAudit:
                 words = replay(stream_run(leaking, pair.other, start), told)[1]
                 self._see("leak", math.inf if words else 0.0, words)
             return
-        loss = math.inf if first.door.loose else transcript_loss(first, second, pure=pure).total
+        loss = transcript_loss(first, second, pure=pure).total
         self._see(pair.kind, loss, pair.name)
         unit = plan.unit
         if pair.kind == "near" and isinstance(unit, User) and plan.reads == "counts":

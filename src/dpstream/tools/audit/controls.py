@@ -20,14 +20,13 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import (
     AnyNoise,
     Budget,
-    CubeNoise,
     DiscreteGaussian,
-    HistogramsNoise,
+    DiscreteLaplace,
     Noise,
     PureDP,
     Randomness,
+    Relay,
 )
-from dpstream.tools.audit.door import SameWords
 
 #: Noise of 2/3 of the right scale costs 3/2 of the epsilon and 9/4 of the rho.
 _QUIET = Fraction(2, 3)
@@ -77,24 +76,22 @@ def _quiet_halves(counter: FactoredCounter) -> FactoredCounter:
     return quiet
 
 
-class QuietNoise(SameWords):
-    """A control: draws noise of 2/3 of the scale. True loss: 3/2 epsilon, 9/4 rho."""
+class QuietNoise(Relay):
+    """A control: noise of 2/3 of the scale. True loss: 3/2 epsilon, 9/4 rho."""
 
-    def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
+    def draw(self, law: AnyNoise, size: int) -> NDArray[np.int64]:
         """Draw noise of 2/3 of the scale."""
-        return self._inner.draw(_quieter(noise), size)
+        return self._inner.draw(_quieter(law), size)
 
-    def draw_joint(self, noise: CubeNoise | HistogramsNoise) -> NDArray[np.int64]:
-        """As ``draw``, of a whole vector."""
-        return self._inner.draw_joint(_quieter(noise))
-
-    def measure(self, exact: NDArray[np.int64], noise: AnyNoise) -> NDArray[np.int64]:
+    def measure(
+        self, exact: NDArray[np.int64], law: AnyNoise, drawn: NDArray[np.int64] | None = None
+    ) -> NDArray[np.int64]:
         """Measure with 2/3 of the scale."""
-        return self._inner.measure(exact, _quieter(noise))
+        return self._inner.measure(exact, _quieter(law), drawn)
 
-    def limits(self, limit: int, noise: Noise, size: int) -> NDArray[np.int64]:
-        """Noisy limits with 2/3 of the scale."""
-        return self._inner.limits(limit, _quieter(noise), size)
+    def test(self, exact: int, limit: int, law: DiscreteLaplace) -> bool:
+        """Test with 2/3 of the scale."""
+        return self._inner.test(exact, limit, _quieter(law))
 
 
 def _quieter(noise: Any) -> Any:

@@ -7,16 +7,18 @@ that is released must then be the same, bit for bit, *whatever* the records are:
 other than through the door. For neighbours the loss is known exactly, too: from the difference of the exact values and
 of the laws.
 
-Noisy limits of tests are given again and their laws recorded: what tests cost is for the audits of the tests. Noise
-that is drawn otherwise (``loose``) makes the loss infinite.
+Noise that is drawn before its use is given again. Where a count is measured with it, or it is in the limit of tests,
+the loss is computed there; a count that is published with it beside the door differs between neighbours.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +31,10 @@ from dpstream.core.privacy import (
     DiscreteGaussian,
     DiscreteLaplace,
     HistogramsNoise,
-    Noise,
     Randomness,
+    Selection,
 )
+from dpstream.core.privacy.select import Integers
 
 
 def released_arrays(synthesis: Synthesis) -> list[NDArray[Any]]:
@@ -52,6 +55,7 @@ def published_lines(synthesis: Synthesis) -> NDArray[np.uint8]:
 Wrap = Callable[[Randomness], Randomness]
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -72,20 +76,33 @@ class Choice:
     again: Callable[[], int]
 
 
+@dataclass(frozen=True)
+class Tested:
+    """One test: its law, the private number, the limit with its noise, and what it said."""
+
+    law: DiscreteLaplace
+    exact: int
+    limit: int
+    said: bool
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Noise that was drawn before its use, and the tests since then: it is in their limit."""
+
+    law: AnyNoise
+    values: Ints
+    tests: list[Tested] = field(default_factory=list)
+
+
 class _OtherTranscriptError(Exception):
-    """The second stream asks for what the first one never measured or chose."""
+    """The second stream asks for what the first one never measured, tested or chose; or a noise is used twice."""
 
 
-class SameWords(Randomness):
-    """Randomness with the random words and the choices of ``inner``; subclasses change the noise."""
-
-    def __init__(self, inner: Randomness) -> None:
-        super().__init__(lambda n: inner.words(-(-n // 8)).tobytes()[:n])
-        self._inner = inner
-
-    def choose(self, choice: Callable[[], int], law: Callable[[], Floats]) -> int:
-        """The choice of ``inner``."""
-        return self._inner.choose(choice, law)
+def _next(script: Sequence[_T], number: int) -> _T:
+    if number >= len(script):
+        raise _OtherTranscriptError
+    return script[number]
 
 
 #: Noise that leans to one side is moved by so many standard deviations.
@@ -93,87 +110,88 @@ _LEAN = 4
 
 
 class Door(Randomness):
-    """Records measurements and choices; with a script, gives those of the script.
+    """Records what passes; with a script, gives the noisy values, answers and choices of the script.
 
-    Public random words come from a seed of their own, so that both runs have the same ones.
+    Public coins come from a seed of their own, so that both runs have the same ones.
 
     Args:
-        lean: the sign that all independent noise of measurements gets: rare outcomes, but possible ones. 0: as drawn.
+        lean: the sign that all independent noise gets: rare outcomes, but possible ones. 0: as drawn.
     """
 
     def __init__(self, seed: bytes, script: Door | None = None, lean: int = 0) -> None:
-        super().__init__(_no_source)
-        self._public, self._noise = Randomness.seeded(seed), Randomness.seeded(seed + b"noise")
-        self._choosing, self._script, self._lean = False, script, lean
+        public = Randomness.seeded(seed)
+        super().__init__(lambda n: public.words(-(-n // 8)).tobytes()[:n])
+        self._noise, self._script, self._lean = Randomness.seeded(seed + b"noise"), script, lean
         self.measured: list[Measured] = []
         self.choices: list[Choice] = []
-        #: Noisy limits of tests: the law, and the noise.
-        self.limited: list[tuple[Noise, Ints]] = []
-        #: Laws that were drawn beside the door.
-        self.loose: list[AnyNoise] = []
+        self.drawn: list[Drawn] = []
+        self._unused: Counter[tuple[AnyNoise, int]] = Counter()
 
-    def words(self, n: int) -> NDArray[np.uint64]:
-        """Words for a choice, or public ones."""
-        return (self._noise if self._choosing else self._public).words(n)
-
-    def draw(self, noise: Any, size: int) -> Ints:
-        """Noise that is not measured here."""
-        self.loose += [noise] * bool(size)
-        return self._noise.draw(noise, size)
-
-    def draw_joint(self, noise: CubeNoise | HistogramsNoise) -> Ints:
-        """As ``draw``, of a whole vector."""
-        self.loose.append(noise)
-        return self._noise.draw_joint(noise)
-
-    def limits(self, limit: int, noise: Noise, size: int) -> Ints:
-        """Fresh noisy limits, or the script's."""
+    def draw(self, law: AnyNoise, size: int) -> Ints:
+        """Fresh noise, or the script's."""
         if self._script is None:
-            drawn = self._noise.draw(noise, size)
+            values = self._fresh(law, size)
         else:
-            given = self._script.limited[len(self.limited) :][:1]
-            if not given or given[0][0] != noise or len(given[0][1]) != size:
+            given = _next(self._script.drawn, len(self.drawn))
+            if given.law != law or len(given.values) != size:
                 raise _OtherTranscriptError
-            drawn = given[0][1]
-        self.limited.append((noise, drawn))
-        return limit + drawn
+            values = given.values
+        self.drawn.append(Drawn(law, values))
+        self._unused.update((law, value) for value in values.tolist())
+        return values.copy()
 
-    def measure(self, exact: Ints, noise: AnyNoise) -> Ints:
+    def measure(self, exact: Ints, law: AnyNoise, drawn: Ints | None = None) -> Ints:
         """A fresh measurement, or the script's."""
-        if self._script is None:
-            noisy = self._noise.measure(exact, noise)
-            if self._lean and isinstance(noise, DiscreteLaplace | DiscreteGaussian):
-                far = math.ceil(_LEAN * noise.variance**0.5)
-                noisy = exact + self._lean * (np.abs(noisy - exact) + far)
-        else:
-            if isinstance(noise, HistogramsNoise):
-                noise.check(exact)
-            given = self._script.measured[len(self.measured) :][:1]
-            if not given or given[0].noise != noise or given[0].noisy.shape != exact.shape:
+        if isinstance(law, HistogramsNoise):
+            law.check(exact)
+        if drawn is not None:
+            self._unused.subtract((law, value) for value in drawn.tolist())
+            if min(self._unused[law, value] for value in drawn.tolist()) < 0:
                 raise _OtherTranscriptError
-            noisy = given[0].noisy
-        self.measured.append(Measured(noise, exact.copy(), noisy.copy()))
+        if self._script is None:
+            noisy = exact + (self._fresh(law, len(exact)) if drawn is None else drawn)
+        else:
+            given = _next(self._script.measured, len(self.measured))
+            if given.noise != law or given.noisy.shape != exact.shape:
+                raise _OtherTranscriptError
+            noisy = given.noisy
+        self.measured.append(Measured(law, exact.copy(), noisy.copy()))
         return noisy
 
-    def choose(self, choice: Callable[[], int], law: Callable[[], Floats]) -> int:
+    def _fresh(self, law: AnyNoise, size: int) -> Ints:
+        noise = self._noise.draw(law, size)
+        if self._lean and isinstance(law, DiscreteLaplace | DiscreteGaussian):
+            noise = self._lean * (np.abs(noise) + math.ceil(_LEAN * law.variance**0.5))
+        return noise
+
+    def test(self, exact: int, limit: int, law: DiscreteLaplace) -> bool:
+        """A fresh test, or the script's."""
+        tests = self.drawn[-1].tests
+        if self._script is None:
+            said = self._noise.test(exact, limit, law)
+        else:
+            given = _next(self._script.drawn[len(self.drawn) - 1].tests, len(tests))
+            if given.law != law:
+                raise _OtherTranscriptError
+            said = given.said
+        tests.append(Tested(law, exact, limit, said))
+        return said
+
+    def select(self, numerators: Integers, denominators: Integers | int, law: Selection) -> int:
         """A fresh choice, or the script's."""
 
         def again() -> int:
-            self._choosing = True
-            try:
-                return choice()
-            finally:
-                self._choosing = False
+            return law.choose(numerators, denominators, self._noise.words)
 
-        own = law()
+        probabilities = law.probabilities(numerators, denominators)
         if self._script is None:
             chosen = again()
         else:
-            given = self._script.choices[len(self.choices) :][:1]
-            if not given or len(given[0].law) != len(own):
+            given = _next(self._script.choices, len(self.choices))
+            if len(given.law) != len(probabilities):
                 raise _OtherTranscriptError
-            chosen = given[0].chosen
-        self.choices.append(Choice(chosen, own, again))
+            chosen = given.chosen
+        self.choices.append(Choice(chosen, probabilities, again))
         return chosen
 
 
@@ -229,15 +247,16 @@ class Transcript:
 
 @dataclass(frozen=True)
 class Loss:
-    """The loss of one transcript: of its measurements, and of its choices."""
+    """The loss of one transcript: of its measurements, of its choices, and of its tests."""
 
     measured: float
     chosen: float
+    tested: float = 0.0
 
     @property
     def total(self) -> float:
-        """Of both together."""
-        return self.measured + self.chosen
+        """Of all together."""
+        return self.measured + self.chosen + self.tested
 
 
 def record(run: Run, randomness: Randomness, wrap: Wrap = as_it_is, lean: int = 0) -> Transcript:
@@ -247,7 +266,7 @@ def record(run: Run, randomness: Randomness, wrap: Wrap = as_it_is, lean: int = 
         wrap: replaces the door that the mechanism gets (for controls).
         lean: see ``Door``.
     """
-    seed = randomness.words(4).tobytes()
+    seed = randomness.coins("the seed of a transcript", 4).tobytes()
     door = Door(seed, lean=lean)
     return Transcript(seed, door, [_copied(part) for part in run(wrap(door))])
 
@@ -270,10 +289,9 @@ def replay(run: Run, first: Transcript, wrap: Wrap = as_it_is) -> tuple[Transcri
     if (
         len(one.measured) != len(two.measured)
         or len(one.choices) != len(two.choices)
-        or len(one.limited) != len(two.limited)
-        or one.loose != two.loose
+        or [len(drawn.tests) for drawn in one.drawn] != [len(drawn.tests) for drawn in two.drawn]
     ):
-        return second, "the numbers of measurements or choices differ"
+        return second, "the numbers of measurements, tests or choices differ"
     return second, ""
 
 
@@ -285,17 +303,49 @@ def transcript_loss(first: Transcript, second: Transcript, *, pure: bool) -> Los
     """The loss of one transcript of neighbours.
 
     Of each measurement the largest over all values that its noise could have had; of each choice (pure) the largest
-    log-ratio of an outcome, or (zCDP) the squared range of its privacy loss, divided by 8 (Cesar, Rogers 2021).
+    log-ratio of an outcome, or (zCDP) the squared range of its privacy loss, divided by 8 (Cesar, Rogers 2021); of the
+    tests that share a limit a bound, by moving the noise of the limit and of the tests (``tests_loss``).
     """
     measured = sum(
-        measured_loss(one.noise, other.exact - one.exact)
+        measured_loss(one.noise, other.exact - one.exact, pure=pure)
         for one, other in zip(first.door.measured, second.door.measured, strict=True)
     )
     chosen = sum(
         choice_loss(here.law, there.law, pure=pure)
         for here, there in zip(first.door.choices, second.door.choices, strict=True)
     )
-    return Loss(measured, chosen)
+    tested = sum(
+        tests_loss(one, other, pure=pure)
+        for one, other in zip(first.door.drawn, second.door.drawn, strict=True)
+    )
+    return Loss(measured, chosen, tested)
+
+
+def tests_loss(one: Drawn, other: Drawn, *, pure: bool) -> float:
+    """A bound on the loss of all tests that share a limit; infinite where the limit served beyond its first yes.
+
+    Let each tested number rise by ``d`` against its limit. Where the noise of the limit is moved by ``s``, at least
+    ``d`` of every no, all of these stay no; the yes stays where its own noise is moved by ``s - d``, if that is
+    positive. The cost of both moves is convex in ``s``, with corners at 0, at the largest ``d`` of a no, and at that
+    of the yes.
+    """
+    if not one.tests:
+        return 0.0
+    assert isinstance(one.law, DiscreteLaplace)
+    if any(test.said for test in one.tests[:-1]):
+        return math.inf
+    rises = [
+        (there.exact - there.limit) - (here.exact - here.limit)
+        for here, there in zip(one.tests, other.tests, strict=True)
+    ]
+    last = one.tests[-1]
+    least = max((rise for rise, test in zip(rises, one.tests, strict=True) if not test.said), default=None)
+    corners = [0, rises[-1]] if least is None else [max(at, least) for at in (0, least, rises[-1])]
+    loss = min(
+        Fraction(abs(s)) / one.law.scale + (max(0, s - rises[-1]) / last.law.scale if last.said else 0)
+        for s in corners
+    )
+    return float(loss if pure else loss**2 / 2)
 
 
 def choice_loss(law: Floats, other: Floats, *, pure: bool) -> float:
@@ -304,20 +354,24 @@ def choice_loss(law: Floats, other: Floats, *, pure: bool) -> float:
     return float(np.abs(ratio).max()) if pure else float(ratio.max() - ratio.min()) ** 2 / 8
 
 
-def measured_loss(noise: AnyNoise, moved: Ints) -> float:
-    """The largest loss of one measurement whose exact values move so; infinite where no noise makes up for it."""
+def measured_loss(noise: AnyNoise, moved: Ints, *, pure: bool = True) -> float:
+    """The largest loss of one measurement whose exact values move so; infinite where no noise makes up for it.
+
+    Args:
+        pure: as epsilon; otherwise as rho. Gaussian noise has rho only.
+    """
     change = np.abs(moved)
+    if isinstance(noise, DiscreteGaussian):
+        return float((change**2).sum() / (2 * noise.sigma_squared))
     if isinstance(noise, HistogramsNoise):
         sums = np.add.reduceat(moved, noise.starts)
         if (sums != (0 if noise.level else sums[0])).any():
             return math.inf
-        return float(noise.norm(moved) / noise.scale)
-    if isinstance(noise, CubeNoise):
-        return float(change.max() / noise.scale)
-    if isinstance(noise, DiscreteLaplace):
-        return float(change.sum() / noise.scale)
-    assert isinstance(noise, DiscreteGaussian)
-    return float((change**2).sum() / (2 * noise.sigma_squared))
+        norm = noise.norm(moved)
+    else:
+        norm = int(change.max() if isinstance(noise, CubeNoise) else change.sum())
+    epsilon = norm / noise.scale
+    return float(epsilon if pure else epsilon**2 / 2)
 
 
 def run_loss(
@@ -327,8 +381,4 @@ def run_loss(
     beside the door."""
     first = record(base, randomness, wrap, lean)
     second, differs = replay(other, first, wrap)
-    return Loss(math.inf, 0.0) if differs or first.door.loose else transcript_loss(first, second, pure=pure)
-
-
-def _no_source(_n: int) -> NoReturn:
-    raise RuntimeError("a door has its own words")
+    return Loss(math.inf, 0.0) if differs else transcript_loss(first, second, pure=pure)

@@ -28,10 +28,11 @@ from dpstream.core.privacy import (
     DiscreteLaplace,
     HistogramsNoise,
     Randomness,
+    Relay,
 )
 from dpstream.core.privacy.joint import ball_series
 from dpstream.tools.audit.controls import QuietNoise
-from dpstream.tools.audit.door import Choice, Door, SameWords
+from dpstream.tools.audit.door import Choice, Door
 from dpstream.tools.audit.finding import AuditFinding, AuditProgress
 
 with from_extra("evaluate", "audit"):
@@ -61,13 +62,14 @@ _NORMS = 20_000
 def audit_samplers(
     doors: Sequence[Door], randomness: Randomness, progress: AuditProgress
 ) -> Iterator[AuditFinding]:
-    """The laws and choices that passed doors (or were drawn beside them); then two broken samplers."""
+    """The laws and choices that passed doors; then two broken samplers."""
     sizes: dict[AnyNoise, int] = {}
     for door in doors:
         for one in door.measured:
             sizes[one.noise] = max(sizes.get(one.noise, 1), len(one.exact))
-        for noise in [*door.loose, *(law for law, _ in door.limited)]:
-            sizes.setdefault(noise, 2)
+        for drawn in door.drawn:
+            for law in (drawn.law, *(test.law for test in drawn.tests)):
+                sizes.setdefault(law, 2)
     joint = [one for one in sizes.items() if isinstance(one[0], CubeNoise | HistogramsNoise)][:_JOINT]
     alone = [one for one in sizes.items() if isinstance(one[0], DiscreteLaplace | DiscreteGaussian)]
     laws = [*joint, *alone][: _MOST - _CHOICES]
@@ -141,7 +143,7 @@ def _drawn(noise: AnyNoise, size: int, randomness: Randomness, seconds: float) -
         return np.array([randomness.draw(noise, cells) for _ in range(_VALUES // cells)])
     ends, rows = time.process_time() + seconds, list[Ints]()
     while len(rows) < _VALUES and (len(rows) < _LEAST or time.process_time() < ends):
-        rows.append(randomness.draw_joint(noise))
+        rows.append(randomness.draw(noise, noise.cells))
     return np.array(rows)
 
 
@@ -245,16 +247,12 @@ def _covariances(noise: AnyNoise, cells: int) -> Floats:
     return result
 
 
-class _SharedCells(SameWords):
+class _SharedCells(Relay):
     """A control: the second cell gets the noise of the first one."""
 
-    def draw(self, noise: DiscreteLaplace | DiscreteGaussian, size: int) -> Ints:
-        """Independent noise but for the second cell."""
-        return _shared(self._inner.draw(noise, size))
-
-    def draw_joint(self, noise: CubeNoise | HistogramsNoise) -> Ints:
-        """A joint draw but for the second cell."""
-        return _shared(self._inner.draw_joint(noise))
+    def draw(self, law: AnyNoise, size: int) -> Ints:
+        """A draw but for the second cell."""
+        return _shared(self._inner.draw(law, size))
 
 
 def _shared(values: Ints) -> Ints:
