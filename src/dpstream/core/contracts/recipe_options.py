@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields, replace
 from fractions import Fraction
-from functools import cache
 from itertools import count
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, get_origin, get_type_hints
@@ -267,8 +266,9 @@ class _Declared:
         return _VALUES.get(self.kinds, _SHARE)[0]
 
 
+_Value = tuple[Mapping[str, Any], Callable[[SectionReader, str, Any], Any]]
 #: What JSON Schema says of values of a type, and how they are read.
-_VALUES: Mapping[tuple[Any, ...], tuple[Mapping[str, Any], Callable[[SectionReader, str, Any], Any]]] = {
+_VALUES: Mapping[tuple[Any, ...], _Value] = {
     (bool,): ({"type": "boolean"}, lambda section, key, default: section.flag(key, default)),
     (int,): (COUNT, lambda section, key, default: section.count(key, default)),
     (str,): (TEXT, lambda section, key, default: section.text(key, default)),
@@ -276,13 +276,17 @@ _VALUES: Mapping[tuple[Any, ...], tuple[Mapping[str, Any], Callable[[SectionRead
     (float,): (NUMBER, lambda section, key, default: section.number(key, default or 0.0)),
 }
 #: The same of an exact number.
-_SHARE = (NUMBER, lambda section, key, default: section.share(key, Fraction(default or 0)))
+_SHARE: _Value = (NUMBER, lambda section, key, default: section.share(key, Fraction(default or 0)))
 
 
-@cache
+_hints: dict[type[Any], Mapping[str, Any]] = {}
+
+
 def hints_of(kind: type[Any]) -> Mapping[str, Any]:
     """The types of a recipe's fields, which are evaluated once: every configuration asks for them."""
-    return get_type_hints(kind)
+    if kind not in _hints:
+        _hints[kind] = get_type_hints(kind)
+    return _hints[kind]
 
 
 def _declared(kind: type[Any], label: str = "") -> Iterator[_Declared]:

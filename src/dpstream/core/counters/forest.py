@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from math import inf, prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -217,7 +217,7 @@ class _Filtered(NamedTuple):
 
 
 def _filtered(
-    own: Sequence[float], done: Sequence[float], digits: Sequence[int], children: Sequence[int]
+    own: Sequence[float], done: Sequence[float], digits: Sequence[Any], children: Sequence[int]
 ) -> _Filtered:
     """Level by level from the leaf, where ``P``, the node's sum ``S`` and the last increment ``z`` are the same.
 
@@ -226,12 +226,13 @@ def _filtered(
 
     Args:
         own, done: see ``_by_level``.
-        digits, children: see ``TreePosition``.
+        digits, children: see ``TreePosition``; digits may be arrays, for many positions at once.
     """
     pp = ps = ss = pz = zs = own[0]
     gains = []
     for level, digit in enumerate(digits):
-        before, variance = digit * done[level], own[level + 1]
+        before = digit * done[level]
+        variance = own[level + 1]
         pp += before
         ps += before
         ss += before + (children[level] - 1 - digit) * own[level]
@@ -239,7 +240,8 @@ def _filtered(
             gains.append((0.0, 0.0))
             continue
         scale = 1.0 / (ss + variance)
-        prefix, left = ps * scale, variance * scale
+        prefix = ps * scale
+        left = variance * scale
         gains.append((prefix, ss * scale))
         pp -= prefix * ps
         pz -= prefix * zs
@@ -509,7 +511,7 @@ _MAX_LEVELS = 6
 @lru_cache(maxsize=64)
 def optimal_trees(horizon: int) -> tuple[Tree, ...]:
     """The trees of least predicted root mean square over ``1 .. horizon`` among those of ``_candidates``."""
-    ticks = sorted({(2 * i + 1) * horizon // (2 * _SAMPLES) for i in range(_SAMPLES)})
+    ticks = np.unique([(2 * i + 1) * horizon // (2 * _SAMPLES) for i in range(_SAMPLES)])
     best = inf
     chosen: tuple[Tree, ...] = ()
     for branching in _candidates(horizon):
@@ -565,22 +567,18 @@ def _root_share(later: int, size: int, levels: int) -> Fraction:
     return Fraction(1024 * ratio // (1000 + ratio), 1024)
 
 
-def _mean_variance(trees: tuple[Tree, ...], ticks: list[int], most: float) -> float:
+def _mean_variance(trees: tuple[Tree, ...], ticks: NDArray[np.int64], most: float) -> float:
     """Mean of the predicted variance after the ticks (counted from 0); infinite once the sum passes ``most``."""
-    total, settled, following = 0.0, 0.0, iter(ticks)
-    tick = next(following, None)
+    total, settled = 0.0, 0.0
     for tree in trees:
         own = [_variance(share) for share in tree.shares]
         done = _finished(tree, own)
-        while tick is not None and tick < tree.start + tree.ticks:
-            digits, rest = [], tick - tree.start
-            for branching in tree.branching:
-                rest, digit = divmod(rest, branching)
-                digits.append(digit)
-            total += settled + _filtered(own, done, digits, tree.branching).variance
-            if total > most:
-                return inf
-            tick = next(following, None)
+        inside = ticks[(ticks >= tree.start) & (ticks < tree.start + tree.ticks)] - tree.start
+        digits = [inside // span % many for span, many in zip(tree.spans, tree.branching, strict=False)]
+        variances = np.full(len(inside), settled) + _filtered(own, done, digits, tree.branching).variance
+        total += float(variances.sum())
+        if total > most:
+            return inf
         settled += done[-1]
     return total / len(ticks)
 
