@@ -15,7 +15,7 @@ Trusted base: kernel (what a mechanism may read).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
@@ -33,7 +33,6 @@ from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.showing import notebook_page
 
 if TYPE_CHECKING:
-    from dpstream.core.privacy.noise import DiscreteLaplace
     from dpstream.core.privacy.randomness import Randomness
     from dpstream.core.schema import Schema
 
@@ -396,7 +395,7 @@ class AskedPlan(Protocol):
         """Bytes that are the same for a question in whatever words, and for no other question; and its complement's."""
         ...
 
-    def ask(self, state: Any, query: Any, draw: Callable[[DiscreteLaplace], int]) -> QuestionAnswer:
+    def ask(self, state: Any, query: Any, randomness: Randomness) -> QuestionAnswer:
         """Answer a question; advances ``state``. See the plan for guarantee and errors."""
         ...
 

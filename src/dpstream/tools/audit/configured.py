@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from dpstream.checks import certify
 from dpstream.core.counters import CalibratedCounter
-from dpstream.core.counters.forest import CalibratedForest
 from dpstream.core.errors import DataError, SchemaError
 from dpstream.core.privacy import PureDP, Randomness, User
 from dpstream.core.tables.encoded_batch import EncodedBatch, batch_codes
@@ -334,11 +333,8 @@ def configured_audits(config: Config, minutes: float = MINUTES) -> dict[str, Aud
 
 
 def _measures(plan: StreamPlan) -> bool:
-    """Whether all noise of a plan is measured at the door, and no test has noise: least-squares trees draw ahead of
-    their counts."""
-    if isinstance(plan, DPStabsPlan):
-        return not isinstance(plan.counter, CalibratedForest)
-    return isinstance(plan, BaselinePlan | CensusPlan | PeoplePlan | PooledPlan)
+    """Whether all noise of a plan is measured at the door, and no test has noise."""
+    return isinstance(plan, BaselinePlan | CensusPlan | DPStabsPlan | PeoplePlan | PooledPlan)
 
 
 def scope(config: Config, names: Sequence[str]) -> str:
