@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import KeyedChanges, PresentBatch, PresentTable, PresentView
+from dpstream.families.census import CensusPlan
 
 SMALL = Domain(("a", "b", "c"), (2, 3, 2))
+
+
+def scheduled(plan: CensusPlan, **changes: Any) -> CensusPlan:
+    """The plan with another schedule: ``ratio``, or ``departures``."""
+    return replace(plan, schedule=replace(plan.schedule, **changes))
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from dpstream.core.tables import EncodedBatch, KeyedChanges, PresentBatch, Prese
 from dpstream.families.census import Census, CensusPlan, CensusSynthesis
 from dpstream.families.census.census_state import CensusState
 from dpstream.families.census.cohorts import PriorEvidence
+from dpstream.mechanisms.workload_cells import Cells
 
 DOMAIN = Domain(("zip", "district", "paid", "rent", "kind"), (12, 4, 2, 6, 5))
 RECIPE = Census(Workload.all_k_way(DOMAIN, 2), turnover=10)
@@ -117,8 +118,8 @@ def test_what_is_measured_and_estimated_does_not_know_of_the_prior() -> None:
                 assert (mine.size, mine.exposure) == (plain.size, plain.exposure)
                 assert (mine.shares == plain.shares).all()
                 assert (mine.model.potentials == plain.model.potentials).all()
-            for mine, plain in zip(other.trackers, state.trackers, strict=True):
-                assert (mine.values == plain.values).all()
+            for mine, plain in zip(other.levels, state.levels, strict=True):
+                assert (mine.tracker.values == plain.tracker.values).all()
     assert differs > STEPS // 2  # the right one is believed
 
 
@@ -146,10 +147,10 @@ def test_a_stream_that_stops_goes_on_as_if_it_had_not() -> None:
 
 
 def test_all_that_was_measured_of_a_marginal_is_added_up() -> None:
-    sizes = np.array([2, 3], np.int64)
-    seen = PriorEvidence.fresh(5, 2)
-    seen.add((np.array([0.5, 0.5, 9.0, 9.0, 9.0]), np.array([0.01, np.inf])), sizes, 10.0)
-    seen.add((np.array([0.2, 0.8, 0.1, 0.2, 0.7]), np.array([0.02, 0.03])), sizes, 20.0)
+    cells = Cells(Workload.all_k_way(Domain(("a", "b"), (2, 3)), 1))
+    seen = PriorEvidence.fresh(cells)
+    seen.add((np.array([0.5, 0.5, 9.0, 9.0, 9.0]), np.array([0.01, np.inf])), 10.0)
+    seen.add((np.array([0.2, 0.8, 0.1, 0.2, 0.7]), np.array([0.02, 0.03])), 20.0)
     np.testing.assert_allclose(seen.values, [9.0, 21.0, 2.0, 4.0, 14.0])
     np.testing.assert_allclose(seen.variances, [0.01 * 100 + 0.02 * 400, 0.03 * 400])
     np.testing.assert_allclose(seen.records, [30.0, 20.0])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, ClassVar
 
 import pytest
-from census_stays import Stay, batches, crowd
+from census_stays import Stay, batches, crowd, scheduled
 from hypothesis import given
 from hypothesis import strategies as st
 from test_totals import TINY, Quiet, told
@@ -16,19 +17,18 @@ from dpstream.core.privacy import PureDP, Randomness, Record
 from dpstream.core.tables import Workload
 from dpstream.families.census import Census, CensusPlan
 from dpstream.families.census.census_report import CensusReport
-from dpstream.families.census.census_terms import CensusSchedule, expected_wait, last_of, with_census
+from dpstream.families.census.schedule import CensusSchedule, expected_wait, last_of, with_census
 from dpstream.stream.identity import spent_per_step
-from dpstream_lab.audits.census_audit import at_times, rare_times
-
-SEVEN = at_times(CensusPlan, rare_times(7))
+from dpstream_lab.audits.census_audit import rare_times
+from dpstream_lab.audits.transcripts import rebuilt
 
 
 @given(st.integers(1, 12), st.integers(2, 4), st.integers(1, 3), st.integers(1, 15), st.integers(1, 300))
 def test_step_numbers_alone_say_when_departures_are_counted(
     gap: int, ratio: int, levels: int, every: int, until: int
 ) -> None:
-    schedule = CensusSchedule(gap, ratio, levels, every)
-    plain = CensusSchedule(gap, ratio, levels)
+    schedule = CensusSchedule(gap, levels, every, ratio=ratio)
+    plain = CensusSchedule(gap, levels, ratio=ratio)
     assert schedule.censuses(1, until) == plain.censuses(1, until)  # censuses are where they were
     last: list[int] = []
     counted = 0
@@ -49,17 +49,17 @@ def test_step_numbers_alone_say_when_departures_are_counted(
 
 def test_more_counts_leave_the_counted_number_its_exact_law() -> None:
     """Seven steps, four counts between three censuses. As in ``test_totals``: false alarms below 1e-6; control."""
-    errors, most = told(TINY, 400, Randomness, 7, SEVEN)
+    errors, most = told(TINY, 400, Randomness, 7, rare_times(7))
     spread = 5.0 * math.sqrt(2.5 / len(errors))
     assert abs(errors.mean()) < 5.0 / math.sqrt(len(errors))
     assert abs((errors**2).mean() - 1.0) < spread
-    recipe = Census(Workload.all_k_way(TINY, 1), turnover=4, ratio=2)
-    plan = SEVEN(recipe, PureDP.of(1), Record(), None)
+    plan = Census(Workload.all_k_way(TINY, 1), turnover=4).calibrate(epsilon=1)
+    plan = replace(plan, schedule=rare_times(7))
     predicted = plan.expected_errors([7])
     assert predicted[0].total == pytest.approx(most)  # nothing is selected: the bound is attained
     # Three counts after the census of level 1, besides that census: nothing else is in the number.
     assert most**2 > 3 * plan.amounts.departure_noise.variance
-    quiet, _ = told(TINY, 400, Quiet, 7, SEVEN)
+    quiet, _ = told(TINY, 400, Quiet, 7, rare_times(7))
     assert (quiet**2).mean() < 1.0 - spread
 
 
@@ -68,8 +68,8 @@ def test_a_burst_between_two_censuses_shows_at_the_next_count() -> None:
     crowd_now = [Stay(key, 1, 36 if key < 600 else None, {1: (key % 2, key // 2 % 2)}) for key in range(1000)]
     found = {}
     for every in (None, 1):
-        recipe = Census(Workload.all_k_way(TINY, 2), turnover=60, iterations=2, departures_every=every)  # type: ignore[arg-type]
-        plan = recipe.calibrate(epsilon=4)
+        recipe = Census(Workload.all_k_way(TINY, 2), turnover=60, iterations=2)
+        plan = scheduled(recipe.calibrate(epsilon=4), departures=every)
         assert plan.schedule.censuses(33, 38) == [(35, 0), (38, 0)]
         state, randomness = plan.start(), Randomness.seeded("burst")
         for step, batch in enumerate(batches(crowd_now, 38, TINY), start=1):
@@ -86,10 +86,8 @@ def test_a_burst_between_two_censuses_shows_at_the_next_count() -> None:
 
 def test_counts_cost_nothing_more_and_plans_without_them_are_as_they_were() -> None:
     old = Census(Workload.all_k_way(TINY, 2), turnover=20)
-    plain, more = (
-        old.calibrate(epsilon=1),
-        Census(old.workload, turnover=20, departures_every=3).calibrate(epsilon=1),
-    )
+    plain = old.calibrate(epsilon=1)
+    more = scheduled(plain, departures=3)
     assert more.options() == {**plain.options(), "departures_every": 3}
     assert spent_per_step(plain) == spent_per_step(more) == 1
     assert [part.budget for part in plain.parts()] == [part.budget for part in more.parts()]
@@ -99,25 +97,19 @@ def test_counts_cost_nothing_more_and_plans_without_them_are_as_they_were() -> N
     assert "every 3 steps between censuses" in more.parts()[-1].detail
     assert "every 3 steps" in more.declared_public()[-1]
     assert more.explain().facts["census"]["departures_every"] == 3
-    told = CensusReport(more.terms)
+    told = CensusReport(more)
     at_45, at_60 = (told.counts_words(step, [more.schedule.censuses(1, step)[-1][0]]) for step in (45, 60))
     assert at_45.count("who left was counted at this step") == 1
     assert "last counted at step 59, with noise" in at_60
-    # A census comes first; presence is public: nothing between.
-    for same in (
-        Census(old.workload, turnover=20, departures_every=10).calibrate(epsilon=1),
-        Census(old.workload, turnover=20).calibrate(epsilon=1),
-    ):
-        assert same.options() == plain.options()
-    public = Census(old.workload, turnover=20, departures_every=3).calibrate(
-        epsilon=1, unit=Record("replace")
-    )
-    assert public.options()["departures_every"] is None
+    # Where many leave, departures are counted between censuses; but not where presence is public.
+    for unit, counted in ((Record(), True), (Record("replace"), False)):
+        many = replace(old, records_per_step=5000).calibrate(epsilon=1, unit=unit)
+        assert (many.options()["departures_every"] is not None) == counted
 
 
 def test_between_counts_the_error_that_is_predicted_stays() -> None:
-    plan = Census(Workload.all_k_way(TINY, 2), turnover=20, departures_every=2).calibrate(epsilon=1)
     plain = Census(Workload.all_k_way(TINY, 2), turnover=20).calibrate(epsilon=1)
+    plan = scheduled(plain, departures=2)
     steps = list(range(1, 200))
     own, other = ([one.total for one in p.expected_errors(steps) or ()] for p in (plan, plain))
     assert own[:19] == other[:19]  # a census at every step
@@ -148,8 +140,8 @@ def test_where_nobody_is_expected_to_leave_nothing_is_counted_between_censuses()
 
 
 def test_the_same_bits_whatever_the_order_of_keys() -> None:
-    recipe = Census(Workload.all_k_way(TINY, 2), turnover=12, iterations=3, departures_every=1)
-    plan, stays = recipe.calibrate(epsilon=1), crowd(6, 30, domain=TINY)
+    recipe = Census(Workload.all_k_way(TINY, 2), turnover=12, iterations=3)
+    plan, stays = scheduled(recipe.calibrate(epsilon=1), departures=1), crowd(6, 30, domain=TINY)
     found = []
     for own in (
         stays,
@@ -171,8 +163,8 @@ class Watched(CensusPlan):
 
 
 def test_a_count_that_was_interrupted_reads_the_same_integers_again_and_no_later_one_does() -> None:
-    recipe = Census(Workload.all_k_way(TINY, 2), turnover=60, iterations=2, departures_every=1)
-    plan = Watched(recipe, PureDP.of(1), Record(), None)
+    recipe = Census(Workload.all_k_way(TINY, 2), turnover=60, iterations=2)
+    plan = rebuilt(Watched, scheduled(recipe.calibrate(epsilon=1), departures=1))
     assert plan.schedule.censuses(33, 38) == [(35, 0), (38, 0)]
     randomness, found = Randomness.seeded("stopped"), []
     state = plan.start()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from census_stays import SMALL, Stay, batches, crowd
+from census_stays import SMALL, Stay, batches, crowd, scheduled
 
 from dpstream.core.privacy import PureDP, Randomness
 from dpstream.core.tables import Workload
@@ -121,9 +121,8 @@ def test_order_and_names_of_keys_change_no_bit() -> None:
 
 
 def test_the_state_does_not_grow_with_steps() -> None:
-    plan = Census(Workload.all_k_way(SMALL, 1), turnover=3, levels=2, ratio=2, iterations=2).calibrate(
-        epsilon=1
-    )
+    recipe = Census(Workload.all_k_way(SMALL, 1), turnover=3, levels=2, iterations=2)
+    plan = scheduled(recipe.calibrate(epsilon=1), ratio=2)
     state, randomness, sizes = plan.start(), Randomness.seeded("flat"), []
     for batch in batches(crowd(7, 300, size=8, stay=2.0, each=3.0), 300):
         plan.step(state, batch, randomness)

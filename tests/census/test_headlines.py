@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from census_stays import scheduled
 from door_runs import drawn_and_published, only_drawn
 
 from dpstream.core.errors import DpstreamError
@@ -77,7 +78,7 @@ def test_headlines_are_drawn_together(unit: Record) -> None:
     heads = [one for one in counts if "headline" in one.draw]
     for one in heads:
         level = int(one.draw.split(", ")[1][-1])
-        ((group, noise),) = plan.terms.headline_noises(level)
+        ((group, noise),) = plan.headline_noises(level)
         assert group == (0, 1)
         assert one.noise == noise == HistogramsNoise(1 / _epsilon(plan, level), (2, 2), noise.level)
         assert noise.level == (unit == Record("replace"))
@@ -88,7 +89,7 @@ def test_headlines_are_drawn_together(unit: Record) -> None:
 
 
 def _epsilon(plan: CensusPlan, level: int) -> Fraction:
-    return plan.amounts.of_level(level).amount * plan.terms.headline_share
+    return plan.amounts.of_level(level).amount * plan.headline_share
 
 
 def test_cohorts_keep_to_the_headlines_as_far_as_noise_allows() -> None:
@@ -98,11 +99,10 @@ def test_cohorts_keep_to_the_headlines_as_far_as_noise_allows() -> None:
         recipe = Census(
             Workload.all_k_way(DOMAIN, 2),
             turnover=4,
-            ratio=2,
             iterations=25,
             headline=HEADLINE,
         )
-        plan = recipe.calibrate(epsilon=2, unit=Record())
+        plan = scheduled(recipe.calibrate(epsilon=2, unit=Record()), ratio=2)
         state = plan.start()
         for batch in keyed_ends(stays(4000, drift=drift), STEPS, DOMAIN):
             counts = plan.step(state, batch, Randomness.seeded(state.step)).noisy_counts
@@ -124,8 +124,8 @@ def test_the_plan_shows_share_and_noise_and_old_plans_have_no_new_facts() -> Non
     assert new.options() == {**old.options(), "headline": [["a"], ["b", "c"]], "headline_share": "1/5"}
     assert sum(part.total for part in new.parts()) == sum(part.total for part in old.parts()) == 1
     assert [part.total for part in new.parts()] == [part.total for part in old.parts()]
-    noise = new.terms.headline_noises(0)[0][1]
-    assert {one for _, one in new.terms.headline_noises(0)} == {noise}
+    noise = new.headline_noises(0)[0][1]
+    assert {one for _, one in new.headline_noises(0)} == {noise}
     assert noise.describe() in new.parts()[0].detail
     facts = new.explain().facts["headline"]
     assert facts["standard_deviation"] == pytest.approx(noise.variance**0.5, rel=1e-5)

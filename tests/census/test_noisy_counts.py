@@ -15,8 +15,8 @@ from dpstream.core.privacy.budget import Budget
 from dpstream.core.schema.domain import Domain
 from dpstream.families.census.census_plan import CensusPlan
 from dpstream_lab.audits.census_audit import (
+    ChosenTimes,
     KeyedStay,
-    at_times,
     keyed_ends,
     rare_times,
     transcript_plan,
@@ -91,11 +91,11 @@ def exact(one: NoisyCounts, known: list[KeyedStay], since: int) -> np.ndarray:
     return table.ravel()
 
 
-@pytest.mark.parametrize("kind", [CensusPlan, at_times(CensusPlan, rare_times(STEPS))])
-def test_windows_and_steps_are_those_of_the_records_that_were_counted(kind: type[CensusPlan]) -> None:
+@pytest.mark.parametrize("times", [None, rare_times(STEPS)])
+def test_windows_and_steps_are_those_of_the_records_that_were_counted(times: ChosenTimes | None) -> None:
     """Nearly without noise, so that a wrong window shows; with counts of departures between censuses, too."""
     known = stays(300)
-    plan = transcript_plan(kind, PureDP.of(900), Record())
+    plan = transcript_plan(CensusPlan, PureDP.of(900), Record(), times)
     _, counts = drawn_and_published(plan, keyed_ends(known, STEPS, DOMAIN), Randomness.seeded(1))
     censuses = sorted({one.as_of for one in counts if one.as_of is not None})
     assert len(censuses) > 3

@@ -11,7 +11,7 @@ from dpstream.core.errors import StoreDamagedError
 from dpstream.core.graphical import Measurement, Model, fit
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
-from dpstream.families.census.census_state import CensusState, pack, unpack
+from dpstream.families.census.census_state import CensusState, Level, pack, unpack
 from dpstream.families.census.cohorts import (
     DRIFTS,
     AgedCohort,
@@ -23,7 +23,7 @@ from dpstream.families.census.cohorts import (
     projected,
     raked,
 )
-from dpstream.families.census.totals_filter import NewcomersRate
+from dpstream.families.census.totals_filter import LevelTotal
 from dpstream.mechanisms.measured_cells import MeasuredCells
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
@@ -148,13 +148,13 @@ def test_a_column_that_has_lost_a_value_can_be_raked_to() -> None:
 def test_a_damaged_tracker_is_refused() -> None:
     tracker = ShapeTracker.fresh(CELLS)
     tracker.add(3, [Measurement((0, 1), np.arange(6.0), 1.0)], 15.0)
-    state = CensusState(0, [], [], [], [], NewcomersRate(), Attrition.fresh(DOMAIN), trackers=[tracker])
+    state = CensusState(Attrition.fresh(DOMAIN), levels=[Level(LevelTotal.fresh(10.0), tracker)])
     packed = pack(state)
-    (again,) = unpack(packed, CELLS).trackers
+    again = unpack(packed, CELLS).levels[0].tracker
     for own, back in zip(tracker.estimates(9), again.estimates(9), strict=True):
         np.testing.assert_array_equal(own, back)
     for name in ("values", "variances", "steps", "fits"):
-        damaged = {**packed.arrays, f"state/trackers/0/{name}": np.zeros((1, 2))}
+        damaged = {**packed.arrays, f"state/levels/0/tracker/{name}": np.zeros((1, 2))}
         with pytest.raises(StoreDamagedError):
             unpack(replace(packed, arrays=damaged), CELLS)
 
@@ -199,7 +199,7 @@ def test_it_is_found_which_values_leave_sooner(strength: float) -> None:
         found = [now.sum(axis=tuple(i for i in range(3) if i != column)) for column in range(3)]
         noisy = [own + generator.normal(0.0, 0.004, len(own)) for own in found]
         parts = [AgedCohort(model_of(table), 5000.0, 0.7)]
-        attrition.learn(parts, [0, 1, 2], noisy, np.array([0.004**2, 0.004**2, np.inf]))
+        attrition.learn(parts, [(0, noisy[0], 0.004**2), (1, noisy[1], 0.004**2)])
     best = attrition.pulls[attrition.best]
     if strength == 0.0:
         assert np.abs(best).max() < 0.05

@@ -8,14 +8,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from census_stays import Stay, batches, crowd
+from census_stays import Stay, batches, crowd, scheduled
 
 from dpstream.core.contracts import ExpectedTable
 from dpstream.core.privacy import DiscreteLaplace, Event, Noise, PureDP, Randomness, Record
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, KeyedChanges, PresentBatch, PresentTable, PresentView, Workload
-from dpstream.families.census import Census, CensusPlan
-from dpstream.families.census.bookkeeping import Bookkeeping
+from dpstream.families.census import Census, CensusSchedule, bookkeeping
 from dpstream.families.census.census_report import counted_total, largest_variance
 from dpstream.families.census.totals_filter import LevelTotal, NewcomersRate, blend
 from dpstream.mechanisms import AIM
@@ -38,11 +37,11 @@ def told(
     streams: int,
     source: type[Randomness],
     steps: int = 8,
-    kind: type[CensusPlan] = CensusPlan,
+    times: CensusSchedule | None = None,
 ) -> tuple[np.ndarray, float]:
     """Errors of the counted number in its standard errors, at the last step of many streams."""
-    recipe = Census(Workload.all_k_way(domain, 1), turnover=4, ratio=2, iterations=1)
-    plan = kind(recipe, PureDP.of(1), Record(), None)
+    plan = Census(Workload.all_k_way(domain, 1), turnover=4, iterations=1).calibrate(epsilon=1)
+    plan = scheduled(plan, ratio=2) if times is None else replace(plan, schedule=times)
     ends, found, most = list(batches(crowd(2, steps, domain=domain), steps, domain)), [], 0.0
     true = len(ends[-1].present.table)
     for number in range(streams):
@@ -62,7 +61,7 @@ def test_the_counted_number_has_mean_zero_and_the_told_variance() -> None:
     spread = 5.0 * math.sqrt(2.5 / len(errors))
     assert abs(errors.mean()) < 5.0 / math.sqrt(len(errors))
     assert abs((errors**2).mean() - 1.0) < spread
-    plan = Census(Workload.all_k_way(TINY, 1), turnover=4, ratio=2).calibrate(epsilon=1)
+    plan = scheduled(Census(Workload.all_k_way(TINY, 1), turnover=4).calibrate(epsilon=1), ratio=2)
     predicted = plan.expected_errors([7, 8])
     assert predicted is not None
     assert predicted[1].total == pytest.approx(most)  # nothing is selected: the bound is attained
@@ -263,7 +262,7 @@ def test_a_wrong_guess_of_the_turnover_costs_accuracy_and_not_truth(monkeypatch:
         assert between < 0.45 * guess[0], guess
         held.append(inside.mean())
     assert np.mean(held) >= 0.9
-    monkeypatch.setattr(Bookkeeping, "_doubt", lambda self, state: 0.0)
+    monkeypatch.setattr(bookkeeping, "_doubt", lambda state: 0.0)
     assert covered(GUESSES[0], 40)[0][:, 12:].mean() < 0.7
 
 

@@ -243,12 +243,13 @@ def test_streams_of_counters_measure_at_the_door(tmp_path, monkeypatch, mechanis
     assert len([one for one in found if one.control]) == 2
 
 
-def test_what_draws_ahead_of_its_counts_has_a_certificate_only(tmp_path):
+def test_what_draws_ahead_of_its_counts_has_transcripts_and_a_certificate(tmp_path):
     loaded = config(tmp_path)
     text = loaded.path.read_text(encoding="utf-8")
     trees = 'name = "dpstabs"\ncounter = "optimal-epochs"\nk = 3\n'
     loaded.path.write_text(text.replace(MECHANISM, trees), encoding="utf-8")
-    assert set(configured_audits(Config.load(loaded.path))) == {"attacks", "samplers", "exact"}
+    audits = configured_audits(Config.load(loaded.path))
+    assert set(audits) == {"attacks", "transcripts", "samplers", "exact"}
 
 
 def test_a_panel_is_audited_by_whole_histories(tmp_path, monkeypatch):

@@ -105,9 +105,9 @@ def fresh(tmp_path: Path) -> Callable[..., Path]:
     return make
 
 
-CENSUS = Census(
-    Workload.all_k_way(KeyedPlan().domain, 2), turnover=3, levels=2, ratio=2, iterations=2
-).calibrate(epsilon=20, horizon=6)
+CENSUS = Census(Workload.all_k_way(KeyedPlan().domain, 2), turnover=2, levels=2, iterations=2).calibrate(
+    epsilon=20, horizon=6
+)
 
 
 @pytest.mark.parametrize("plan", [KeyedPlan(), CENSUS, None], ids=["toy", "census", "key that ends"])

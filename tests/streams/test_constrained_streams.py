@@ -187,7 +187,7 @@ def test_no_release_of_a_census_violates_a_constraint(
     schema = Schema.from_toml(folder / "schema.toml")
     options: Any = {"records": "persistent", "publish": "both"} if persistent else {"records": "fresh"}
     workload = Workload.all_k_way(schema.domain, 2)
-    recipe = Census(workload, turnover=4, ratio=2, iterations=10, headline=(("zip", "kind"),))
+    recipe = Census(workload, turnover=2, iterations=10, headline=(("zip", "kind"),))
     with dpstream.open(
         folder / "s", schema, epsilon=2, unit=dpstream.Record(), mechanism=recipe,
         randomness=Randomness.seeded(3), **options,

@@ -8,20 +8,24 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import UnconfirmedError
-from dpstream.core.privacy import Record
 from dpstream.core.tables import KeyedBatch, PresentTable, Snapshot
 from dpstream.core.tables.access import ReadRequest
-from dpstream.core.tables.keyed_reading import departed_after, read_keyed
+from dpstream.core.tables.contribution import as_ids
+from dpstream.core.tables.keyed_reading import read_keyed
+from dpstream.stream.admission import KeyedRecords
+from dpstream.stream.store.present_rows import PresentChange
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
+    from dpstream.core.schema.domain import Domain
     from dpstream.io.sources import SourceOptions, StepInput
+    from dpstream.stream.store.store import Store
 
 #: What the rows are taken for, by ``[source] shape``.
 _READ_AS = {
@@ -60,6 +64,22 @@ def checked_rows(keyed: KeyedBatch | Snapshot) -> Iterator[tuple[Any, bool]]:
 
 
 @dataclass(repr=False)
+class _Memory:
+    """Stands in for the store of a stream that nobody runs: what ``KeyedRecords`` asks of it. Private."""
+
+    last_step: int = 0
+    departed: set[bytes] = field(default_factory=set)
+
+    def present(self, domain: Domain) -> PresentTable:
+        """No record, before step 1."""
+        return PresentTable.empty(domain)
+
+    def any_departed(self, keys: NDArray[np.uint64]) -> bool:
+        """Whether any of these keys left before."""
+        return not self.departed.isdisjoint(as_ids(keys))
+
+
+@dataclass(repr=False)
 class KeyedCheck:
     """Follows the records that are there, as the stream will. Private.
 
@@ -77,10 +97,11 @@ class KeyedCheck:
     left: list[int] = field(default_factory=list)
     changed: list[int] = field(default_factory=list)
     _key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
-    _gone: NDArray[np.uint64] = field(default_factory=lambda: np.zeros((0, 2), np.uint64))
+    _memory: _Memory = field(default_factory=lambda: _Memory())
 
     def __post_init__(self) -> None:
         self.present = PresentTable.empty(self.schema.domain)
+        self._records = KeyedRecords(self.schema.domain, self.unit, cast("Store", self._memory))
 
     def add(self, entry: StepInput) -> str | None:
         """Take a step. A sentence where it would stop the stream; nobody and no number is named.
@@ -89,21 +110,23 @@ class KeyedCheck:
         """
         keyed, note = entry.keyed, None
         assert keyed is not None
+        self._memory.last_step = entry.step - 1
         try:
-            changes = self._changes(keyed, entry)
+            change = self._change(keyed, entry)
         except UnconfirmedError as error:
             note = f"{error.what}; dpstream run --confirm-shrink takes it, once you have looked"
             assert isinstance(keyed, Snapshot)
-            changes = self._changes(replace(keyed, confirmed=True), entry)
-        before = self.present
+            change = self._change(replace(keyed, confirmed=True), entry)
+        changes, before, self.present = change.changes, change.before, change.after
         place, there = before.find(changes.keys)
+        gone = there & ~changes.present
         self.rows = changes.codes, before.codes[place[there]].astype(np.int32)
-        self.present, departed = before.after(changes, entry.step)
         self.came.append(int((~there & changes.present).sum()))
-        self.left.append(len(departed))
+        self.left.append(int(gone.sum()))
         self.changed.append(int((there & changes.present).sum()))
-        if isinstance(self.unit, Record) and self.unit.returns == "refuse":
-            self._gone = departed_after(self._gone, there, changes, "key_column")
+        if change.keep_keys:
+            self._memory.departed.update(as_ids(changes.keys[gone]))
+        self._records.committed(change)
         return note
 
     def sentences(self, length: str | None = None) -> list[str]:
@@ -121,13 +144,12 @@ class KeyedCheck:
             words += ", then {} new, {} gone and {} changed {}".format(*map(_rounded, mean), each)
         return [words]
 
-    def _changes(self, keyed: KeyedBatch | Snapshot, entry: StepInput) -> Any:
-        wanted = ReadRequest(
-            "present", self.schema, self.unit.name, None, self._key, f"step {entry.batch_id}"
-        )
-        granted = read_keyed(keyed, wanted)
-        assert granted.keyed is not None
-        return granted.keyed.changes(self.present)
+    def _change(self, keyed: KeyedBatch | Snapshot, entry: StepInput) -> PresentChange:
+        where = f"step {entry.batch_id}"
+        wanted = ReadRequest("present", self.schema, self.unit.name, None, self._key, where)
+        change, _ = self._records.change(read_keyed(keyed, wanted), where)
+        assert isinstance(change, PresentChange)
+        return change
 
 
 def _rounded(number: float) -> str:

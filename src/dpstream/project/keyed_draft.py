@@ -29,7 +29,7 @@ _WORDS = {
     "ignore": ("update-before", "update_preimage", "before"),
 }
 #: Words in the name of a column of operations, which may then hold inserts only.
-_OPERATION = ("op", "operation", "dml", "cdc", "change", "action")
+_OPERATION = re.compile("op|operation|dml|cdc|change|action")
 _DEFAULT_WORDS = {"insert", "update", "update-after", "delete", "update-before"}
 #: Whole sets of words of known feeds: the sample need not have all of them.
 _FEEDS: Sequence[Mapping[str, list[str]]] = (
@@ -39,50 +39,16 @@ _FEEDS: Sequence[Mapping[str, list[str]]] = (
     {INSERT: ["INSERT"], UPDATE: ["UPDATE"], DELETE: ["DELETE"]},
 )
 #: Words in the name of a column that holds ends.
-_ENDS = (
-    "end",
-    "ended",
-    "until",
-    "to",
-    "close",
-    "closed",
-    "delete",
-    "deleted",
-    "leave",
-    "left",
-    "gone",
-    "departure",
-    "departed",
-    "exit",
-    "out",
-    "discharge",
-    "death",
+_ENDS = re.compile(
+    "end(ed)?|until|to|closed?|deleted?|leave|left|gone|departed|departure|exit|out|discharge|death"
 )
 #: ... and starts. Whole numbers are taken for times only where the names of both columns say so.
-_STARTS = (
-    "start",
-    "started",
-    "begin",
-    "began",
-    "from",
-    "since",
-    "open",
-    "opened",
-    "create",
-    "created",
-    "entry",
-    "entered",
-    "in",
-    "arrival",
-    "arrived",
-    "admission",
-    "birth",
-    "launch",
-    "launched",
+_STARTS = re.compile(
+    "start(ed)?|begin|began|from|since|open(ed)?|created?|entry|entered|in|arrival|arrived|admission|birth|launch(ed)?"
 )
 #: Words in the name of a column of numbers that says when something happened.
-_WHEN = ("step", "time", "when", "at", "t", "ts", "period", "day", "week", "month", "year", "date")
-_KEYS = ("id", "key", "number", "no", "nr", "code")
+_WHEN = re.compile("step|time|when|at|t|ts|period|day|week|month|year|date")
+_KEYS = re.compile(".*(id|key)|number|no|nr|code")
 #: What a step number looks like.
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 #: Files that are compared, and rows of each.
@@ -233,7 +199,7 @@ def event_operations(table: Any) -> EventFeed | None:
         new = [word for word in found.get(UPDATE, []) if "after" in word.lower() or "post" in word.lower()]
         words = {INSERT: found[INSERT] + new, DELETE: found.get(DELETE, []) + found.get("ignore", [])}
         updates = tuple(word for word in found.get(UPDATE, []) if word not in new)
-        if not words[DELETE] and not _named_operation(name):
+        if not words[DELETE] and not _says(name, _OPERATION):
             continue
         words[DELETE] = words[DELETE] or [_delete_like(found[INSERT][0])]
         usual = set(words[INSERT] + words[DELETE]) <= _DEFAULT_WORDS
@@ -245,7 +211,7 @@ def are_operations(name: str, words: Sequence[str]) -> bool:
     """Whether the declared values of a column are words of a change feed: inserts, and what else happens (or its name
     says so)."""
     known = _meanings(words)
-    return known is not None and (_named_operation(name) or DELETE in known or UPDATE in known)
+    return known is not None and (_says(name, _OPERATION) or DELETE in known or UPDATE in known)
 
 
 def _meanings(words: Sequence[str]) -> dict[str, list[str]] | None:
@@ -261,10 +227,6 @@ def _whole_feed(words: Mapping[str, list[str]]) -> Mapping[str, list[str]]:
         if all(set(found) <= set(feed.get(kind, ())) for kind, found in words.items()):
             return feed
     return words
-
-
-def _named_operation(name: str) -> bool:
-    return bool(set(words_in(name)) & set(_OPERATION))
 
 
 def _delete_like(insert: str) -> str:
@@ -283,8 +245,9 @@ def key_candidates(table: Any, time_column: str | None) -> list[str]:
     return sorted(names, key=lambda name: not _says(name, _KEYS))
 
 
-def _says(name: str, words: Iterable[str]) -> bool:
-    return any(part in words or (part.endswith(("id", "key")) and "id" in words) for part in words_in(name))
+def _says(name: str, words: re.Pattern[str]) -> bool:
+    """Whether one of the words is in a name."""
+    return any(words.fullmatch(part) for part in words_in(name))
 
 
 def _feed(table: Any, keys: Sequence[str], time_column: str | None) -> Recognised | None:
@@ -312,7 +275,7 @@ def _operations(name: str, column: Any) -> dict[str, list[str]] | None:
     if not is_text(column) or column.null_count:
         return None
     distinct = pc.unique(column.slice(0, _ROWS)).to_pylist()
-    least = 1 if _named_operation(name) else 2
+    least = 1 if _says(name, _OPERATION) else 2
     if not least <= len(distinct) <= len(_WORDS) + 2 or len(pc.unique(column)) != len(distinct):
         return None
     return _meanings(distinct)

@@ -20,7 +20,7 @@ from dpstream.core.tables import KeyedBatch, KeyRules, MultisetHash, Snapshot
 from dpstream.core.tables.access import BatchAccess, CounterShards, PresentShards, ReadRequest, ShardedEvents
 from dpstream.core.tables.counter_files import present_width, require_cipher
 from dpstream.core.tables.counting import count_plan
-from dpstream.core.tables.keyed_reading import SortedRows, refused_events, sorted_by_key
+from dpstream.core.tables.keyed_reading import refused_events, sorted_by_key
 from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES
 from dpstream.core.version import __version__
 from dpstream.io.sources.operations import KeyedOperations
@@ -56,9 +56,7 @@ class KeyedPasses:
         if self._content is None or not hmac.compare_digest(self._content[0], key):
             self._content = (key, self._checked(self._run(key, None)).here)
         none = np.zeros((0, 2), np.uint64), np.zeros(0, np.int64), np.zeros((0, len(self._schema)), np.int32)
-        wanted = ReadRequest("present", self._schema, "record", None, b"", self._where)
-        rows = sorted_by_key(self._columns.batch, wanted, *none).rows
-        assert isinstance(rows, SortedRows)
+        rows = sorted_by_key(self._columns.batch, self._schema, self._where, *none)
         return self._content[1].finish(rows.end(), key)
 
     def problems(self) -> list[Problem]:

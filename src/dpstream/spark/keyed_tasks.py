@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,23 +21,22 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import DataError
 from dpstream.core.schema.column import PROBLEM_KINDS
-from dpstream.core.tables import KeyedBatch, KeyedChanges
-from dpstream.core.tables.access import CounterShards, ReadRequest
+from dpstream.core.tables import KeyedBatch
+from dpstream.core.tables.access import CounterShards
 from dpstream.core.tables.counter_files import Generation, read_present_shard, write_present_shard
 from dpstream.core.tables.counting import count_plan
 from dpstream.core.tables.keyed_reading import (
     DELETE,
     UPSERT,
     EventsError,
-    SortedRows,
-    departed_after,
     encode_events,
     hash_keys,
     operation_numbers,
+    refuse_returns,
     refused_events,
     sorted_by_key,
 )
-from dpstream.core.tables.present_table import PresentTable
+from dpstream.core.tables.present_table import PresentTable, holds
 from dpstream.spark.tasks import (
     NO_ID,
     NO_ORDER,
@@ -89,6 +89,8 @@ class KeyedColumns:
 
     def encoded(self, table: Any, schema: Schema, tally: Tally) -> Rows | None:
         """See ``Reading``."""
+        import pyarrow as pa
+
         wrong, operations = 0, np.full(table.num_rows, UPSERT, np.int64)
         if self.words is not None:
             name = str(self.batch.operation)
@@ -97,7 +99,7 @@ class KeyedColumns:
             except DataError:
                 tally.problems[-1] |= WRONG_OPERATION  # which rows are deletes is not known: no other look
                 return None
-            table, operations = table.filter(keep), operation_numbers(meaning)
+            table, operations = table.filter(keep), operation_numbers(pa.chunked_array([meaning]), name, "")
         keys, order = np.zeros((0, 2), np.uint64), None
         try:
             keys = hash_keys(table.column(self.batch.key), self.secret, "")
@@ -189,27 +191,23 @@ class Applying(Task):
         tied = (keys[1:] == keys[:-1]).all(axis=1) & (order[1:] == order[:-1])
         if self.batch.rules.repeated != "error" and tied.any():
             raise refused_events("several", "")
-        wanted = ReadRequest("present", self.schema, "record", None, b"", "")
-        granted = sorted_by_key(self.batch, wanted, keys, operations, rows.codes[by])
-        assert isinstance(granted.rows, SortedRows)
-        tally.here = tally.here.merge(granted.rows.content(padded(self.row_key)))
-        own = self.before
-        if own is None:
+        step_rows = sorted_by_key(self.batch, self.schema, "", keys, operations, rows.codes[by])
+        tally.here = tally.here.merge(step_rows.content(padded(self.row_key)))
+        before = self.before
+        if before is None:
             return
-        assert granted.keyed is not None
-        folder, domain = Path(own.folder), self.schema.domain
-        present, departed = read_present_shard(folder, own.shards.files.get(shard, ()), domain)
-        effect = granted.keyed.changes(present)
-        changes = KeyedChanges(effect.keys, effect.present, effect.codes)
-        if own.keep_keys:
-            _, there = present.find(changes.keys)
-            departed = departed_after(departed, there, changes, "")
-        after, gone = present.after(changes, own.step)
+        folder, domain = Path(before.folder), self.schema.domain
+        present, departed = read_present_shard(folder, before.shards.files.get(shard, ()), domain)
+        changes = step_rows.changes(present)
+        if before.keep_keys:
+            left_before = partial(holds, departed)
+            departed = np.concatenate([departed, refuse_returns(present, changes, left_before, "")])
+        after, gone = present.after(changes, before.step)
         left += np.bincount(gone, minlength=len(left))
         if len(changes.keys):
             tried = attempt()
-            name = own.generation.file_name(shard, tried)
-            file = write_present_shard(folder, own.generation, name, after, departed)
+            name = before.generation.file_name(shard, tried)
+            file = write_present_shard(folder, before.generation, name, after, departed)
             tally.written += written_file(shard, 0, file, tried)
 
 

@@ -19,16 +19,15 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import PrivateBatch, StreamPlan
 from dpstream.core.contracts.plugins import Plugins
 from dpstream.core.errors import ConfigError, DataError
-from dpstream.core.privacy.unit import Record, User
+from dpstream.core.privacy.unit import Record, Unit, User
 from dpstream.core.schema import arrow
 from dpstream.core.schema.code_blocks import CodeBlocks
-from dpstream.core.schema.domain import Codes
+from dpstream.core.schema.domain import Codes, Domain
 from dpstream.core.tables import (
     EncodedBatch,
     EncodedRecords,
     EncodedReports,
     KeyedBatch,
-    KeyedChanges,
     MultisetHash,
     PresentBatch,
     PresentTable,
@@ -53,7 +52,7 @@ from dpstream.core.tables.contribution import (
     admit,
     read_owners,
 )
-from dpstream.core.tables.keyed_reading import read_keyed, refused_events
+from dpstream.core.tables.keyed_reading import read_keyed, refuse_returns
 from dpstream.io.sources.counted_file import CountedFile
 from dpstream.stream.store.present_rows import PresentChange
 
@@ -420,10 +419,10 @@ class KeyedRecords:
     Records of an engine that keeps the present ones in files are never here.
     """
 
-    def __init__(self, plan: StreamPlan, schema: Schema, store: Store) -> None:
-        self._domain = plan.reading_schema(schema).domain
-        self._store = store
-        self._final = isinstance(plan.unit, Record) and plan.unit.returns == "refuse"
+    def __init__(self, domain: Domain, unit: Unit, store: Store) -> None:
+        """``domain``: of the columns as the plan reads them."""
+        self._domain, self._store = domain, store
+        self._final = isinstance(unit, Record) and unit.returns == "refuse"
         self._table: PresentTable | None = None
 
     def change(
@@ -447,10 +446,9 @@ class KeyedRecords:
         if self._table is None:
             self._table = self._store.present(self._domain)
         before = self._table
-        effect = granted.keyed.changes(before)
-        changes = KeyedChanges(effect.keys, effect.present, effect.codes)
+        changes = granted.keyed.changes(before)
         if self._final:
-            self._refuse_returns(before, changes, where)
+            refuse_returns(before, changes, self._store.any_departed, where)
         after, departed = before.after(changes, self._store.last_step + 1)
         self._table = None
         return PresentChange(before, after, changes, self._final), PresentBatch(PresentView(after, departed))
@@ -458,11 +456,6 @@ class KeyedRecords:
     def committed(self, change: PresentChange | ShardedEvents | None) -> None:
         """The step is in the store."""
         self._table = change.after if isinstance(change, PresentChange) else None
-
-    def _refuse_returns(self, before: PresentTable, changes: KeyedChanges, where: str) -> None:
-        _, there = before.find(changes.keys)
-        if self._store.any_departed(changes.keys[changes.present & ~there]):
-            raise refused_events("returns", where)
 
 
 def require_record(plan: StreamPlan) -> None:

@@ -210,7 +210,7 @@ class Stream:
             published=None if sink is None else sink.published,
             outside=outside_heads(None if sink is None else sink.directory),
         )
-        self._keyed = KeyedRecords(plan, schema, self._store)
+        self._keyed = KeyedRecords(plan.reading_schema(schema).domain, plan.unit, self._store)
         try:
             pin = check_account(membership, self._store.meta, str(self.path))
             if pin is not None:

@@ -192,10 +192,7 @@ class _KeptThreshold(NumericSparse):
             assert first.run is not None
             kept[randomness] = first.run.threshold_noise
             return first
-        units = self.noise.units(t)
-        moved = self._moved(units, t)
-        run = SparseRun(t, units, moved, kept[randomness])
-        return SpentAmounts(books.spent + self._test_cost(moved), run)
+        return SpentAmounts(books.spent + self._tests_cost(t), SparseRun(t, kept[randomness]))
 
 
 _BROKEN_PLANS: dict[str, type[PMWGPlan]] = {

@@ -24,6 +24,7 @@ from dpstream.core.schema.domain import Clique
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Problem, Schema
+    from dpstream.core.tables.present_table import KeyedChanges, PresentTable
 
 #: Bytes of a counter in a file.
 COUNTER = 4
@@ -143,48 +144,10 @@ class BatchRows(Protocol):
         ...
 
 
-class KeyedTable(Protocol):
-    """The present records as they were committed, for a batch of keyed records (``core.tables.PresentTable``).
-    Private."""
-
-    @property
-    def keys(self) -> NDArray[np.uint64]:
-        """Hashed keys, shape (records, 2): ascending and different."""
-        ...
-
-    @property
-    def codes(self) -> NDArray[np.integer]:
-        """Shape (records, columns)."""
-        ...
-
-    def find(self, keys: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Where each key is, or would be, and whether it is there."""
-        ...
-
-
-class KeyedEffect(Protocol):
-    """What a step changes of the present records (``core.tables.KeyedChanges``). Private."""
-
-    @property
-    def keys(self) -> NDArray[np.uint64]:
-        """Hashed keys that the step names, shape (changes, 2): ascending and different."""
-        ...
-
-    @property
-    def present(self) -> NDArray[np.bool_]:
-        """Whether each is present at the end of the step."""
-        ...
-
-    @property
-    def codes(self) -> NDArray[np.int32]:
-        """Values of those that are present, in their order."""
-        ...
-
-
 class KeyedRows(Protocol):
     """The keyed records of a step, before it is known which keys are there."""
 
-    def changes(self, present: KeyedTable) -> KeyedEffect:
+    def changes(self, present: PresentTable) -> KeyedChanges:
         """What they change.
 
         Errors:

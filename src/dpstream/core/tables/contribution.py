@@ -28,6 +28,8 @@ ID_BYTES = 16
 
 _IDS = "texts or whole numbers, one for each record"
 _INSERT, _DELETE = b"+", b"-"
+#: Ids that are hashed at a time: each is a Python object meanwhile.
+_BLOCK = 2**17
 
 #: User ids of the inserts and of the deletes: ``pyarrow.ChunkedArray``, or None where there are none.
 Columns = tuple[Any, Any]
@@ -112,12 +114,15 @@ def read_owners(
     return Owners(as_ids(words[order]), positions[: lengths[0]], positions[lengths[0] :])
 
 
-def hash_ids(texts: Any, key: bytes) -> Words:
+def hash_ids(texts: Any, key: bytes, person: bytes = b"user") -> Words:
     """The keyed hashes of ids that ``id_bytes`` gave, two words each, in their order.
+
+    Args:
+        person: what the ids are of; others have other hashes.
 
     Cost: one hash for each different id.
     """
-    words, row_ids = _hash_different(texts, key)
+    words, row_ids = _hash_different(texts, key, person)
     return words[row_ids]
 
 
@@ -148,12 +153,16 @@ def owner_words(words: Words) -> NDArray[np.int64]:
     return words.astype(">u8").view("<i8").astype(np.int64)
 
 
-def _hash_different(texts: Any, key: bytes) -> tuple[Words, NDArray[np.intp]]:
+def _hash_different(texts: Any, key: bytes, person: bytes = b"user") -> tuple[Words, NDArray[np.intp]]:
     """The hash of each different id, and which of them each record has."""
-    joined = texts.dictionary_encode()
-    hashes = [_hash(key, value) for value in joined.dictionary.to_pylist()]
-    words = np.frombuffer(b"".join(hashes), ">u8").reshape(-1, 2).astype(np.uint64)
-    return words, joined.indices.to_numpy(zero_copy_only=False)
+    joined, hashes = texts.dictionary_encode(), list[bytes]()
+    start = hashlib.blake2b(digest_size=ID_BYTES, key=key, person=person)
+    for first in range(0, len(joined.dictionary), _BLOCK):
+        for value in joined.dictionary.slice(first, _BLOCK).to_pylist():
+            hashing = start.copy()
+            hashing.update(value)
+            hashes.append(hashing.digest())
+    return as_words(hashes), joined.indices.to_numpy(zero_copy_only=False)
 
 
 def admit(
@@ -213,9 +222,7 @@ def id_bytes(column: Any, where: str, what: str = "user id") -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    # A chunk of nothing says nothing: where no record came, a source may not know the type.
-    chunks = [] if column is None else [arrow.plain(chunk) for chunk in column.chunks if len(chunk)]
-    chunks = [chunk.dictionary_decode() if pa.types.is_dictionary(chunk.type) else chunk for chunk in chunks]
+    chunks = plain_chunks(column)
     for chunk in chunks:
         if chunk.null_count or pa.types.is_null(chunk.type):
             raise no_id(where, what)
@@ -228,6 +235,15 @@ def id_bytes(column: Any, where: str, what: str = "user id") -> Any:
     if pc.any(pc.equal(pc.binary_length(joined), 0)).as_py():
         raise no_id(where, what)
     return joined
+
+
+def plain_chunks(column: Any) -> list[Any]:
+    """The arrays of a column (or of None) as they read without dictionaries."""
+    import pyarrow as pa
+
+    # A chunk of nothing says nothing: where no record came, a source may not know the type.
+    chunks = [] if column is None else [arrow.plain(chunk) for chunk in column.chunks if len(chunk)]
+    return [chunk.dictionary_decode() if pa.types.is_dictionary(chunk.type) else chunk for chunk in chunks]
 
 
 def id_problem(kind: Any, where: str, what: str = "user id") -> DataError | None:
@@ -258,10 +274,6 @@ def _binary(kind: Any) -> bool:
 def no_id(where: str, what: str = "user id") -> DataError:
     """The refusal of a record of nobody."""
     return DataError(f"there is a record without a {what}", where=where, allowed=_IDS)
-
-
-def _hash(key: bytes, value: bytes) -> bytes:
-    return hashlib.blake2b(value, digest_size=ID_BYTES, key=key, person=b"user").digest()
 
 
 def _private_order(

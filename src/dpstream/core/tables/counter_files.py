@@ -247,7 +247,7 @@ def write_present_shard(
     """Write the records of a shard, and the keys that left; as ``counter_files.write_file``.
 
     Args:
-        departed: ascending and different; none of them is in ``table``.
+        departed: different, in any order; none of them is in ``table``.
     """
     gone = np.zeros((len(departed), present_width(table.domain)), np.uint8)
     keys, values = np.concatenate([table.keys, departed]), np.concatenate([_values(table), gone])

@@ -10,10 +10,10 @@ Trusted base: kernel (reads keyed private records).
 
 from __future__ import annotations
 
-import hashlib
 import struct
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,15 +21,13 @@ from numpy.typing import NDArray
 from dpstream.core.errors import ConfigError, DataError, UnconfirmedError
 from dpstream.core.schema import arrow
 from dpstream.core.schema.column import NULL, problems_error
-from dpstream.core.tables.access import BatchAccess, KeyedTable, ReadRequest
-from dpstream.core.tables.contribution import ID_BYTES, id_bytes
+from dpstream.core.tables.access import BatchAccess, ReadRequest
+from dpstream.core.tables.contribution import hash_ids, id_bytes, plain_chunks
 from dpstream.core.tables.multiset_hash import MultisetHash
-from dpstream.core.tables.present_table import KeyedChanges, search_keys
+from dpstream.core.tables.present_table import KeyedChanges, PresentTable
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
-    from dpstream.core.schema.constraints import Rules
-    from dpstream.core.schema.domain import Domain
 
 #: The words of an operation column. Without such a column every row is an upsert.
 OPERATIONS = ("insert", "update", "delete")
@@ -66,8 +64,6 @@ _REFUSED = {
 }
 #: Stands for a value that the row does not say.
 _UNSAID = NULL
-#: Keys that are hashed at a time: each is a Python object meanwhile.
-_BLOCK = 2**17
 
 Codes = NDArray[np.int32]
 Keys = NDArray[np.uint64]
@@ -166,6 +162,8 @@ class Snapshot:
     key: str
     rules: KeyRules = KeyRules()
     confirmed: bool = False
+    operation: ClassVar[None] = None
+    changed: ClassVar[None] = None
 
     def __repr__(self) -> str:
         return f"Snapshot(key={self.key!r}, records hidden)"
@@ -191,19 +189,22 @@ def refused_events(kind: str, where: str, column: str | None = None) -> EventsEr
     return error
 
 
-def departed_after(departed: Keys, there: Mask, changes: KeyedChanges, where: str) -> Keys:
-    """The hashes of all keys that have left by now, sorted, where no key may come back.
+def refuse_returns(
+    present: PresentTable, changes: KeyedChanges, left_before: Callable[[Keys], bool], where: str
+) -> Keys:
+    """The keys that leave at a step, where no key may come back.
 
     Args:
-        departed: those that had left before. there: which of the changed keys were present before.
+        present: before the step.
+        left_before: whether any of some keys has left already.
 
     Errors:
-        EventsError: one of them comes back.
+        EventsError: a key comes back.
     """
-    if search_keys(departed, changes.keys[changes.present & ~there])[1].any():
+    _, there = present.find(changes.keys)
+    if left_before(changes.keys[changes.present & ~there]):
         raise refused_events("returns", where)
-    departed = np.concatenate([departed, changes.keys[there & ~changes.present]])
-    return departed[np.lexsort((departed[:, 1], departed[:, 0]))]
+    return changes.keys[there & ~changes.present]
 
 
 def read_keyed(batch: KeyedBatch | Snapshot, wanted: ReadRequest) -> BatchAccess:
@@ -213,10 +214,9 @@ def read_keyed(batch: KeyedBatch | Snapshot, wanted: ReadRequest) -> BatchAccess
         DataError, SchemaError: keys, operations or values that do not fit, or rows of one key where ``repeated`` is
             ``error``. ConfigError: a key or operation column that the schema declares. Nothing was spent.
 
-    Cost: a keyed hash of each row's key, one sort of the hashes.
+    Cost: a keyed hash of each different key, one sort of the rows' hashes.
     """
-    schema, where = wanted.schema, wanted.where
-    operation = batch.operation if isinstance(batch, KeyedBatch) else None
+    schema, where, operation = wanted.schema, wanted.where, batch.operation
     for name in (batch.key, operation):
         if name in schema.names:
             raise ConfigError(
@@ -225,24 +225,25 @@ def read_keyed(batch: KeyedBatch | Snapshot, wanted: ReadRequest) -> BatchAccess
                 allowed=f"another column, or a copy of {name!r} under another name",
             )
     given = batch.events if isinstance(batch, KeyedBatch) else batch.rows
-    if given is None:
-        none = np.zeros(0, np.int64)
-        keys, codes = np.zeros((0, 2), np.uint64), np.zeros((0, len(schema)), np.int32, order="F")
-        return sorted_by_key(batch, wanted, keys, none, codes)
-    table = arrow.to_table(given, where)
-    keys = hash_keys(_column(table, batch.key, where), wanted.key, where)
-    operations = _operations(table, batch, where)
-    private = table.drop_columns([name for name in (batch.key, operation) if name is not None])
-    keeping = isinstance(batch, KeyedBatch) and batch.changed is not None
-    if keeping and schema.rules is not None and schema.rules.read:
-        raise ConfigError(
-            "updates leave out what they keep, so columns that follow from others "
-            f"({', '.join(column.name for column in schema.rules.read)}) cannot be held against them",
-            where=where,
-            allowed="read = false for these columns in [schema.constraints], or updates that give whole records",
-        )
-    codes = encode_events(private, operations, schema, where, keeping=keeping)
-    return sorted_by_key(batch, wanted, keys, operations, codes)
+    keys, operations = np.zeros((0, 2), np.uint64), np.zeros(0, np.int64)
+    codes = np.zeros((0, len(schema)), np.int32, order="F")
+    if given is not None:
+        table = arrow.to_table(given, where)
+        keys = hash_keys(_column(table, batch.key, "keys", where), wanted.key, where)
+        operations = np.full(table.num_rows, _ROW if isinstance(batch, Snapshot) else UPSERT, np.int64)
+        if operation is not None:
+            operations = operation_numbers(_column(table, operation, "operations", where), operation, where)
+        if batch.changed is not None and schema.rules is not None and schema.rules.read:
+            raise ConfigError(
+                "updates leave out what they keep, so columns that follow from others "
+                f"({', '.join(column.name for column in schema.rules.read)}) cannot be held against them",
+                where=where,
+                allowed="read = false for these columns in [schema.constraints], or updates that give whole records",
+            )
+        private = table.drop_columns([name for name in (batch.key, operation) if name is not None])
+        codes = encode_events(private, operations, schema, where, keeping=batch.changed is not None)
+    rows = sorted_by_key(batch, schema, where, keys, operations, codes)
+    return BatchAccess(None, rows, keyed=rows)
 
 
 def hash_keys(column: Any, key: bytes, where: str) -> Keys:
@@ -256,74 +257,46 @@ def hash_keys(column: Any, key: bytes, where: str) -> Keys:
 
     Cost: about a microsecond a key.
     """
-    values = id_bytes(column, where, "key")
-    hashes = np.empty((len(values), 2), np.uint64)
-    start = hashlib.blake2b(digest_size=ID_BYTES, key=key, person=b"record")
-    for first in range(0, len(values), _BLOCK):
-        found = []
-        for value in values.slice(first, _BLOCK).to_pylist():
-            one = start.copy()
-            one.update(value)
-            found.append(one.digest())
-        hashes[first : first + len(found)] = np.frombuffer(b"".join(found), ">u8").reshape(-1, 2)
-    return hashes
+    return hash_ids(id_bytes(column, where, "key"), key, b"record")
 
 
 def sorted_by_key(
-    batch: KeyedBatch | Snapshot, wanted: ReadRequest, keys: Keys, operations: Positions, codes: Codes
-) -> BatchAccess:
-    """What a plan reads of rows that are encoded already; those of one key are in the order of the source.
+    batch: KeyedBatch | Snapshot, schema: Schema, where: str, keys: Keys, operations: Positions, codes: Codes
+) -> SortedRows:
+    """Rows that are encoded already; those of one key are in the order of the source.
 
     Errors:
         EventsError: several rows of one key where ``repeated`` is ``error``.
     """
     order = np.lexsort((keys[:, 1], keys[:, 0]))  # stable: rows of one key stay in the order of the source
-    keys, operations, codes = keys[order], operations[order], _taken(codes, order)
+    keys = keys[order]
     new = np.ones(len(keys), np.bool_)
     new[1:] = (keys[1:] != keys[:-1]).any(axis=1)
     starts = np.flatnonzero(new)
     if batch.rules.repeated == "error" and len(starts) < len(keys):
-        raise refused_events("several", wanted.where)
-    rows = SortedRows(
-        wanted.schema.domain, keys, starts, operations, codes, isinstance(batch, Snapshot), _terms(batch)
-    )
-    if isinstance(batch, Snapshot):
-        return BatchAccess(None, rows, keyed=_Whole(rows, batch.rules, batch.confirmed, wanted.where))
-    null = tuple(-1 if c.missing_code is None else c.missing_code for c in wanted.schema.columns)
-    merged = wanted.schema.rules if rows.terms[-1] else None
-    return BatchAccess(None, rows, keyed=_Events(rows, batch.rules, null, wanted.where, merged))
-
-
-def _terms(batch: KeyedBatch | Snapshot) -> tuple[int, ...]:
-    """The rules, and whether nulls keep what is there, as whole numbers; always as many."""
-    rules = batch.rules
-    return (
-        int(rules.unknown == "drop"),
-        int(rules.known == "update"),
-        int(rules.repeated == "last"),
-        int.from_bytes(struct.pack("<d", float(rules.shrinks)), "little"),
-        int(isinstance(batch, KeyedBatch) and batch.changed is not None),
-    )
+        raise refused_events("several", where)
+    rules = replace(batch, rows=None) if isinstance(batch, Snapshot) else replace(batch, events=None)
+    return SortedRows(rules, schema, where, keys, starts, operations[order], _taken(codes, order))
 
 
 @dataclass(frozen=True, repr=False)
 class SortedRows:
-    """The rows of a step, sorted by key, each key's in the order of the source; a ``BatchRows``. Private.
+    """The rows of a step, sorted by key, each key's in the order of the source; ``BatchRows`` and ``KeyedRows``.
+    Private.
 
     Attributes:
+        batch: names and rules of what was read; no rows.
         starts: position of each key's first row.
         codes: ``_UNSAID`` where a row says no value: deletes, and cells of an update that keep what is there.
-        whole: whether they are a snapshot's.
-        terms: what else says what the rows do (``_terms``).
     """
 
-    domain: Domain
+    batch: KeyedBatch | Snapshot
+    schema: Schema
+    where: str
     keys: Keys
     starts: Positions
     operations: Positions
     codes: Codes
-    whole: bool
-    terms: tuple[int, ...]
 
     @property
     def ends(self) -> Positions:
@@ -351,60 +324,64 @@ class SortedRows:
 
     def end(self) -> tuple[int, ...]:
         """What the hash ends with: public facts, the same for all keys."""
+        rules = self.batch.rules
         # Without rows an events' step and a snapshot's differ: the one changes nothing, the other removes everything.
         # The same rows under other rules are another batch: they may change other records.
-        return (*self.domain.sizes, int(self.whole), *self.terms)
+        return (
+            *self.schema.domain.sizes,
+            int(isinstance(self.batch, Snapshot)),
+            int(rules.unknown == "drop"),
+            int(rules.known == "update"),
+            int(rules.repeated == "last"),
+            int.from_bytes(struct.pack("<d", float(rules.shrinks)), "little"),
+            int(self.batch.changed is not None),
+        )
 
-
-@dataclass(frozen=True, repr=False)
-class _Events:
-    """Events by key; a ``KeyedRows``. Private.
-
-    Attributes:
-        merged: public constraints that a record is held against once its rows are put together, where rows keep values
-            of the record that is there; else each row was held against them when it was encoded.
-    """
-
-    rows: SortedRows
-    rules: KeyRules
-    null: tuple[int, ...]
-    where: str
-    merged: Rules | None
-
-    def changes(self, present: KeyedTable) -> KeyedChanges:
-        """What they change of the present records, each key's rows applied in the order of the source.
+    def changes(self, present: PresentTable) -> KeyedChanges:
+        """What they change of the present records.
 
         Errors:
             DataError: what the rules refuse, and records that violate a public constraint where no bin is declared for
-                them. No key and no number is named.
+                them. No key and no number is named. UnconfirmedError: a snapshot is empty, or much smaller, and its
+                owner has not confirmed it.
+
+        Cost: a merge of sorted keys, some passes over the cells.
         """
-        rows, operations = self.rows, self.rows.operations
-        distinct = rows.keys[rows.starts]
+        if isinstance(self.batch, Snapshot):
+            return self._differences(self.batch, present)
+        return self._applied(present)
+
+    def _applied(self, present: PresentTable) -> KeyedChanges:
+        """Each key's rows, applied in the order of the source."""
+        operations = self.operations
+        distinct = self.keys[self.starts]
         place, there = present.find(distinct)
         if not len(distinct):
-            return KeyedChanges(distinct, there, rows.codes)
-        starts, ends = rows.starts, rows.ends
+            return KeyedChanges(distinct, there, self.codes)
+        starts, ends = self.starts, self.ends
         here = self._present_before(there)
         self._check(here)
         gives_all = (operations == _INSERT) | ((operations == UPSERT) & ~here)
         last = _last_where(operations != _UPDATE)[ends]
         stays = np.where(last >= starts, operations[last] != DELETE, there)
         at = np.minimum(place, max(len(present.codes) - 1, 0))
-        codes = np.empty((len(distinct), rows.codes.shape[1]), np.int32, order="F")
+        codes = np.empty((len(distinct), self.codes.shape[1]), np.int32, order="F")
         changed = stays != there
         for column in range(codes.shape[1]):
-            own = rows.codes[:, column]
-            if (gives_all & (own == _UNSAID)).any():
-                own = np.where(gives_all & (own == _UNSAID), self._null(column), own)
+            values = self.codes[:, column]
+            null = gives_all & (values == _UNSAID)
+            if null.any():
+                values = np.where(null, self._null(column), values)
             # Deletes say nothing. An update that is dropped counts nowhere: an insert that follows says everything.
-            source = _last_where(own != _UNSAID)[ends]
+            source = _last_where(values != _UNSAID)[ends]
             said = source >= starts
-            codes[:, column] = np.where(said, own[source], 0)
+            codes[:, column] = np.where(said, values[source], 0)
             kept = ~said & there
             codes[kept, column] = present.codes[at[kept], column]
-        if self.merged is not None:
+        if self.batch.changed is not None and self.schema.rules is not None:
+            # Rows that keep values are held against public constraints once a record is put together.
             left = codes[stays]
-            problems = self.merged.settle(left, ())
+            problems = self.schema.rules.settle(left, ())
             if problems:
                 raise problems_error(problems, self.where)
             codes[stays] = left
@@ -415,49 +392,38 @@ class _Events:
 
     def _present_before(self, there: Mask) -> Mask:
         """For each row whether its key is there before it: what the last event before it that decides says."""
-        rows = self.rows
-        last = _last_where(rows.operations != _UPDATE)
+        last = _last_where(self.operations != _UPDATE)
         before = np.concatenate([[-1], last[:-1]])
-        group = rows.group
-        return np.where(before >= rows.starts[group], rows.operations[before] != DELETE, there[group])
+        group = self.group
+        return np.where(before >= self.starts[group], self.operations[before] != DELETE, there[group])
 
     def _check(self, here: Mask) -> None:
-        operations = self.rows.operations
-        if self.rules.unknown == "error":
+        operations, rules = self.operations, self.batch.rules
+        if rules.unknown == "error":
             for number, kind in ((DELETE, "delete"), (_UPDATE, "update")):
                 if ((operations == number) & ~here).any():
                     raise refused_events(kind, self.where)
-        if self.rules.known == "error" and ((operations == _INSERT) & here).any():
+        if rules.known == "error" and ((operations == _INSERT) & here).any():
             raise refused_events("insert", self.where)
 
-    def _null(self, column: int) -> int:
-        if self.null[column] < 0:
-            raise refused_events("null", self.where, self.rows.domain.names[column])
-        return self.null[column]
+    def _null(self, position: int) -> int:
+        """The code that stands for a null of a column in a row that gives a whole record."""
+        column = self.schema.columns[position]
+        if column.missing_code is None:
+            raise refused_events("null", self.where, column.name)
+        return column.missing_code
 
-
-@dataclass(frozen=True, repr=False)
-class _Whole:
-    """The whole table at the end of a step; a ``KeyedRows``. Private."""
-
-    rows: SortedRows
-    rules: KeyRules
-    confirmed: bool
-    where: str
-
-    def changes(self, present: KeyedTable) -> KeyedChanges:
-        """How it differs from the present records.
-
-        Errors:
-            UnconfirmedError: it is empty, or much smaller, and its owner has not confirmed it.
-
-        Cost: a merge of sorted keys, one comparison a cell.
-        """
-        rows, ends = self.rows, self.rows.ends
-        keys = rows.keys[ends]
+    def _differences(self, snapshot: Snapshot, present: PresentTable) -> KeyedChanges:
+        """How the whole table differs from the present records."""
+        ends = self.ends
+        keys = self.keys[ends]
         records = len(present.codes)
         # A product of a whole number and a double: the same comparison at every repetition.
-        if records and not self.confirmed and (not len(keys) or len(keys) < self.rules.shrinks * records):
+        if (
+            records
+            and not snapshot.confirmed
+            and (not len(keys) or len(keys) < self.batch.rules.shrinks * records)
+        ):
             raise UnconfirmedError(
                 "the snapshot is empty, or has less than the declared share (shrinks) of the present records",
                 where=self.where,
@@ -468,8 +434,8 @@ class _Whole:
         at = place[there]
         differs = ~there
         same = np.ones(len(at), np.bool_)
-        for column in range(rows.codes.shape[1]):
-            same &= rows.codes[ends[there], column] == present.codes[at, column]
+        for column in range(self.codes.shape[1]):
+            same &= self.codes[ends[there], column] == present.codes[at, column]
         differs[there] = ~same
         stays = np.zeros(records, np.bool_)
         stays[at] = True
@@ -477,7 +443,7 @@ class _Whole:
         come = keys[differs]
         both = np.concatenate([come, gone])
         order = np.lexsort((both[:, 1], both[:, 0]))
-        return KeyedChanges(both[order], order < len(come), _taken(rows.codes, ends[differs]))
+        return KeyedChanges(both[order], order < len(come), _taken(self.codes, ends[differs]))
 
 
 def _taken(codes: Codes, rows: NDArray[Any]) -> Codes:
@@ -493,47 +459,33 @@ def _last_where(mask: Mask) -> Positions:
     return np.maximum.accumulate(np.where(mask, np.arange(len(mask)), -1))
 
 
-def _column(table: Any, name: str, where: str) -> Any:
+def _column(table: Any, name: str, what: str, where: str) -> Any:
     if name not in table.column_names:
-        raise DataError(f"there is no column {name!r}", where=where, allowed="the column of the keys")
+        raise DataError(f"there is no column {name!r}", where=where, allowed=f"the column of the {what}")
     return table.column(name)
 
 
-def _operations(table: Any, batch: KeyedBatch | Snapshot, where: str) -> Positions:
-    """What each row does."""
+def operation_numbers(column: Any, name: str, where: str) -> Positions:
+    """What each row does, from a column of ``OPERATIONS``.
+
+    Errors:
+        DataError: anything else is in it.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if isinstance(batch, Snapshot) or batch.operation is None:
-        return np.full(table.num_rows, _ROW if isinstance(batch, Snapshot) else UPSERT, np.int64)
-    if batch.operation not in table.column_names:
-        raise DataError(
-            f"there is no column {batch.operation!r}", where=where, allowed="the column of the operations"
-        )
-    column = table.column(batch.operation)
-    chunks = [arrow.plain(chunk) for chunk in column.chunks if len(chunk)]
-    chunks = [chunk.dictionary_decode() if pa.types.is_dictionary(chunk.type) else chunk for chunk in chunks]
-    found = [np.zeros(0, np.int64)]
-    for chunk in chunks:
+    numbers = [np.zeros(0, np.int64)]
+    for chunk in plain_chunks(column):
         text = pa.types.is_string(chunk.type) or pa.types.is_large_string(chunk.type)
         words = pc.index_in(chunk, value_set=pa.array(OPERATIONS, chunk.type)) if text else None
         if words is None or words.null_count:
             raise DataError(
-                f"the column {batch.operation!r} holds something else than operations",
+                f"the column {name!r} holds something else than operations",
                 where=where,
                 allowed=", ".join(OPERATIONS),
             )
-        found.append(words.to_numpy(zero_copy_only=False).astype(np.int64))
-    return np.concatenate(found)
-
-
-def operation_numbers(words: Any) -> Positions:
-    """What rows do, of an Arrow array of ``OPERATIONS``."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    found = pc.index_in(words, value_set=pa.array(OPERATIONS, words.type))
-    return np.asarray(found.to_numpy(zero_copy_only=False).astype(np.int64))
+        numbers.append(words.to_numpy(zero_copy_only=False).astype(np.int64))
+    return np.concatenate(numbers)
 
 
 def encode_events(table: Any, operations: Positions, schema: Schema, where: str, *, keeping: bool) -> Codes:

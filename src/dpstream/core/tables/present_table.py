@@ -78,8 +78,7 @@ class PresentTable:
 
     def find(self, keys: Keys) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Where each key is, or would be, and whether it is there. Any order of keys."""
-        place, there = search_keys(self.keys, keys)
-        return place, there
+        return search_keys(self.keys, keys)
 
     def after(self, changes: KeyedChanges, step: int) -> tuple[PresentTable, NDArray[np.int32]]:
         """The table after a step, and the first steps of the records that left at it.
@@ -150,29 +149,6 @@ class PresentView:
         return f"{type(self).__name__}(columns={self.table.domain.names!r}, records hidden)"
 
 
-class CountedAhead:
-    """Present records, some of whose counts are known; ``PresentRecords``. Private."""
-
-    def __init__(self, present: PresentRecords, cliques: Sequence[Clique], after: int) -> None:
-        """Count ``cliques`` of the records whose first step is later than ``after``, now."""
-        self._present, self._after = present, after
-        self._known = dict(zip(cliques, present.count(cliques, after), strict=True))
-
-    def count(self, cliques: Sequence[Clique], after: int) -> list[NDArray[np.int64]]:
-        """See ``PresentRecords``."""
-        if after == self._after and self._known.keys() >= set(cliques):
-            return [self._known[one].copy() for one in cliques]
-        return self._present.count(cliques, after)
-
-    @property
-    def departed(self) -> NDArray[np.int32]:
-        """See ``PresentRecords``."""
-        return self._present.departed
-
-    def __repr__(self) -> str:
-        return "CountedAhead(records hidden)"
-
-
 @dataclass(frozen=True, eq=False)
 class PresentBatch(BatchBase):
     """The end of one step, for a mechanism that reads present records; a ``PrivateBatch`` that grants nothing else."""
@@ -219,6 +195,11 @@ def search_keys(keys: Keys, wanted: Keys) -> tuple[NDArray[np.int64], NDArray[np
             there = inside & (keys[at, 0] == wanted[:, 0]) & (keys[at, 1] == wanted[:, 1])
             return place, there
         place = place + behind
+
+
+def holds(keys: Keys, wanted: Keys) -> bool:
+    """Whether any of the wanted keys is among ascending ones."""
+    return bool(search_keys(keys, wanted)[1].any())
 
 
 def _check_ascending(keys: Keys) -> None:

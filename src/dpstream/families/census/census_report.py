@@ -25,7 +25,8 @@ from dpstream.core.contracts.explanation import with_measurements
 from dpstream.core.graphical import estimate_total
 from dpstream.core.privacy.unit import Record
 from dpstream.core.schema.domain import Clique
-from dpstream.families.census.census_terms import CensusTerms, last_of, level_of, with_census
+from dpstream.families.census.census_terms import CensusTerms
+from dpstream.families.census.schedule import last_of, level_of, with_census
 from dpstream.mechanisms.aim import AIMPlan
 from dpstream.mechanisms.description import explain_table, with_headline
 from dpstream.mechanisms.headlines import headline_words
@@ -94,9 +95,7 @@ def counted_deviations(plan: CensusTerms, steps: Sequence[int]) -> list[float]:
     Errors:
         HorizonError: a step beyond the horizon. ConfigError: no number of a step.
     """
-    asked = check_steps(steps, plan.horizon)
-    _count_on(plan, max(asked, default=0))
-    return [math.sqrt(_variances(plan, step)[0]) for step in asked]
+    return [math.sqrt(variances[0]) for *_, variances in _noise(plan, steps)]
 
 
 def expected_errors(
@@ -107,29 +106,27 @@ def expected_errors(
 
     Those who left are taken off a column in proportion, so the noise of their number is spread over its cells.
     """
-    counted = zip(steps, counted_deviations(plan, steps), strict=True)
     if expected is None:
-        return tuple(ExpectedErrors(step, 0.0, total) for step, total in counted)
-    domain = plan.workload.domain
+        deviations = counted_deviations(plan, steps)
+        return tuple(ExpectedErrors(step, 0.0, total) for step, total in zip(steps, deviations, strict=True))
+    columns = list(zip(plan.workload.domain.names, plan.workload.domain.sizes, strict=True))
     return tuple(
         ExpectedErrors(
             step,
             expected.size_at(step),
-            math.hypot(total, math.sqrt(_uncounted(plan, step, expected))),
+            math.sqrt(variances[0] + _uncounted(plan, step, census, before, expected)),
             tuple(
                 MarginalError((name,), cells, math.sqrt(variance))
-                for name, cells, variance in zip(
-                    domain.names, domain.sizes, _variances(plan, step)[1:].tolist(), strict=True
-                )
+                for (name, cells), variance in zip(columns, variances[1:].tolist(), strict=True)
                 if math.isfinite(variance)
             ),
             at_most=True,
         )
-        for step, total in counted
+        for step, (census, before, variances) in zip(steps, _noise(plan, steps), strict=True)
     )
 
 
-def _uncounted(plan: CensusTerms, step: int, expected: ExpectedTable) -> float:
+def _uncounted(plan: CensusTerms, step: int, census: int, before: int, expected: ExpectedTable) -> float:
     """The variance that records bring which came or left after they were last counted.
 
     Their number in each step differs from that in the steps between the last two censuses by ``expected.varies`` of
@@ -138,9 +135,6 @@ def _uncounted(plan: CensusTerms, step: int, expected: ExpectedTable) -> float:
     """
     if plan.public_presence:
         return 0.0
-    steps = plan.noise_of_counts.steps
-    index = bisect_right(steps, step) - 1
-    census, before = steps[index], steps[index - 1] if index else 0
     since = [step - census]
     if plan.turnover is not None:
         since.append(step - plan.schedule.last_count(step, [census]))
@@ -148,31 +142,35 @@ def _uncounted(plan: CensusTerms, step: int, expected: ExpectedTable) -> float:
     return (expected.varies * expected.records_per_step) ** 2 * several
 
 
-def _variances(plan: CensusTerms, step: int) -> NDArray[np.float64]:
-    """At the last census up to a step: the variance of the number of records, and of a cell of each column, at most."""
-    own = plan.noise_of_counts
-    return own.variances[bisect_right(own.steps, step) - 1]
-
-
-def _count_on(plan: CensusTerms, until: int) -> None:
-    """Follow the censuses up to a step, from where the last call stopped: late steps cost no more than early ones."""
-    own = plan.noise_of_counts
-    sizes = np.array(plan.workload.domain.sizes, dtype=np.float64)
-    noise = plan.amounts.departure_noise
-    left = np.zeros(len(sizes) + 1)
-    if noise is not None:
-        left = noise.variance * np.concatenate(([1.0], sizes**-2))
-    for step, level in plan.schedule.censuses(own.steps[-1] + 1 if own.steps else 1, until):
-        counts = plan.schedule.counts_between(own.steps[-1] if own.steps else 0, step)
-        own.levels += [np.zeros(len(sizes) + 1)] * (level + 1 - len(own.levels))
+def _noise(plan: CensusTerms, steps: Sequence[int]) -> list[tuple[int, int, NDArray[np.float64]]]:
+    """For each step its last census, the one before that, and the variance of the noise at the last one: of the number
+    of records, and of a cell of each column, at most."""
+    sizes, noise = np.array(plan.workload.domain.sizes, dtype=np.float64), plan.amounts.departure_noise
+    of_departures = (0.0 if noise is None else noise.variance) * np.concatenate(([1.0], sizes**-2))
+    asked = check_steps(steps, plan.horizon)
+    # For each census: of every level, its censuses and the counts of its departures since it was last emptied.
+    at, books = [0], [list[tuple[int, int]]()]
+    for step, level, _ in plan.schedule.taken(max(asked, default=0)):
         # Departures of levels with an open cohort are counted since the census before, up to this one.
-        own.levels[:] = [one + counts * left if one.any() else one for one in own.levels]
-        own.levels[:level] = [np.zeros(len(sizes) + 1)] * level
+        fresh = plan.schedule.counts_between(at[-1], step)
+        book = [(taken, counts + fresh if taken else 0) for taken, counts in books[-1][level:]]
+        taken, counts = book[0] if book else (0, 0)
+        books.append([*[(0, 0)] * level, (taken + 1, counts), *book[1:]])
+        at.append(step)
+    of_census = {}
+    for level in range(max(map(len, books))):
         run = plan.run_of(level)
-        counted = np.concatenate(([largest_variance(run)], _column_variances(run)))
-        own.levels[level] = own.levels[level] + counted
-        own.variances.append(np.sum(own.levels, axis=0))
-        own.steps.append(step)
+        of_census[level] = np.concatenate(([largest_variance(run)], _column_variances(run)))
+    places = [bisect_right(at, step) - 1 for step in asked]
+    variances = {
+        place: sum(
+            (taken * of_census[level] + counts * of_departures)
+            for level, (taken, counts) in enumerate(books[place])
+            if taken
+        )
+        for place in set(places)
+    }
+    return [(at[place], at[place - 1] if place else 0, np.asarray(variances[place])) for place in places]
 
 
 def _column_variances(plan: AIMPlan) -> NDArray[np.float64]:

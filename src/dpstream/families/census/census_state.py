@@ -5,6 +5,7 @@ Trusted base: kernel (holds what a stream remembers).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from dpstream.core.contracts import Packed, pack_fields, unpack_fields
@@ -18,37 +19,50 @@ _FORMAT = 1
 
 
 @dataclass
+class Level:
+    """The book of a level that had a census, or is next. Public.
+
+    Attributes:
+        total: how many records it has.
+        tracker: what they look like.
+        latest: its newest cohort, as a model; None before its first census.
+    """
+
+    total: LevelTotal
+    tracker: ShapeTracker
+    latest: Model | None = None
+
+
+@dataclass
 class CensusState:
     """All that the plan remembers. Secret, because of ``left``; everything else follows from released values.
 
     Attributes:
+        attrition: which values leave sooner.
+        seen: what censuses have measured of each marginal; None without a prior.
         step: steps done.
         last: the last census of each level that had one.
         left: private, for each level: records of its cohorts that left since the last count.
-        totals: of each level that had a census, or is next.
-        counted: for each level, the sum of what its censuses counted less the counted departures since it was last
-            emptied, without any model; and the variance of its noise.
+        levels: the book of each.
         newcomers: how many come in a step.
-        attrition: which values leave sooner.
         cohorts: open ones, the oldest first.
-        latest: the newest cohort of each level, as a model; None before its first census.
-        trackers: of each level that had a census.
-        seen: what censuses have measured of each marginal; None without a prior.
         newest: the newest cohort of level 0 with the prior in it; None where the prior says nothing of it.
     """
 
-    step: int
-    last: list[int]
-    left: list[int]
-    totals: list[LevelTotal]
-    counted: list[tuple[float, float]]
-    newcomers: NewcomersRate
     attrition: Attrition
-    cohorts: list[Cohort] = field(default_factory=list)
-    latest: list[Model | None] = field(default_factory=list)
-    trackers: list[ShapeTracker] = field(default_factory=list)
     seen: PriorEvidence | None = None
+    step: int = 0
+    last: list[int] = field(default_factory=list)
+    left: list[int] = field(default_factory=list)
+    levels: list[Level] = field(default_factory=list)
+    newcomers: NewcomersRate = field(default_factory=NewcomersRate)
+    cohorts: list[Cohort] = field(default_factory=list)
     newest: Model | None = None
+
+    @property
+    def hazard(self) -> float:
+        """The rate at which newcomers leave."""
+        return math.exp(self.levels[0].total.log_hazard)
 
 
 def pack(state: CensusState) -> Packed:
@@ -70,18 +84,17 @@ def unpack(packed: Packed, cells: Cells) -> CensusState:
             "this is no state of a census that this version reads", where="state", allowed=f"format {_FORMAT}"
         )
     state = unpack_fields(CensusState, packed, cells=cells, domain=cells.workload.domain)
-    shape = (cells.total,), (len(cells.cliques),)
-    described = [(cohort.shares.shape, cohort.variances.shape) for cohort in state.cohorts]
-    if state.seen is not None:
-        described += [
-            (state.seen.values.shape, array.shape) for array in (state.seen.variances, state.seen.records)
-        ]
     fresh, names = ShapeTracker.fresh(cells), ("values", "variances", "steps", "fits")
-    fits = all(
-        getattr(tracker, name).shape == getattr(fresh, name).shape
-        for tracker in state.trackers
+    whole, marginals = (cells.total,), (len(cells.cliques),)
+    fits = [
+        getattr(book.tracker, name).shape == getattr(fresh, name).shape
+        for book in state.levels
         for name in names
-    )
-    if not fits or any(shapes != shape for shapes in described):
+    ]
+    fits += [cohort.shares.shape == whole and cohort.variances.shape == marginals for cohort in state.cohorts]
+    if state.seen is not None:
+        seen = state.seen
+        fits.append(seen.values.shape == whole and seen.variances.shape == seen.records.shape == marginals)
+    if not all(fits):
         raise StoreDamagedError("what censuses have measured does not fit the workload", where="state")
     return state

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import UNPACKED
 from dpstream.core.graphical import Measurement, Model
-from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.schema.domain import Domain
 from dpstream.mechanisms.measured_cells import MeasuredCells
 from dpstream.mechanisms.prior_choice import PriorChoice
 from dpstream.mechanisms.table_model import fit_table
@@ -85,82 +85,57 @@ class Attrition:
         potentials[: len(pulls)] -= min(exposure, _MAX_EXPOSURE) * pulls
         return Model(model.tree, potentials, model.total, cliques=model.cliques, report=model.report)
 
-    def learn(
-        self, parts: Sequence[AgedCohort], columns: Sequence[int], found: Sequence[_Floats], noise: _Floats
-    ) -> None:
-        """Take in some columns' shares in a census of records that were counted before.
+    def learn(self, parts: Sequence[AgedCohort], measured: Sequence[tuple[int, _Floats, float]]) -> None:
+        """Take in what a census measured of records that were counted before.
 
         Args:
             parts: what the records are made of.
-            found: each column's shares as measured.
-            noise: the variance of one of them, for each column; infinite: not measured.
+            measured: columns by position, with their shares and the variance of one of these.
         """
-        if self.pulls.shape[1] > _MAX_CELLS:
+        if self.pulls.shape[1] > _MAX_CELLS or not measured:
             return
-        sizes = self.domain.sizes
-        starts = np.concatenate([[0], np.cumsum(sizes)])
-        seen = [
-            (column, own, v)
-            for column, own, v in zip(columns, found, noise.tolist(), strict=True)
-            if v < np.inf
-        ]
-        if not seen:
-            return
-        place = np.concatenate([np.arange(starts[c], starts[c + 1]) for c, _, _ in seen])
-        shares = np.concatenate([own + (1.0 - own.sum()) / len(own) for _, own, _ in seen])
-        spread = np.concatenate([np.full(sizes[c], v) for c, _, v in seen])
+        starts = np.concatenate([[0], np.cumsum(self.domain.sizes)])
+        place = np.concatenate([np.arange(starts[c], starts[c + 1]) for c, _, _ in measured])
+        shares = np.concatenate([found + (1.0 - found.sum()) / len(found) for _, found, _ in measured])
+        noise = np.concatenate([np.full(len(found), variance) for _, found, variance in measured])
         for number, prior in enumerate(PRIORS.tolist()):
-            self._regress(number, prior, parts, place, shares, spread)
+            expected, slope = (array[place] for array in self._expected(parts, number))
+            surprise = shares - expected
+            variances = np.minimum(self.variances[number] + _DRIFT * prior, prior)
+            with_pulls = slope * variances
+            seen = with_pulls @ slope.T + np.diag(noise + (_MISFIT * expected) ** 2)
+            weighed = np.linalg.solve(seen, np.column_stack([surprise, with_pulls]))
+            self.fits[number] -= 0.5 * (np.linalg.slogdet(seen)[1] + surprise @ weighed[:, 0])
+            gain = weighed[:, 1:].T
+            self.pulls[number] += gain @ surprise
+            self.variances[number] = np.maximum(variances - np.einsum("ij,ji->i", gain, with_pulls), 0.0)
         self.fits = self.fits - self.fits.max()
-
-    def _regress(
-        self,
-        number: int,
-        prior: float,
-        parts: Sequence[AgedCohort],
-        place: NDArray[np.int64],
-        shares: _Floats,
-        spread: _Floats,
-    ) -> None:
-        """One regression's share of ``learn``."""
-        expected, slope = self._expected(parts, number)
-        expected, slope = expected[place], slope[place]
-        surprise = shares - expected
-        variances = np.minimum(self.variances[number] + _DRIFT * prior, prior)
-        with_pulls = slope * variances
-        seen = with_pulls @ slope.T + np.diag(spread + (_MISFIT * expected) ** 2)
-        weighed = np.linalg.solve(seen, np.column_stack([surprise, with_pulls]))
-        self.fits[number] -= 0.5 * (np.linalg.slogdet(seen)[1] + surprise @ weighed[:, 0])
-        gain = weighed[:, 1:].T
-        self.pulls[number] += gain @ surprise
-        self.variances[number] = np.maximum(variances - np.einsum("ij,ji->i", gain, with_pulls), 0.0)
 
     def _expected(self, parts: Sequence[AgedCohort], regression: int) -> tuple[_Floats, _Floats]:
         """The columns' shares in all parts together, and how they change with the pulls."""
         whole, cells = sum(part.weight for part in parts), self.pulls.shape[1]
         expected, slope = np.zeros(cells), np.zeros((cells, cells))
         for part in parts:
-            shares, together = self._shares(self.aged(part.model, part.exposure, regression))
+            shares, together = _joint(self.aged(part.model, part.exposure, regression))
             weight, exposure = part.weight / whole, min(part.exposure, _MAX_EXPOSURE)
             expected += weight * shares
             slope -= weight * exposure * (together - np.outer(shares, shares))
         return expected, slope
 
-    def _shares(self, model: Model) -> tuple[_Floats, _Floats]:
-        """The columns' distributions, and the joint ones of all pairs of values."""
-        sizes, columns = self.domain.sizes, len(self.domain.sizes)
-        starts = np.concatenate([[0], np.cumsum(sizes)])
-        one = model.with_total(1.0)
-        shares = one.marginals([(i,) for i in range(columns)])
-        pairs = [(i, j) for i in range(columns) for j in range(i + 1, columns)]
-        together = np.zeros((starts[-1], starts[-1]))
-        for (i, j), table in zip(pairs, one.marginals(pairs), strict=True):
-            block = table.reshape(sizes[i], sizes[j])
-            together[starts[i] : starts[i + 1], starts[j] : starts[j + 1]] = block
-            together[starts[j] : starts[j + 1], starts[i] : starts[i + 1]] = block.T
-        joined = np.concatenate(shares)
-        np.fill_diagonal(together, joined)
-        return joined, together
+
+def _joint(model: Model) -> tuple[_Floats, _Floats]:
+    """The columns' distributions, and the joint ones of all pairs of values."""
+    sizes, model = model.domain.sizes, model.with_total(1.0)
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    shares = np.concatenate(model.marginals([(i,) for i in range(len(sizes))]))
+    pairs = list(combinations(range(len(sizes)), 2))
+    together = np.zeros((starts[-1], starts[-1]))
+    for (i, j), table in zip(pairs, model.marginals(pairs), strict=True):
+        block = table.reshape(sizes[i], sizes[j])
+        together[starts[i] : starts[i + 1], starts[j] : starts[j + 1]] = block
+        together[starts[j] : starts[j + 1], starts[i] : starts[i + 1]] = block.T
+    np.fill_diagonal(together, shares)
+    return shares, together
 
 
 # The distribution of a level's newcomers, marginal by marginal, from one census to the next. Public post-processing.
@@ -240,26 +215,25 @@ class ShapeTracker:
         found: dict[int, list[tuple[_Floats, float]]] = {}
         for index, values, variance in projected(self.cells, measurements):
             found.setdefault(index, []).append((values / records, variance / records**2))
-        cliques = self.cells.cliques
-        for index in self._columns:
+        cliques, (columns, wide) = self.cells.cliques, self._groups
+        for index in columns:
             self._take(step, index, found.get(index, []), expected)
-        best, margins = self._best(self._columns), dict[int, _Floats]()
-        for index in self._columns:
+        best, margins = self._best(columns), dict[int, _Floats]()
+        for index in columns:
             if math.isfinite(self.variances[best, index]):
-                own = np.maximum(self.values[best, self.cells.part(index)].astype(np.float64), 0.0)
-                margins[cliques[index][0]] = own / max(float(own.sum()), _NEARLY_EMPTY)
-        for index in self._wide:
+                shares = np.maximum(self.values[best, self.cells.part(index)].astype(np.float64), 0.0)
+                margins[cliques[index][0]] = shares / max(float(shares.sum()), _NEARLY_EMPTY)
+        for index in wide:
             known = [margins[c] for c in cliques[index] if c in margins]
             whole = known if len(known) == len(cliques[index]) else None
             self._take(step, index, found.get(index, []), expected, whole)
 
-    @cached_property
-    def _columns(self) -> list[int]:
-        return [i for i, clique in enumerate(self.cells.cliques) if len(clique) == 1]
-
-    @cached_property
-    def _wide(self) -> list[int]:
-        return [i for i, clique in enumerate(self.cells.cliques) if len(clique) > 1]
+    @property
+    def _groups(self) -> tuple[list[int], list[int]]:
+        """Columns, and wider marginals: each of the two has a drift."""
+        cliques = self.cells.cliques
+        columns = [i for i, clique in enumerate(cliques) if len(clique) == 1]
+        return columns, [i for i, clique in enumerate(cliques) if len(clique) > 1]
 
     def _take(
         self,
@@ -306,7 +280,7 @@ class ShapeTracker:
     def estimates(self, step: int) -> tuple[_Floats, _Floats]:
         """Shares of all cells, and the variance of one cell of each marginal (infinite: never measured)."""
         values, variances = np.empty(self.cells.total), np.full(len(self.cells.cliques), math.inf)
-        for group in (self._columns, self._wide):
+        for group in self._groups:
             best = self._best(group)
             for index in group:
                 part = self.cells.part(index)
@@ -318,20 +292,16 @@ class ShapeTracker:
 
 def projected(cells: Cells, measurements: Sequence[Measurement]) -> list[tuple[int, _Floats, float]]:
     """What some measurements say of marginals within them: index, values and variance of a cell."""
-    found, domain = [], cells.workload.domain
+    domain, found = cells.workload.domain, []
     for measurement in measurements:
-        own = set(measurement.clique)
-        for index, clique in enumerate(cells.cliques):
-            if own.issuperset(clique):
-                ratio = domain.cells(measurement.clique) / domain.cells(clique)
-                values = _summed(measurement.values, domain, measurement.clique, clique)
+        clique, shape = measurement.clique, domain.shape(measurement.clique)
+        for index, inner in enumerate(cells.cliques):
+            if set(clique).issuperset(inner):
+                others = tuple(axis for axis, column in enumerate(clique) if column not in inner)
+                values = np.asarray(measurement.values.reshape(shape).sum(axis=others).ravel())
+                ratio = domain.cells(clique) / domain.cells(inner)
                 found.append((index, values, measurement.variance * ratio))
     return found
-
-
-def _summed(values: _Floats, domain: Domain, clique: Clique, inner: Clique) -> _Floats:
-    others = tuple(axis for axis, column in enumerate(clique) if column not in inner)
-    return np.asarray(values.reshape(domain.shape(clique)).sum(axis=others).ravel())
 
 
 def _diversity(values: _Floats, variances: _Floats | float) -> _Floats:
@@ -414,47 +384,50 @@ def levels_of_cohorts(cohorts: Sequence[Cohort], first: NDArray[np.int32]) -> ND
 
 @dataclass
 class PriorEvidence:
-    """What all censuses have measured of each marginal, added up: by this a prior is judged. Public.
+    """What all censuses have measured of each marginal, added up: by this a prior is judged (``Evidence``). Public.
 
     Attributes:
         values: of all cells, in records.
         variances: of the noise in one cell of each marginal, and ``records``: how many were counted; 0: never measured.
     """
 
+    cells: Cells = field(metadata=UNPACKED)
     values: _Floats
     variances: _Floats
     records: _Floats
 
     @classmethod
-    def fresh(cls, cells: int, marginals: int) -> PriorEvidence:
+    def fresh(cls, cells: Cells) -> PriorEvidence:
         """Nothing is measured."""
-        return cls(np.zeros(cells), np.zeros(marginals), np.zeros(marginals))
-
-    def add(self, known: tuple[_Floats, _Floats], sizes: NDArray[np.int64], records: float) -> None:
-        """Take in one census of so many records: shares of all cells, and variances (infinite: not measured)."""
-        shares, variances = known
-        measured = np.isfinite(variances)
-        self.values += np.where(np.repeat(measured, sizes), shares * records, 0.0)
-        self.variances[measured] += variances[measured] * records**2
-        self.records[measured] += records
-
-
-@dataclass(frozen=True)
-class _CohortEvidence:
-    """The same as it would be in a cohort of ``size`` records; ``Evidence`` for a prior."""
-
-    seen: PriorEvidence
-    followed: MeasuredCells
-    size: float
+        marginals = len(cells.cliques)
+        return cls(cells, np.zeros(cells.total), np.zeros(marginals), np.zeros(marginals))
 
     @property
     def known(self) -> NDArray[np.bool_]:
-        return self.seen.records > 0.0
+        """Which marginals have been measured."""
+        return self.records > 0.0
+
+    def add(self, known: tuple[_Floats, _Floats], records: float) -> None:
+        """Take in one census of so many records: shares of all cells, and variances (infinite: not measured)."""
+        shares, variances = known
+        measured = np.isfinite(variances)
+        self.values += np.where(np.repeat(measured, self.cells.sizes), shares * records, 0.0)
+        self.variances[measured] += variances[measured] * records**2
+        self.records[measured] += records
+
+    def of(self, records: float) -> PriorEvidence:
+        """The same as it would be in a cohort of so many records."""
+        part = np.divide(records, self.records, out=np.zeros_like(self.records), where=self.known)
+        values = self.values * np.repeat(part, self.cells.sizes)
+        return PriorEvidence(self.cells, values, self.variances * part**2, np.where(self.known, records, 0.0))
 
     def together(self, index: int) -> tuple[_Floats, float, float]:
-        part = self.size / float(self.seen.records[index])
-        values = self.seen.values[self.followed.cells.part(index)]
-        return values * part, self.size, float(self.seen.variances[index]) * part**2
+        """See ``Evidence``."""
+        return (
+            self.values[self.cells.part(index)],
+            float(self.records[index]),
+            float(self.variances[index]),
+        )
 
 
 @dataclass(frozen=True)
@@ -483,8 +456,7 @@ class Shapes:
             seen: what censuses have measured, where there is a prior.
         """
         shares, variances = known
-        model, kept = self._fit(shares, variances, size)
-        shown = self._shown(known, size, model, kept, seen)
+        model, shown = self._models(shares, variances, size, seen)
         shares, variances = shares.copy(), variances.copy()
         answers = np.concatenate(model.with_total(1.0).marginals(self.followed.cells.cliques))
         unknown = ~np.isfinite(variances)
@@ -522,53 +494,37 @@ class Shapes:
         shares = part * first.shares.astype(np.float64) + (1.0 - part) * second.shares.astype(np.float64)
         variances = part**2 * first.variances + (1.0 - part) ** 2 * second.variances
         exposure = part * first.exposure + (1.0 - part) * second.exposure
-        model, kept = self._fit(shares, variances, size)
-        shown = self._shown((shares, variances), size, model, kept, seen)
-        return Cohort(
-            first.level,
-            first.low,
-            second.high,
-            size,
-            shares.astype(np.float32),
-            variances,
-            model,
-            exposure,
-            shown,
+        model, shown = self._models(shares, variances, size, seen)
+        return replace(
+            first,
+            high=second.high,
+            size=size,
+            shares=shares.astype(np.float32),
+            variances=variances,
+            model=model,
+            exposure=exposure,
+            shown=shown,
         )
 
-    def _shown(
-        self,
-        known: tuple[_Floats, _Floats],
-        size: float,
-        model: Model,
-        kept: Sequence[int],
-        seen: PriorEvidence | None,
-    ) -> Model | None:
-        """The model with the prior in it; None where there is none, or where it says nothing."""
-        if self.prior is None or seen is None:
-            return None
-        records, (shares, variances) = max(size, 1.0), known
-        # What no census measured has a model's answer in a cohort that was folded.
-        variances = np.where(seen.records > 0.0, variances, math.inf)
-        joined = self.prior.join(
-            shares * records,
-            variances * records**2,
-            _CohortEvidence(seen, self.followed, records),
-            model.with_total(records),
-            kept,
-            records,
-        )
-        return self.prior.fitted(joined, records) if joined.changed else None
-
-    def _fit(self, shares: _Floats, variances: _Floats, size: float) -> tuple[Model, tuple[int, ...]]:
+    def _models(
+        self, shares: _Floats, variances: _Floats, size: float, seen: PriorEvidence | None
+    ) -> tuple[Model, Model | None]:
+        """The model of some records; and the one with the prior in it, None where it says nothing."""
         records = max(size, 1.0)
-        return fit_table(
+        values, spread = shares * records, variances * records**2
+        model, kept = fit_table(
             self.followed,
-            shares * records,
-            variances * records**2,
+            values,
+            spread,
             records,
             iterations=2 * self.iterations,
             max_cells=self.max_cells,
             # Cohorts come and go: the noise of what is known of them is known too roughly.
             volatile=range(len(variances)),
         )
+        if self.prior is None or seen is None:
+            return model, None
+        # What no census measured has a model's answer in a cohort that was folded.
+        spread = np.where(seen.known, spread, math.inf)
+        base = model.with_total(records)
+        return model, self.prior.table(values, spread, seen.of(records), base, kept, records)[0]

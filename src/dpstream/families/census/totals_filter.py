@@ -40,6 +40,8 @@ class LevelTotal:
         size: how many are present, with its ``variance``.
         log_hazard: logarithm of the rate at which one leaves in a step, with its ``log_variance``.
         covariance: of number and logarithm.
+        counted: what its censuses counted less the counted departures since it was last emptied, without any model;
+            and the variance of the noise in that, ``counted_variance``.
     """
 
     size: float
@@ -47,6 +49,8 @@ class LevelTotal:
     log_hazard: float
     log_variance: float
     covariance: float
+    counted: float = 0.0
+    counted_variance: float = 0.0
 
     @classmethod
     def fresh(cls, turnover: float) -> LevelTotal:
@@ -63,6 +67,8 @@ class LevelTotal:
 
     def count(self, steps: int, found: float, noise_variance: float) -> float:
         """Take in a count of the records that left in so many steps; gives the part that stays."""
+        self.counted -= found
+        self.counted_variance += noise_variance
         rate = self.exposure(steps)
         stays = math.exp(-rate)
         expected, slope = self.size * (1.0 - stays), self.size * rate * stays
@@ -95,9 +101,24 @@ class LevelTotal:
         self.size -= left
         return kept
 
+    def add(self, number: tuple[float, float], counted: tuple[float, float]) -> None:
+        """Take in the records of a census: their number as it is believed, and as it was counted; with variances."""
+        self.size += number[0]
+        self.variance += number[1]
+        self.counted += counted[0]
+        self.counted_variance += counted[1]
+
     def empty(self) -> None:
         """Another level's census has counted these records."""
-        self.size = self.variance = self.covariance = 0.0
+        self.size = self.variance = self.covariance = self.counted = self.counted_variance = 0.0
+
+    def take_counted(self) -> float:
+        """Believe the counted number; gives what the records' number is multiplied by."""
+        size = max(self.counted, 0.0)
+        factor = size / self.size if self.size > 0.0 else 1.0
+        if self.size > 0.0:
+            self.size, self.variance, self.covariance = size, self.counted_variance, 0.0
+        return factor
 
     def predicted(self, steps: int) -> tuple[float, float]:
         """How many are present so many steps after the last count, and the variance of that."""
