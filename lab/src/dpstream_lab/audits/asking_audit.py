@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import Packed
-from dpstream.core.privacy import AnyNoise, DiscreteLaplace, PureDP, Randomness, Relay
+from dpstream.core.privacy import AnyNoise, DiscreteLaplace, Noisy, PureDP, Randomness, Relay
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch
 from dpstream.families.growing.blackbox import LinearQuery
@@ -168,9 +168,9 @@ class _Forgetful(PMWGPlan):
 
 
 class _Bare(Relay):
-    def measure(self, exact: Ints, law: AnyNoise, drawn: Ints | None = None) -> Ints:
+    def measure(self, exact: Ints, law: AnyNoise, drawn: Ints | None = None) -> Noisy:
         self._inner.measure(exact, law, drawn)
-        return exact
+        return Noisy(exact)
 
 
 class _BareNumber(NumericSparse):

@@ -28,6 +28,7 @@ from dpstream.core.contracts.explanation import Explanation, counts_words
 from dpstream.core.contracts.releases import Packed, Synthesis
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import Budget
+from dpstream.core.privacy.randomness import Exact
 from dpstream.core.privacy.unit import Unit
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.showing import notebook_page
@@ -47,7 +48,7 @@ class PresentRecords(Protocol):
     """The keyed records that are present at the end of a step, each with its first step: the step that read its
     insert. Private."""
 
-    def count(self, cliques: Sequence[Clique], after: int) -> list[NDArray[np.int64]]:
+    def count(self, cliques: Sequence[Clique], after: int) -> list[Exact]:
         """Flat (C order) marginal counts of the records whose first step is later than ``after``."""
         ...
 
@@ -60,7 +61,7 @@ class PresentRecords(Protocol):
 class PrivateBatch(Protocol):
     """One step's private records, as a mechanism sees them: what was not granted is None."""
 
-    def count(self, cliques: Sequence[Clique], part: Events = "net") -> list[NDArray[np.int64]]:
+    def count(self, cliques: Sequence[Clique], part: Events = "net") -> list[Exact]:
         """Flat (C order) marginal counts, one array of ``domain.cells(clique)`` per clique.
 
         ``net`` is inserts minus deletes and may be negative.

@@ -49,7 +49,7 @@ from dpstream.core.errors import BudgetError
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.joint import AnyNoise
 from dpstream.core.privacy.noise import Noise, noise_for
-from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.randomness import Noisy, Randomness
 from dpstream.core.privacy.unit import Event
 
 
@@ -318,9 +318,7 @@ class CalibratedForest(FactoredCounter):
             "public": (max(1, 2 * levels), width),
         }
 
-    def measure(
-        self, state: CounterState, increment: NDArray[np.int64], randomness: Randomness
-    ) -> NDArray[np.int64]:
+    def measure(self, state: CounterState, increment: NDArray[np.int64], randomness: Randomness) -> Noisy:
         """See ``FactoredCounter.measure``: the running sum, then the contradictions of the levels that begin."""
         place = self.place(self.begin_tick(state, increment))
         opened = self.open_nodes(state, place, randomness)
@@ -341,7 +339,8 @@ class CalibratedForest(FactoredCounter):
         running = sum((noise[rows].sum(axis=0) for rows in _tiles(place)), state["sum"])
         if place.ends_tree:
             state["sum"] = running.copy()
-        return np.array([running, *contradictions])
+        # Sums of measured nodes; and in contradictions the counts cancel.
+        return Noisy(np.array([running, *contradictions]))
 
     def open_nodes(self, state: CounterState, place: TreePosition, randomness: Randomness) -> list[int]:
         """Draw the noise of what begins with this tick; the levels that begin, highest first."""
@@ -364,11 +363,10 @@ class CalibratedForest(FactoredCounter):
             if place.opens(level):
                 yield tree.first_rows[level - 1], place.children[level - 1], level - 1
 
-    def decode(self, state: CounterState, coordinates: NDArray[np.int64]) -> NDArray[np.int64]:
+    def decode(self, state: CounterState, coordinates: Noisy) -> Noisy:
         """See ``FactoredCounter.decode``."""
         whole, correction = self.estimate(state, coordinates)
-        rounded: NDArray[np.int64] = whole + np.rint(correction).astype(np.int64)
-        return rounded
+        return Noisy(whole + np.rint(correction).astype(np.int64))
 
     def estimate(
         self, state: CounterState, coordinates: NDArray[np.int64]

@@ -49,7 +49,7 @@ from dpstream.core.counters.counter import (
 )
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.noise import Noise, noise_for
-from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.randomness import Noisy, Randomness
 from dpstream.core.privacy.unit import Event
 
 _ALL = Fraction(1)
@@ -131,9 +131,7 @@ class CalibratedIntervalCounter(CalibratedCounter):
             state["noise"] = np.zeros((0, width), np.int64)
         return state
 
-    def step(
-        self, state: CounterState, increment: NDArray[np.int64], randomness: Randomness
-    ) -> NDArray[np.int64]:
+    def step(self, state: CounterState, increment: NDArray[np.int64], randomness: Randomness) -> Noisy:
         """See ``CalibratedCounter.step``."""
         settled = state["settled"]
         width = settled.shape[0]
@@ -150,8 +148,9 @@ class CalibratedIntervalCounter(CalibratedCounter):
                 exact += state["pending"]
                 state["pending"][:] = 0
                 state["noise"][:] = 0
-            settled[:] = randomness.measure(exact, law)
-            return settled.copy()
+            estimate = randomness.measure(exact, law)
+            settled[:] = estimate
+            return estimate
         state["pending"] += increment
         noise = self._rows(state, level)
         # The new interval begins where the estimate was ``exact``, but for its own increments. Row l sums the levels

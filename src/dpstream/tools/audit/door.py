@@ -31,6 +31,7 @@ from dpstream.core.privacy import (
     DiscreteGaussian,
     DiscreteLaplace,
     HistogramsNoise,
+    Noisy,
     Randomness,
     Selection,
 )
@@ -64,7 +65,7 @@ class Measured:
 
     noise: AnyNoise
     exact: Ints
-    noisy: Ints
+    noisy: Noisy
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,7 @@ class Door(Randomness):
         self._unused.update((law, value) for value in values.tolist())
         return values.copy()
 
-    def measure(self, exact: Ints, law: AnyNoise, drawn: Ints | None = None) -> Ints:
+    def measure(self, exact: Ints, law: AnyNoise, drawn: Ints | None = None) -> Noisy:
         """A fresh measurement, or the script's."""
         if isinstance(law, HistogramsNoise):
             law.check(exact)
@@ -154,13 +155,13 @@ class Door(Randomness):
             self._unused.subtract((law, value) for value in drawn.tolist())
             self.reused |= any(self._unused[law, value] < 0 for value in drawn.tolist())
         if self._script is None:
-            noisy = exact + (self._fresh(law, len(exact)) if drawn is None else drawn)
+            noisy = Noisy(exact + (self._fresh(law, len(exact)) if drawn is None else drawn))
         else:
             given = _next(self._script.measured, len(self.measured))
             if given.noise != law or given.noisy.shape != exact.shape:
                 raise _OtherTranscriptError
             noisy = given.noisy
-        self.measured.append(Measured(law, exact.copy(), noisy.copy()))
+        self.measured.append(Measured(law, exact.copy(), Noisy(noisy.copy())))
         return noisy
 
     def _fresh(self, law: AnyNoise, size: int) -> Ints:
