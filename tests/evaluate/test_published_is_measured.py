@@ -21,7 +21,7 @@ from dpstream.core.tables import EncodedBatch, EncodedReports, Workload
 from dpstream.families.census.census_plan import CensusPlan
 from dpstream.families.tabular import Baseline, DPStabs, Pooled
 from dpstream.mechanisms import MWEMPGM
-from dpstream.tools.audit.configured import _Leaking
+from dpstream.tools.audit.door import Door
 from dpstream_lab.audits.census_audit import TRANSCRIPT_STEPS, KeyedStay, keyed_ends, transcript_plan
 from dpstream_lab.audits.growing_audit import arrivals, growing_plans
 from dpstream_lab.audits.panel_audit import cumulative_plan, window_plan
@@ -120,6 +120,23 @@ COUNTED = {
 }
 
 
+class Exact:
+    """BROKEN: publishes the exact values of a measurement in place of its noisy ones."""
+
+    def __init__(self, plan: Any) -> None:
+        self._plan, self.budget, self.start = plan, plan.budget, plan.start
+
+    def step(self, state: Any, batch: Any, randomness: Randomness, /) -> Any:
+        made = self._plan.step(state, batch, randomness)
+        assert isinstance(randomness, Door)
+        if not made.noisy_counts:
+            return made
+        last = made.noisy_counts[-1]
+        measured = [one.exact for one in reversed(randomness.measured) if len(one.exact) == last.values.size]
+        leak = replace(last, values=Noisy(measured[0]))
+        return replace(made, noisy_counts=(*made.noisy_counts[:-1], leak))
+
+
 class Doubled:
     """BROKEN: publishes the last noisy counts of a step a second time, one higher."""
 
@@ -142,6 +159,6 @@ def test_noisy_counts_are_numbers_that_came_out_of_the_door(name: str) -> None:
     assert published_beside(plan, stream(0), stream(1), counted) == ""
     assert counted == COUNTED[name.split()[0].strip(",")]
     # An exact count in place of a noisy one; and, where draws are published one by one, a number more.
-    assert published_beside(_Leaking(plan), stream(0), stream(1))
+    assert published_beside(Exact(plan), stream(0), stream(1))
     if not name.startswith(("DP-STabS", "cumulative")):
         assert published_beside(Doubled(plan), stream(0), stream(1))
