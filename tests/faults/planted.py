@@ -251,9 +251,9 @@ FAULTS = (
     Fault(
         "counts",
         "deletes are added",
-        "core/tables/counting.py",
-        "            out[begin:end] += sign * np.bincount(cell, minlength=end - begin)",
-        "            out[begin:end] += np.bincount(cell, minlength=end - begin)",
+        "core/tables/encoded_batch.py",
+        'self._gone, 1 if part == "deletes" else -1, out)',
+        "self._gone, 1, out)",
         ("tables",),
     ),
     Fault(
@@ -469,8 +469,9 @@ FAULTS = (
         "panels",
         "the private number of people is published",
         "families/panel/cumulative.py",
-        "            noisy = int(randomness.measure(np.array([people]), self.total_noise)[0])",
-        "            randomness.measure(np.array([people]), self.total_noise)\n            noisy = people",
+        "            values, query = randomness.measure(np.array([people]), self.total_noise), marginal_query([])",
+        "            randomness.measure(np.array([people]), self.total_noise)\n"
+        "            values, query = np.array([people]), marginal_query([])",
         ("panel",),
     ),
     # Tables: pooled, census, points.

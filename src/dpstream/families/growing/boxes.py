@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import (
-    BatchBase,
     Events,
     Option,
+    PrivateBatch,
     check_whole,
     option,
 )
@@ -108,7 +108,7 @@ class MWEMPGMBox(BlackBox[ModelTable]):
 
 
 @dataclass(frozen=True)
-class _Counted(BatchBase):
+class _Counted(PrivateBatch):
     """The database as a batch that came at once, for a mechanism that counts what it reads."""
 
     reads: Counts
