@@ -1,6 +1,7 @@
 """How marginals are selected and measured: pooled and census, each with the other's score; pooled without joint signs.
 
-    python benchmarks/selection.py [--streams LIST] [--variants LIST] [--budgets LIST] [--repeats N] [--out FILE] [--result FILE]
+    python benchmarks/selection.py [--streams LIST] [--variants LIST] [--budgets LIST] [--repeats N]
+        [--out FILE] [--result FILE]
 
 Variants; all else stays as it is:
 
@@ -10,8 +11,8 @@ Variants; all else stays as it is:
 * census: selects by AIM's score, among marginals and unions. census:pairs: without unions. census:sum: by pooled's
   score, without unions.
 
-Errors as in ``targets.py``: means over the runs, of AvgWE at the ends of tenths, and of AvgWE, TV and MaxWE over the last
-ten steps. Every variant of a stream gets the same stream and the same seed. Noise is predictable: for evaluation only.
+Errors as in ``targets.py``: means over the runs, of AvgWE at the ends of tenths, and of AvgWE, TV and MaxWE over the
+last ten steps. Every variant gets the same streams and seeds. Noise is predictable: for evaluation only.
 """
 
 from __future__ import annotations
