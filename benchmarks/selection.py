@@ -88,8 +88,8 @@ def variant(name: str, plan: StreamPlan) -> Iterator[None]:
     """The program as a variant has it."""
     kind = name.partition(":")[2]
     if kind in ("pairs", "sum"):
-        terms = plan.terms  # type: ignore[attr-defined]
-        object.__setattr__(terms, "census", replace(terms.census, unions=False))
+        census = replace(plan.census, unions=False)  # type: ignore[attr-defined]
+        object.__setattr__(plan, "census", census)
     if kind == "aim":
         with mock.patch.object(EpochRun, "_choose", choose_as_aim):
             yield
