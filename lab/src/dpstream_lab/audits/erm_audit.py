@@ -23,16 +23,17 @@ from dpstream.core.schema import Boolean, Schema
 from dpstream.families.growing import BBScheduler, Database
 from dpstream.families.growing.erm import (
     ERM,
+    ClassifierPlan,
+    ClassifierSynthesis,
     ErmRun,
     FeatureMap,
     LossName,
 )
-from dpstream.families.growing.erm_stream import ClassifierPlan, ClassifierSynthesis
 from dpstream.families.growing.growing_plan import GrowingState
 from dpstream.tools.audit.door import Door, Measured, measured_loss
 from dpstream.tools.audit.finding import AuditFinding, AuditLength, AuditProgress, Largest
+from dpstream.tools.audit.transcripts import Subject, rebuilt, transcripts_of
 from dpstream_lab.audits.growing_audit import growing_subject
-from dpstream_lab.audits.transcripts import Subject, rebuilt, transcripts_of
 
 _RECORDS = 24
 _SCHEMA = Schema((Boolean("a"), Boolean("b"), Boolean("label")))

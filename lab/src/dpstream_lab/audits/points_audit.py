@@ -36,10 +36,10 @@ from dpstream.families.points.space import Space
 from dpstream.tools.audit.controls import quiet_counter
 from dpstream.tools.audit.door import Run
 from dpstream.tools.audit.finding import AuditFinding, AuditLength, AuditProgress
+from dpstream.tools.audit.transcripts import Pair, Subject, rebuilt, transcripts_of
 from dpstream.tools.evaluate.array_types import Floats, Ints
 from dpstream_lab.audits.controls import ReusedNoise
 from dpstream_lab.audits.loss_bounds import audit_outcomes
-from dpstream_lab.audits.transcripts import Pair, Subject, rebuilt, transcripts_of
 
 _QUIET = Fraction(2, 3)
 #: A threshold that no count reaches, and that fits into 64-bit sums.
@@ -250,7 +250,7 @@ def points_run(plan: OnlineCells, codes: Ints) -> Run:
             plan.read(state, codes[first : first + every], randomness)
             sums = [*state.stored, *state.blocks.sums, *state.blocks.newest, state.cells.counted]
             measured = [one.values for one in state.measured]
-            yield [*measured, *sums, np.array(state.variance), plan.counts(state)]
+            yield [*measured, *sums, plan.counts(state)]
 
     return run
 

@@ -9,7 +9,6 @@ found through entry points.
 """
 
 from dpstream.core.contracts.expectations import ExpectedErrors, ExpectedTable, MarginalError
-from dpstream.core.contracts.explanation import Explanation, PrintedTable
 from dpstream.core.contracts.family import Alternative, Checks, Family, Limits
 from dpstream.core.contracts.noisy_counts import Counted, NoisyCounts, marginal_query
 from dpstream.core.contracts.packing import UNPACKED, pack_fields, unpack_fields
@@ -42,7 +41,6 @@ from dpstream.core.contracts.releases import (
 )
 from dpstream.core.contracts.stream_plan import (
     AskedPlan,
-    BatchBase,
     BatchReads,
     CancellingBatch,
     Events,
@@ -61,7 +59,6 @@ __all__ = [
     "UNPACKED",
     "Alternative",
     "AskedPlan",
-    "BatchBase",
     "BatchReads",
     "CancellingBatch",
     "CellEstimate",
@@ -71,7 +68,6 @@ __all__ = [
     "Events",
     "ExpectedErrors",
     "ExpectedTable",
-    "Explanation",
     "Family",
     "GrowingTable",
     "Headline",
@@ -87,7 +83,6 @@ __all__ = [
     "PeopleEstimate",
     "PlacedRecords",
     "PresentRecords",
-    "PrintedTable",
     "PrivateBatch",
     "PublicPrior",
     "QuestionAnswer",

@@ -24,7 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts.expectations import ExpectedErrors, ExpectedTable
-from dpstream.core.contracts.explanation import Explanation, counts_words
 from dpstream.core.contracts.releases import Packed, Synthesis
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import Budget
@@ -59,54 +58,35 @@ class PresentRecords(Protocol):
 
 
 class PrivateBatch(Protocol):
-    """One step's private records, as a mechanism sees them: what was not granted is None."""
+    """One step's private records, as a mechanism sees them: what was not granted is None, as it is here."""
 
+    __slots__ = ()
+
+    @abstractmethod
     def count(self, cliques: Sequence[Clique], part: Events = "net") -> list[NDArray[np.int64]]:
         """Flat (C order) marginal counts, one array of ``domain.cells(clique)`` per clique.
 
         ``net`` is inserts minus deletes and may be negative.
         """
-        ...
 
     @property
+    @abstractmethod
     def declares_deletes(self) -> bool:
         """Whether the batch was given deletes at all, an empty table included: a public fact of the source."""
-        ...
 
     @property
     def records(self) -> NDArray[np.int32] | None:
         """Codes of the inserted records, shape (records, columns)."""
-        ...
+        return None
 
     @property
     def marks(self) -> NDArray[np.uint8] | None:
         """Keyed marks of the people whose ``records`` they are, shape (records, 16): ascending and different."""
-        ...
+        return None
 
     @property
     def present(self) -> PresentRecords | None:
         """What is there at the end of the step, where records have keys."""
-        ...
-
-
-class BatchBase:
-    """Base of a ``PrivateBatch``: nothing beside its counts is granted but what a subclass grants."""
-
-    __slots__ = ()
-
-    @property
-    def records(self) -> NDArray[np.int32] | None:
-        """None: the records are not granted."""
-        return None
-
-    @property
-    def marks(self) -> NDArray[np.uint8] | None:
-        """None: whose records they are is not granted."""
-        return None
-
-    @property
-    def present(self) -> PresentRecords | None:
-        """None: the records have no keys, or what is present is not granted."""
         return None
 
 
@@ -240,14 +220,6 @@ class StreamPlan(ABC):
         """The columns whose codes stand for private records in a batch; by default ``schema`` itself."""
         return schema
 
-    def declared_public(self) -> tuple[str, ...]:
-        """What the mechanism does not protect from somebody who watches the stream, in sentences for manifests."""
-        return ()
-
-    def composition(self) -> str | None:
-        """How the costs of single steps add up, for manifests; None: as they do for the unit of protection."""
-        return None
-
     @property
     def asks(self) -> AskedPlan | None:
         """The plan, where its stream answers questions between its steps."""
@@ -273,26 +245,28 @@ class StreamPlan(ABC):
         """
         return None
 
-    def explain(self) -> Explanation:
-        """What texts say about the plan before any data are read. Mechanisms override it where they can say more."""
-        return Explanation.usual(self.domain.names, self.unit, self.composition())
+    def facts(self) -> dict[str, Any]:
+        """What is known before any data are read, JSON-able and without sentences: all of it is public.
 
-    def explain_until(self, records: int) -> Explanation | None:
-        """``explain`` for a stream that grows to ``records`` records; None where no schedule depends on that number."""
+        A template says it in words: ``words.j2`` beside the module of the plan, or else ``stream/words.j2``, which has
+        words for these facts, of which a mechanism gives what it has:
+
+        ``noise``: ``one_measurement``, the deviation of a cell, None where it is unknown; ``running_sum``, that
+        of a marginal's running sum, by the number of measurements. ``size``: ``marginals``, ``cells`` and
+        ``largest_marginal``; about what a step needs for them, ``step_bytes`` and ``step_seconds`` of CPU.
+        ``headline``, ``counter_choice``: see ``mechanisms.description``. ``turnover``: whether what comes and goes
+        within a step is ``cancelled``. ``noisy_counts``: how many numbers are published, and ``at`` what.
+        ``compares``: what ``--compare-epsilon`` shows in place of the deviation.
+        """
+        return {}
+
+    def facts_until(self, records: int) -> dict[str, Any] | None:
+        """``facts`` for a stream that grows to ``records`` records; None where no schedule depends on that number."""
         return None
 
-    def counts_words(self, step: int, synthesis: Synthesis, *, with_base: bool = False) -> str:
-        """What a step's manifest says about counts, where the release itself says nothing.
-
-        Args:
-            with_base: whether the stream began with another one's table.
-        """
-        answers = synthesis.answers
-        return counts_words(0 if answers is None else len(answers.measured), with_base=with_base)
-
-    def about_rows(self) -> str:
-        """What whoever opens a released file has to know of its rows; a sentence, or empty."""
-        return ""
+    def step_facts(self, step: int, measured_up_to: int) -> dict[str, Any]:
+        """What the words about the counts of a release need besides its own facts, by public numbers of steps."""
+        return {}
 
     @abstractmethod
     def start(self) -> Any:

@@ -6,7 +6,6 @@ Trusted base: kernel (reads private points).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -33,16 +32,8 @@ from dpstream.core.contracts import (
     option,
 )
 from dpstream.core.contracts.expectations import check_steps
-from dpstream.core.contracts.explanation import (
-    COUNTS_UNKNOWN,
-    Explanation,
-    PrintedTable,
-    sentence,
-    with_measurements,
-)
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy.budget import PureDP
-from dpstream.core.privacy.noise import DiscreteLaplace
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema import Schema
@@ -51,10 +42,11 @@ from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.schema.fine import FineColumn, fine
 from dpstream.core.schema.numeric import Ordered
 from dpstream.core.tables import EncodedBatch
-from dpstream.families.points.cells import PAPER, Design, PointsState, Schedule, cell_rule, default_design
+from dpstream.families.points.cells import PAPER, PointsState, Schedule, default_design
 from dpstream.families.points.online import (
     MAX_DEPTH,
     OnlineCells,
+    half_errors,
     pack_points,
     small,
     unpack_points,
@@ -88,10 +80,6 @@ def kept(cells: Ints, counts: Ints, generator: np.random.Generator) -> tuple[NDA
 
 
 #: What is systematic about released counts.
-_BIAS = (
-    "Counts of cells are never negative, so an empty or nearly empty region has too many points by the noise, and full "
-    "regions too few."
-)
 
 
 @dataclass(frozen=True)
@@ -195,10 +183,6 @@ class PointsSynthesis(SyntheticTable):
                 "cells": len(self.counts),
                 "mean": self.points / len(self.counts),
             },
-            "words": "The number of points is declared public and has no noise. Counts of the released points have no "
-            f"error bars: each comes from several noisy sums. Points are placed in {len(self.counts)} cells, and "
-            f"evenly within each. {_BIAS}",
-            "bias": _BIAS,
         }
 
     def pack(self) -> Packed:
@@ -226,66 +210,6 @@ class PointsSynthesis(SyntheticTable):
             return self.counts
         until = np.floor(np.cumsum(self.counts) / self.points * rows)
         return np.diff(until, prepend=0.0).astype(np.int64)
-
-
-# Predicted errors of halves of coordinates: from public levels, blocks and budgets alone.
-#
-# Finished levels are stored as sums of cells whose noise has a public law; with every level that ends, such a
-# sum becomes final. The first cuts halve each coordinate once, so the cells of the first depths say how many
-# points lie in each half.
-
-
-def half_errors(schedule: Schedule, design: Design, points: int) -> list[float]:
-    """For each coordinate, in the order of cuts: the standard error of the number of points in one of its halves.
-
-    Of the points that the cells of that depth have counted by the end of the last finished level. A coordinate whose
-    cells have not begun by then is left out.
-
-    Args:
-        points: read so far.
-    """
-    level = schedule.level_of(max(points, 1)) if points else -1
-    # A level ends with its last point.
-    last = level if points >= schedule.start(level + 1) - 1 else level - 1
-    variances = [0.0] * min(schedule.dimension, schedule.max_depth, max(last, 0))
-    for one in range(-1, last + 1):
-        for index, variance in enumerate(_of_level(schedule, design, one)[: len(variances)]):
-            variances[index] += variance
-    if schedule.rereads_all and variances:
-        variances[0] += _first_count(schedule, design)
-    return [math.sqrt(variance) for variance in variances]
-
-
-def _of_level(schedule: Schedule, design: Design, level: int) -> list[float]:
-    """What a level adds to the variance of a half, by depth."""
-    ticks = schedule.ticks(level)
-    if not ticks:
-        return []
-    own = [
-        schedule.blocks(depth, level) * cell_rule(schedule.spent(depth, level), ticks, design).block.variance
-        for depth in range(1, schedule.depth(level) + 1)
-    ]
-    if schedule.rereads_all:
-        return own
-    first = schedule.reread(level + 1, level)
-    if first:
-        own.append(DiscreteLaplace(1 / first).variance)
-    if not design.pooled:
-        return [2.0**index * variance for index, variance in enumerate(own)]
-    # As ``consistency.pool``: cells are improved by those below. Then two halves are moved by what their sum is off, so
-    # the error of one is half that of their difference; of the cells above, what remains cancels in the half's sum.
-    for index in range(len(own) - 2, -1, -1):
-        below = 2.0 * own[index + 1]
-        own[index] = own[index] * below / (own[index] + below)
-    return [2.0**index * variance / 2.0 for index, variance in enumerate(own)]
-
-
-def _first_count(schedule: Schedule, design: Design) -> float:
-    """``d = 1``: the first cells count all earlier points when they begin."""
-    levels = sum(bool(schedule.ticks(level)) for level in range(-1, 1))
-    whole = design.history > 0
-    noise = DiscreteLaplace((1 if whole else 2) / schedule.reread(1, 0))
-    return noise.variance * (1 if whole else levels)
 
 
 #: See ``Points``.
@@ -440,35 +364,6 @@ class PointsPlan(StreamPlan):
             )
         return self.reading
 
-    def declared_public(self) -> tuple[str, ...]:
-        """What the stream does not protect, in sentences for manifests."""
-        axes = [column for column in self.reading.columns if isinstance(column, FineColumn)]
-        circles = [repr(axis.name) for axis in axes if axis.outside is None and axis.periodic]
-        beyond = [repr(axis.name) for axis in axes if axis.outside is None and not axis.periodic]
-        clipped = [repr(axis.name) for axis in axes if axis.outside is not None]
-        shown = "stops the stream, and that it stopped is visible, so whether there is one is not protected"
-        facts = [
-            f"a null, or what is no such value, as a coordinate ({', '.join(repr(a.name) for a in axes)}) {shown}"
-        ]
-        if circles:
-            facts.append(f"a value beyond the bounds of {', '.join(circles)} {shown}")
-        if beyond:
-            advice = 'outside = "clip" would take it to the nearest border'
-            facts.append(f"a value beyond the bounds of {', '.join(beyond)} {shown} ({advice})")
-        if clipped:
-            facts.append(
-                f"values beyond the bounds of {', '.join(clipped)} are taken to the nearest border, by declaration"
-            )
-        return tuple(facts)
-
-    def describe(self) -> str:
-        """The plan in words."""
-        return (
-            f"online points in dimension {self.space.dimension}, variant {self.recipe.variant}; {self.budget} for "
-            f"{self.unit.describe()}; cells of depth j begin with point {self.core.schedule.start(1)} for j = 1 and "
-            f"twice as late for each further depth, up to depth {self.space.depth}; before, releases are uniform"
-        )
-
     def expected_errors(
         self, steps: Sequence[int], expected: ExpectedTable | None = None
     ) -> tuple[ExpectedErrors, ...] | None:
@@ -482,61 +377,45 @@ class PointsPlan(StreamPlan):
         found = []
         for step in check_steps(steps, self.horizon):
             size = expected.size_at(step)
-            halves = half_errors(self.core.schedule, self.core.design, int(size)) if names else []
+            halves = half_errors(self.core, int(size)) if names else []
             marginals = tuple(
                 MarginalError((name,), 2, error) for name, error in zip(names, halves, strict=False)
             )
             found.append(ExpectedErrors(step, size, 0.0, marginals))
         return tuple(found)
 
-    def explain(self) -> Explanation:
+    def facts(self) -> dict[str, Any]:
         """The point from which on there are cells of each depth."""
         schedule, most = self.core.schedule, self.core.most_points
         starts = [(d, schedule.start(d)) for d in range(1, self.space.depth + 1)]
         # Up to the level of the deepest cells, or to the last one: what has been measured by its end.
         level = min(self.space.depth, schedule.level_of(most))
-        numbers = sum(schedule.measured(one) for one in range(level + 1))
-        ends = min(most, schedule.start(level + 1) - 1)
-        measured = (
-            "whenever a block of points is full, the counts of all cells of some depths in it; "
-            f"{numbers:,} numbers by point {ends:,}"
-        )
-        if ends < most:
-            measured += f", then {schedule.measured(level + 1):,} whenever the points have doubled"
-        facts = {"by_point": ends, "all": numbers, "a_doubling": schedule.measured(level + 1)}
-        points: dict[str, Any] = {
-            "words": self.describe(),
-            "coordinates": self.coordinates,
-            "categories": self.space.categories,
-            "first_cells": starts[0][1],
-            "most_points": most,
-            "depths": [{"depth": d, "cells": 2**d, "from_point": at} for d, at in starts if at <= most],
+        axes = [column for column in self.reading.columns if isinstance(column, FineColumn)]
+        return {
+            "points": {
+                "dimension": self.space.dimension,
+                "variant": self.recipe.variant,
+                "coordinates": self.coordinates,
+                "categories": self.space.categories,
+                "first_cells": starts[0][1],
+                "deepest": self.space.depth,
+                "most_points": most,
+                "depths": [{"depth": d, "cells": 2**d, "from_point": at} for d, at in starts if at <= most],
+                "shown_depths": _SHOWN_DEPTHS,
+                "bounds": {
+                    "all": [axis.name for axis in axes],
+                    "circles": [axis.name for axis in axes if axis.outside is None and axis.periodic],
+                    "stops": [axis.name for axis in axes if axis.outside is None and not axis.periodic],
+                    "clipped": [axis.name for axis in axes if axis.outside is not None],
+                },
+            },
+            "compares": {"first_cells": starts[0][1]},
+            "noisy_counts": {
+                "by_point": min(most, schedule.start(level + 1) - 1),
+                "all": sum(schedule.measured(done) for done in range(level + 1)),
+                "a_doubling": schedule.measured(level + 1),
+            },
         }
-        own = replace(
-            super().explain(),
-            published=(
-                "Synthetic points are published ",
-                f", as many as there are points by then, with the columns {', '.join(self.domain.names)}. They are "
-                "placed by a program from noisy counts of ever smaller cells, evenly within each cell. None is copied "
-                "from a record of a person; one may lie where such a record lies by chance.",
-            ),
-            counts_told=COUNTS_UNKNOWN,
-            row="Synthetic points: no row is a person. Points are placed in cells, and evenly within each; the bins of "
-            "the columns are for questions only.",
-            says=(
-                sentence(self.describe()),
-                f"Coordinates, in the order of their cuts: {', '.join(self.coordinates)}; {self.space.categories} "
-                f"categories, each with cells of its own. At most {most:,} points.",
-                PrintedTable(
-                    {"depth": "depth", "cells": "cells", "from_point": "from point"},
-                    [one for one in points["depths"] if one["depth"] in _SHOWN_DEPTHS],
-                ),
-            ),
-            facts={"points": points},
-            compared=("first_cells", "first cells from point", starts[0][1]),
-            growth="then up to about 40 bytes a cell, and with one coordinate 4 bytes a point",
-        )
-        return with_measurements(own, measured, facts)
 
     def start(self) -> PointsState:
         """A fresh state."""

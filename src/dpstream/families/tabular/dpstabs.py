@@ -35,9 +35,7 @@ from dpstream.core.contracts import (
     pack_fields,
 )
 from dpstream.core.contracts.expectations import check_steps, with_table
-from dpstream.core.contracts.explanation import Explanation, with_measurements
 from dpstream.core.counters import CalibratedCounter, Choice, Counter, SimpleCounter, best, counter_by_name
-from dpstream.core.counters.cell_law import cell_law, gain_law
 from dpstream.core.counters.choose import EXPECTED_TICKS
 from dpstream.core.errors import ConfigError, HorizonError
 from dpstream.core.graphical import Measurement, Model, estimate_total, fit, tree_cells
@@ -55,7 +53,7 @@ from dpstream.families.tabular.dpstabs_state import (
     unpack,
 )
 from dpstream.mechanisms import options, plans
-from dpstream.mechanisms.description import explain_counters, with_turnover
+from dpstream.mechanisms.description import counter_facts
 from dpstream.mechanisms.engine import MIN_VARIANCE, Selector
 from dpstream.mechanisms.limits import TreeCapacity, check_each
 from dpstream.mechanisms.table_release import ModelSynthesis, average_marginals
@@ -354,19 +352,17 @@ class DPStabsPlan(StreamPlan):
         """Whether equal rows that come and go within a step are left out."""
         return plans.leaves_out_cancelled(self.recipe.cancels, self.unit, deletions=self.recipe.deletions)
 
-    def explain(self) -> Explanation:
-        """The noise, and how the counter was chosen."""
-        usual, every = super().explain(), self.selector is None
-        own = explain_counters(usual, self.recipe.workload, self.counter, self.choice, every_step=every)
-        own = with_turnover(own, cancelled=self.cancels) if self.recipe.deletions else own
-        if cell_law(self.counter, 1, 1) is None:
-            return own
+    def facts(self) -> dict[str, Any]:
+        """The noise, how the counter was chosen, and how many numbers a step publishes."""
+        facts = counter_facts(self.recipe.workload, self.counter, self.choice)
+        facts["all_measured"] = self.selector is None
+        if self.recipe.deletions:
+            facts["turnover"] = {"cancelled": self.cancels}
+        if self.counter.law(1, 1) is None:
+            return facts
         sizes, k = np.sort(self.cells.sizes), self.recipe.rounds
-        least, most = (int(own_sizes.sum()) * len(self.recipe.sides) for own_sizes in (sizes[:k], sizes[-k:]))
-        numbers = f"at every step, {least:,} numbers" + (f", and at most {most:,}" if most > least else "")
-        what = "running sums" if every else "what each measured marginal gained at the step"
-        facts = {"first": least, "most": most, "at": "every_step"}
-        return with_measurements(own, f"{numbers} ({what})", facts)
+        least, most = (int(chosen.sum()) * len(self.recipe.sides) for chosen in (sizes[:k], sizes[-k:]))
+        return {**facts, "noisy_counts": {"first": least, "most": most, "at": "every_step"}}
 
     @cached_property
     def cells(self) -> Cells:
@@ -456,7 +452,7 @@ class DPStabsPlan(StreamPlan):
             state.total,
             errors=dict.fromkeys(cliques, deviation),
             counts={clique: estimates[self.cells.part(i)] for i, clique in enumerate(cliques)},
-            noise=cell_law(self.counter, state.step, len(state.sides)),
+            noise=self.counter.law(state.step, len(state.sides)),
             total_error=total_error,
             passed=passed,
         )
@@ -604,7 +600,7 @@ class _Step(ABC):
         every, gained = plan.selector is None, self.side.estimates - self.before
         for i in self.chosen:
             ticks = int(self.side.ticks[i])
-            law = cell_law(plan.counter, ticks, 1) if every else gain_law(plan.counter, ticks)
+            law = plan.counter.law(ticks, 1) if every else plan.counter.gain_law(ticks)
             if law is not None:
                 columns = [plan.domain.names[column] for column in plan.cells.cliques[i]]
                 name, first, query = (
