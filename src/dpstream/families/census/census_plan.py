@@ -317,11 +317,8 @@ class CensusPlan(CensusTerms, StreamPlan):
             **({} if recipe.prior is None else {"prior": dict(recipe.prior.facts)}),
         }
 
-    def asked_cliques(self) -> tuple[Clique, ...]:
+    def asked_cliques(self, level: int = 0) -> tuple[Clique, ...]:
         """See ``StreamPlan``: what a census of the present records counts."""
-        return self._asked(0)
-
-    def _asked(self, level: int) -> tuple[Clique, ...]:
         return tuple(dict.fromkeys((*self.run_of(level).counted, *self.headline)))
 
     def start(self) -> CensusState:
@@ -345,7 +342,7 @@ class CensusPlan(CensusTerms, StreamPlan):
         # Before any noise is drawn: an engine may fail to count, and what fails after a draw waits for its owner.
         counts, came = Counts(), 0
         if level is not None:
-            cliques = self._asked(level)
+            cliques = self.asked_cliques(level)
             counts = dict(zip(cliques, present.count(cliques, self.window(state, level)), strict=True))
         elif self.public_presence:
             came = int(present.count(((),), before)[0].sum())
