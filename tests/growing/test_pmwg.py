@@ -114,16 +114,16 @@ def test_replacing_a_record_moves_what_is_tested_by_no_more_than_is_charged(
     sparse = NumericSparse(PureDP.of(1000), RootNoise(c), Fraction(1, 15))
     run = sparse.start(SpentAmounts(), t, silent).run
     assert run is not None
-    now = t + later
+    now, charged = t + later, sparse._moved(sparse.noise.units(t), t)
     share = data.draw(st.integers(-(2**20) * now, 2**20 * (now - 1)))
     units = sparse._units(run, now)
     moved = abs(
         sparse._scaled(units, now, share + new - old, WEIGHT_BITS)
         - sparse._scaled(units, now, share, WEIGHT_BITS)
     )
-    assert moved <= sparse._moved(units, now) <= run.moved
+    assert moved <= sparse._moved(units, now) <= charged
     # Within a unit of the text's xi_t/t.
-    assert run.moved <= GRID * Fraction(sparse.noise.units(t), 2**XI_BITS * t) + 1
+    assert charged <= GRID * Fraction(sparse.noise.units(t), 2**XI_BITS * t) + 1
 
 
 def test_one_threshold_noise_a_run_and_fresh_noise_a_question() -> None:
@@ -314,10 +314,10 @@ def test_a_run_never_moves_by_more_than_was_charged_at_its_start() -> None:
     sparse = NumericSparse(PureDP.of(1), RootNoise(Fraction(1, 2**38)), Fraction(1, 10), 2**50)
     rose = 0
     for start in range(2000, 2200):
-        run = SparseRun(start, sparse.noise.units(start), sparse._moved(sparse.noise.units(start), start), 0)
+        run, charged = SparseRun(start, 0), sparse._moved(sparse.noise.units(start), start)
         for t in range(start, start + 40):
-            rose += sparse._moved(sparse.noise.units(t), t) > run.moved
-            assert sparse._moved(sparse._units(run, t), t) <= run.moved
+            rose += sparse._moved(sparse.noise.units(t), t) > charged
+            assert sparse._moved(sparse._units(run, t), t) <= charged
     assert rose > 0
 
 

@@ -402,7 +402,7 @@ def _number_loss(
     numbers = [sparse.halt(opened, opened.run, t, value, 0, record)[1] for value in (share, moved)]
     if len(laws) != len(numbers):
         return math.inf
-    units = min(sparse.noise.units(t), opened.run.units * t // _START)
+    units = sparse._units(opened.run, t)
     return float(abs(numbers[0] - numbers[1]) * Fraction(sparse.grid * units, 2**XI_BITS) / laws[0].scale)
 
 

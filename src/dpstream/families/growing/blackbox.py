@@ -14,7 +14,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, Protocol, Self, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,19 +64,6 @@ class Database:
             raise ConfigError("t differs from the number of records", where="database")
 
 
-class Law(Protocol):
-    """What a black box promises of its accuracy."""
-
-    def alpha(self, surprise: float, paid: float) -> float:
-        """Every query of its class is answered to within this, as a share of the records.
-
-        Args:
-            surprise: ``log(1/beta)``, beta being the probability that it is not.
-            paid: ``epsilon t``.
-        """
-        ...
-
-
 @dataclass(frozen=True)
 class PowerLaw:
     """What a (p, g)-black box promises (Definition 4): ``alpha = g (log(1/beta) / (epsilon t))^p``.
@@ -94,8 +81,37 @@ class PowerLaw:
             )
 
     def alpha(self, surprise: float, paid: float) -> float:
-        """See ``Law``."""
+        """Every query of its class is answered to within this, as a share of the records.
+
+        Args:
+            surprise: ``log(1/beta)``, beta being the probability that it is not.
+            paid: ``epsilon t``.
+        """
         return self.g * math.pow(surprise / paid, self.p)
+
+
+@dataclass(frozen=True)
+class TableLaw:
+    """What a choice among all tables of ``size`` records promises for so many queries.
+
+    Of ``m`` records drawn from the database a query's share is further than ``a`` from the true one with probability
+    ``2 exp(-2 m a^2)`` at most (Hoeffding). So some table answers all k queries to within ``sqrt(log(2k) / (2m))``. The
+    chosen one is worse by more than ``2 (log C + log(1/beta)) / (epsilon t)``, C being the number of tables, with
+    probability beta at most (McSherry, Talwar 2007).
+    """
+
+    size: int
+    queries: int
+    tables: int
+
+    def alpha(self, surprise: float, paid: float) -> float:
+        """See ``PowerLaw.alpha``."""
+        held = math.sqrt(math.log(2 * self.queries) / (2 * self.size))
+        return held + 2 * (math.log(self.tables) + surprise) / paid
+
+
+#: What a black box promises of its accuracy.
+Law = PowerLaw | TableLaw
 
 
 @dataclass(frozen=True)

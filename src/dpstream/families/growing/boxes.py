@@ -38,6 +38,7 @@ from dpstream.families.growing.blackbox import (
     ModelTable,
     PowerLaw,
     RowsTable,
+    TableLaw,
     WeightsTable,
     check_universe,
 )
@@ -143,26 +144,6 @@ SIZE = Option(
     "it follows from the accuracy that the first run promises",
     "not set",
 )
-
-
-@dataclass(frozen=True)
-class TableLaw:
-    """What a choice among all tables of ``size`` records promises for so many queries.
-
-    Of ``m`` records drawn from the database a query's share is further than ``a`` from the true one with probability
-    ``2 exp(-2 m a^2)`` at most (Hoeffding). So some table answers all k queries to within ``sqrt(log(2k) / (2m))``. The
-    chosen one is worse by more than ``2 (log C + log(1/beta)) / (epsilon t)``, C being the number of tables, with
-    probability beta at most (McSherry, Talwar 2007).
-    """
-
-    size: int
-    queries: int
-    tables: int
-
-    def alpha(self, surprise: float, paid: float) -> float:
-        """See ``Law``."""
-        held = math.sqrt(math.log(2 * self.queries) / (2 * self.size))
-        return held + 2 * (math.log(self.tables) + surprise) / paid
 
 
 @dataclass(frozen=True)

@@ -38,11 +38,9 @@ Draw = Callable[[DiscreteLaplace], int]
 
 @dataclass(frozen=True)
 class SparseRun:
-    """A run that has not halted: when it started, ``2^40 xi`` and ``D`` then, and its noise, which is secret."""
+    """A run that has not halted: at how many records it started, and its noise, which is secret."""
 
     start: int
-    units: int
-    moved: int
     threshold_noise: int = field(repr=False)
 
 
@@ -91,30 +89,23 @@ class NumericSparse:
 
     def payable(self, books: SpentAmounts, t: int) -> bool:
         """Whether a run that starts at ``t`` can be paid to its end, its number included."""
-        moved = self._moved(self.noise.units(t), t)
-        return books.spent + self._test_cost(moved) + self._value_cost(moved) <= self.budget.amount
+        return books.spent + self._tests_cost(t) + self._value_cost(t) <= self.budget.amount
 
     def runs_left(self, books: SpentAmounts, t: int) -> int:
         """How many further runs could be paid now, each with its number; the one under way besides."""
-        moved = self._moved(self.noise.units(t), t)
-        left = self.budget.amount - books.spent
-        if books.run is not None:
-            left -= self._value_cost(books.run.moved)
-        return int(left // (self._test_cost(moved) + self._value_cost(moved)))
+        owed = Fraction(0) if books.run is None else self._value_cost(books.run.start)
+        left = self.budget.amount - books.spent - owed
+        return int(left // (self._tests_cost(t) + self._value_cost(t)))
 
     def most(self, books: SpentAmounts, t: int) -> Fraction:
         """The most that the next question costs: a number, and the tests of a new run where none is under way."""
         if books.run is not None:
-            return self._value_cost(books.run.moved)
-        moved = self._moved(self.noise.units(t), t)
-        return self._test_cost(moved) + self._value_cost(moved) if self.payable(books, t) else Fraction(0)
+            return self._value_cost(books.run.start)
+        return self._tests_cost(t) + self._value_cost(t) if self.payable(books, t) else Fraction(0)
 
     def start(self, books: SpentAmounts, t: int, draw: Draw) -> SpentAmounts:
         """Charge for a run's tests, and draw its noise. Only where ``payable``, and no run is under way."""
-        units = self.noise.units(t)
-        moved = self._moved(units, t)
-        run = SparseRun(t, units, moved, draw(self.threshold_noise))
-        return SpentAmounts(books.spent + self._test_cost(moved), run)
+        return SpentAmounts(books.spent + self._tests_cost(t), SparseRun(t, draw(self.threshold_noise)))
 
     def above(self, run: SparseRun, t: int, share: int, bits: int, draw: Draw) -> bool:
         """Test ``share / (2^bits t)`` once."""
@@ -129,7 +120,7 @@ class NumericSparse:
         """End the run with the noisy value of ``share / (2^bits t)``, and charge for it."""
         units = self._units(run, t)
         value = self._scaled(units, t, share, bits) + draw(self.value_noise)
-        spent = books.spent + self._value_cost(self._moved(units, t))
+        spent = books.spent + self._cost(Fraction(self._moved(units, t), 8 * self.grid))
         return SpentAmounts(spent), Fraction(value * _XI_UNIT, self.grid * units)
 
     def halt_silently(self, books: SpentAmounts) -> SpentAmounts:
@@ -138,7 +129,7 @@ class NumericSparse:
 
     def _units(self, run: SparseRun, t: int) -> int:
         # xi_t/t is non-increasing; after rounding down it is made so, because the charge of the start rests on it.
-        return min(self.noise.units(t), run.units * t // run.start)
+        return min(self.noise.units(t), self.noise.units(run.start) * t // run.start)
 
     def _scaled(self, units: int, t: int, share: int, bits: int) -> int:
         return int((self.grid * units * share) // (_XI_UNIT * t << bits))
@@ -147,11 +138,13 @@ class NumericSparse:
         """``D_t``: a floor moves by at most the rounded-up amount that its argument moves by."""
         return ceil_div(self.grid * units, _XI_UNIT * t)
 
-    def _test_cost(self, moved: int) -> Fraction:
-        return self._cost(Fraction(moved, self.grid))
+    def _tests_cost(self, t: int) -> Fraction:
+        """Of all tests of a run that starts at ``t``."""
+        return self._cost(Fraction(self._moved(self.noise.units(t), t), self.grid))
 
-    def _value_cost(self, moved: int) -> Fraction:
-        return self._cost(Fraction(moved, 8 * self.grid))
+    def _value_cost(self, t: int) -> Fraction:
+        """Of the number of a run that starts at ``t``, at most."""
+        return self._cost(Fraction(self._moved(self.noise.units(t), t), 8 * self.grid))
 
     def _cost(self, epsilon: Fraction) -> Fraction:
         return epsilon if isinstance(self.budget, PureDP) else epsilon**2 / 2

@@ -148,11 +148,10 @@ def largest_noise(budget: Budget, alpha: Fraction, start: int, cells: int) -> Ro
     The published constants bound that sum by hand and leave 8 to 98 % of the budget unused; this adds it up.
 
     Errors:
-        BudgetError: fewer than 2 records, or fewer than 2 cells.
+        BudgetError: fewer than 2 cells.
     """
-    if start < 2 or cells < 2:
-        what, where = (f"start = {start}", "start") if start < 2 else (f"{cells} cell", "schema")
-        raise BudgetError(f"{what}: there is nothing to ask", where=where, allowed="2 or more")
+    if cells < 2:
+        raise BudgetError("1 cell: there is nothing to ask", where="schema", allowed="2 or more")
     share = _whole_cost(budget, alpha, start, cells) / float(budget.amount)
     c = (1 / share if isinstance(budget, PureDP) else share**-0.5) * (1 - 1e-9)
     return RootNoise(Fraction(c))
