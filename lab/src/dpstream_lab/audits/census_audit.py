@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import NoisyCounts, PresentRecords, PrivateBatch
 from dpstream.core.graphical import Model
-from dpstream.core.privacy import ZCDP, Event, Noise, PureDP, Randomness, Record
+from dpstream.core.privacy import ZCDP, Event, PureDP, Randomness, Record
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import KeyedChanges, PresentBatch, PresentTable, PresentView, Workload
@@ -152,11 +152,17 @@ class CountedPlan(CensusPlan):
         """A reader in place of a census."""
         return _Reader(self, level)
 
-    def noisy(self, exact: int, noise: Noise | None, randomness: Randomness) -> int:
-        """Record the exact count; the output is always 0."""
-        amount = self.amounts.of_departures.amount
-        self.log.append(PartRead("departures", self.state.step, len(self.log), amount, exact))
-        return 0
+
+class _Departures(Randomness):
+    """Writes down what counts of departures read; the output is always 0."""
+
+    plan: CountedPlan
+
+    def measure(self, exact: NDArray[np.int64], law: Any, drawn: Any = None) -> NDArray[np.int64]:
+        """One count: the plan's censuses are readers."""
+        log, amount = self.plan.log, self.plan.amounts.of_departures.amount
+        log.append(PartRead("departures", self.plan.steps_done(), len(log), amount, int(exact[0])))
+        return np.zeros_like(exact)
 
 
 def counted_plan(
@@ -186,7 +192,8 @@ def parts_read(
     plan: CountedPlan, stays: Sequence[Stay], steps: int, rule: ReadRule = as_written
 ) -> list[PartRead]:
     """The parts of a stream with these stays, with the numbers that they read."""
-    state, randomness = plan.start(), Randomness.seeded("no noise")
+    state, randomness = plan.start(), _Departures.seeded("no noise")
+    randomness.plan = plan
     object.__setattr__(plan, "log", [])
     object.__setattr__(plan, "state", state)
     for batch in tables(rule(stays, steps), steps):
