@@ -8,8 +8,8 @@ prior with the weight of the measurement's noise; elsewhere everything stays as 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import PublicPrior
 from dpstream.core.graphical import Measurement, Model, fit
+from dpstream.core.schema.domain import Clique
 from dpstream.mechanisms.measured_cells import MeasuredCells
 from dpstream.mechanisms.table_model import beside_columns, fit_table
 
@@ -33,9 +34,9 @@ _MIN_FREEDOM = 4
 _RIGHT_BEFORE, _WRONG_BEFORE = 1.0, 4.0
 #: How many rounds estimate how often the prior is right.
 _ROUNDS = 30
-#: A test tells prior and model apart in full from this squared distance on, in variances of the noise.
+#: A trial tells prior and model apart in full from this squared distance on, in variances of the noise.
 _DECISIVE = 9.0
-#: From so many wrong tests more than right ones on, the prior is not tested any further.
+#: From so many wrong trials more than right ones on, the prior is not tested any further.
 _MAX_WRONG = 1.5
 #: So far apart prior and model have to be in one run's measurement of a marginal, for it to be made.
 _MIN_APART = 3.0
@@ -63,41 +64,24 @@ class Evidence(Protocol):
 
 
 @dataclass(frozen=True)
-class Joined:
-    """Estimates with the prior in them.
-
-    Attributes:
-        values, variances: of all followed marginals, as ``fit_table`` takes them.
-        columns: how many columns the prior has changed; ``wide``: which wider marginals.
-    """
-
-    values: _Floats
-    variances: _Floats
-    columns: int
-    wide: tuple[int, ...]
-
-    @property
-    def changed(self) -> bool:
-        """Whether the prior says anything at all."""
-        return bool(self.columns or self.wide)
-
-
-@dataclass(frozen=True)
-class _Test:
-    """One measured marginal: prior and model beside it.
+class _Trial:
+    """One measured marginal, with prior and model beside it.
 
     Attributes:
         beside: what the measurement has beside the prior, its columns' part taken off (flat).
         prior, model: squared distances from the measurement, in variances of its noise.
         apart: the squared distance of prior and model.
         variance: of the noise in one cell.
+        right: the probability that the prior is right, rather than the model.
     """
 
+    columns: Clique
     beside: _Floats
     prior: float
     model: float
     apart: float
     variance: float
+    right: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -119,45 +103,29 @@ class PriorChoice:
         Of a wider marginal: the product of its columns, times how much more often than that the prior has the cell. A
         cell that it has, or that its columns let expect, less than once says little, and is taken towards the product.
         """
-        cells, shape = self.followed.cells, self.followed.workload.domain.shape
         plain = {column: self.prior.marginal((column,)) for column in self.prior.columns}
         unseen = min(1.0 / (1.0 + self.prior.total), _SPREAD)
-        spread = {column: (1.0 - unseen) * own + unseen / len(own) for column, own in plain.items()}
-        found = {}
-        for i, clique in enumerate(cells.cliques):
+        spread = {column: (1.0 - unseen) * share + unseen / len(share) for column, share in plain.items()}
+        little, shares = _LITTLE / self.prior.total, dict[int, _Floats]()
+        for i, clique in enumerate(self.followed.cells.cliques):
             if all(column in plain for column in clique):
-                own = self.prior.marginal(clique).reshape(shape(clique))
-                expected = _product([plain[column] for column in clique])
-                little = _LITTLE / self.prior.total
-                lift = (own + little) / (expected + little) if len(clique) > 1 else 1.0
-                table = _product([spread[column] for column in clique]) * lift
-                found[i] = table.ravel() / table.sum()
-        return found
+                table = _product([spread[column] for column in clique])
+                if len(clique) > 1:
+                    expected = _product([plain[column] for column in clique])
+                    table *= (self.prior.marginal(clique).reshape(table.shape) + little) / (expected + little)
+                shares[i] = table.ravel() / table.sum()
+        return shares
 
-    def fitted(self, joined: Joined, total: float) -> Model:
-        """The model of estimates with the prior in them."""
-        model, _ = fit_table(
-            self.followed,
-            joined.values,
-            joined.variances,
-            total,
-            iterations=2 * self.iterations,
-            max_cells=self.max_cells,
-            # The join has weighed them already.
-            volatile=range(len(joined.variances)),
-        )
-        return model
-
-    def join(
+    def table(
         self,
         values: _Floats,
         variances: _Floats,
         evidence: Evidence,
         model: Model,
-        kept: Sequence[int],
+        kept: Collection[int],
         total: float,
-    ) -> Joined:
-        """Estimates with the prior where it is nearer.
+    ) -> tuple[Model | None, bool]:
+        """The table's model with the prior where that is nearer (None: nowhere), and whether it is in wider marginals.
 
         Args:
             values, variances: estimates without it (all cells; per marginal, infinite where no run measured it).
@@ -167,77 +135,65 @@ class PriorChoice:
         """
         values, variances = values.copy(), variances.copy()
         if total <= 0.0:
-            return Joined(values, variances, 0, ())
-        columns = self._columns(values, variances, total)
-        wide = self._wide(values, variances, evidence, model, kept)
-        return Joined(values, variances, columns, wide)
+            return None, False
+        columns = self._join_columns(values, variances)
+        wide = self._join_wide(values, variances, evidence, model, kept)
+        if not columns and not wide:
+            return None, False
+        # The join has weighed all marginals already: they enter as they are.
+        iterations, volatile = 2 * self.iterations, range(len(variances))
+        limits: dict[str, int] = {"iterations": iterations, "max_cells": self.max_cells}
+        return fit_table(self.followed, values, variances, total, **limits, volatile=volatile)[0], wide
 
-    # Columns.
+    def _join_columns(self, values: _Floats, variances: _Floats) -> bool:
+        """Join the columns that the prior is near to; small ones are judged together, in variances of their noise."""
+        cells, joined = self.followed.cells, False
+        known = [i for i in range(self.followed.columns) if i in self.shares and 0 < variances[i] < math.inf]
+        small = [i for i in known if cells.sizes[i] - 1 < _MIN_FREEDOM]
+        for group in [*([i] for i in known if i not in small), small]:
+            parts = {i: values[cells.part(i)] for i in group}
+            apart = {i: part - part.sum() * self.shares[i] for i, part in parts.items()}
+            freedom = sum(map(len, apart.values())) - len(group)
+            distance = sum(_square(far) / variances[i] for i, far in apart.items())
+            if freedom >= _MIN_FREEDOM and distance < _NEARER_BELOW * freedom:
+                weight, joined = _weight(distance, freedom), True
+                for i, part in parts.items():
+                    part -= weight * apart[i]
+                    variances[i] *= _left(weight)
+        return joined
 
-    def _columns(self, values: _Floats, variances: _Floats, total: float) -> int:
-        """Join the columns that the prior is near to; gives how many."""
-        own = [i for i in range(self.followed.columns) if i in self.shares and math.isfinite(variances[i])]
-        own = [i for i in own if variances[i] > 0.0]
-        sizes = self.followed.cells.sizes
-        large = [[i] for i in own if sizes[i] - 1 >= _MIN_FREEDOM]
-        small = [i for i in own if sizes[i] - 1 < _MIN_FREEDOM]
-        return sum(self._group(group, values, variances) for group in [*large, small] if group)
-
-    def _group(self, group: Sequence[int], values: _Floats, variances: _Floats) -> int:
-        """Columns that are judged together, each in variances of its own noise."""
-        cells = self.followed.cells
-        parts = [cells.part(i) for i in group]
-        apart = [
-            values[part] - values[part].sum() * self.shares[i] for i, part in zip(group, parts, strict=True)
-        ]
-        freedom = int(cells.sizes[list(group)].sum()) - len(group)
-        distance = sum(float(a @ a) / variances[i] for a, i in zip(apart, group, strict=True))
-        if freedom < _MIN_FREEDOM or distance >= _NEARER_BELOW * freedom:
-            return 0
-        weight = _weight(distance, freedom)
-        for i, part, a in zip(group, parts, apart, strict=True):
-            values[part] -= weight * a
-            variances[i] *= _left(weight)
-        return len(group)
-
-    # Wider marginals.
-
-    def _wide(
-        self, values: _Floats, variances: _Floats, evidence: Evidence, model: Model, kept: Sequence[int]
-    ) -> tuple[int, ...]:
-        cells, followed = self.followed.cells, self.followed
-        asked = [
+    def _join_wide(
+        self, values: _Floats, variances: _Floats, evidence: Evidence, model: Model, kept: Collection[int]
+    ) -> bool:
+        """Join the measured marginals in which the prior is right; it speaks for those that no run has measured where
+        it is right about their columns."""
+        cells, followed, joined = self.followed.cells, self.followed, False
+        wide = [
             i
-            for i in range(followed.columns, len(cells.cliques))
-            if i in self.shares
-            and followed.freedom[i] > 0
-            and all(math.isfinite(variances[cells.cliques.index((column,))]) for column in cells.cliques[i])
+            for i in self._wide
+            if all(math.isfinite(variances[cells.cliques.index((column,))]) for column in cells.cliques[i])
         ]
         answers = model.flat_marginals(cells.cliques)
-        tests = self._tests(asked, evidence, answers, values)
-        right = self._right(tests, set(kept))
-        chosen = []
-        for i in asked:
+        trials = self._trials(wide, evidence, answers, values, kept)
+        wrong_in = self._wrong(trials)
+        for i in wide:
             part, freedom = cells.part(i), float(followed.freedom[i])
             prior = self._moved(i, values)
-            if i in tests:
-                test = tests[i]
-                if right[i] <= 0.5 or test.prior >= _NEARER_BELOW * freedom:
+            if trial := trials.get(i):
+                if trial.right <= 0.5 or trial.prior >= _NEARER_BELOW * freedom:
                     continue
-                weight = _weight(test.prior, freedom)
-                values[part] = prior + (1.0 - weight) * test.beside
-                variances[i] = _left(weight) * test.variance
-            elif math.isinf(variances[i]):
-                wrong = max(self._wrong(column, tests, right) for column in cells.cliques[i])
+                weight = _weight(trial.prior, freedom)
+                values[part] = prior + (1.0 - weight) * trial.beside
+                variances[i] = _left(weight) * trial.variance
+            else:
+                wrong = max(wrong_in[column] for column in cells.cliques[i])
+                if wrong >= _WRONG_BELOW or math.isfinite(variances[i]):
+                    continue
                 apart = beside_columns(prior - answers[part], followed.workload.domain, cells.cliques[i])
-                if wrong >= _WRONG_BELOW:
-                    continue
                 values[part] = prior
                 variances[i] = wrong * _square(apart) / freedom
-            else:
-                continue
-            chosen.append(i)
-        return tuple(chosen)
+            joined = True
+        return joined
 
     def marginal_to_test(
         self, evidence: Evidence, model: Model, expected: float, variance: float
@@ -251,103 +207,95 @@ class PriorChoice:
             expected: number of the run's events; ``variance``: of its noise in one cell.
         """
         followed, cells = self.followed, self.followed.cells
-        if expected <= 0.0 or model.total <= 0.0:
+        if expected <= 0.0 or model.total <= 0.0 or not followed.choosable:
             return None
         answers = model.flat_marginals(cells.cliques)
-        tests = self._tests(range(followed.columns, len(cells.cliques)), evidence, answers, answers)
-        right = self._right(tests, set(tests))
-        wrong = {column: self._wrong(column, tests, right) for (column,) in cells.cliques[: followed.columns]}
-        good, bad = _seen(tests.values(), right.values())
+        trials = self._trials(self._wide, evidence, answers, answers, self._wide)
+        good, bad = _seen(trials.values())
         if bad >= good + _MAX_WRONG:
             return None  # the prior is wrong about most of what was looked at
-        best, chosen = _MIN_APART, None
-        for i in range(followed.columns, len(cells.cliques)):
-            columns = cells.cliques[i]
-            shares = [wrong[column] for column in columns]
-            if i not in self.shares or followed.freedom[i] < _MIN_FREEDOM or i in followed.headlines:
+        best, chosen, wrong_in = _MIN_APART, None, self._wrong(trials)
+        for i in self._wide:
+            wrong = max(wrong_in[column] for column in cells.cliques[i])
+            judged = i in trials and trials[i].apart >= _DECISIVE
+            if judged or followed.freedom[i] < _MIN_FREEDOM or i in followed.headlines:
                 continue
-            if max(shares) > 0.5 or max(shares) < _WRONG_BELOW or not followed.choosable:
+            if wrong > 0.5 or wrong < _WRONG_BELOW:
                 continue  # the prior is wrong about a column, or right about all of them
-            if i in tests and tests[i].apart >= _DECISIVE:
-                continue
             apart = (self._moved(i, answers) - answers[cells.part(i)]) * (expected / model.total)
-            distance = _square(beside_columns(apart, followed.workload.domain, columns)) / variance
-            if distance > best:
-                best, chosen = distance, i
+            beside = beside_columns(apart, followed.workload.domain, cells.cliques[i])
+            if _square(beside) / variance > best:
+                best, chosen = _square(beside) / variance, i
         return chosen
 
-    def _tests(
-        self, asked: Sequence[int], evidence: Evidence, answers: _Floats, values: _Floats
-    ) -> dict[int, _Test]:
-        """All tests that there are; ``values`` has the columns."""
-        cells = self.followed.cells
-        known = evidence.known
-        found = {
-            i: self._test(i, evidence, answers[cells.part(i)], values)
-            for i in asked
-            if i in self.shares and known[i] and self.followed.freedom[i] > 0
-        }
-        return {i: test for i, test in found.items() if test is not None}
+    @cached_property
+    def _wide(self) -> list[int]:
+        """The wider marginals that the prior has, with something beside their columns."""
+        return [i for i in self.shares if self.followed.freedom[i] > 0]
 
-    def _test(self, index: int, evidence: Evidence, answer: _Floats, values: _Floats) -> _Test | None:
+    def _trials(
+        self,
+        wide: Sequence[int],
+        evidence: Evidence,
+        answers: _Floats,
+        values: _Floats,
+        kept: Collection[int],
+    ) -> dict[int, _Trial]:
+        """All trials that there are; ``values`` has the columns.
+
+        The model was fitted to what was measured of the kept marginals: that is two variances a free cell in its
+        favour, as in Akaike's criterion. How often the prior is right among all is estimated with whether it is.
+        """
+        known, cells = evidence.known, self.followed.cells
+        trials = {i: self._trial(i, evidence, answers[cells.part(i)], values) for i in wide if known[i]}
+        share, right = _RIGHT_BEFORE / (_RIGHT_BEFORE + _WRONG_BEFORE), np.empty(0)
+        gains = np.array([
+            0.5 * (trial.model + (2.0 * self.followed.freedom[i] if i in kept else 0.0) - trial.prior)
+            for i, trial in trials.items()
+        ])  # fmt: skip
+        for _ in range(_ROUNDS):
+            odds = np.clip(gains + math.log(share) - math.log1p(-share), -50.0, 50.0)
+            right = 1.0 / (1.0 + np.exp(-odds))
+            share = (right.sum() + _RIGHT_BEFORE) / (len(right) + _RIGHT_BEFORE + _WRONG_BEFORE)
+        pairs = zip(trials.items(), right.tolist(), strict=True)
+        return {i: replace(trial, right=probability) for (i, trial), probability in pairs}
+
+    def _trial(self, index: int, evidence: Evidence, answer: _Floats, values: _Floats) -> _Trial:
         """Prior and model beside the sum of what was measured of a marginal, both moved to its columns."""
         measured, records, variance = evidence.together(index)
         domain, clique = self.followed.workload.domain, self.followed.cells.cliques[index]
         shape, targets = domain.shape(clique), []
         for axis, column in enumerate(clique):
             # The table's column, and what was measured here, by how precise that is.
-            own = measured.reshape(shape).sum(axis=tuple(a for a in range(len(shape)) if a != axis))
-            whole = _positive(values[self._column(column)])
-            known = whole * (records / whole.sum())
-            apart, noise = own - known, variance * len(measured) / len(own)
-            weight = _weight(_square(apart) / noise, len(own))
-            targets.append(_positive(own - weight * apart))
+            here = measured.reshape(shape).sum(axis=tuple(a for a in range(len(shape)) if a != axis))
+            table = self._column(column, values)
+            apart, noise = here - table * (records / table.sum()), variance * len(measured) / len(here)
+            targets.append(_positive(here - _weight(_square(apart) / noise, len(here)) * apart))
         prior = with_columns_of(self.shares[index], shape, targets)
         model = with_columns_of(_positive(answer), shape, targets)
         beside = beside_columns(measured - prior, domain, clique)
-        return _Test(
-            beside,
-            _square(beside) / variance,
-            _square(beside_columns(measured - model, domain, clique)) / variance,
-            _square(beside_columns(prior - model, domain, clique)) / variance,
-            variance,
-        )
+        others = (beside_columns(far, domain, clique) for far in (measured - model, prior - model))
+        to_prior, to_model, apart = (_square(far) / variance for far in (beside, *others))
+        return _Trial(clique, beside, to_prior, to_model, apart, variance)
 
-    def _column(self, column: int) -> slice:
-        """The cells of a column."""
+    def _wrong(self, trials: Mapping[int, _Trial]) -> dict[int, float]:
+        """In what share of the trials with each column the prior was wrong; one right and one wrong are always
+        added."""
+        wrong = {}
+        for column in self.prior.columns:
+            good, bad = _seen(trial for trial in trials.values() if column in trial.columns)
+            wrong[column] = (1.0 + bad) / (2.0 + good + bad)
+        return wrong
+
+    def _column(self, column: int, values: _Floats) -> _Floats:
+        """A column's estimate."""
         cells = self.followed.cells
-        return cells.part(cells.cliques.index((column,)))
-
-    def _right(self, tests: dict[int, _Test], kept: set[int]) -> dict[int, float]:
-        """The probability that the prior is right about each tested marginal, rather than the model without it.
-
-        The model was fitted to what was measured of the kept ones: that is two variances a free cell in its favour, as
-        in Akaike's criterion. How often the prior is right among all is estimated with it.
-        """
-        if not tests:
-            return {}
-        gains = np.array([
-            0.5 * (test.model + (2.0 * self.followed.freedom[i] if i in kept else 0.0) - test.prior)
-            for i, test in tests.items()
-        ])  # fmt: skip
-        share = _RIGHT_BEFORE / (_RIGHT_BEFORE + _WRONG_BEFORE)
-        for _ in range(_ROUNDS):
-            odds = np.clip(gains + math.log(share) - math.log1p(-share), -50.0, 50.0)
-            right = 1.0 / (1.0 + np.exp(-odds))
-            share = (right.sum() + _RIGHT_BEFORE) / (len(right) + _RIGHT_BEFORE + _WRONG_BEFORE)
-        return dict(zip(tests, right.tolist(), strict=True))
-
-    def _wrong(self, column: int, tests: dict[int, _Test], right: dict[int, float]) -> float:
-        """In what share of the tests with a column the prior was wrong; one right and one wrong are always added."""
-        own = [i for i in tests if column in self.followed.cells.cliques[i]]
-        good, bad = _seen([tests[i] for i in own], [right[i] for i in own])
-        return (1.0 + bad) / (2.0 + good + bad)
+        return _positive(values[cells.part(cells.cliques.index((column,)))])
 
     def _moved(self, index: int, values: _Floats) -> _Floats:
         """The prior's marginal, moved to the estimates of its columns."""
-        cells = self.followed.cells
-        clique = cells.cliques[index]
-        targets = [_positive(values[self._column(column)]) for column in clique]
+        clique = self.followed.cells.cliques[index]
+        targets = [self._column(column, values) for column in clique]
         return with_columns_of(self.shares[index], self.followed.workload.domain.shape(clique), targets)
 
     def epoch_model(self, latest: Model, table: Model, noise: Mapping[int, float]) -> Model:
@@ -373,13 +321,13 @@ class PriorChoice:
         )
 
 
-def _seen(tests: Iterable[_Test], right: Iterable[float]) -> tuple[float, float]:
-    """In how many tests the prior was right, and wrong; a test that could not tell counts in part."""
+def _seen(trials: Iterable[_Trial]) -> tuple[float, float]:
+    """In how many trials the prior was right, and wrong; a trial that could not tell counts in part."""
     good = bad = 0.0
-    for test, own in zip(tests, right, strict=True):
-        weight = min(test.apart / _DECISIVE, 1.0)
-        good += weight * own
-        bad += weight * (1.0 - own)
+    for trial in trials:
+        weight = min(trial.apart / _DECISIVE, 1.0)
+        good += weight * trial.right
+        bad += weight * (1.0 - trial.right)
     return good, bad
 
 

@@ -526,5 +526,5 @@ class Shapes:
             return model, None
         # What no census measured has a model's answer in a cohort that was folded.
         spread = np.where(seen.known, spread, math.inf)
-        joined = self.prior.join(values, spread, seen.of(records), model.with_total(records), kept, records)
-        return model, self.prior.fitted(joined, records) if joined.changed else None
+        base = model.with_total(records)
+        return model, self.prior.table(values, spread, seen.of(records), base, kept, records)[0]

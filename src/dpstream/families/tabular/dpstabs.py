@@ -6,7 +6,8 @@ Trusted base: kernel (counts and measures).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -51,7 +52,6 @@ from dpstream.families.tabular.dpstabs_state import (
     arrival_weights,
     fresh_state,
     predict,
-    start_with,
     unpack,
 )
 from dpstream.mechanisms import options, plans
@@ -143,21 +143,16 @@ class Targets:
         return max(self.counter.gain_variance(ticks), MIN_VARIANCE)
 
     def variance(self, ticks: int) -> float:
-        """The counter's variance after some ticks, remembered: every fit asks for many."""
-        known = self._variances.get(ticks)
-        if known is None:
-            if len(self._variances) > 10_000:
-                self._variances.clear()
-            known = self._variances[ticks] = max(self.counter.variance(ticks), MIN_VARIANCE)
-        return known
+        """The counter's variance after some ticks."""
+        return max(self.counter.variance(ticks), MIN_VARIANCE)
 
-    @cached_property
-    def _variances(self) -> dict[int, float]:
-        return {}
-
-    def cell_variance(self, state: DPStabsState, index: int) -> float:
-        """Noise variance of one cell of a workload's ``m_i``."""
-        return sum(self.variance(max(int(side.ticks[index]), 1)) for side in state.sides)
+    def cell_variances(self, state: DPStabsState) -> NDArray[np.float64]:
+        """Noise variance of one cell of every workload's ``m_i``."""
+        variances = np.zeros(len(self.cells.cliques))
+        for side in state.sides:
+            ticks, places = np.unique(np.maximum(side.ticks, 1), return_inverse=True)
+            variances += np.array([self.variance(int(many)) for many in ticks])[places]
+        return variances
 
     def total_variance(self, side: DpstabsSide, step: int) -> float | None:
         """Variance of a side's noisy total; None where it is not known."""
@@ -170,20 +165,16 @@ class Targets:
 
     def booked(self, state: DPStabsState, indices: Sequence[int]) -> list[Measurement]:
         """``m_i = C_i + r_i`` (Algorithm 3) for some workloads."""
-        values = state.booked
-        return [
-            Measurement(self.cells.cliques[i], values[self.cells.part(i)], self.cell_variance(state, i))
-            for i in indices
-        ]
+        values, variances = state.booked, self.cell_variances(state).tolist()
+        cliques, part = self.cells.cliques, self.cells.part
+        return [Measurement(cliques[i], values[part(i)], variances[i]) for i in indices]
 
     def columns(self, state: DPStabsState) -> list[Measurement]:
         """Every column's own distribution: the mean of what its workloads say of it.
 
         A column that depends on no other is in no kept workload, and would be uniform in the table's model.
         """
-        values, everything = state.booked, range(len(self.cells.cliques))
-        variances = np.array([self.cell_variance(state, i) for i in everything])
-        means = []
+        values, variances, means = state.booked, self.cell_variances(state), []
         for column, (slots, owners, cells) in self._slots.items():
             size = self.cells.workload.domain.sizes[column]
             summed = np.bincount(slots, values[cells], minlength=size) / len(owners)
@@ -232,41 +223,6 @@ class Targets:
             whole = values.sum()
             singles.append(values / whole if whole > 0.0 else np.full(size, 1.0 / size))
         return singles
-
-
-# What counters release, as noisy counts: running sums, or what was gained at a step.
-
-
-def counter_outputs(
-    counter: CalibratedCounter,
-    domain: Domain,
-    part: Events,
-    step: int,
-    measured: Iterable[tuple[Clique, int, NDArray[np.int64]]],
-    *,
-    sums: bool,
-) -> list[NoisyCounts]:
-    """The noisy counts of one side of a step; none of a counter whose law of noise is not known.
-
-    Values of one counter share noise from step to step, so they have a series.
-
-    Args:
-        measured: marginal, ticks of its counter, and values.
-        sums: whether values are running sums since step 1 (every marginal is measured at every step); else what a
-            marginal gained at this step, because its counter knows nothing of the steps that did not measure it.
-    """
-    counts = []
-    for clique, ticks, values in measured:
-        law = cell_law(counter, ticks, 1) if sums else gain_law(counter, ticks)
-        if law is None:
-            continue
-        columns = [domain.names[i] for i in clique]
-        series = f"{part}, {' x '.join(columns)}"
-        first, query = 1 if sums else step, marginal_query(columns)
-        counts.append(
-            NoisyCounts(f"step {step}, {series}", part, first, step, query, values, law, series=series)
-        )
-    return counts
 
 
 Past = Literal["predicted", "literal"]
@@ -430,6 +386,25 @@ class DPStabsPlan(StreamPlan):
         """All cells of the workload from the equal mixture of some models."""
         return np.concatenate(average_marginals(models, self.cells.cliques))
 
+    def fitted(
+        self,
+        measured: Sequence[Measurement],
+        total: float,
+        warm: Model | None,
+        prior_weight: float = 0.0,
+        iterations: int | None = None,
+    ) -> Model:
+        """A model of so many records, fitted to measurements from another one."""
+        return fit(
+            self.domain,
+            measured,
+            total=total,
+            warm=warm,
+            iterations=iterations or self.recipe.iterations,
+            max_cells=self.recipe.max_cells,
+            regularisation=prior_weight,
+        )
+
     def start(self) -> DPStabsState:
         """The state before the first step: nothing is counted, and the model is uniform."""
         return fresh_state(self.cells, self.counter, len(self.recipe.sides))
@@ -439,8 +414,10 @@ class DPStabsPlan(StreamPlan):
         to them."""
         plans.check_domain(base, self.domain)
         state = self.start()
-        start_with(state, base, np.concatenate(base.marginals(self.cells.cliques)))
-        state.rebuild_at = 0
+        state.sides[0].total = base.total
+        state.sides[0].remainder = np.concatenate(base.marginals(self.cells.cliques))
+        state.with_base, state.rebuild_at = True, 0
+        state.base_variance = None if base.total_error is None else base.total_error**2
         model = _fit_table(self, state)
         state.models, state.marginals = (model,), self.marginals(model)
         for side in state.sides:
@@ -453,10 +430,10 @@ class DPStabsPlan(StreamPlan):
         state.step += 1
         measured: list[NoisyCounts] = []
         for part, side in zip(self.recipe.sides, state.sides, strict=True):
-            counts = batch.count(self.cells.cliques, part)
-            one = _Step(self, state, side, counts, randomness)
-            one.run()
-            measured += one.noisy_counts(part)
+            reading = _LiteralStep if self.recipe.past == "literal" else _PredictedStep
+            own = reading(self, state, side, batch.count(self.cells.cliques, part), randomness)
+            own.run()
+            measured += own.noisy_counts(part)
         if self.recipe.past == "predicted":
             state.models = (_fit_table(self, state),)
         return replace(self._synthesis(state), noisy_counts=tuple(measured))
@@ -539,42 +516,51 @@ REFIT_ITERATIONS = 200
 _RATE_MEMORY = 16
 
 
-class _Step:
-    """One side of one step under way. Private: ``counts`` and the counters' sums; all else follows from noisy
-    outputs."""
+@dataclass
+class _Step(ABC):
+    """One side of one step under way: what the two readings of the listing share.
 
-    def __init__(
-        self,
-        plan: DPStabsPlan,
-        state: DPStabsState,
-        side: DpstabsSide,
-        counts: list[NDArray[np.int64]],
-        randomness: Randomness,
-    ) -> None:
-        self.plan, self.state, self.side, self.randomness = plan, state, side, randomness
-        self.cells, self.recipe = plan.cells, plan.recipe
-        self.counts = counts
-        self.joined = np.concatenate(counts)
+    Private: ``counts`` and the counters' sums; all else follows from noisy outputs.
+    """
+
+    plan: DPStabsPlan
+    state: DPStabsState
+    side: DpstabsSide
+    counts: list[NDArray[np.int64]]
+    randomness: Randomness
+    chosen: list[int] = field(default_factory=list)
+    increments: list[Measurement] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        plan, side = self.plan, self.side
+        # Public: what was measured at this step must fit into one model.
+        self.room = TreeCapacity(plan.recipe.workload, plan.recipe.max_cells)
         # Batch sizes may be read only where the owner declared them public ("replace").
-        self.public_arrivals = float(counts[0].sum()) if plan.unit.relation == "replace" else None
+        self.public_arrivals = float(self.counts[0].sum()) if plan.unit.relation == "replace" else None
         # Noisy counts are what was gained since; running sums, where everything is measured at every step.
-        self.before = side.estimates.copy() if plan.selector is not None else np.zeros_like(side.estimates)
-        self.chosen: list[int] = []
-        self.increments: list[Measurement] = []
+        self.before = np.zeros_like(side.estimates) if plan.selector is None else side.estimates.copy()
+
+    @abstractmethod
+    def expected(self) -> NDArray[np.float64]:
+        """What a selection takes the batch to hold, all cells."""
+
+    @abstractmethod
+    def fit(self) -> None:
+        """Fit a model to what this step has measured so far."""
+
+    @abstractmethod
+    def book(self) -> None:
+        """What the step leaves, also for marginals that it did not measure (``r_i``)."""
 
     def run(self) -> None:
         """``k`` rounds, then the bookkeeping that the next step starts from."""
-        side = self.side
-        reading = _LiteralReading(self) if self.recipe.past == "literal" else _PredictedReading(self)
-        room = TreeCapacity(self.recipe.workload, self.recipe.max_cells)
-        for _ in range(self.recipe.rounds):
-            # Public: what was measured at this step must fit into one model.
-            allowed = room.within(self.remaining)
+        side, counts = self.side, np.concatenate(self.counts)
+        for _ in range(self.plan.recipe.rounds):
+            allowed = self.room.allowed()
             if not len(allowed):
                 break  # the model is full: what is left of this step is charged, and not used
-            self._measure(self._select(reading.expected(), allowed))
-            room.take(self.chosen[-1])
-            reading.fit()
+            self._measure(self._select(counts, allowed))
+            self.fit()
         side.total += self.arrivals
         if side.noise is not None and self.public_arrivals is None:
             weights = arrival_weights(self.increments)
@@ -582,142 +568,127 @@ class _Step:
             side.noise.add(list(zip(self.chosen, ticks, weights, strict=True)))
         # A mean at first, which then forgets.
         side.rate += (self.arrivals - side.rate) / min(self.state.step, _RATE_MEMORY)
-        reading.book()
+        self.book()
 
-    @property
-    def remaining(self) -> NDArray[np.int64]:
-        """Workloads not yet measured at this step."""
-        left = np.ones(len(self.cells.cliques), dtype=bool)
-        left[self.chosen] = False
-        return np.flatnonzero(left)
-
-    def _select(self, expected: NDArray[np.float64], allowed: NDArray[np.int64]) -> int:
+    def _select(self, counts: NDArray[np.int64], allowed: NDArray[np.int64]) -> int:
         """Choose a workload by how badly the batch is explained; in order where all are measured."""
-        if self.plan.selector is None:
+        selector, score = self.plan.selector, self.plan._score
+        if selector is None:
             return int(allowed[0])
-        numerators, denominators = self.plan._score.evaluate(self.joined, expected)
-        return self.plan.selector.choose(
-            numerators, denominators, allowed, self.plan._score.grid_sensitivity, self.randomness
-        )
+        scores = score.evaluate(counts, self.expected())
+        return selector.choose(*scores, allowed, score.grid_sensitivity, self.randomness)
 
     def _measure(self, index: int) -> None:
         """Tick one counter; what it gained is a noisy measurement of this batch."""
-        side, part = self.side, self.cells.part(index)
-        estimate = self.plan.counter.step(side.counters[index], self.counts[index], self.randomness)
+        side, plan, part = self.side, self.plan, self.plan.cells.part(index)
+        estimate = plan.counter.step(side.counters[index], self.counts[index], self.randomness)
         gained = (estimate - side.estimates[part]).astype(np.float64)
         side.estimates[part] = estimate
         side.ticks[index] += 1
         self.chosen.append(index)
-        variance = self.plan._targets.gain_variance(int(side.ticks[index]))
-        self.increments.append(Measurement(self.cells.cliques[index], gained, variance))
+        self.room.take(index)
+        variance = plan._targets.gain_variance(int(side.ticks[index]))
+        self.increments.append(Measurement(plan.cells.cliques[index], gained, variance))
 
     def noisy_counts(self, part: Events) -> list[NoisyCounts]:
-        """What the counters released at this step."""
-        side, cells, sums = self.side, self.cells, self.plan.selector is None
-        measured = (
-            (cells.cliques[i], int(side.ticks[i]), (side.estimates - self.before)[cells.part(i)])
-            for i in self.chosen
-        )
-        domain, step = self.plan.domain, self.state.step
-        return counter_outputs(self.plan.counter, domain, part, step, measured, sums=sums)
+        """What the counters released at this step; nothing of counters whose law of noise is not known.
+
+        Values of one counter share noise from step to step, so they have a series. They are running sums since step 1
+        where every marginal is measured at every step; else what a marginal gained at this step, because its counter
+        knows nothing of the steps that did not measure it.
+        """
+        plan, step, counts = self.plan, self.state.step, list[NoisyCounts]()
+        every, gained = plan.selector is None, self.side.estimates - self.before
+        for i in self.chosen:
+            ticks = int(self.side.ticks[i])
+            law = cell_law(plan.counter, ticks, 1) if every else gain_law(plan.counter, ticks)
+            if law is not None:
+                columns = [plan.domain.names[column] for column in plan.cells.cliques[i]]
+                name, first, query = (
+                    f"{part}, {' x '.join(columns)}",
+                    1 if every else step,
+                    marginal_query(columns),
+                )
+                values = gained[plan.cells.part(i)]
+                counts.append(
+                    NoisyCounts(f"step {step}, {name}", part, first, step, query, values, law, series=name)
+                )
+        return counts
 
     @property
-    def predicted(self) -> float:
-        """Predicted arrivals of this step."""
-        return self.side.rate if self.public_arrivals is None else self.public_arrivals
+    def unmeasured(self) -> NDArray[np.bool_]:
+        """Which cells belong to workloads that were not measured at this step."""
+        return np.repeat(self.room.left, self.plan.cells.sizes)
 
     @property
     def arrivals(self) -> float:
         """Noisy number of arrivals of this step (inverse-variance mean over the measured workloads)."""
         return estimate_total(self.increments)[0] if self.public_arrivals is None else self.public_arrivals
 
+    @property
+    def averages(self) -> bool:
+        """Whether the step leaves the average of its models."""
+        return self.plan.recipe.aggregate == "average"
 
-class _LiteralReading:
+
+class _LiteralStep(_Step):
     """The listing: fit the step's workloads to ``C_j + r_j``, starting from the last release."""
 
-    def __init__(self, step: _Step) -> None:
-        self.step, self.state, self.plan = step, step.state, step.plan
-        self.before = self.current = step.state.marginals
-        self.model = step.state.models[-1]
-        self.rounds: list[Model] = []
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.current, self.models = self.state.marginals, [self.state.models[-1]]
 
     def expected(self) -> NDArray[np.float64]:
         """What the model has gained since the last release: nothing in the first round."""
-        return self.current - self.before
+        return self.current - self.state.marginals
 
     def fit(self) -> None:
-        self.model = fit(
-            self.plan.domain,
-            self.plan._targets.booked(self.state, self.step.chosen),
-            total=self.step.side.total + self.step.arrivals,
-            warm=self.model,
-            iterations=self.plan.recipe.iterations,
-            max_cells=self.plan.recipe.max_cells,
-        )
-        self.current = self.plan.marginals(self.model)
-        self.rounds.append(self.model)
+        targets, total = self.plan._targets.booked(self.state, self.chosen), self.side.total + self.arrivals
+        self.models.append(self.plan.fitted(targets, total, self.models[-1]))
+        self.current = self.plan.marginals(self.models[-1])
 
     def book(self) -> None:
         """``r_i`` makes up the difference between counter and release where nothing was measured."""
-        state, side, average = self.state, self.step.side, self.plan.recipe.aggregate == "average"
-        state.models = tuple(self.rounds) if average else (self.model,)
+        state, side, mask = self.state, self.side, self.unmeasured
+        state.models = tuple(self.models[1:] if self.averages else self.models[-1:])
         state.marginals = self.plan.marginals(*state.models)
-        mask = self.plan.cells.mask(self.step.remaining)
         side.remainder[mask] = state.marginals[mask] - side.estimates[mask]
 
 
-class _PredictedReading:
+class _PredictedStep(_Step):
     """A model of the current batches predicts what was not measured; the table's model comes after all sides."""
 
-    def __init__(self, step: _Step) -> None:
-        self.step, self.plan = step, step.plan
-        self.prior = self.batch = step.side.batch.bounded(plans.PRIOR_BOUND)
-        self.current = self._shares_of(self.batch)
-        self.rounds: list[NDArray[np.float64]] = []
-
-    def _shares_of(self, model: Model) -> NDArray[np.float64]:
-        return self.plan.marginals(model.with_total(1.0))
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.prior = self.batch = self.side.batch.bounded(plans.PRIOR_BOUND)
+        self.rounds = [self.plan.marginals(self.batch.with_total(1.0))]
 
     def expected(self) -> NDArray[np.float64]:
         """The batch model's distribution times the predicted arrivals."""
-        return self.current * self.step.predicted
+        return self.rounds[-1] * (self.side.rate if self.public_arrivals is None else self.public_arrivals)
 
     def fit(self) -> None:
         """The batch as measured so far, as if it looked about like the batches before it."""
-        self.batch = fit(
-            self.plan.domain,
-            self.step.increments,
-            total=max(self.step.arrivals, 1.0),
-            warm=self.prior,
-            iterations=self.plan.recipe.iterations,
-            max_cells=self.plan.recipe.max_cells,
-            regularisation=self.plan.recipe.prior_weight,
-        )
-        self.current = self._shares_of(self.batch)
-        self.rounds.append(self.current)
+        total, weight = max(self.arrivals, 1.0), self.plan.recipe.prior_weight
+        self.batch = self.plan.fitted(self.increments, total, self.prior, weight)
+        self.rounds.append(self.plan.marginals(self.batch.with_total(1.0)))
 
     def book(self) -> None:
         """``r_i`` grows by what the batch model says of this step, where nothing was measured."""
-        side, average = self.step.side, self.plan.recipe.aggregate == "average"
-        answers = np.mean(self.rounds, axis=0) if average else self.current
-        mask = self.plan.cells.mask(self.step.remaining)
-        side.remainder[mask] += answers[mask] * self.step.arrivals
-        side.batch = self.batch
+        answers = np.mean(self.rounds[1:], axis=0) if self.averages else self.rounds[-1]
+        mask = self.unmeasured
+        self.side.remainder[mask] += answers[mask] * self.arrivals
+        self.side.batch = self.batch
 
 
 def _fit_table(plan: DPStabsPlan, state: DPStabsState) -> Model:
     """The table's model from ``m_i = C_i + r_i`` (of the inserts less of the deletes)."""
-    targets, warm, iterations = plan._targets, state.models[-1], plan.recipe.iterations
-    changed = state.step >= state.rebuild_at
+    changed, targets = state.step >= state.rebuild_at, plan._targets
     if changed:
         # The structure is chosen anew on a public schedule, ever more rarely: it costs many tree sizes.
         state.kept = targets.choose_kept(state)
         state.rebuild_at = state.step + max(1, state.step // 10)
-    return fit(
-        plan.domain,
-        targets.booked(state, state.kept) + targets.columns(state),
-        total=state.total,
-        warm=None if changed else warm,
-        iterations=REFIT_ITERATIONS if changed else iterations,
-        max_cells=plan.recipe.max_cells,
-    )
+    measured = targets.booked(state, state.kept) + targets.columns(state)
+    if changed:
+        return plan.fitted(measured, state.total, None, iterations=REFIT_ITERATIONS)
+    return plan.fitted(measured, state.total, state.models[-1])

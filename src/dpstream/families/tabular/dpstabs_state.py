@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import UNPACKED, ExpectedErrors, Packed, StartTable, unpack_fields
+from dpstream.core.contracts import UNPACKED, ExpectedErrors, Packed, unpack_fields
 from dpstream.core.counters import CalibratedCounter, CounterState
 from dpstream.core.counters.intervals import CalibratedIntervalCounter
 from dpstream.core.errors import StoreDamagedError
@@ -231,18 +231,12 @@ class DPStabsState:
     @property
     def estimates(self) -> NDArray[np.int64]:
         """The counters' last outputs, all cells: of the inserts less of the deletes."""
-        values = self.sides[0].estimates.copy()
-        for side in self.sides[1:]:
-            values -= side.estimates
-        return values
+        return np.asarray(np.subtract.reduce([side.estimates for side in self.sides]))
 
     @property
     def booked(self) -> NDArray[np.float64]:
         """``m_i`` of the table, all cells: of the inserts less of the deletes."""
-        values = self.sides[0].booked
-        for side in self.sides[1:]:
-            values = values - side.booked
-        return values
+        return np.asarray(np.subtract.reduce([side.booked for side in self.sides]))
 
 
 def fresh_state(cells: Cells, counter: CalibratedCounter, sides: int) -> DPStabsState:
@@ -256,18 +250,6 @@ def fresh_state(cells: Cells, counter: CalibratedCounter, sides: int) -> DPStabs
         kept=[],
         rebuild_at=1,
     )
-
-
-def start_with(state: DPStabsState, base: StartTable, marginals: NDArray[np.float64]) -> None:
-    """Book a public table before the first step, as something that came and was not measured (``r_i``).
-
-    Args:
-        marginals: the table's, all cells.
-    """
-    side = state.sides[0]
-    side.total, side.remainder = base.total, marginals
-    state.with_base = True
-    state.base_variance = None if base.total_error is None else base.total_error**2
 
 
 def _fresh_side(cells: Cells, counter: CalibratedCounter) -> DpstabsSide:

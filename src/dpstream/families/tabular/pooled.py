@@ -48,7 +48,7 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import EventUnit, InsertedRecord, User
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
-from dpstream.families.tabular.pooled_estimates import Estimates
+from dpstream.families.tabular.pooled_estimates import Answer, Estimates
 from dpstream.families.tabular.pooled_run import Design, Outcome, Runner
 from dpstream.families.tabular.pooled_state import (
     PooledSide,
@@ -661,8 +661,15 @@ class PooledPlan(StreamPlan):
         state.models, state.latest = tuple(models), models[0]
         state.closed, state.border = state.step, self.epochs.after(state.step)
         state.open_total = 0.0
-        values, variances = self._estimates(state, shapes)
-        state.table, kept = self._fit(values, variances, state.total, state.volatile)
+        answers = [
+            side.estimates.answer(shape.flat_marginals(self.cells.cliques))
+            for side, shape in zip(state.sides, shapes, strict=True)
+        ]
+        for side, answer in zip(state.sides, answers, strict=True):
+            side.steady = answer.steady
+        values, variances = self._estimates(state, answers)
+        volatile = {index for answer in answers for index in answer.volatile}
+        state.table, kept = self._fit(values, variances, state.total, volatile)
         if len(state.sides) == 1:
             state.models = (state.table,)
         if self._prior is not None:
@@ -691,13 +698,11 @@ class PooledPlan(StreamPlan):
                 marginals ``kept``.
         """
         estimates = state.sides[0].estimates
-        joined = prior.join(values, variances, estimates, state.table, kept, state.total)
-        if joined.changed:
-            state.table = prior.fitted(joined, state.total)
-        if joined.wide:
-            noise = dict(
-                zip(estimates.marginals, estimates.variances, strict=True)
-            )  # of the last measurements
+        table, wide = prior.table(values, variances, estimates, state.table, kept, state.total)
+        state.table = table or state.table
+        if wide:
+            # Of the last measurements.
+            noise = dict(zip(estimates.marginals, estimates.variances, strict=True))
             state.latest = prior.epoch_model(state.latest, state.table, noise)
 
     def _with_test(self, prior: PriorChoice, design: Design, estimates: Estimates, known: Model) -> Design:
@@ -715,7 +720,7 @@ class PooledPlan(StreamPlan):
         """Run one side's epoch. The private counts start again at nothing."""
         size = int(side.counts[self.cells.part(0)].sum()) if self.unit.relation == "replace" else None
         expected = side.rate * length if size is None else float(size)
-        design = self.runner.design(expected, drifts=not side.estimates.steady)
+        design = self.runner.design(expected, drifts=not side.steady)
         if self._prior is not None and tests:
             design = self._with_test(self._prior, design, side.estimates, known)
         outcome = self.runner.run(side.counts, known, design, randomness, side.estimates.seen)
@@ -727,14 +732,13 @@ class PooledPlan(StreamPlan):
         side.rate_variance = outcome.total_variance / length**2
         return outcome
 
-    def _estimates(self, state: PooledState, shapes: Sequence[Model]) -> tuple[Any, Any]:
+    def _estimates(self, state: PooledState, answers: Sequence[Answer]) -> tuple[Any, Any]:
         """What is known of the table's marginals: values (all cells), variances (per marginal)."""
         values, variances = state.base.copy(), np.zeros(len(self.cells.cliques))
         known = np.full(len(variances), bool(state.base.any()))
-        for sign, side, shape in zip((1.0, -1.0), state.sides, shapes, strict=False):
-            own, variance = side.estimates.answer(shape.flat_marginals(self.cells.cliques))
-            values += sign * own
-            variances += variance
+        for sign, side, answer in zip((1.0, -1.0), state.sides, answers, strict=False):
+            values += sign * answer.values
+            variances += answer.variances
             known |= side.estimates.known
         # What no run measured has only the answers of models, which knew less than the next one will.
         return values, np.where(known, variances, np.inf)

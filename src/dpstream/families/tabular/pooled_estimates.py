@@ -17,6 +17,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -212,6 +213,20 @@ class Epoch:
     records: float
 
 
+class Answer(NamedTuple):
+    """What is known of the running sums.
+
+    Attributes:
+        values: all cells. variances: of the noise in one cell of each marginal.
+        steady: whether no column drifts. volatile: the marginals of several columns that drift.
+    """
+
+    values: _Floats
+    variances: _Floats
+    steady: bool
+    volatile: tuple[int, ...]
+
+
 @dataclass
 class Estimates:
     """All measurements, and the running sums.
@@ -222,8 +237,6 @@ class Estimates:
         epochs, marginals, variances: of each measurement: its epoch and marginal, and the variance of its noise.
         measured: the measurements' cells.
         sums: of all epochs' values, measured or answered (all cells), and ``variance`` of one cell (per marginal).
-        steady: whether the last ``answer`` found that no column drifts; ``volatile``: the marginals of several columns
-            that it found to drift (not kept).
         season: how many steps a season has that columns and rates of events may follow; None: none.
         spreads: with a season, the variance of the noise in each epoch's number of events.
     """
@@ -237,10 +250,8 @@ class Estimates:
     marginals: list[int] = field(default_factory=list)
     variances: list[float] = field(default_factory=list)
     measured: list[_Floats] = field(default_factory=list)
-    steady: bool = False
     season: float | None = field(default=None, metadata=UNPACKED)
     spreads: list[float] = field(default_factory=list)
-    volatile: list[int] = field(default_factory=list, metadata=UNPACKED)
 
     @classmethod
     def fresh(cls, cells: Cells, season: float | None = None) -> Estimates:
@@ -281,13 +292,13 @@ class Estimates:
         records = sum(self.records[self.epochs[j]] for j in mine)
         return measured, records, float(sum(self.variances[j] for j in mine))
 
-    def answer(self, shape: _Floats) -> tuple[_Floats, _Floats]:
-        """The estimate of every running sum (all cells), and the variance of its noise per cell (per marginal).
+    def answer(self, shape: _Floats) -> Answer:
+        """The estimate of every running sum, and what drifts.
 
         Args:
             shape: a model's answer to all marginals, of any total.
         """
-        values, variances = self.sums.copy(), self.variance.copy()
+        values, variances, stays, volatile = self.sums.copy(), self.variance.copy(), False, list[int]()
         owners = np.array(self.marginals, dtype=np.int64)
         known = np.flatnonzero(self.known).tolist()
         records, shares = np.array(self.records), self._shares(shape)
@@ -296,7 +307,6 @@ class Estimates:
             for i, clique in enumerate(self.cells.cliques)
             if len(clique) == 1
         }
-        self.volatile = []
         for wide in (False, True):
             group = [i for i in known if (len(self.cells.cliques[i]) > 1) == wide]
             if not group:
@@ -309,17 +319,17 @@ class Estimates:
             likelihood = np.array([walk.likelihood for walk in walks])
             drifts = choose(likelihood)
             if not wide:
-                self.steady = steady(likelihood, walks[0].hypotheses)
+                stays = steady(likelihood, walks[0].hypotheses)
             for i, base, walk, drift in zip(group, bases, walks, drifts, strict=True):
                 if wide and walk.hypotheses.drifts[drift] >= VOLATILE_DRIFT:
-                    self.volatile.append(i)
+                    volatile.append(i)
                     continue
                 path, variances[i] = walk.path(drift)
                 path += base
                 values[self.cells.part(i)] = records @ path
                 if not wide:
                     paths[self.cells.cliques[i][0]] = np.maximum(path, 1e-6)
-        return values, variances
+        return Answer(values, variances, stays, tuple(volatile))
 
     def _shares(self, shape: _Floats) -> _Floats:
         shares = np.maximum(shape, 1e-9)  # a noisy total may be nothing, or less

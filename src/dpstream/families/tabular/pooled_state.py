@@ -29,6 +29,7 @@ class PooledSide:
         total: noisy number of events in closed epochs, and ``variance`` of its noise.
         rate: noisy number of events per step of the last closed epoch; before there is one, the guessed number.
         rate_variance: of the noise in ``rate``.
+        steady: whether no column was found to drift at the last border.
     """
 
     counts: NDArray[np.int64]
@@ -37,6 +38,7 @@ class PooledSide:
     variance: float
     rate: float
     rate_variance: float = 0.0
+    steady: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,11 +95,6 @@ class PooledState:
     def total(self) -> float:
         """Noisy number of records at the last border."""
         return self.base_total + self.sides[0].total - sum(side.total for side in self.sides[1:])
-
-    @property
-    def volatile(self) -> set[int]:
-        """The marginals of several columns that drift, of any side, as the last estimates found."""
-        return {index for side in self.sides for index in side.estimates.volatile}
 
     def expected_growth(self, since: int) -> float:
         """How many records more the table has ``since`` steps after the border: as the last closed epoch went.
