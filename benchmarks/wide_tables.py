@@ -67,7 +67,7 @@ def stream(columns: int, rows: int, steps: int) -> Result:
     own = domain(columns)
     schema = Schema([Categorical(n, range(s)) for n, s in zip(own.names, own.sizes, strict=True)])
     planning, plan = cpu(lambda: Pooled(Workload.all_k_way(own, 2)).calibrate(epsilon=EPSILON))
-    explaining, _ = cpu(plan.explain)
+    explaining, _ = cpu(plan.facts)
     # Compiled code is loaded from the disk before anything is timed.
     small = Pooled(Workload.all_k_way(domain(4), 2)).calibrate(epsilon=100)
     state = small.start()

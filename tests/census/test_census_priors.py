@@ -17,6 +17,7 @@ from dpstream.families.census import Census, CensusPlan, CensusSynthesis
 from dpstream.families.census.census_state import CensusState
 from dpstream.families.census.cohorts import PriorEvidence
 from dpstream.mechanisms.workload_cells import Cells
+from dpstream.stream.templates import words
 
 DOMAIN = Domain(("zip", "district", "paid", "rent", "kind"), (12, 4, 2, 6, 5))
 RECIPE = Census(Workload.all_k_way(DOMAIN, 2), turnover=10)
@@ -160,7 +161,7 @@ def test_the_plan_is_pinned_to_its_prior_and_tells_of_it() -> None:
     plan = plan_of(prior_of(KNOWN))
     assert plan.options()["prior"] == {"sha256": "0"}
     assert "prior" not in plan_of(None).options()
-    assert any("public table" in sentence for sentence in plan.explain().further)
+    assert "public table" in words(plan, "further", **plan.facts())
     other = Domain(("a",), (2,))
     with pytest.raises(ConfigError, match="other columns"):
         plan_of(PublicPrior(other, (0,), np.zeros((1, 1), np.int32), np.ones(1), {}))

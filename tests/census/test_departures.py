@@ -17,9 +17,10 @@ from test_totals import TINY, Quiet, told
 from dpstream.core.privacy import PureDP, Randomness, Record
 from dpstream.core.tables import Workload
 from dpstream.families.census import Census
-from dpstream.families.census.census_report import CensusReport
+from dpstream.families.census.census_report import accuracy_facts
 from dpstream.families.census.schedule import CensusSchedule, expected_wait, last_of, with_census
 from dpstream.stream.identity import spent_per_step
+from dpstream.stream.templates import paragraphs, said, words
 from dpstream_lab.audits.census_audit import rare_times
 
 
@@ -95,10 +96,11 @@ def test_counts_cost_nothing_more_and_plans_without_them_are_as_they_were() -> N
         "at a census, for each level: who left since the census before, with "
     )
     assert "every 3 steps between censuses" in more.parts()[-1].detail
-    assert "every 3 steps" in more.declared_public()[-1]
-    assert more.explain().facts["census"]["departures_every"] == 3
-    told = CensusReport(more)
-    at_45, at_60 = (told.counts_words(step, [more.schedule.censuses(1, step)[-1][0]]) for step in (45, 60))
+    assert "every 3 steps" in said(paragraphs(more, "declared"))[-1]
+    assert more.facts()["census"]["departures_every"] == 3
+    lasts = {step: [more.schedule.censuses(1, step)[-1][0]] for step in (45, 60)}
+    facts = {step: accuracy_facts(more, step, last, 1.0, None) for step, last in lasts.items()}
+    at_45, at_60 = (words(more, "accuracy", step=step, **told) for step, told in facts.items())
     assert at_45.count("who left was counted at this step") == 1
     assert "last counted at step 59, with noise" in at_60
     # Where many leave, departures are counted between censuses; but not where presence is public.

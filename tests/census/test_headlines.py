@@ -17,6 +17,7 @@ from dpstream.core.privacy.budget import Budget
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
 from dpstream.families.census.census_plan import Census, CensusPlan
+from dpstream.stream.templates import words
 from dpstream_lab.audits.census_audit import (
     KeyedStay,
     keyed_ends,
@@ -127,10 +128,10 @@ def test_the_plan_shows_share_and_noise_and_old_plans_have_no_new_facts() -> Non
     noise = new.headline_noises(0)[0][1]
     assert {one for _, one in new.headline_noises(0)} == {noise}
     assert noise.describe() in new.parts()[0].detail
-    facts = new.explain().facts["headline"]
+    facts = new.facts()["headline"]
     assert facts["standard_deviation"] == pytest.approx(noise.variance**0.5, rel=1e-5)
-    assert "1/5 of what a census of each level costs" in facts["words"]
-    assert "headline" not in old.explain().facts
+    assert "1/5 of what a census of each level costs" in words(new, "further", **new.facts())
+    assert "headline" not in old.facts()
 
 
 @pytest.mark.parametrize(

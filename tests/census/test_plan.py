@@ -17,8 +17,9 @@ from dpstream.core.errors import ConfigError, UnitError
 from dpstream.core.privacy import Event, Randomness, Record
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.census import Census, CensusPlan
-from dpstream.families.census.census_report import CensusReport
+from dpstream.families.census.census_report import accuracy_facts
 from dpstream.stream.identity import spent_per_step
+from dpstream.stream.templates import words
 
 PAIRS = Workload.all_k_way(SMALL, 2)
 RECIPE = Census(PAIRS, turnover=6, iterations=5)
@@ -147,6 +148,7 @@ def test_words_about_counts_follow_what_is_public() -> None:
         plan = RECIPE.calibrate(epsilon=1, unit=unit)
         taken = plan.schedule.censuses(1, 40)
         lasts = [max(census for census, _ in taken if census <= step) for step in range(1, 40)]
-        words = " ".join(CensusReport(plan).counts_words(step, [lasts[step - 1]]) for step in range(1, 40))
-        assert ("who came and left since is expected, not measured" in words) != public
-        assert ("how many records came and left since is public and exact" in words) == public
+        facts = [accuracy_facts(plan, step, [lasts[step - 1]], 1.0, None) for step in range(1, 40)]
+        told = " ".join(words(plan, "accuracy", step=step, **one) for step, one in enumerate(facts, 1))
+        assert ("who came and left since is expected, not measured" in told) != public
+        assert ("how many records came and left since is public and exact" in told) == public

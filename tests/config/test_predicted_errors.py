@@ -50,19 +50,20 @@ def test_the_default_says_when_it_measures_and_what_it_cannot_say(
 ) -> None:
     facts = describe(load(tmp_path, budget=f'epsilon = "1"{horizon}'))
     assert facts["predicted_errors"] is None
-    pooled = facts["pooled"]
+    pooled, told = facts["pooled"], " ".join(facts["words"]["further"])
     assert (pooled["epoch_ends"], pooled["measured_one_by_one"]) == (ends, one_by_one)
-    assert f"the first {one_by_one} are measured one by one" in pooled["words"]["epochs"]
-    assert "at most one part in 10" in pooled["words"]["epochs"]
-    assert "No count of a released table has an exact error" in pooled["words"]["errors"]
-    assert "standard error in the releases that end an epoch" in pooled["words"]["errors"]
+    assert f"the first {one_by_one} are measured one by one" in told
+    assert "at most one part in 10" in told
+    assert "No count of a released table has an exact error" in told
+    assert "standard error in the releases that end an epoch" in told
     # What it says instead can be done, and has error bars.
-    assert 'name = "dpstabs" with k = 3,' in pooled["words"]["instead"]
+    assert 'name = "dpstabs" with k = 3,' in told
     instead = describe(load(tmp_path, mechanism='name = "dpstabs"\nk = 3', budget=f'epsilon = "1"{horizon}'))
     assert "pooled" not in instead
     assert [part["name"] for part in instead["parts"]] == ["measure"]
-    public = describe(load(tmp_path, stream=PUBLIC, mechanism='staleness = "1/2"'))["pooled"]
-    assert "declared public" in public["words"]["errors"]
+    public = describe(load(tmp_path, stream=PUBLIC, mechanism='staleness = "1/2"'))
+    assert "The number of records is declared public." in " ".join(public["words"]["further"])
+    public = public["pooled"]
     assert (public["measured_one_by_one"], public["epoch_ends"][:4]) == (1, [1, 3, 7, 9]), (
         "the last planned step"
     )

@@ -193,7 +193,7 @@ def test_a_workload_of_groups_is_in_the_plan_as_it_was_written(tmp_path: Path) -
     assert told["workload"] == f"{2 * columns - 1} chosen marginals"
     kept = ["all-1-way", {"pairs_with": ["zip"], "weight": "1/2"}]
     assert config.plan().options()["workload"] == kept
-    size = config.plan().explain().size
+    size = config.plan().facts()["size"]
     assert size["marginals"] == 2 * columns - 1
     assert size["step_bytes"] > size["cells"]
     assert size["step_seconds"] == 1

@@ -19,7 +19,6 @@ import pytest
 from click.testing import CliRunner
 
 from dpstream.cli.main import main
-from dpstream.core.contracts import PrintedTable
 from dpstream.core.privacy import PureDP, User
 from dpstream.families.growing import ClassifierPlan, PMWGPlan
 from dpstream.families.growing.growing_plan import GrowingPlan
@@ -27,6 +26,7 @@ from dpstream.families.panel import CumulativePlan
 from dpstream.families.panel.people import PeoplePlan
 from dpstream.families.tabular import BaselinePlan, DPStabsPlan, PooledPlan
 from dpstream.project import Config, describe
+from dpstream.stream.templates import paragraphs, words
 
 STEPS = 3
 TABLE = """
@@ -285,7 +285,7 @@ def test_the_report_says_what_was_measured_and_draws_no_noise_of_public_numbers(
 
 def test_the_plans_numbers_are_its_own(told: Told) -> None:
     plan, text = told.plan, told.printed
-    deviation = plan.explain().deviation
+    deviation = plan.facts().get("noise", {}).get("one_measurement")
     found = re.findall(r"standard deviation ([0-9.e+]+) records", text)
     if found:
         assert deviation is not None
@@ -301,22 +301,24 @@ def test_the_plans_numbers_are_its_own(told: Told) -> None:
 
 
 def test_a_plan_explains_itself_in_whole_sentences_and_full_tables(told: Told) -> None:
-    own = told.plan.explain()
-    for one in (*own.says, *own.further):
-        if isinstance(one, PrintedTable):
-            assert all(set(one.headings) <= set(row) for row in one.rows)
-        else:
-            assert re.fullmatch(r"[A-Z].*\.", one), one
-    assert re.fullmatch(r"[A-Z].*\.", own.costs), own.costs
-    assert own.row.endswith(".") or not own.row
-    # What it adds for programs is JSON, and hides nothing that is said of every plan.
-    described = describe(told.config)
-    assert (
-        json.loads(json.dumps(own.facts, allow_nan=False)).items()
-        <= json.loads(json.dumps(described)).items()
-    )
-    usual = set(described) - set(own.facts)
-    assert {"guarantee", "parts", "noise", "predicted_errors", "size", "options", "values"} <= usual
-    until = told.plan.explain_until(500)
-    assert (until is None) == (not isinstance(told.plan, GrowingPlan))
-    assert until is None or set(until.facts) == set(own.facts)
+    plan, facts = told.plan, told.plan.facts()
+    for block in ("says", "further"):
+        for part in paragraphs(plan, block, **facts):
+            if isinstance(part, str):
+                assert re.fullmatch(r"[A-Z].*\.", part), part
+                assert "  " not in part
+            else:
+                assert {len(row) for row in part} == {len(part[0])}
+    for block in ("costs", "row", "published", "warning"):
+        text = words(plan, block, **facts, often="for every day")
+        assert re.fullmatch(r"[A-Z].*\.", text) or (block in ("row", "warning") and not text), text
+    # What it adds for programs is JSON, holds no sentence, and hides nothing that is said of every plan.
+    described = json.loads(json.dumps(describe(told.config)))
+    stored = json.loads(json.dumps(facts, allow_nan=False))
+    assert {key: value for key, value in stored.items() if key != "size"}.items() <= described.items()
+    assert stored.get("size", {}).items() <= described["size"].items()
+    usual = set(described) - set(facts)
+    assert {"guarantee", "parts", "words", "predicted_errors", "options", "values"} <= usual
+    until = plan.facts_until(500)
+    assert (until is None) == (not isinstance(plan, GrowingPlan))
+    assert until is None or set(until) == set(facts)

@@ -18,6 +18,7 @@ from dpstream.families.growing import BBScheduler, GrowingPlan, MWEMPGMBox
 from dpstream.io.sinks import Publisher, read_measurements
 from dpstream.mechanisms import MWEMPGM
 from dpstream.stream import Batch, open_stream
+from dpstream.stream.templates import words
 from dpstream.tools.audit.door import Door
 from dpstream_lab.audits.growing_audit import (
     arrivals,
@@ -87,7 +88,7 @@ def test_a_growing_stream_publishes_what_its_runs_drew(name: str) -> None:
     holds, counts = published_is_drawn(plan)
     assert holds
     assert all((one.first, one.counted) == (1, "inserts") for one in counts)
-    said = plan.explain().facts.get("noisy_counts")
+    said = plan.facts().get("noisy_counts")
     if plan.box.name == "smalldb":
         assert counts == []
         assert said is None
@@ -148,4 +149,4 @@ def test_a_reader_gets_intervals_as_of_the_last_run(tmp_path: Path) -> None:
 
 def box_words(box) -> str:
     plan = BBScheduler(box, 100, gamma="1/2").calibrate(epsilon=1)
-    return plan.explain().facts["noisy_counts"]["words"]
+    return words(plan, "further", **plan.facts())

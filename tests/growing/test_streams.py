@@ -43,6 +43,7 @@ from dpstream.families.growing.growing_plan import GrowingState
 from dpstream.io.sinks import Publisher, read_manifest
 from dpstream.io.sinks import read_table as read
 from dpstream.stream import Batch, open_stream
+from dpstream.stream.templates import words
 
 DOMAIN = Domain(("a", "b"), (2, 3))
 PAIR = Workload.all_k_way(DOMAIN, 2)
@@ -102,7 +103,9 @@ def test_it_runs_when_an_epoch_begins_on_everything_so_far(
         assert synthesis.total == t
         if not recorder.seen:
             assert synthesis.made is None
-            assert "Nothing yet: the first run is made at 50 records" in synthesis.accuracy()["words"]
+            assert "Nothing yet: the first run is made at 50 records" in words(
+                plan, "accuracy", **synthesis.accuracy()
+            )
             assert np.allclose(synthesis.table.shares([(1,)])[0], 1 / 3)
         else:
             assert synthesis.made is not None
@@ -184,7 +187,7 @@ def test_smalldb_promises_and_its_promise_is_kept() -> None:
         share = synthesis.table.shares([(0,)])[0]
         assert np.abs(share - [0.6, 0.3, 0.1]).max() <= synthesis.promise
         assert synthesis.answer(LinearQuery((0,), np.array([1.0, 0, 0]))) == pytest.approx(share[0])
-    assert "is answered to within" in synthesis.accuracy()["words"]
+    assert "is answered to within" in words(plan, "accuracy", **synthesis.accuracy())
 
 
 @pytest.mark.parametrize("rule", ["improver", "crossing", "size"])
@@ -216,12 +219,12 @@ def test_where_theory_promises_nothing_it_is_said() -> None:
     plan = BBScheduler(box, 100, gamma="1/10").calibrate(epsilon=1)
     synthesis = plan.step(plan.start(), batch(100), Randomness.seeded(1))
     assert synthesis.promise is None
-    assert "Theory promises nothing here" in synthesis.accuracy()["words"]
+    assert "Theory promises nothing here" in words(plan, "accuracy", **synthesis.accuracy())
     assert plan.promise(next(plan.runs())) is None
     _, silent = recorded()
     plan = BBScheduler(silent, 100, gamma="1/10").calibrate(epsilon=1)
-    words = plan.step(plan.start(), batch(100), Randomness.seeded(1)).accuracy()["words"]
-    assert "The mechanism promises no accuracy" in words
+    facts = plan.step(plan.start(), batch(100), Randomness.seeded(1)).accuracy()
+    assert "The mechanism promises no accuracy" in words(plan, "accuracy", **facts)
 
 
 # Refusals.

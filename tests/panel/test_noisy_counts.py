@@ -186,7 +186,7 @@ def test_a_stream_publishes_them_beside_a_table_that_stays_as_it_is(tmp_path: Pa
         files[published] = {str(path.relative_to(home)): path.read_bytes() for path in tables}
     assert files[True] == files[False] != {}
     read = read_measurements(tmp_path / "True" / "releases")
-    told = plan.explain().facts["noisy_counts"]
+    told = plan.facts()["noisy_counts"]
     assert sum(len(one.values) for one in read) == told["all"]
     assert {one.last for one in read} == set(range(2 if "window" in plan.name else 1, 5))
     assert read_measurements(tmp_path / "False" / "releases") == []

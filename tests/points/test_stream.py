@@ -34,6 +34,7 @@ from dpstream.io.sinks import read_table as read
 from dpstream.stream import Batch, Stream, open_stream
 from dpstream.stream.release.publishing import Publishing
 from dpstream.stream.store import container
+from dpstream.stream.templates import words
 
 CITY = Schema(
     (
@@ -349,7 +350,9 @@ def test_what_cannot_be_calibrated(name: str) -> None:
 
 def test_an_epsilon_that_opens_no_cell_gives_uniform_points(tmp_path: Path) -> None:
     made = plan(LINE, epsilon="1/1000")
-    assert f"begin with point {made.core.schedule.start(1)} for j = 1" in made.describe()
+    assert f"begin with point {made.core.schedule.start(1)} for j = 1" in words(
+        made, "described", **made.facts()
+    )
     assert made.core.schedule.start(1) > 4000
     with start(tmp_path, made) as stream:
         release = stream.step(Batch({"x": np.full(4000, 0.9)}), "b")

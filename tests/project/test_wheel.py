@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Slow to import or only needed by some verbs: never loaded by ``import dpstream`` or ``--help``.
-HEAVY = ("numba", "pyarrow", "scipy", "matplotlib", "pandas", "polars", "jax")
+HEAVY = ("numba", "pyarrow", "scipy", "matplotlib", "pandas", "polars", "jax", "jinja2")
 
 #: Runs code and prints which heavy packages it loaded and the CPU time (reported, never judged).
 _PROBE = """

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from toy_stream import ToyPlan, batch, run, start
+from toy_stream import SCHEMA, ToyPlan, batch, run, start
 
 from dpstream.core.errors import ConfigError, DataError, StoreDamagedError
 from dpstream.core.privacy import Event
@@ -16,7 +16,7 @@ from dpstream.core.schema import Categorical, Schema
 from dpstream.io.sinks import read_manifest
 from dpstream.io.sources import FileSource, SourceOptions
 from dpstream.stream import Batch, open_stream, read_status
-from dpstream.stream.declared import read_public
+from dpstream.stream.declared import declared_public
 
 WEEKS = {"path": "*.csv", "time_column": "day", "every": "week", "start": "2026-01-05", "end": "2026-12-31"}
 
@@ -148,12 +148,12 @@ def test_a_stream_that_continues_another_says_what_becomes_of_records_before_its
         file.write("2026-01-04,3\n")
     again = FileSource(options, base=tmp_path, columns=["zip"])
     assert sum(step.inserts.num_rows for step in again.steps(2, seen=source.position)) == 1
-    (sentence,) = set(read_public(options.pinned(), begins=True)) - set(
-        read_public(options.pinned(), begins=False)
+    (sentence,) = set(declared_public(ToyPlan(), SCHEMA, (), options.pinned(), begins=True)) - set(
+        declared_public(ToyPlan(), SCHEMA, (), options.pinned())
     )
     assert "before the start" in sentence
     late = replace(options, late="next-step")
-    assert sentence in read_public(late.pinned(), begins=True)
+    assert sentence in declared_public(ToyPlan(), SCHEMA, (), late.pinned(), begins=True)
     source = FileSource(late, base=tmp_path, columns=["zip"])
     assert [step.inserts.num_rows for step in source.steps(key=b"k" * 32)] == [1, 1]
 

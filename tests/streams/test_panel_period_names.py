@@ -98,7 +98,7 @@ def test_a_stream_keeps_the_names_that_it_began_with() -> None:
     without, made = plan("window"), plan("window", period_names=list(NAMES))
     assert without.options()["period_names"] is None
     assert made.options() == {**without.options(), "period_names": list(NAMES)}
-    assert made.explain().facts["panel"]["period_names"] == list(NAMES)
+    assert made.facts()["panel"]["period_names"] == list(NAMES)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from dpstream.io.sinks import read_table as read
 from dpstream.io.sinks.period_tables import add_periods
 from dpstream.stream import Batch, open_stream
 from dpstream.stream.release.publishing import Publishing
+from dpstream.stream.templates import words
 
 DATA = Path(__file__).parent / "data"
 JOBS = ("none", "part", "full")
@@ -136,9 +137,9 @@ def test_without_padding_there_are_no_weights(tmp_path: Path) -> None:
     reports = np.zeros((2, 9), int)
     for step, _ in published(tmp_path, plan, schema, reports, 3, "csv", "full"):
         assert "weight" not in str(read(tmp_path / "releases", step).column_names)
-        words = read_manifest(tmp_path / "releases", step)["accuracy"]["words"]
-        assert words.startswith("The rows hold no padding, and need no weights.")
-    assert plan.explain().warning == "The published rows hold no padding, and need no weights."
+        text = read_manifest(tmp_path / "releases", step)["accuracy"]["words"]
+        assert text.startswith("The rows hold no padding, and need no weights.")
+    assert words(plan, "warning") == "The published rows hold no padding, and need no weights."
 
 
 def test_weights_are_negative_where_counts_are_and_say_what_they_leave() -> None:
@@ -151,8 +152,11 @@ def test_weights_are_negative_where_counts_are_and_say_what_they_leave() -> None
         "negative": 3,
         "padding_left": 10,
     }
-    assert "3 of them are negative" in weights.describe("weight_2")
-    assert "weight of 10 of the invented people" in weights.describe("weight_2")
+    facts = {"weights": weights.facts("weight_2"), "bound": 1.0}
+    plan = made("window", JOBS[:2], "1/2", "replace")[0]
+    text = words(plan, "accuracy", total_standard_error=0.0, panel=facts)
+    assert "Those of this period are in weight_2; 3 of them are negative" in text
+    assert "weight of 10 of the invented people" in text
     assert Weights.shared(np.array([1, 1, 1]), np.array([5, 0])).lost == 5
     assert Weights.shared(np.array([0, 0, 1]), np.array([1, 0])).values.tolist() == [0.5, 0.5, 1.0]
 
@@ -166,7 +170,7 @@ def test_plan_and_codebook_warn_first(tmp_path: Path) -> None:
     names = [field["name"] for field in book["resources"][0]["schema"]["fields"]]
     assert names[:5] == ["person", "job_1", "job_2", "weight_2", "job_3"]
     assert [field["name"] for field in book["dpstream"]["panel"]["fields"]][-1] == "weight"
-    assert plan.explain().warning.startswith("The rows hold padding")
+    assert words(plan, "warning").startswith("The rows hold padding")
     label = json.loads((tmp_path / "releases" / "step-000001" / "table.csv-metadata.json").read_text())
     assert "The rows hold padding" in label["dc:description"]
 

@@ -108,7 +108,7 @@ def test_streams_without_headlines_keep_their_facts() -> None:
 
 def test_the_plan_shows_share_and_noise() -> None:
     plan = Pooled(PAIRS, headline=HEADLINE).calibrate(epsilon=1, horizon=9)
-    facts = plan.explain().facts
+    facts = plan.facts()
     assert facts["headline"]["marginals"] == ["zip", "zip x cause"]
     assert facts["headline"]["share"] == "1/5"
     assert facts["headline"]["standard_deviation"] == pytest.approx(10 * 2**0.5, rel=0.01)
@@ -119,7 +119,7 @@ def test_the_plan_shows_share_and_noise() -> None:
     assert facts["noisy_counts"]["first"] == sum(len(one.values) for one in counts)
     assert (
         "headline"
-        not in Pooled(Workload.all_k_way(Domain(("a", "b"), (3, 4)), 2)).calibrate(epsilon=1).explain().facts
+        not in Pooled(Workload.all_k_way(Domain(("a", "b"), (3, 4)), 2)).calibrate(epsilon=1).facts()
     )
 
 

@@ -74,7 +74,7 @@ def test_headlines_are_drawn_together_within_their_share(relation: str) -> None:
     counts = plan.step(plan.start(), batch(300, 1), Randomness.seeded(8)).noisy_counts
     heads = [one for drawn in counts if "headline" in drawn.draw for one in drawn.marginals]
     assert sorted(one.columns for one in heads) == [("a",), ("b",), ("c", "d")]
-    assert plan.explain().facts["headline"]["standard_deviation"] <= apart.variance**0.5 * 1.001
+    assert plan.facts()["headline"]["standard_deviation"] <= apart.variance**0.5 * 1.001
 
 
 def test_mwem_measures_a_whole_workload_together() -> None:

@@ -17,6 +17,7 @@ from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Baseline, DPStabs, Pooled
 from dpstream.families.tabular.dpstabs import DPStabsPlan
 from dpstream.mechanisms import AIM, MWEMPGM
+from dpstream.stream.templates import words
 from dpstream.tools.audit.door import Door
 from dpstream_lab.audits.pooled_audit import Leaking
 
@@ -143,15 +144,16 @@ def test_sums_of_signs_are_unbiased_and_have_the_stated_variance() -> None:
 
 
 def test_a_plan_says_how_many_numbers_it_publishes() -> None:
-    said = Pooled(PAIRS).calibrate(epsilon="1", horizon=8).explain()
+    plan = Pooled(PAIRS).calibrate(epsilon="1", horizon=8)
+    said = plan.facts()["noisy_counts"]
     _, counts = drawn_and_published(PLANS["pure"], batches(8, 0), Randomness.seeded(1))
-    assert said.facts["noisy_counts"]["first"] == sum(len(one.values) for one in counts if one.last == 1) == 6
-    assert said.facts["noisy_counts"]["most"] == 3 + 3 + 1 + 6 + 6
+    assert said["first"] == sum(len(one.values) for one in counts if one.last == 1) == 6
+    assert said["most"] == 3 + 3 + 1 + 6 + 6
+    told = words(plan, "further", **plan.facts())
     assert (
-        "where a group of steps ends, 6 numbers at first, and at most 19"
-        in said.facts["noisy_counts"]["words"]
+        "where a group of steps ends, 6 numbers at first, and at most 19; at other steps none. That" in told
     )
-    wide = PLANS["deletions"].explain().facts["noisy_counts"]
+    wide = PLANS["deletions"].facts()["noisy_counts"]
     assert (wide["first"], wide["most"]) == (12, 38)
 
 
@@ -162,7 +164,7 @@ def test_a_baseline_publishes_what_its_runs_drew(offline, budget) -> None:
     stream, state, door, counts = batches(3, 60, deletes=True), plan.start(), Door(b"1"), list[NoisyCounts]()
     for batch in stream:
         made = plan.step(state, batch, door).noisy_counts
-        said = plan.explain().facts["noisy_counts"]
+        said = plan.facts()["noisy_counts"]
         assert said["first"] <= sum(len(one.values) for one in made) <= said["most"]
         counts += made
     drawn = [
@@ -205,7 +207,7 @@ def test_dpstabs_publishes_what_its_counters_release(k: int, budget) -> None:
             assert (one.first, one.last) == (1 if sums else step, step)
             assert one.series == f"{one.counted}, {' x '.join(one.columns)}"
             assert np.abs(one.values - exact(one, stream)).max() < 8 * one.variance**0.5
-        said = plan.explain().facts["noisy_counts"]
+        said = plan.facts()["noisy_counts"]
         assert said["first"] <= sum(len(one.values) for one in made) <= said["most"]
         before = [side.estimates.copy() for side in state.sides]
 

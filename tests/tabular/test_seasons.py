@@ -21,6 +21,7 @@ from dpstream.families.tabular.pooled_run import with_margins
 from dpstream.families.tabular.pooled_state import PooledState
 from dpstream.mechanisms.measured_cells import MeasuredCells
 from dpstream.mechanisms.table_model import fit_table
+from dpstream.stream.templates import paragraphs, said
 from dpstream_lab.audits.pooled_audit import pooled_subject
 from dpstream_lab.audits.transcripts import audit_subject
 
@@ -155,7 +156,7 @@ def test_a_season_is_a_fact_of_the_plan() -> None:
     plain = Pooled(PAIRS).calibrate(epsilon="1").options()
     more = Pooled(PAIRS, season=Fraction(1461, 28)).calibrate(epsilon="1")
     assert more.options() == plain | {"season": "1461/28"}
-    assert "1461/28" in " ".join(more.explain().further)
+    assert "1461/28" in " ".join(said(paragraphs(more, "further", **more.facts())))
     with pytest.raises(ConfigError):
         Pooled(PAIRS, season=Fraction(3, 2))
     assert len(SEASONAL.drifts) == len(SEASONAL.swings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,11 @@ from dpstream.core.errors import ConfigError, counted
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dpstream.core.contracts import Explanation, PrintedTable
     from dpstream.project import Config
+    from dpstream.stream.templates import Table
     from dpstream.tools.choosing import ComparedMechanisms
 
+_NUMBER = re.compile(r"unknown|inf|nan|-?[0-9][0-9,.]*(e[+-][0-9]+)?")
 #: What a step needs is told from this many bytes on.
 _TOLD_FROM = 10**8
 
@@ -108,20 +110,11 @@ def command(
             allowed="with --compare",
         )
     config.schema().require_exact(f"{config.path} [schema]")
-    facts = describe(config, at)
+    facts = describe(config, at, runs_until)
     if compare_epsilon is not None:
         facts["compared"] = _compare(config, compare_epsilon)
     if wishes:
         facts["wanted"] = smallest_budget(config, wishes, at)
-    plan = config.plan()
-    told = plan.explain() if runs_until is None else plan.explain_until(runs_until)
-    if told is None:
-        raise ConfigError(
-            f"the mechanism {plan.name!r} has no runs to be listed",
-            where="--runs-until",
-            allowed="a mechanism whose runs are scheduled by the number of records",
-        )
-    facts |= told.facts
     compared = _compared(config, given) if fits else None
     if compared is not None:
         facts["mechanisms_compared"] = (
@@ -137,7 +130,7 @@ def command(
         console().print(f"{compared}\n")
     elif compared is not None:
         _print_mechanisms(compared)  # the answer first: what it rests on is long
-    _print(facts, told, config.schema().names)
+    _print(facts)
 
 
 def _compare(config: Config, text: str) -> list[dict[str, Any]]:
@@ -157,30 +150,30 @@ def _compare(config: Config, text: str) -> list[dict[str, Any]]:
     return [{"epsilon": word, **row} for word, row in zip(words, rows, strict=True)]
 
 
-def _print(facts: dict[str, Any], told: Explanation, names: Sequence[str]) -> None:
-    from dpstream.core.contracts.explanation import PrintedTable, sentence
+def _print(facts: dict[str, Any]) -> None:
+    from dpstream.stream.templates import sentence
 
-    out = console()
+    out, told = console(), facts["words"]
     out.print(f"Stream {facts['stream']}, mechanism {facts['mechanism']}")
-    if told.warning:
-        out.print(told.warning)
+    if told["warning"]:
+        out.print(told["warning"])
     out.print()
     out.print(facts["guarantee"])
     if facts["base"] is not None:
         out.print(facts["base"]["words"])
-    for words in facts["declared_public"]:
-        out.print(sentence(with_few_names(words, names)))
+    for words in told["not_protected"]:
+        out.print(sentence(words))
     if facts["draft"]:
         out.print("This schema is a draft (confirmed = false): nothing runs before it is confirmed.")
     out.print()
     _print_parts(facts)
-    _print_all(told.says)
+    _print_all(told["says"])
     _print_size(facts["size"])
-    _print_all(told.further)
-    if told.further:
+    _print_all(told["further"])
+    if told["further"]:
         out.print()
     if facts["expected_errors"] is None:
-        _print_predicted(facts, told.predicted_note)
+        _print_predicted(facts, told["predicted_note"])
         out.print(
             "What the releases will be fit for: not known. "
             + (
@@ -197,9 +190,9 @@ def _print(facts: dict[str, Any], told: Explanation, names: Sequence[str]) -> No
     if "wanted" in facts:
         _print_wanted(facts["wanted"])
     if "compared" in facts:
-        key, heading, _ = told.compared or ("deviation", "noise of one measurement", None)
-        rows = PrintedTable({"epsilon": "epsilon", "text": "budget", key: heading}, facts["compared"])
-        _print_rows(rows, right=[0, 2])
+        key = next(iter(facts.get("compares", ())), "deviation")
+        rows = [[one["epsilon"], one["text"], _text(one[key])] for one in facts["compared"]]
+        print_table(["epsilon", "budget", told["compared"]], rows, right=[0, 2])
     out.print("What the plan rests on:")
     for value in facts["values"]:
         why = "" if value["default_because"] is None else f" (default: {value['default_because']})"
@@ -237,15 +230,6 @@ def _amount(exact: str) -> str:
     return exact if "/" in decimal or len(exact) <= len("100/101") else decimal
 
 
-def _print_rows(table: PrintedTable, right: Sequence[int] | None = None) -> None:
-    """A table of a plan; by default the columns that hold numbers only are aligned to the right."""
-    if right is None:
-        texts = {key for row in table.rows for key, value in row.items() if isinstance(value, str)}
-        right = [place for place, key in enumerate(table.headings) if key not in texts]
-    rows = [[_text(row[key]) for key in table.headings] for row in table.rows]
-    print_table(list(table.headings.values()), rows, right=right)
-
-
 def _text(value: str | float | None) -> str:
     """A value of a table: whole numbers with commas, others to four digits, None as unknown."""
     if value is None or isinstance(value, str):
@@ -253,16 +237,20 @@ def _text(value: str | float | None) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
-def _print_all(told: Sequence[str | PrintedTable]) -> None:
-    for one in told:
-        if isinstance(one, str):
-            console().print(one)
-        else:
-            _print_rows(one)
+def _print_all(block: Sequence[str | Table]) -> None:
+    """Sentences, and tables whose columns of numbers are aligned to the right."""
+    for part in block:
+        if isinstance(part, str):
+            console().print(part)
+            continue
+        heads, *rows = part
+        columns = zip(*rows, strict=True) if rows else [()] * len(heads)
+        right = [i for i, cells in enumerate(columns) if all(_NUMBER.fullmatch(cell) for cell in cells)]
+        print_table(heads, rows, right=right)
 
 
 def _print_size(size: dict[str, Any]) -> None:
-    from dpstream.core.contracts.explanation import shown_bytes
+    from dpstream.stream.templates import shown_bytes
 
     state = f"{shown_bytes(size['state_bytes_at_start'])} at the start, {size['state_grows']}."
     words = f"State: {state}"
@@ -287,7 +275,8 @@ def _print_expected(expected: dict[str, Any]) -> None:
 
     out, table = console(), expected_table(expected)
     out.print("Predicted standard errors, in records, and as shares:")
-    _print_rows(table, right=range(len(table.headings)))
+    rows = [[_text(row[key]) for key in table.headings] for row in table.rows]
+    print_table(list(table.headings.values()), rows, right=range(len(table.headings)))
     out.print(f"These are {expected['words']}")
     out.print()
     at = expected["verdict_step"]
@@ -342,38 +331,6 @@ def _print_predicted(facts: dict[str, Any], note: str) -> None:
 
 def _number(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.4g}"
-
-
-#: Lists of more columns are told by their number.
-_MOST = 10
-_BEFORE = "in columns "
-
-
-def with_few_names(text: str, names: Sequence[str]) -> str:
-    """The sentence with its first list of many columns, in the schema's order, replaced by how many they are.
-
-    >>> names = [f"v{n}" for n in range(12)]
-    >>> with_few_names(f"a null stops it in columns {', '.join(map(repr, names))}, visibly", names)
-    'a null stops it in all 12 columns, visibly'
-    >>> with_few_names(f"a null stops it in columns {', '.join(map(repr, names[1:]))}, visibly", names)
-    "a null stops it in 11 of 12 columns ('v1', 'v2', ..., 'v11'), visibly"
-    """
-    head, before, rest = text.partition(_BEFORE)
-    found: list[str] = []
-    left = rest
-    for name in names:
-        word = repr(name)
-        if before and left.startswith(word):
-            found.append(word)
-            left = left.removeprefix(word)
-            if not left.startswith(", '") and not left.startswith(', "'):
-                break
-            left = left.removeprefix(", ")
-    if len(found) <= _MOST:
-        return text
-    if len(found) == len(names):
-        return f"{head}in all {len(names)} columns{left}"
-    return f"{head}in {len(found)} of {len(names)} columns ({found[0]}, {found[1]}, ..., {found[-1]}){left}"
 
 
 #: What ``compare_mechanisms`` takes where nothing is said.

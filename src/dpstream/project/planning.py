@@ -14,7 +14,7 @@ from fractions import Fraction
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from dpstream.core.contracts import ExpectedErrors, Explanation, PrintedTable, StreamPlan
+from dpstream.core.contracts import ExpectedErrors, StreamPlan
 from dpstream.core.errors import BudgetError, ConfigError, LimitError
 from dpstream.core.privacy import (
     ZCDP,
@@ -27,7 +27,7 @@ from dpstream.core.privacy import (
     zcdp_to_epsilon,
 )
 from dpstream.project.sections import round_down
-from dpstream.stream.declared import counted_records
+from dpstream.stream.declared import counted_records, declared_public
 from dpstream.stream.predecessor_cost import base_words, broken_words, covered
 from dpstream.stream.release.verdicts import (
     NOT_KNOWN,
@@ -37,6 +37,7 @@ from dpstream.stream.release.verdicts import (
     only_good_news,
     verdicts_from,
 )
+from dpstream.stream.templates import paragraphs, words
 
 if TYPE_CHECKING:
     from dpstream.project.config import Config
@@ -51,6 +52,8 @@ _WITHOUT_END = 100
 _HOPELESS = THRESHOLDS["usable"]
 #: So many marginals have a column of their own in the printed table.
 _SHOWN = 6
+#: Of more columns in one sentence the first two and the last are named.
+_MOST_NAMES = 10
 #: What the number of records is called in wishes.
 TOTAL = "total"
 #: Budgets that are tried have two digits: from 0.0010 up to this. Beyond, a guarantee protects hardly anything.
@@ -149,7 +152,15 @@ def expected_facts(config: Config, plan: StreamPlan, at: int | None = None) -> d
     }
 
 
-def expected_table(facts: Mapping[str, Any]) -> PrintedTable:
+@dataclass(frozen=True)
+class ErrorsTable:
+    """Predicted errors for readers: headings and texts by the rows' keys."""
+
+    headings: Mapping[str, str]
+    rows: Sequence[Mapping[str, Any]]
+
+
+def expected_table(facts: Mapping[str, Any]) -> ErrorsTable:
     """The same for readers: few marginals one by one, else the medians of columns and of pairs."""
     steps = facts["steps"]
     names = list(dict.fromkeys(m["name"] for one in steps for m in one["marginals"]))
@@ -177,7 +188,7 @@ def expected_table(facts: Mapping[str, Any]) -> PrintedTable:
         rows.append(row)
     if all(row.get("2") == "not predicted" for row in rows):
         headings.pop("2", None)
-    return PrintedTable(headings, rows)
+    return ErrorsTable(headings, rows)
 
 
 def smallest_budget(config: Config, wishes: Sequence[str], at: int | None) -> dict[str, Any]:
@@ -441,14 +452,25 @@ def guarantee(config: Config, plan: StreamPlan) -> str:
     return words
 
 
-def describe(config: Config, at: int | None = None) -> dict[str, Any]:
+def describe(config: Config, at: int | None = None, runs_until: int | None = None) -> dict[str, Any]:
     """Everything that ``dpstream plan`` prints, JSON-able. Public: no data are read.
 
     Args:
         at: the step whose verdicts are told; None: the last one, or a year's.
+        runs_until: a size of the database, up to which the runs are listed.
+
+    Errors:
+        ConfigError: no runs to be listed, or a step beyond the horizon.
     """
     plan = config.plan()
-    told, facts = plan.explain(), config.facts()
+    known = plan.facts() if runs_until is None else plan.facts_until(runs_until)
+    if known is None:
+        raise ConfigError(
+            f"the mechanism {plan.name!r} has no runs to be listed",
+            where="--runs-until",
+            allowed="a mechanism whose runs are scheduled by the number of records",
+        )
+    facts = config.facts()
     base = told_base(config, plan)
     return {
         "format": 1,
@@ -470,20 +492,30 @@ def describe(config: Config, at: int | None = None) -> dict[str, Any]:
             for part in plan.parts()
         ],
         "sum": str(sum(part.total for part in plan.parts())),
-        "noise": {
-            "one_measurement": told.deviation,
-            **({} if told.running_sum is None else {"running_sum": dict(told.running_sum)}),
-        },
-        "predicted_errors": _predicted_errors(plan, told, base),
+        "noise": {"one_measurement": None},
+        "predicted_errors": _predicted_errors(plan, base),
         "expect": config.expected is not None,
         "expected_errors": expected_facts(config, plan, at),
         "advice": advice(config, plan),
-        **told.facts,
+        **known,
+        "words": {
+            "warning": words(plan, "warning"),
+            "not_protected": declared_public(
+                plan,
+                config.schema(),
+                config.declared_public(),
+                config.source_options.pinned(),
+                begins=base is not None,
+                most=_MOST_NAMES,
+            ),
+            **{block: paragraphs(plan, block, **known) for block in ("says", "further")},
+            **{block: words(plan, block) for block in ("predicted_note", "compared")},
+        },
         "size": {
             "columns": len(plan.domain),
-            **told.size,
+            **known.get("size", {}),
             "state_bytes_at_start": sum(a.nbytes for a in plan.pack_state(plan.start()).arrays.values()),
-            "state_grows": told.growth,
+            "state_grows": words(plan, "growth", **known),
         },
         "declared_public": facts["declared_public"],
         "base": None if base is None else {**base, "words": base_words(base)},
@@ -507,15 +539,14 @@ def compare_budgets(config: Config, budgets: list[Budget]) -> list[dict[str, Any
     """The noise of one measurement under other budgets, or what the plan compares in its place."""
     rows = []
     for budget in budgets:
-        told = config.plan(budget).explain()
-        own = {} if told.compared is None else {told.compared[0]: told.compared[2]}
-        rows.append({"budget": budget.as_dict(), "text": str(budget), "deviation": told.deviation, **own})
+        facts = config.plan(budget).facts()
+        deviation = facts.get("noise", {}).get("one_measurement")
+        other = facts.get("compares", {})
+        rows.append({"budget": budget.as_dict(), "text": str(budget), "deviation": deviation, **other})
     return rows
 
 
-def _predicted_errors(
-    plan: StreamPlan, told: Explanation, base: Mapping[str, Any] | None
-) -> dict[str, Any] | None:
+def _predicted_errors(plan: StreamPlan, base: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Standard errors in records at some steps: 1, 10, 100, 1000, or with a horizon its quarters.
 
     Args:
@@ -527,16 +558,16 @@ def _predicted_errors(
     predicted = plan.expected_errors(steps)
     if predicted is None:
         return None
-    words = told.predicted
-    if any(one.even_share is not None for one in predicted):
-        words += f" {_TURNS}"
+    text = words(plan, "predicted")
+    if any(error.even_share is not None for error in predicted):
+        text += f" {_TURNS}"
     if base is not None:
-        error = base["total_standard_error"]
-        predicted = tuple(replace(one, total=_together(error, one.total)) for one in predicted)
-        words += f" {_SUM_OF_BASE}"
+        base_error = base["total_standard_error"]
+        predicted = tuple(replace(error, total=_together(base_error, error.total)) for error in predicted)
+        text += f" {_SUM_OF_BASE}"
     names = ("step", "every_step", "even_share", "measurements", "total")
     rows = [{name: getattr(error, name) for name in names} for error in predicted]
-    return {"steps": rows, "unit": "records", "words": words}
+    return {"steps": rows, "unit": "records", "words": text}
 
 
 _SUM_OF_BASE = (

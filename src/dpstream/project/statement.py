@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urljoin
 
-from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, sentence
 from dpstream.core.errors import ConfigError
 from dpstream.core.paths import parse_json
 from dpstream.core.privacy import Budget, Event, PureDP, User, decimal_text, group, zcdp_to_epsilon
@@ -22,6 +21,7 @@ from dpstream.project.planning import expected_facts, guarantee, told_base
 from dpstream.stream.ledger.limit import budget_from_dict
 from dpstream.stream.predecessor_cost import base_words, broken_words, covered, together
 from dpstream.stream.release.verdicts import MEANING, PREDICTED, SIMULATED
+from dpstream.stream.templates import sentence, words
 
 if TYPE_CHECKING:
     from dpstream.core.contracts import StreamPlan
@@ -131,24 +131,24 @@ def _decided(who: str | None, why: str | None) -> tuple[str, ...]:
 def _published(
     config: Config, plan: StreamPlan, facts: Facts, base: Mapping[str, Any] | None
 ) -> tuple[str, ...]:
-    told = plan.explain()
-    before, after = told.published
-    counts = COUNTS_UNKNOWN if base is not None and told.counts_told else told.counts_told
+    how = None
     if any(verdict["how"] == SIMULATED for verdict in facts["verdicts"]):
-        counts = counts.replace(COUNTS_UNKNOWN, ". How wrong its counts may be was found by simulation")
+        how = SIMULATED
     elif any(verdict["how"] == PREDICTED and verdict["use"] == "columns" for verdict in facts["verdicts"]):
-        counts = counts.replace(
-            COUNTS_UNKNOWN, ". How wrong counts of one column may be is predicted by the plan"
-        )
+        how = PREDICTED
+    known = {**plan.facts(), "how": how}
+    counts = words(plan, "counts", **known)
+    if base is not None and counts:
+        counts = words(plan, "counts_unknown", how=how)
     steps = {0: "Nothing has been published yet.", 1: "One table has been published so far."}.get(
         facts["steps"], f"{facts['steps']} tables have been published so far."
     )
     period = "" if facts["holds"] is None else f" The newest one is made from {facts['holds']}."
     end = "" if plan.horizon is None else f" At most {plan.horizon} will be."
     return (
-        f"{before}{_often(config.source_options)}{after}",
-        f"{steps}{period}{end} Published with each table: how it was made, what it cost, and {told.number_told}"
-        f"{counts}.",
+        words(plan, "published", **known, often=_often(config.source_options)),
+        f"{steps}{period}{end} Published with each table: how it was made, what it cost, and "
+        f"{words(plan, 'number', **known)}{counts}.",
     )
 
 
@@ -244,7 +244,7 @@ def percent(epsilon: float, delta: str) -> str:
 
 def _costs(config: Config, plan: StreamPlan, facts: Facts, budget: Budget) -> tuple[str, ...]:
     spent = str(plan.budget) if facts["steps"] else "nothing"
-    costs = plan.explain().costs
+    costs = words(plan, "costs", **plan.facts())
     if isinstance(plan.unit, User) and not isinstance(plan.unit, InsertedRecord):
         costs = (
             f"Each of the {plan.unit.max_events} events of a user that are counted at most costs "

@@ -15,7 +15,7 @@ from dpstream.core.contracts import StreamPlan
 from dpstream.core.counters import COUNTER_NAMES, counter_by_name
 from dpstream.core.errors import BudgetError, ConfigError, DpstreamError, UnitError
 from dpstream.core.privacy.unit import Record, User
-from dpstream.stream.declared import declared_public, named_source, read_public
+from dpstream.stream.declared import declared_public, named_source
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
@@ -84,12 +84,7 @@ def plan_facts(
         ],
         "source": None if source is None else named_source(plan.unit, source),
         **({} if base is None else {"base": dict(base)}),
-        # The stream and its mechanism may declare the same sentence.
-        "declared_public": list(
-            dict.fromkeys(
-                [*declared_public(plan, schema, given), *read_public(source or {}, begins=base is not None)]
-            )
-        ),
+        "declared_public": declared_public(plan, schema, given, source, begins=base is not None),
         "schema": {
             "fingerprint": schema.fingerprint(),
             "columns": json.loads(

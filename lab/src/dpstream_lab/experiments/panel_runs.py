@@ -24,6 +24,7 @@ from dpstream.families.panel import (
     WindowQuery,
 )
 from dpstream.families.panel.cumulative import Split
+from dpstream.stream.templates import words
 from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream_lab.experiments.panel_data import Panel, load_panel
 from dpstream_lab.experiments.runs import settings_hash
@@ -111,7 +112,11 @@ class WindowRun(_RepeatedRun):
     def facts(self) -> tuple[dict[str, Any], float]:
         """See ``Runnable.facts``."""
         panel = self.load()
-        options = {"window": PAPER_WINDOW, "failure": "0.05", "plan": self.plan().describe()}
+        options = {
+            "window": PAPER_WINDOW,
+            "failure": "0.05",
+            "plan": words(self.plan(), "described", **self.plan().facts()),
+        }
         return self.settings("window", options), self.repeats * panel.periods * (3e3 + panel.people)
 
     def run(self) -> dict[str, Any]:
@@ -227,7 +232,7 @@ class CumulativeRun(_RepeatedRun):
             "counter": self.counter,
             "split": self.split,
             "failure": "0.05",
-            "plan": self.plan().describe(),
+            "plan": words(self.plan(), "described", **self.plan().facts()),
         }
         cost = self.repeats * panel.periods * (1e4 * panel.periods / 12 + panel.people)
         return self.settings("cumulative", options), cost

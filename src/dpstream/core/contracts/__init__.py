@@ -9,7 +9,6 @@ found through entry points.
 """
 
 from dpstream.core.contracts.expectations import ExpectedErrors, ExpectedTable, MarginalError
-from dpstream.core.contracts.explanation import Explanation, PrintedTable
 from dpstream.core.contracts.family import Alternative, Checks, Family, Limits
 from dpstream.core.contracts.noisy_counts import Counted, NoisyCounts, marginal_query
 from dpstream.core.contracts.packing import UNPACKED, pack_fields, unpack_fields
@@ -71,7 +70,6 @@ __all__ = [
     "Events",
     "ExpectedErrors",
     "ExpectedTable",
-    "Explanation",
     "Family",
     "GrowingTable",
     "Headline",
@@ -87,7 +85,6 @@ __all__ = [
     "PeopleEstimate",
     "PlacedRecords",
     "PresentRecords",
-    "PrintedTable",
     "PrivateBatch",
     "PublicPrior",
     "QuestionAnswer",

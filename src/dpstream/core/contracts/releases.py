@@ -189,7 +189,10 @@ class Synthesis(ABC):
         return min(max(0, round(self.total)), most)
 
     def accuracy(self) -> dict[str, Any] | None:
-        """What the manifest says of its errors; JSON-able. None: that follows from the plan and from ``measured``."""
+        """Facts about its errors for the manifest, JSON-able, which the block ``accuracy`` of the plan's words says.
+
+        None: they follow from the plan and from ``measured``.
+        """
         return None
 
     @property

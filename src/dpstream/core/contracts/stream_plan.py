@@ -24,7 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts.expectations import ExpectedErrors, ExpectedTable
-from dpstream.core.contracts.explanation import Explanation, counts_words
 from dpstream.core.contracts.releases import Packed, Synthesis
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import Budget
@@ -240,14 +239,6 @@ class StreamPlan(ABC):
         """The columns whose codes stand for private records in a batch; by default ``schema`` itself."""
         return schema
 
-    def declared_public(self) -> tuple[str, ...]:
-        """What the mechanism does not protect from somebody who watches the stream, in sentences for manifests."""
-        return ()
-
-    def composition(self) -> str | None:
-        """How the costs of single steps add up, for manifests; None: as they do for the unit of protection."""
-        return None
-
     @property
     def asks(self) -> AskedPlan | None:
         """The plan, where its stream answers questions between its steps."""
@@ -273,26 +264,28 @@ class StreamPlan(ABC):
         """
         return None
 
-    def explain(self) -> Explanation:
-        """What texts say about the plan before any data are read. Mechanisms override it where they can say more."""
-        return Explanation.usual(self.domain.names, self.unit, self.composition())
+    def facts(self) -> dict[str, Any]:
+        """What is known before any data are read, JSON-able and without sentences: all of it is public.
 
-    def explain_until(self, records: int) -> Explanation | None:
-        """``explain`` for a stream that grows to ``records`` records; None where no schedule depends on that number."""
+        A template says it in words: ``words.j2`` beside the module of the plan, or else ``stream/words.j2``, which has
+        words for these facts, of which a mechanism gives what it has:
+
+        ``noise``: ``one_measurement``, the deviation of a cell, None where it is unknown; ``running_sum``, that
+        of a marginal's running sum, by the number of measurements. ``size``: ``marginals``, ``cells`` and
+        ``largest_marginal``; about what a step needs for them, ``step_bytes`` and ``step_seconds`` of CPU.
+        ``headline``, ``counter_choice``: see ``mechanisms.description``. ``turnover``: whether what comes and goes
+        within a step is ``cancelled``. ``noisy_counts``: how many numbers are published, and ``at`` what.
+        ``compares``: what ``--compare-epsilon`` shows in place of the deviation.
+        """
+        return {}
+
+    def facts_until(self, records: int) -> dict[str, Any] | None:
+        """``facts`` for a stream that grows to ``records`` records; None where no schedule depends on that number."""
         return None
 
-    def counts_words(self, step: int, synthesis: Synthesis, *, with_base: bool = False) -> str:
-        """What a step's manifest says about counts, where the release itself says nothing.
-
-        Args:
-            with_base: whether the stream began with another one's table.
-        """
-        answers = synthesis.answers
-        return counts_words(0 if answers is None else len(answers.measured), with_base=with_base)
-
-    def about_rows(self) -> str:
-        """What whoever opens a released file has to know of its rows; a sentence, or empty."""
-        return ""
+    def step_facts(self, step: int, measured_up_to: int) -> dict[str, Any]:
+        """What the words about the counts of a release need besides its own facts, by public numbers of steps."""
+        return {}
 
     @abstractmethod
     def start(self) -> Any:

@@ -15,7 +15,7 @@ import numpy as np
 
 from dpstream.core.contracts import Packed
 from dpstream.core.graphical import Model
-from dpstream.families.census.census_report import CensusReport
+from dpstream.families.census.census_report import accuracy_facts
 from dpstream.families.census.census_state import CensusState, Level
 from dpstream.families.census.census_terms import CensusTerms
 from dpstream.families.census.cohorts import AgedCohort, Cohort, Expected, ShapeTracker
@@ -247,7 +247,7 @@ def release(terms: CensusTerms, state: CensusState, came: int, *, census: bool) 
         if census:
             noise = math.sqrt(sum(total.counted_variance for total in totals))
             counted = sum(total.counted for total in totals), noise
-    told = CensusReport(terms).accuracy(state.step, state.last, deviation, counted)
+    told = accuracy_facts(terms, state.step, state.last, deviation, counted)
     return mixture(parts, number, error, state.last[0], told)
 
 

@@ -18,7 +18,6 @@ from dpstream.core.contracts import (
     BatchReads,
     ExpectedErrors,
     ExpectedTable,
-    Explanation,
     Headline,
     NoisyCounts,
     Option,
@@ -48,10 +47,10 @@ from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
 from dpstream.families.census.bookkeeping import CensusSynthesis, enter, release
 from dpstream.families.census.census_report import (
-    CensusReport,
+    census_parts,
     counted_total,
     expected_errors,
-    explain_census,
+    plan_facts,
 )
 from dpstream.families.census.census_state import CensusState, pack, unpack
 from dpstream.families.census.census_terms import CensusTerms
@@ -278,28 +277,19 @@ class CensusPlan(CensusTerms, StreamPlan):
 
     def parts(self) -> tuple[Part, ...]:
         """What a stay pays: one census of each level, one count of departures."""
-        return CensusReport(self).parts()
+        return census_parts(self)
 
-    def composition(self) -> str | None:
-        """Over steps."""
-        return CensusReport(self).composition()
-
-    def declared_public(self) -> tuple[str, ...]:
-        """The guess of the turnover; and presence, where the owner has declared it."""
-        return CensusReport(self).declared_public()
-
-    def explain(self) -> Explanation:
+    def facts(self) -> dict[str, Any]:
         """When censuses are, what a stay costs, which errors are known."""
-        explained, prior = explain_census(self, super().explain()), self.recipe.prior
-        return (
-            explained if prior is None else replace(explained, further=(*explained.further, prior.describe()))
-        )
+        prior = self.recipe.prior
+        return plan_facts(self, None if prior is None else prior.describe())
 
     def expected_errors(
         self, steps: Any, expected: ExpectedTable | None = None
     ) -> tuple[ExpectedErrors, ...]:
-        """Of the number of records as counted, at censuses: at most so large; see ``Explanation.predicted``. With a
-        table: with what came and left since the last census; and of the columns as counted then."""
+        """Of the number of records as counted, at censuses: at most so large; see its words.
+
+        With a table: with what came and left since the last census; and of the columns as counted then."""
         return expected_errors(self, steps, expected)
 
     def options(self) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -15,20 +14,16 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import (
     ExpectedErrors,
     ExpectedTable,
-    Explanation,
     MarginalError,
     Part,
-    PrintedTable,
 )
 from dpstream.core.contracts.expectations import check_steps
-from dpstream.core.contracts.explanation import with_measurements
 from dpstream.core.graphical import estimate_total
-from dpstream.core.privacy.unit import Record
 from dpstream.core.schema.domain import Clique
 from dpstream.families.census.census_terms import CensusTerms
 from dpstream.families.census.schedule import last_of, level_of, with_census
 from dpstream.mechanisms.aim import AIMPlan
-from dpstream.mechanisms.description import explain_table, with_headline
+from dpstream.mechanisms.description import headline_facts, table_facts
 from dpstream.mechanisms.headlines import headline_words
 from dpstream.mechanisms.mwem_pgm import OfflineRun
 
@@ -192,277 +187,108 @@ _FARTHEST = 10_000
 _NAMED_LEVELS = 6
 
 
-@dataclass(frozen=True)
-class CensusReport:
-    """Sentences and facts of a plan."""
+def listed_levels(plan: CensusTerms) -> int:
+    """How many levels are listed."""
+    return plan.schedule.levels or _NAMED_LEVELS
 
-    plan: CensusTerms
 
-    @property
-    def levels(self) -> int:
-        """How many levels are listed."""
-        known = self.plan.schedule.levels
-        return _NAMED_LEVELS if known is None else known
-
-    def parts(self) -> tuple[Part, ...]:
-        """What a stay pays, level by level; they add up to the budget exactly."""
-        plan, found = self.plan, list[Part]()
-        for level in range(self.levels):
-            runs = "; ".join(f"{part.name}: {part.detail}" for part in plan.run_of(level).parts())
-            detail, heads = f"an AIM run: {runs}", plan.headline_noises(level)
-            if heads:
-                detail += f"; and {plan.headline_share} for the headlines, {headline_words(heads)}"
-            found.append(Part(f"census of level {level}", 1, plan.amounts.of_level(level), detail))
-        if plan.schedule.levels is None:
-            detail = f"each further level gets half of what the one before it has; level {self.levels} and on"
-            found.append(Part("further levels", 1, plan.amounts.beyond(self.levels), detail))
-        noise = plan.amounts.departure_noise
-        if noise is not None:
-            every = plan.schedule.departures
-            detail = f"at a census, for each level: who left since the census before, with {noise.describe()}"
-            if every is not None:
-                detail = (
-                    f"at a census and {_every(every)} between censuses, for each level: who left since the count "
-                    f"before, with {noise.describe()}; a stay is in one count, however many there are"
-                )
-            found.append(Part("departures", 1, plan.amounts.of_departures, detail))
-        return tuple(found)
-
-    def composition(self) -> str:
-        """How what is spent adds up over steps."""
-        returns = (
-            "; a key that comes back after an absence pays again"
-            if isinstance(self.plan.unit, Record) and self.plan.unit.returns == "new"
-            else ""
-        )
-        counted = "" if self.plan.public_presence else " and in at most one count of departures"
-        return (
-            f"over a stay: every record is in at most one census of each level{counted}, whatever is updated "
-            f"meanwhile, so the total is that of one stay, however many steps there are{returns}; charged in full at "
-            "the first step"
-        )
-
-    def declared_public(self) -> tuple[str, ...]:
-        """What the owner has declared."""
-        plan, found = self.plan, list[str]()
-        if plan.public_presence:
-            found.append("which keys are present at the end of every step is declared public")
-        if plan.turnover is not None:
-            found.append(
-                f"the turnover of {plan.turnover} steps, a guess that sets how often a census is taken, is public and "
-                "no part of the guarantee: it must not be computed from the private table"
+def census_parts(plan: CensusTerms) -> tuple[Part, ...]:
+    """What a stay pays, level by level; they add up to the budget exactly."""
+    parts, levels = list[Part](), listed_levels(plan)
+    for level in range(levels):
+        runs = "; ".join(f"{part.name}: {part.detail}" for part in plan.run_of(level).parts())
+        detail, heads = f"an AIM run: {runs}", plan.headline_noises(level)
+        if heads:
+            detail += f"; and {plan.headline_share} for the headlines, {headline_words(heads)}"
+        parts.append(Part(f"census of level {level}", 1, plan.amounts.of_level(level), detail))
+    if plan.schedule.levels is None:
+        detail = f"each further level gets half of what the one before it has; level {levels} and on"
+        parts.append(Part("further levels", 1, plan.amounts.beyond(levels), detail))
+    noise = plan.amounts.departure_noise
+    if noise is not None:
+        every = plan.schedule.departures
+        detail = f"at a census, for each level: who left since the census before, with {noise.describe()}"
+        if every is not None:
+            between = "at every step" if every == 1 else f"every {every} steps"
+            detail = (
+                f"at a census and {between} between censuses, for each level: who left since the count "
+                f"before, with {noise.describe()}; a stay is in one count, however many there are"
             )
-        if plan.schedule.departures is not None:
-            every = _every(plan.schedule.departures)
-            found.append(
-                f"that departures are counted {every} between censuses is public and no part of the guarantee: it must "
-                "not be computed from the private table"
-            )
-        return tuple(found)
-
-    def counts_words(self, step: int, last: Sequence[int]) -> str:
-        """For manifests; ``last`` is the last census of each level."""
-        census = last_of(last, 0)
-        following, behind = self.plan.schedule.after(census), step - census
-        words = "A census was taken at this step."
-        if behind:
-            steps = "step" if behind == 1 else "steps"
-            since = (
-                "how many records came and left since is public and exact, and their values are expected, not measured."
-                if self.plan.public_presence
-                else "who came and left since is expected, not measured."
-            )
-            count = self.plan.schedule.last_count(step, last)
-            if count == step:
-                since = (
-                    "who left was counted at this step, with noise; who came since is expected, not measured."
-                )
-            elif count > census:
-                since = (
-                    f"who left was last counted at step {count}, with noise. Who came since the census, and who left "
-                    "since that count, is expected, not measured."
-                )
-            words = f"The last census was taken {behind} {steps} ago; {since}"
-            if self.plan.horizon is None or following <= self.plan.horizon:
-                words += f" The next one is at step {following}."
-        return (
-            f"{words} No other released count has an error bar: it joins censuses of different steps, of "
-            "records that have changed and left since, by a rule that follows what was measured."
-        )
-
-    def accuracy(
-        self, step: int, last: Sequence[int], model_error: float, counted: tuple[float, float] | None
-    ) -> dict[str, Any]:
-        """What the manifest of one step says of errors.
-
-        Args:
-            last: the last census of each level.
-            model_error: of the released number of records, by the model of stays and by how far it is from the counts.
-            counted: at a census, the number of records without any model, and the standard error of its noise.
-        """
-        public, census = self.plan.public_presence, last_of(last, 0)
-        following, horizon = self.plan.schedule.after(census), self.plan.horizon
-        number = "The number of records is declared public and has no noise."
-        if not public:
-            number = "The number of records joins noisy counts by a model of stays. " + (
-                f"Its standard error is {model_error:.3g}: that of the model, or, where it is larger, that of the "
-                "counts alone and the model's distance from them."
-                if step == census
-                else "Its error is not known, because nobody counted who came since the last census."
-            )
-        found: dict[str, Any] = {
-            "last_census": {"step": census, "level": level_of(last)},
-            "next_census": following if horizon is None or following <= horizon else None,
-            "total_standard_error": 0.0 if public else None,
-            "measured_every_step": {"standard_error": None, "marginals": []},
-            "words": f"{number} {self.counts_words(step, last)}",
-        }
-        if not public:
-            found["total_model_standard_error"] = model_error if step == census else None
-        if counted is not None:
-            found["counted"] = {
-                # A sum of many: its last digits are of floating point, such as 991.9999999999999.
-                "records": round(counted[0], 6) + 0.0,
-                "standard_error": counted[1],
-                "words": "The number of records at this step, from censuses and counts of departures alone: its noise "
-                "has mean 0 and this standard error, whatever the records are.",
-            }
-        return found
+        parts.append(Part("departures", 1, plan.amounts.of_departures, detail))
+    return tuple(parts)
 
 
-def explain_census(plan: CensusTerms, usual: Explanation) -> Explanation:
-    """When censuses are, what a stay costs, and which errors are exact."""
-    told, deviation = CensusReport(plan), column_deviation(plan.run_of(0))
-    own = explain_table(usual, plan.workload, deviation)
-    listed = _shown_censuses(plan)
-    words = _words(plan)
-    number = (
-        "that its number of records is exact"
-        if plan.public_presence
-        else "how wrong its number of records may be, by a model of stays and by its distance from the counts; at a "
-        "census also the number as counted, with its exact standard error"
-    )
-    numbers = [plan.run_of(level).numbers() for level in range(told.levels)]
-    left, domain = 0 if plan.public_presence else told.levels, plan.workload.domain
+def accuracy_facts(
+    plan: CensusTerms,
+    step: int,
+    last: Sequence[int],
+    model_error: float,
+    counted: tuple[float, float] | None,
+) -> dict[str, Any]:
+    """What the manifest of one step says of errors.
+
+    Args:
+        last: the last census of each level.
+        model_error: of the released number of records, by the model of stays and by how far it is from the counts.
+        counted: at a census, the number of records without any model, and the standard error of its noise.
+    """
+    public, census = plan.public_presence, last_of(last, 0)
+    following, horizon = plan.schedule.after(census), plan.horizon
+    facts: dict[str, Any] = {
+        "last_census": {"step": census, "level": level_of(last)},
+        "next_census": following if horizon is None or following <= horizon else None,
+        "last_count": plan.schedule.last_count(step, last),
+        "total_standard_error": 0.0 if public else None,
+        "measured_every_step": {"standard_error": None, "marginals": []},
+    }
+    if not public:
+        facts["total_model_standard_error"] = model_error if step == census else None
+    if counted is not None:
+        # A sum of many: its last digits are of floating point, such as 991.9999999999999.
+        facts["counted"] = {"records": round(counted[0], 6) + 0.0, "standard_error": counted[1]}
+    return facts
+
+
+def plan_facts(plan: CensusTerms, prior: str | None) -> dict[str, Any]:
+    """When censuses are, what a stay costs, and how much noise there is.
+
+    Args:
+        prior: what is said of the public table that shapes cohorts; None where there is none.
+    """
+    schedule, levels, domain = plan.schedule, listed_levels(plan), plan.workload.domain
+    higher = list[dict[str, int]]()
+    if schedule.gap is not None:
+        until = min(schedule.levels or _SHOWN_LEVELS, _SHOWN_LEVELS)
+        higher = [{"level": g, "every": schedule.gap * schedule.ratio**g} for g in range(1, until)]
+    numbers = [plan.run_of(level).numbers() for level in range(levels)]
+    left = 0 if plan.public_presence else levels
     heads = sum(domain.cells(clique) for clique in plan.headline)
-    least, most = min(n for n, _ in numbers) + heads, max(n for _, n in numbers) + heads + left
-    own = with_headline(
-        own,
-        [domain.label(clique) for clique in plan.headline],
-        plan.headline_share,
-        plan.headline_noises(0),
-        "at every census",
-        all_columns=False,
-        of="what a census of each level costs (here of level 0)",
-    )
-    own = with_measurements(
-        own,
-        f"at a census, {least:,} to {most:,} numbers; {_at_other_steps(plan, left)}",
-        {"first": least, "most": most, "at": "censuses", **_facts_between(plan)},
-    )
-    return replace(
-        own,
-        number_told=number,
-        costs="A record pays once for its whole stay: its insert, all its updates and its delete together. Further "
-        "tables therefore cost those who are in earlier ones nothing more.",
-        says=(
-            "Noise of one census of level 0: standard deviation at most "
-            f"{deviation:.4g} records in a column's cell, on average over the columns.",
-            PrintedTable(
-                {
-                    "step": "census at step",
-                    "level": "level",
-                    "after": "counts records that came after step",
-                    "cell": "noise of a column's cell, at most",
-                    "total": "of the number counted, at most",
-                },
-                listed,
-            ),
+    return {
+        **table_facts(plan.workload, column_deviation(plan.run_of(0))),
+        **headline_facts(
+            [domain.label(clique) for clique in plan.headline],
+            plan.headline_share,
+            plan.headline_noises(0),
+            all_columns=False,
         ),
-        further=(*words.values(), *own.further),
-        facts={
-            **own.facts,
-            "census": {
-                "turnover": None if plan.turnover is None else str(plan.turnover),
-                "gap": plan.schedule.gap,
-                **_facts_between(plan),
-                "levels": plan.schedule.levels,
-                "first": listed,
-                "shares": {str(g): str(plan.amounts.of_level(g).amount) for g in range(told.levels)},
-                "words": words,
-            },
+        "census": {
+            "turnover": None if plan.turnover is None else str(plan.turnover),
+            "gap": schedule.gap,
+            "departures_every": schedule.departures,
+            "levels": schedule.levels,
+            "higher": higher,
+            "first": _shown_censuses(plan),
+            "shares": {str(g): str(plan.amounts.of_level(g).amount) for g in range(levels)},
+            "costs": {str(g): str(plan.amounts.of_level(g)) for g in range(levels)},
+            "prior": prior,
         },
-        growth="then as many models as there are open cohorts, whatever the number of rows and steps",
-        predicted="total: the number of records as the last census up to that step counted it, from noise alone, at "
-        "most; nothing is predicted of cells, which follow models.",
-        predicted_note="The number of records as counted by censuses, at most.",
-    )
-
-
-def _words(plan: CensusTerms) -> dict[str, str]:
-    gap, levels = plan.schedule.gap, plan.schedule.levels
-    often = (
-        "At step 1 the whole table is counted; then a census is taken when a tenth of the steps so far have passed"
-        + ("" if gap is None else f", and at least every {gap} steps" if gap > 1 else ": at every step")
-    )
-    if gap == 1:
-        often = "A census is taken at every step"
-    which = f"{often}. It counts the records that came since the last one."
-    if gap is not None and (levels is None or levels > 1):
-        ratio = plan.schedule.ratio
-        rows = [f"level {g}: every {gap * ratio**g} steps" for g in range(1, min(levels or 4, 4))]
-        which += (
-            f" From time to time it is one of a higher level ({', '.join(rows)}{', ...' if levels is None else ''}), "
-            "and counts again all who came since the last census of that level or a higher one."
-        )
-    noisy = "" if plan.public_presence else " A record that leaves is in one count of departures."
-    every = plan.schedule.departures
-    if every is not None:
-        which += f" Who left is counted at every census, and {_every(every)} in between."
-        noisy = f"{noisy[:-1]}, however many counts there are."
-    pays = [f"level {g}: {_amount(plan, g)}" for g in range(CensusReport(plan).levels)]
-    stay = (
-        f"What a stay costs: one census of each level it lives to see ({', '.join(pays)})."
-        f"{noisy} Updates cost nothing. Together this is at most the budget, however long a record stays."
-    )
-    counted, other = (
-        ("", "everything") if every is None else (", and each count of departures", "everything else")
-    )
-    errors = (
-        "What is exact: at a census, the measured marginals of the records counted there, and the number of records as "
-        f"counted{counted}. What is a model's: {other} between censuses, the number of rows, and every count of the "
-        "released table; old values of records that were updated stay in it until they are counted again."
-    )
-    if plan.public_presence:
-        errors = (
-            "The number of records is declared public. At a census the measured marginals of the records counted there "
-            "have exact errors; every count of the released table is a model's."
-        )
-    return {"schedule": which, "stay": stay, "errors": errors}
-
-
-def _every(steps: int) -> str:
-    return "at every step" if steps == 1 else f"every {steps} steps"
-
-
-def _at_other_steps(plan: CensusTerms, levels: int) -> str:
-    """How many numbers are measured where no census is taken."""
-    every = plan.schedule.departures
-    if every is None:
-        return "at other steps none"
-    numbers = "1 number" if levels == 1 else f"1 to {levels:,} numbers"
-    if every == 1:
-        return f"at other steps {numbers} of records that left"
-    return f"{_every(every)} between censuses, {numbers} of records that left; at other steps none"
-
-
-def _facts_between(plan: CensusTerms) -> dict[str, Any]:
-    every = plan.schedule.departures
-    return {} if every is None else {"departures_every": every}
-
-
-def _amount(plan: CensusTerms, level: int) -> str:
-    return str(plan.amounts.of_level(level))
+        "noisy_counts": {
+            "first": min(first for first, _ in numbers) + heads,
+            "most": max(most for _, most in numbers) + heads + left,
+            "at": "censuses",
+            "levels_left": left,
+        },
+    }
 
 
 def _shown_censuses(plan: CensusTerms) -> list[Mapping[str, Any]]:

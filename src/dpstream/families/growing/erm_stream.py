@@ -5,13 +5,12 @@ Trusted base: kernel (amounts of classifiers).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from dpstream.core.contracts import Explanation, Packed, Synthesis, pack_fields, unpack_fields
+from dpstream.core.contracts import Packed, Synthesis, pack_fields, unpack_fields
 from dpstream.core.schema import Categorical, Real, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.families.growing.erm import ERM, LOSSES, LinearClassifier
@@ -75,29 +74,20 @@ class ClassifierSynthesis(Synthesis):
 
     def accuracy(self) -> dict[str, Any]:
         """What the manifest says: which run this is, what it cost, and how noisy the coefficients are."""
-        made = self.made
         facts = {
             "total_standard_error": 0.0,
             "records": self.t,
             "next_run_at": self.next_run,
-            "run": None if made is None else made.facts(),
+            "run": None if self.made is None else self.made.facts(),
         }
-        if made is None or self.excess is None:
-            return {**facts, "words": "Nothing yet: all coefficients are 0."}
-        at_zero = self.classifier.at_zero
-        words = (
-            f"Run {made.number} on {made.t} records. Every coefficient has noise of standard deviation "
-            f"{self.classifier.standard_error:.3g} in `measured`; `coefficient` is shrunk by the public factor "
-            f"{self.classifier.shrinkage:.3g}. "
-        )
-        if self.excess < at_zero:
-            words += (
-                f"In the mean over the noise, its loss is within {self.excess:.3g} of that of the best classifier of "
-                "the assumed norm, on the records it was trained on."
-            )
-        else:
-            words += "Theory promises nothing about its loss here."
-        return {**facts, "standard_error": self.classifier.standard_error, "words": words}
+        if self.made is None or self.excess is None:
+            return facts
+        return {
+            **facts,
+            "standard_error": self.classifier.standard_error,
+            "shrinkage": self.classifier.shrinkage,
+            "excess": self.excess if self.excess < self.classifier.at_zero else None,
+        }
 
     def pack(self) -> Packed:
         """Arrays and JSON."""
@@ -117,8 +107,6 @@ class ClassifierPlan(GrowingPlan):
 
     Guarantee: that of ``GrowingPlan``. A release is a classifier; as a table, one row for each feature.
     """
-
-    promised: ClassVar[str] = "bound on the excess risk"
 
     @property
     def erm(self) -> ERM:
@@ -148,25 +136,10 @@ class ClassifierPlan(GrowingPlan):
         """A bound on the expected excess risk of a run, before any data is read."""
         return self.erm.predicted_excess(run.budget, run.t)
 
-    def _explained(self, runs: Sequence[ScheduledRun], *, if_steps: bool = False) -> Explanation:
+    def classifier_facts(self) -> dict[str, Any]:
+        """See ``GrowingPlan.classifier_facts``."""
         features = self.erm.features
-        return replace(
-            super()._explained(runs, if_steps=if_steps),
-            published=(
-                "A classifier is published ",
-                f": a table of coefficients, by which {features.target} can be guessed from "
-                f"{', '.join(features.columns or ())}. They are computed from the records, and noise is added to each. "
-                "It is trained again when the records have grown as planned, and repeated in between.",
-            ),
-            number_told="how noisy its coefficients are",
-            counts_told="",
-        )
-
-    def _promise_words(self, run: ScheduledRun) -> str:
-        return (
-            "The bound is on the mean over the noise, for the records that a run reads, against the best classifier of "
-            "the assumed norm; nothing is bounded about new records, or about records that come before the next run."
-        )
+        return {"target": features.target, "columns": list(features.columns or ())}
 
     def unpack_synthesis(self, packed: Packed) -> ClassifierSynthesis:
         """The inverse of ``ClassifierSynthesis.pack``."""

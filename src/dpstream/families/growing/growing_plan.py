@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import islice, takewhile
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,14 +24,6 @@ from dpstream.core.contracts import (
     SyntheticTable,
     pack_fields,
     unpack_fields,
-)
-from dpstream.core.contracts.explanation import (
-    COUNTS_UNKNOWN,
-    Explanation,
-    PrintedTable,
-    sentence,
-    table_published,
-    with_measurements,
 )
 from dpstream.core.errors import ConfigError, LimitError, StoreDamagedError
 from dpstream.core.graphical import Model
@@ -158,41 +150,15 @@ class GrowingSynthesis(TableSynthesis):
 
     def accuracy(self) -> dict[str, Any]:
         """What the manifest says: which run this is, what it cost, and what it promises."""
-        facts: dict[str, Any] = {
+        return {
             "total_standard_error": 0.0,
             "measured_every_step": {"standard_error": None, "marginals": []},
             "records": self.t,
             "next_run_at": self.next_run,
-            "run": None,
+            "run": None if self.made is None else self.made.facts(),
             "stale": self.stale,
             "promise": self.promise,
         }
-        if self.made is None:
-            words = (
-                f"Nothing yet: the first run is made at {self.n} records. The table is uniform and says nothing about "
-                "the data."
-            )
-            return {**facts, "words": words}
-        made = self.made
-        return {**facts, "run": made.facts(), "words": f"{self._run_words(made)} {self._promise_words(made)}"}
-
-    def _run_words(self, made: LastRun) -> str:
-        if made.t == self.t:
-            return f"Run {made.number} on all {self.t} records."
-        return (
-            f"Run {made.number} was made at {made.t} records and is repeated at {self.t}: a share may have moved by "
-            f"{self.stale:.3g} since. The next run is due at {self.next_run} records."
-        )
-
-    def _promise_words(self, made: LastRun) -> str:
-        if made.alpha is None:
-            return "The mechanism promises no accuracy."
-        if self.promise is None:
-            return f"Theory promises nothing here (its bound is {made.alpha + self.stale:.3g}, and shares are below 1)."
-        return (
-            f"Every query that the mechanism is made for is answered to within {self.promise:.3g} of the records, "
-            f"but for a probability of {made.beta:.3g}."
-        )
 
 
 #: Runs that a plan lists one by one among its parts; all later ones are one part.
@@ -243,8 +209,6 @@ class GrowingPlan(StreamPlan):
     box: BlackBox[Any]
     schedule: Schedule
     word: str
-    #: What ``promise`` is a bound on.
-    promised: ClassVar[str] = "promised of a share, until the next"
 
     @property
     def domain(self) -> Domain:
@@ -286,21 +250,6 @@ class GrowingPlan(StreamPlan):
             "beta": str(schedule.beta),
         }
 
-    def declared_public(self) -> tuple[str, ...]:
-        """That the number of records, by which everything is scheduled, is public."""
-        return ("the number of records at every step is declared public: runs are scheduled by it",)
-
-    def composition(self) -> str:
-        """How the runs add up."""
-        return (
-            "sequential over runs: every run reads all records so far, and the budgets of all runs that will ever be "
-            "made add up to at most the whole; charged in full at the first step"
-        )
-
-    def describe(self) -> str:
-        """The plan in words."""
-        return f"{self.box.describe()}; {self._rule()}"
-
     def promise(self, run: ScheduledRun) -> float | None:
         """What is promised from this run until the next: its alpha, and how stale it may get; None for nothing."""
         if run.alpha is None:
@@ -309,105 +258,54 @@ class GrowingPlan(StreamPlan):
         bound = run.alpha + stale(run.t, last)
         return bound if bound < 1.0 else None
 
-    def explain(self) -> Explanation:
+    def facts(self) -> dict[str, Any]:
         """The first runs; of an improver, which runs at every step, those of steps that double the database."""
         if not isinstance(self.schedule, Improvement):
-            return self._explained(list(islice(self.runs(), _SHOWN_RUNS)))
+            return self._facts_of(list(islice(self.runs(), _SHOWN_RUNS)))
         runs, done = list[ScheduledRun](), -1
         for doubling in range(_SHOWN_RUNS):
             run = self.schedule.due(done, self.schedule.n << doubling)
             if run is not None and run.t <= MAX_RECORDS:
                 runs.append(run)
                 done = run.last
-        return self._explained(runs, if_steps=True)
+        return self._facts_of(runs, if_steps=True)
 
-    def explain_until(self, records: int) -> Explanation:
+    def facts_until(self, records: int) -> dict[str, Any]:
         """All runs up to a number of records, at most 100,000."""
-        return self._explained(list(islice(self.runs(records), _MAX_SHOWN_RUNS)))
+        return self._facts_of(list(islice(self.runs(records), _MAX_SHOWN_RUNS)))
 
-    def _explained(self, runs: Sequence[ScheduledRun], *, if_steps: bool = False) -> Explanation:
+    def _facts_of(self, runs: Sequence[ScheduledRun], *, if_steps: bool = False) -> dict[str, Any]:
         """
         Args:
             if_steps: whether there are these runs only where steps end at their sizes.
         """
-        first, words = next(self.runs()), self.describe()
-        growing: dict[str, Any] = {
-            "words": words,
-            "runs": [
-                {
-                    "records": run.t,
-                    "cost": str(run.cost),
-                    "left": float(self.schedule.left(run.last)),
-                    "given": run.budget.as_dict(),
-                    "beta": float(run.beta),
-                    "alpha": run.alpha,
-                    "promise": self.promise(run),
-                }
-                for run in runs
-            ],
+        growing = {
+            "black_box": self.box.describe(),
+            "rule": self._rule(),
+            "runs": [self._run_facts(run) for run in runs],
+            "first": self._run_facts(next(self.runs())),
             "if_steps": if_steps,
-            "promised": self.promised,
-            "promise": self._promise_words(first),
+            "classifier": self.classifier_facts(),
         }
-        amount = "epsilon" if isinstance(self.budget, PureDP) else "rho"
-        rows = [
-            run
-            | {
-                "cost": float(Fraction(run["cost"])),
-                "promise": "nothing" if run["promise"] is None else f"within {run['promise']:.3g}",
-            }
-            for run in growing["runs"]
-        ]
-        smalldb = "a small table that is chosen at random, the likelier the nearer it is to the records"
-        own = replace(
-            super().explain(),
-            says=(
-                sentence(words),
-                f"{'Runs where steps end at these sizes' if if_steps else 'Runs'}, each on all records so far; a step "
-                "that crosses several is one run with their budgets together. In between the last release is repeated.",
-                PrintedTable(
-                    {
-                        "records": "at records",
-                        "cost": amount,
-                        "left": "left for ever",
-                        "promise": self.promised,
-                    },
-                    rows,
-                ),
-                growing["promise"],
-            ),
-            facts={"growing": growing},
-            number_told="what theory promises of its errors, if anything",
-            counts_told="",
-        )
-        if self.box.name == "smalldb":
-            own = replace(own, published=table_published(self.domain.names, smalldb))
-        if first.alpha is None:
-            told = "that nothing is promised of its errors"
-            own = replace(own, number_told=told, counts_told=COUNTS_UNKNOWN)
-        if (numbers := self.box.numbers()) is not None:
-            least, most = numbers
-            many = f"at every run, {least:,} numbers" + (f", and at most {most:,}" if most > least else "")
-            own = with_measurements(own, many, {"first": least, "most": most, "at": "runs"})
-        return own
+        numbers = self.box.numbers()
+        if numbers is None:
+            return {"growing": growing}
+        return {"growing": growing, "noisy_counts": {"first": numbers[0], "most": numbers[1], "at": "runs"}}
 
-    def _promise_words(self, run: ScheduledRun) -> str:
-        """What theory says of the accuracy."""
-        if run.alpha is None:
-            return (
-                "Theory promises nothing about the accuracy of this black box: measure it on invented or public "
-                "records of the same columns. A choice made by looking at the private table is outside the guarantee."
-            )
-        bound = self.promise(run)
-        if bound is None:
-            return (
-                f"Theory promises nothing here: its bound on the error of a share is {run.alpha:.3g}, and no share is "
-                "wrong by more than 1."
-            )
-        return (
-            f"Theory promises that every cell of the workload is within {bound:.3g} of its share of the records, until "
-            f"the next run, but for a probability of {float(self.schedule.beta):.3g} over all time."
-        )
+    def _run_facts(self, run: ScheduledRun) -> dict[str, Any]:
+        return {
+            "records": run.t,
+            "cost": str(run.cost),
+            "left": float(self.schedule.left(run.last)),
+            "given": run.budget.as_dict(),
+            "beta": float(run.beta),
+            "alpha": run.alpha,
+            "promise": self.promise(run),
+        }
+
+    def classifier_facts(self) -> dict[str, Any] | None:
+        """What is guessed, and from which columns; None where a table is released."""
+        return None
 
     # The stream.
 

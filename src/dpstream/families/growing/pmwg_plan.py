@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import Packed, Part, PrivateBatch, StreamPlan, pack_fields, unpack_fields
-from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, Explanation, sentence, table_published
 from dpstream.core.errors import BudgetError, ConfigError, StoreDamagedError
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.randomness import Randomness
@@ -65,9 +64,6 @@ class HistogramSynthesis(TableSynthesis):
         return {
             "total_standard_error": 0.0,
             "measured_every_step": {"standard_error": None, "marginals": []},
-            "words": "The number of records is declared public and has no noise. The table is drawn from the public "
-            "histogram, which knows what the answers to questions have taught it and nothing else: no count of it has "
-            "an error bar. Each answer says how noisy it is.",
         }
 
 
@@ -166,52 +162,18 @@ class PMWGPlan(StreamPlan):
             "learning": self.learning,
         }
 
-    def describe(self) -> str:
-        """The plan in words."""
-        return f"PMWG: {self.budget} for {self.unit.name}; {self.parts()[0].detail}; {self.promise.words}"
-
-    def declared_public(self) -> tuple[str, ...]:
-        """That questions and their times are public."""
-        return (
-            "the questions that are asked, and when, must not be chosen by looking at the private records",
-        )
-
-    def composition(self) -> str:
-        """How questions add up, for manifests and statements."""
-        return (
-            "sequential over questions: every one is about all records so far, and what all of them ever spend adds up "
-            "to at most the whole, which is charged in full at the first step"
-        )
-
-    def explain(self) -> Explanation:
+    def facts(self) -> dict[str, Any]:
         """Noise and promise at the start."""
-        asking = {
-            "words": self.describe(),
-            "start": self.first,
-            "cells": self.cells,
-            "threshold": float(self.sparse.threshold),
-            "noise_of_numbers": 8 / self.noise.value(self.first),
-            "hard_questions": self.hard_left(SpentAmounts(), 0, self.first),
-            "promise": self.promise.words,
+        return {
+            "asking": {
+                "start": self.first,
+                "cells": self.cells,
+                "threshold": float(self.sparse.threshold),
+                "noise_of_numbers": 8 / self.noise.value(self.first),
+                "hard_questions": self.hard_left(SpentAmounts(), 0, self.first),
+                "promise": self.promise.words,
+            }
         }
-        return replace(
-            super().explain(),
-            published=table_published(
-                self.domain.names,
-                "what noisy answers to questions have told",
-                " Answers to questions about the records are published, too.",
-            ),
-            counts_told=f"{COUNTS_UNKNOWN}; each answer says how noisy it is",
-            says=(
-                f"Questions about {self.cells:,} cells begin with {self.first:,} records. The public "
-                f"histogram answers where a noisy test finds it within about {asking['threshold']:.3g} of the truth. "
-                f"Other answers are numbers with noise of scale {asking['noise_of_numbers']:.3g} at the start, as "
-                "shares of the records, and less with more records. The budget pays for at least "
-                f"{asking['hard_questions']} hard questions.",
-                sentence(self.promise.words),
-            ),
-            facts={"asking": asking},
-        )
 
     @property
     def asks(self) -> PMWGPlan:

@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import (
     ExpectedErrors,
     ExpectedTable,
-    Explanation,
     MarginalError,
     NoisyCounts,
     Option,
@@ -42,7 +41,6 @@ from dpstream.core.contracts import (
     shown,
 )
 from dpstream.core.contracts.expectations import check_steps
-from dpstream.core.contracts.explanation import with_measurements
 from dpstream.core.counters import ZCDP_COUNTER_NAMES, CalibratedCounter, best, counter_by_name
 from dpstream.core.counters.cell_law import cell_law
 from dpstream.core.counters.counter import MAX_NOISE_SCALE, LinearMap
@@ -328,7 +326,6 @@ class CumulativePlan(PeoplePlan):
     counters: tuple[CalibratedCounter, ...]
     name = "panel-cumulative"
     so_far = True
-    bounded = "count of this period or an earlier one"
 
     @cached_property
     def released(self) -> Domain:
@@ -427,20 +424,6 @@ class CumulativePlan(PeoplePlan):
         """The same bound for one threshold and period; all of them hold at once."""
         return float(self._bounds[threshold, period])
 
-    def describe(self) -> str:
-        """The plan in words."""
-        names = sorted({counter.name for counter in self.counters})
-        people = (
-            "their number is public"
-            if self.total_noise is None
-            else f"their number costs {self.total} and has {self.total_noise.describe()}"
-        )
-        return (
-            f"cumulative counts of at least 1 .. {self.largest} ones in {self.horizon} periods; "
-            f"{self.budget} for {self.unit.describe()}; {people}; counters: {', '.join(names)}; every count within "
-            f"{self.bounds[-1]:.4g} people with probability {1 - self.beta:g}"
-        )
-
     def parts(self) -> tuple[Part, ...]:
         """The number of people, where it is private, and the counters of all thresholds."""
         rest = ZCDP(sum(self.shares, Fraction(0)))
@@ -476,22 +459,26 @@ class CumulativePlan(PeoplePlan):
         """One boolean column: whether the synthetic person's report is counted."""
         return Schema((Boolean(schema.columns[0].name),))
 
-    def explain(self) -> Explanation:
+    def facts(self) -> dict[str, Any]:
         """Errors at the last period, of thresholds."""
         last, most = self.horizon, self.largest
-        panel = {"first_release": 1, "padding": self.padding, "bound": self.bounds[-1]}
         deviations = {b: math.sqrt(self.variance(b, last)) for b in first_and_last(most)}
-        errors = [(f"at least {b} of all {last} periods", error) for b, error in deviations.items()]
-        numbers = sum(min(t, most) for t in range(1, last + 1))
-        measured = f"at each period the running sums of thresholds, 1 at first and up to {most:,}"
-        if self.total is not None:
-            measured += ", and at the first period the number of people"
-        size = (
-            f"In all {last:,} periods these are {numbers:,} running sums, each on a line of 250 to 400 bytes"
+        sums = sum(min(t, most) for t in range(1, last + 1))
+        panel = self._panel_facts(
+            [(f"at least {b} of all {last} periods", error) for b, error in deviations.items()],
+            kind="cumulative",
+            thresholds=most,
+            counters=sorted({counter.name for counter in self.counters}),
+            people_cost=None if self.total is None else str(self.total),
+            people_noise=None if self.total_noise is None else self.total_noise.describe(),
+            padding=self.padding,
+            bound=self.bounds[-1],
         )
-        facts = {"most": most, "all": numbers + (self.total is not None)}
-        explained = self._explained(deviations[1], panel, errors)
-        return with_measurements(explained, measured, facts, size)
+        return {
+            "noise": {"one_measurement": deviations[1]},
+            "panel": panel,
+            "noisy_counts": {"most": most, "running_sums": sums, "all": sums + (self.total is not None)},
+        }
 
     def expected_errors(
         self, steps: Sequence[int], expected: ExpectedTable | None = None

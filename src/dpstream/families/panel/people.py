@@ -6,8 +6,8 @@ Trusted base: kernel (holds exact histories, checks private reports).
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,6 @@ from dpstream.core.contracts import (
     pack_fields,
     unpack_fields,
 )
-from dpstream.core.contracts.explanation import Explanation, PrintedTable, sentence
 from dpstream.core.counters import CounterState
 from dpstream.core.errors import ConfigError, DataError, HorizonError, StoreDamagedError
 from dpstream.core.privacy.budget import ZCDP, Amount, exact_amount
@@ -33,14 +32,14 @@ from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import EncodedReports
 from dpstream.core.tables.encoded_batch import MARK_BYTES, as_texts
 from dpstream.families.panel.panel_options import MAX_PEOPLE
-from dpstream.families.panel.people_release import WEIGHING, History, Ints, PanelSynthesis, Weights
+from dpstream.families.panel.people_release import History, Ints, PanelSynthesis, Weights
 from dpstream.io.sinks.period_tables import WEIGHT
 
 # Who of a panel is who: people are found again by keyed marks of their ids.
 #
 # Guarantee: which report goes to which person follows from the person's own mark. The refusals tell that
 # somebody came, stayed away, or found no place; whether they happen is declared public
-# (``PeoplePlan.declared_public``), and the messages name nobody and no number of people.
+# (``words.j2``), and the messages name nobody and no number of people.
 
 Marks = NDArray[np.uint8]
 
@@ -187,8 +186,6 @@ class PeoplePlan(StreamPlan):
     first_release = 1
     #: Whether questions are about all periods so far, instead of the last few.
     so_far = False
-    #: What the stated bound is about.
-    bounded = ""
 
     @property
     def domain(self) -> Domain:
@@ -247,10 +244,6 @@ class PeoplePlan(StreamPlan):
         """What the synthetic people are right about: the last periods up to this one, or how many times so far."""
 
     @abstractmethod
-    def describe(self) -> str:
-        """The plan in words."""
-
-    @abstractmethod
     def _advance(
         self, state: PanelState, reports: NDArray[np.int32], randomness: Randomness
     ) -> PanelSynthesis:
@@ -264,61 +257,25 @@ class PeoplePlan(StreamPlan):
     def accuracy(self, release: PanelSynthesis) -> dict[str, Any]:
         """For the manifest: padding, bound, and answers to the usual questions; JSON-able."""
 
-    def _explained(
-        self, deviation: float, panel: Mapping[str, Any], errors: Sequence[tuple[str, float]]
-    ) -> Explanation:
+    def _panel_facts(self, errors: Sequence[tuple[str, float]], **facts: Any) -> dict[str, Any]:
         """What both synthesizers have in common.
 
         Args:
-            deviation: of one noisy count, in people.
-            panel: for programs: the period of the ``first_release``, and the ``padding`` in it; the ``bound`` of
-                ``PeopleEstimate``.
             errors: questions about the last period, and the standard errors of their answers, in people.
+            facts: the synthesizer's: among them the ``padding`` in the first release, and the ``bound`` of
+                ``PeopleEstimate``.
         """
-        headings = {"question": "people, at the last period", "standard_error": "standard error of the count"}
-        told = [{"question": asked, "standard_error": error} for asked, error in errors]
-        padding_words = self._padding_words(panel["padding"])
-        row = (
-            "Synthetic people: no row is a person. A row is one of them, with a column for each period so far; new "
-            "periods are added, and what is there is never changed."
-        )
-        row = f"{padding_words} {row}"
-        facts = {"words": self.describe(), "rows": padding_words, **panel, "errors": told}
-        facts["weight"] = WEIGHT if panel["padding"] else None
+        panel = {
+            **facts,
+            "first_release": self.first_release,
+            "confidence": 1 - self.beta,
+            "errors": [{"question": question, "standard_error": error} for question, error in errors],
+            "weight": WEIGHT if facts["padding"] else None,
+            "everybody_reports": self.absent is None,
+        }
         if self.period_names is not None:
-            row += f" Columns end in the names of the periods, which are {_run(self.period_names)}."
-            facts["period_names"] = list(self.period_names)
-        return replace(
-            super().explain(),
-            published=(
-                "Synthetic people are published, and ",
-                f" what they report is added: {', '.join(self.domain.names)}. They are invented by a program from "
-                "noisy counts, and persist: what was published of one of them is never changed. None is copied from a "
-                "person; one may look like a person by chance.",
-            ),
-            number_told="how wrong answers about the people may be",
-            counts_told="",
-            row=row,
-            warning=padding_words,
-            says=(
-                sentence(self.describe()),
-                f"The first synthetic people come with period {panel['first_release']}; {panel['padding']} of them are "
-                "padding, which answers leave out. They persist: later periods are added, and nothing of them is "
-                "changed.",
-                PrintedTable(headings, told),
-            ),
-            facts={"panel": facts},
-            deviation=deviation,
-            growth="then about 20 bytes a person, and a byte a synthetic person and period",
-        )
-
-    def about_rows(self) -> str:
-        """See ``StreamPlan.about_rows``."""
-        return WEIGHING if self.padding else ""
-
-    def _padding_words(self, padding: int) -> str:
-        """What a reader of the table has to know of padding."""
-        return WEIGHING if padding else "The published rows hold no padding, and need no weights."
+            panel["period_names"] = list(self.period_names)
+        return panel
 
     # The stream.
 
@@ -425,39 +382,6 @@ class PeoplePlan(StreamPlan):
     def unpack_synthesis(self, packed: Packed) -> PanelSynthesis:
         """The inverse of ``PanelSynthesis.pack``."""
         return unpack_fields(PanelSynthesis, packed, plan=self)
-
-    def declared_public(self) -> tuple[str, ...]:
-        """What the panel does not protect, in sentences for manifests."""
-        facts = []
-        if self.places is None:
-            facts.append(
-                "a person who was not in the first period stops the stream, and that it stopped is visible, so whether "
-                "there is one is not protected"
-            )
-        else:
-            facts.append(
-                f"that the panel has {self.places} places, taken or not, is declared public; a person who finds none "
-                "stops the stream, and that it stopped is visible"
-            )
-        if self.absent is None:
-            facts.append(
-                "a person of the panel without a report stops the stream, and that it stopped is visible, so "
-                'whether there is one is not protected (a declared missing = "..." in every column takes such reports)'
-            )
-        facts.append(
-            "a person with two reports in one period stops the stream, and that it stopped is visible"
-        )
-        return tuple(facts)
-
-
-def _run(names: Sequence[str]) -> str:
-    """Some names in words; of many the first, the second and the last.
-
-    >>> _run(["jan", "feb", "mar", "apr"])
-    'jan, feb, ..., apr'
-    """
-    shown = names if len(names) <= 3 else (*names[:2], "...", names[-1])
-    return ", ".join(shown)
 
 
 def first_and_last(last: int) -> list[int]:

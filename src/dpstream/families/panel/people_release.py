@@ -37,14 +37,6 @@ Ints = NDArray[np.int64]
 # negative where the count is. Where ``c`` is 0 nobody carries the ``-padding``, and sums over such people are
 # too large by it; it takes a count that is wrong by at least the padding.
 
-#: What readers of a table are told first.
-WEIGHING = (
-    "The rows hold padding (invented people) and are to be weighted: the sum of a period's weights over the synthetic "
-    "people whom a question counts is its answer, without padding. A weight holds for questions that end with its "
-    "period, and may be negative."
-)
-_NO_WEIGHTS = "The rows hold no padding, and need no weights. "
-
 
 @dataclass(frozen=True)
 class Weights:
@@ -73,18 +65,6 @@ class Weights:
             "negative": int((self.values < 0).sum()),
             "padding_left": self.lost,
         }
-
-    def describe(self, column: str) -> str:
-        """What the manifest says first."""
-        negative = int((self.values < 0).sum())
-        words = f"{WEIGHING} Those of this period are in {column}; "
-        words += f"{negative} of them are negative. " if negative else "none is negative. "
-        if self.lost:
-            words += (
-                f"Nobody is there to carry the weight of {self.lost} of the invented people: sums over such people are "
-                "too large by up to so many. "
-            )
-        return words
 
 
 @dataclass(frozen=True)
@@ -285,29 +265,12 @@ class PanelSynthesis(SyntheticTable):
 
     def accuracy(self) -> dict[str, Any]:
         """Errors, padding and clipping; JSON-able."""
-        facts, words = self.plan.accuracy(self), ""
+        facts = self.plan.accuracy(self)
         if self.history.shape[1]:
             weights, column = self.plan.weights(self.history), wide_name(WEIGHT, self._called(self.period))
-            words = _NO_WEIGHTS if weights is None else weights.describe(column)
             facts["weights"] = None if weights is None else weights.facts(column)
         return {
             "total_standard_error": self.total_error,
             "measured_every_step": {"standard_error": None, "marginals": []},
             "panel": facts,
-            "words": words + self._error_words(facts["bound"]),
         }
-
-    def _error_words(self, bound: float) -> str:
-        if self.total_error is None:
-            return "There are no synthetic people yet: the first release comes with the first full window."
-        number = (
-            "The number of people is declared public."
-            if self.people is not None
-            else f"The number of people is noisy, with a standard error of {self.total_error:.3g}."
-        )
-        padded = "Padding is invented people: answers have it taken out, the table holds it. "
-        bias = " Groups of synthetic people were clipped, so answers may be biased a little."
-        bounded = (
-            f"With the stated probability no {self.plan.bounded} is wrong by more than {bound:.4g} people."
-        )
-        return f"{number} {padded if self.plan.padding else ''}{bounded}{bias if self.clipped else ''}"

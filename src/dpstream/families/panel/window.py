@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import (
     ExpectedErrors,
     ExpectedTable,
-    Explanation,
     MarginalError,
     NoisyCounts,
     Option,
@@ -34,7 +33,6 @@ from dpstream.core.contracts import (
     option,
 )
 from dpstream.core.contracts.expectations import check_steps
-from dpstream.core.contracts.explanation import with_measurements
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy.budget import ZCDP, Amount
 from dpstream.core.privacy.noise import DiscreteGaussian, noise_for
@@ -125,7 +123,6 @@ class WindowPlan(PeoplePlan):
     window: int
     name = "panel-window"
     so_far = False
-    bounded = "count of one pattern of any period"
 
     @property
     def first_release(self) -> int:  # type: ignore[override]
@@ -221,15 +218,6 @@ class WindowPlan(PeoplePlan):
             current = np.tile(means, self.codes)
         return variance + self.noise.variance * float(current @ current)
 
-    def describe(self) -> str:
-        """The plan in words."""
-        return (
-            f"fixed window of {self.window} of {self.horizon} periods, {self.codes} symbols; {self.budget} for "
-            f"{self.unit.describe()}; {self.histograms} histograms of {self.patterns} patterns, each with "
-            f"{self.noise.describe()}; padding of {self.padding} people a pattern; every debiased count within "
-            f"{self.bound:.4g} people with probability {1 - self.beta:g}"
-        )
-
     def parts(self) -> tuple[Part, ...]:
         """One histogram over patterns at each period from the first full window on."""
         detail = f"{self.patterns} patterns of {self.window} periods, each with {self.noise.describe()}"
@@ -251,20 +239,32 @@ class WindowPlan(PeoplePlan):
         """The columns, numbers and dates by the labels of their bins."""
         return readable_schema(schema)
 
-    def explain(self) -> Explanation:
+    def facts(self) -> dict[str, Any]:
         """Errors at the last period: of one pattern, and of at least so many of the last periods."""
         asked = [("one pattern", np.eye(1, self.patterns)[0])]
         if self.codes == 2:
             least = [AtLeast(b, self.window) for b in first_and_last(self.window)]
             asked += [(question.describe(), question.weights(2)) for question in least]
-        panel = {"first_release": self.window, "padding": self.patterns * self.padding, "bound": self.bound}
-        measured = (
-            f"from period {self.window} on {self.patterns:,} numbers a period, those of the newest window"
+        panel = self._panel_facts(
+            [
+                (question, math.sqrt(self.error_variance(weights, self.horizon)))
+                for question, weights in asked
+            ],
+            kind="window",
+            window=self.window,
+            symbols=self.codes,
+            histograms=self.histograms,
+            patterns=self.patterns,
+            noise=self.noise.describe(),
+            padding_of_a_pattern=self.padding,
+            padding=self.patterns * self.padding,
+            bound=self.bound,
         )
-        facts = {"each": self.patterns, "all": self.patterns * self.histograms}
-        errors = [(words, math.sqrt(self.error_variance(weights, self.horizon))) for words, weights in asked]
-        explained = self._explained(math.sqrt(self.noise.variance), panel, errors)
-        return with_measurements(explained, measured, facts)
+        return {
+            "noise": {"one_measurement": math.sqrt(self.noise.variance)},
+            "panel": panel,
+            "noisy_counts": {"each": self.patterns, "all": self.patterns * self.histograms},
+        }
 
     def expected_errors(
         self, steps: Sequence[int], expected: ExpectedTable | None = None

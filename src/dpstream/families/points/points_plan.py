@@ -33,13 +33,6 @@ from dpstream.core.contracts import (
     option,
 )
 from dpstream.core.contracts.expectations import check_steps
-from dpstream.core.contracts.explanation import (
-    COUNTS_UNKNOWN,
-    Explanation,
-    PrintedTable,
-    sentence,
-    with_measurements,
-)
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy.budget import PureDP
 from dpstream.core.privacy.noise import DiscreteLaplace
@@ -88,10 +81,6 @@ def kept(cells: Ints, counts: Ints, generator: np.random.Generator) -> tuple[NDA
 
 
 #: What is systematic about released counts.
-_BIAS = (
-    "Counts of cells are never negative, so an empty or nearly empty region has too many points by the noise, and full "
-    "regions too few."
-)
 
 
 @dataclass(frozen=True)
@@ -195,10 +184,6 @@ class PointsSynthesis(SyntheticTable):
                 "cells": len(self.counts),
                 "mean": self.points / len(self.counts),
             },
-            "words": "The number of points is declared public and has no noise. Counts of the released points have no "
-            f"error bars: each comes from several noisy sums. Points are placed in {len(self.counts)} cells, and "
-            f"evenly within each. {_BIAS}",
-            "bias": _BIAS,
         }
 
     def pack(self) -> Packed:
@@ -440,35 +425,6 @@ class PointsPlan(StreamPlan):
             )
         return self.reading
 
-    def declared_public(self) -> tuple[str, ...]:
-        """What the stream does not protect, in sentences for manifests."""
-        axes = [column for column in self.reading.columns if isinstance(column, FineColumn)]
-        circles = [repr(axis.name) for axis in axes if axis.outside is None and axis.periodic]
-        beyond = [repr(axis.name) for axis in axes if axis.outside is None and not axis.periodic]
-        clipped = [repr(axis.name) for axis in axes if axis.outside is not None]
-        shown = "stops the stream, and that it stopped is visible, so whether there is one is not protected"
-        facts = [
-            f"a null, or what is no such value, as a coordinate ({', '.join(repr(a.name) for a in axes)}) {shown}"
-        ]
-        if circles:
-            facts.append(f"a value beyond the bounds of {', '.join(circles)} {shown}")
-        if beyond:
-            advice = 'outside = "clip" would take it to the nearest border'
-            facts.append(f"a value beyond the bounds of {', '.join(beyond)} {shown} ({advice})")
-        if clipped:
-            facts.append(
-                f"values beyond the bounds of {', '.join(clipped)} are taken to the nearest border, by declaration"
-            )
-        return tuple(facts)
-
-    def describe(self) -> str:
-        """The plan in words."""
-        return (
-            f"online points in dimension {self.space.dimension}, variant {self.recipe.variant}; {self.budget} for "
-            f"{self.unit.describe()}; cells of depth j begin with point {self.core.schedule.start(1)} for j = 1 and "
-            f"twice as late for each further depth, up to depth {self.space.depth}; before, releases are uniform"
-        )
-
     def expected_errors(
         self, steps: Sequence[int], expected: ExpectedTable | None = None
     ) -> tuple[ExpectedErrors, ...] | None:
@@ -489,54 +445,38 @@ class PointsPlan(StreamPlan):
             found.append(ExpectedErrors(step, size, 0.0, marginals))
         return tuple(found)
 
-    def explain(self) -> Explanation:
+    def facts(self) -> dict[str, Any]:
         """The point from which on there are cells of each depth."""
         schedule, most = self.core.schedule, self.core.most_points
         starts = [(d, schedule.start(d)) for d in range(1, self.space.depth + 1)]
         # Up to the level of the deepest cells, or to the last one: what has been measured by its end.
         level = min(self.space.depth, schedule.level_of(most))
-        numbers = sum(schedule.measured(one) for one in range(level + 1))
-        ends = min(most, schedule.start(level + 1) - 1)
-        measured = (
-            "whenever a block of points is full, the counts of all cells of some depths in it; "
-            f"{numbers:,} numbers by point {ends:,}"
-        )
-        if ends < most:
-            measured += f", then {schedule.measured(level + 1):,} whenever the points have doubled"
-        facts = {"by_point": ends, "all": numbers, "a_doubling": schedule.measured(level + 1)}
-        points: dict[str, Any] = {
-            "words": self.describe(),
-            "coordinates": self.coordinates,
-            "categories": self.space.categories,
-            "first_cells": starts[0][1],
-            "most_points": most,
-            "depths": [{"depth": d, "cells": 2**d, "from_point": at} for d, at in starts if at <= most],
+        axes = [column for column in self.reading.columns if isinstance(column, FineColumn)]
+        return {
+            "points": {
+                "dimension": self.space.dimension,
+                "variant": self.recipe.variant,
+                "coordinates": self.coordinates,
+                "categories": self.space.categories,
+                "first_cells": starts[0][1],
+                "deepest": self.space.depth,
+                "most_points": most,
+                "depths": [{"depth": d, "cells": 2**d, "from_point": at} for d, at in starts if at <= most],
+                "shown_depths": _SHOWN_DEPTHS,
+                "bounds": {
+                    "all": [axis.name for axis in axes],
+                    "circles": [axis.name for axis in axes if axis.outside is None and axis.periodic],
+                    "stops": [axis.name for axis in axes if axis.outside is None and not axis.periodic],
+                    "clipped": [axis.name for axis in axes if axis.outside is not None],
+                },
+            },
+            "compares": {"first_cells": starts[0][1]},
+            "noisy_counts": {
+                "by_point": min(most, schedule.start(level + 1) - 1),
+                "all": sum(schedule.measured(done) for done in range(level + 1)),
+                "a_doubling": schedule.measured(level + 1),
+            },
         }
-        own = replace(
-            super().explain(),
-            published=(
-                "Synthetic points are published ",
-                f", as many as there are points by then, with the columns {', '.join(self.domain.names)}. They are "
-                "placed by a program from noisy counts of ever smaller cells, evenly within each cell. None is copied "
-                "from a record of a person; one may lie where such a record lies by chance.",
-            ),
-            counts_told=COUNTS_UNKNOWN,
-            row="Synthetic points: no row is a person. Points are placed in cells, and evenly within each; the bins of "
-            "the columns are for questions only.",
-            says=(
-                sentence(self.describe()),
-                f"Coordinates, in the order of their cuts: {', '.join(self.coordinates)}; {self.space.categories} "
-                f"categories, each with cells of its own. At most {most:,} points.",
-                PrintedTable(
-                    {"depth": "depth", "cells": "cells", "from_point": "from point"},
-                    [one for one in points["depths"] if one["depth"] in _SHOWN_DEPTHS],
-                ),
-            ),
-            facts={"points": points},
-            compared=("first_cells", "first cells from point", starts[0][1]),
-            growth="then up to about 40 bytes a cell, and with one coordinate 4 bytes a point",
-        )
-        return with_measurements(own, measured, facts)
 
     def start(self) -> PointsState:
         """A fresh state."""

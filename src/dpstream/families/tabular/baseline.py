@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import (
     ExpectedErrors,
     ExpectedTable,
-    Explanation,
     Nested,
     NoisyCounts,
     Packed,
@@ -25,13 +24,11 @@ from dpstream.core.contracts import (
     Recipe,
     StartTable,
     StreamPlan,
-    Synthesis,
     Terms,
     check_words,
     option,
 )
 from dpstream.core.contracts.expectations import check_steps, with_table
-from dpstream.core.contracts.explanation import with_measurements
 from dpstream.core.graphical import Model
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.randomness import Randomness
@@ -40,7 +37,7 @@ from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
 from dpstream.mechanisms import options
 from dpstream.mechanisms.aim import AIM
-from dpstream.mechanisms.description import TICKS, explain_table
+from dpstream.mechanisms.description import TICKS, table_facts
 from dpstream.mechanisms.engine import published
 from dpstream.mechanisms.mwem_pgm import MWEMPGM, MWEMPGMPlan, OfflineMechanism, OfflinePlan
 from dpstream.mechanisms.plans import PRIOR_BOUND, check_domain, default_rounds, event_unit, refuse_deletes
@@ -144,32 +141,16 @@ class BaselinePlan(StreamPlan):
             **self.offline.options(),
         }
 
-    def explain(self) -> Explanation:
+    def facts(self) -> dict[str, Any]:
         """The noise of a run. Every step adds an independent one, so the variances add up."""
         variance = self.offline.cell_variance if isinstance(self.offline, MWEMPGMPlan) else None
         sums = {} if variance is None else {str(n): math.sqrt(variance) * math.sqrt(n) for n in TICKS}
-        own = explain_table(super().explain(), self.recipe.workload, sums.get("1"), sums)
+        facts = table_facts(self.recipe.workload, sums.get("1"), sums)
         numbers = self.offline.numbers()
         if numbers is not None:
-            least, most = (number * (2 if self.recipe.deletions else 1) for number in numbers)
-            words = f"at every step, {least:,} numbers" + (f", and at most {most:,}" if most > least else "")
-            own = with_measurements(own, words, {"first": least, "most": most, "at": "every_step"})
-        return replace(
-            own,
-            growth="growing with the synthetic table",
-            predicted="every_step, even_share: one cell of the sum of a marginal's measurements in independent runs. "
-            "The released table is drawn from models fitted to them, so these are no errors of a released count.",
-            predicted_note="These are of sums of measurements; the released table comes from models fitted to them.",
-        )
-
-    def counts_words(self, step: int, synthesis: Synthesis, *, with_base: bool = False) -> str:
-        """See ``StreamPlan.counts_words``."""
-        if with_base:
-            return super().counts_words(step, synthesis, with_base=True)
-        return (
-            "No other released count has an error bar: tables are drawn from models that are fitted to each step's "
-            "measurements, and no public noise scale tells how wrong a model is."
-        )
+            first, most = (number * (2 if self.recipe.deletions else 1) for number in numbers)
+            facts["noisy_counts"] = {"first": first, "most": most, "at": "every_step"}
+        return facts
 
     def start(self) -> BaselineState:
         """The state before the first step: an empty table."""

@@ -35,7 +35,6 @@ from dpstream.core.contracts import (
     pack_fields,
 )
 from dpstream.core.contracts.expectations import check_steps, with_table
-from dpstream.core.contracts.explanation import Explanation, with_measurements
 from dpstream.core.counters import CalibratedCounter, Choice, Counter, SimpleCounter, best, counter_by_name
 from dpstream.core.counters.cell_law import cell_law, gain_law
 from dpstream.core.counters.choose import EXPECTED_TICKS
@@ -55,7 +54,7 @@ from dpstream.families.tabular.dpstabs_state import (
     unpack,
 )
 from dpstream.mechanisms import options, plans
-from dpstream.mechanisms.description import explain_counters, with_turnover
+from dpstream.mechanisms.description import counter_facts
 from dpstream.mechanisms.engine import MIN_VARIANCE, Selector
 from dpstream.mechanisms.limits import TreeCapacity, check_each
 from dpstream.mechanisms.table_release import ModelSynthesis, average_marginals
@@ -354,19 +353,17 @@ class DPStabsPlan(StreamPlan):
         """Whether equal rows that come and go within a step are left out."""
         return plans.leaves_out_cancelled(self.recipe.cancels, self.unit, deletions=self.recipe.deletions)
 
-    def explain(self) -> Explanation:
-        """The noise, and how the counter was chosen."""
-        usual, every = super().explain(), self.selector is None
-        own = explain_counters(usual, self.recipe.workload, self.counter, self.choice, every_step=every)
-        own = with_turnover(own, cancelled=self.cancels) if self.recipe.deletions else own
+    def facts(self) -> dict[str, Any]:
+        """The noise, how the counter was chosen, and how many numbers a step publishes."""
+        facts = counter_facts(self.recipe.workload, self.counter, self.choice)
+        facts["all_measured"] = self.selector is None
+        if self.recipe.deletions:
+            facts["turnover"] = {"cancelled": self.cancels}
         if cell_law(self.counter, 1, 1) is None:
-            return own
+            return facts
         sizes, k = np.sort(self.cells.sizes), self.recipe.rounds
-        least, most = (int(own_sizes.sum()) * len(self.recipe.sides) for own_sizes in (sizes[:k], sizes[-k:]))
-        numbers = f"at every step, {least:,} numbers" + (f", and at most {most:,}" if most > least else "")
-        what = "running sums" if every else "what each measured marginal gained at the step"
-        facts = {"first": least, "most": most, "at": "every_step"}
-        return with_measurements(own, f"{numbers} ({what})", facts)
+        least, most = (int(chosen.sum()) * len(self.recipe.sides) for chosen in (sizes[:k], sizes[-k:]))
+        return {**facts, "noisy_counts": {"first": least, "most": most, "at": "every_step"}}
 
     @cached_property
     def cells(self) -> Cells:

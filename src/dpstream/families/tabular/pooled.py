@@ -20,7 +20,6 @@ from dpstream.core.contracts import (
     Events,
     ExpectedErrors,
     ExpectedTable,
-    Explanation,
     Headline,
     MarginalError,
     NoisyCounts,
@@ -31,7 +30,6 @@ from dpstream.core.contracts import (
     Recipe,
     StartTable,
     StreamPlan,
-    Synthesis,
     Terms,
     check_share,
     check_whole,
@@ -39,13 +37,12 @@ from dpstream.core.contracts import (
     pack_fields,
 )
 from dpstream.core.contracts.expectations import check_steps
-from dpstream.core.contracts.explanation import with_measurements
 from dpstream.core.errors import ConfigError
 from dpstream.core.graphical import Model
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.randomness import Randomness
-from dpstream.core.privacy.unit import EventUnit, InsertedRecord, User
+from dpstream.core.privacy.unit import EventUnit
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
 from dpstream.families.tabular.pooled_estimates import Answer, Estimates
@@ -60,7 +57,7 @@ from dpstream.families.tabular.pooled_state import (
     unpack,
 )
 from dpstream.mechanisms import options
-from dpstream.mechanisms.description import explain_table, with_headline, with_turnover
+from dpstream.mechanisms.description import headline_facts, table_facts
 from dpstream.mechanisms.engine import Selector, published
 from dpstream.mechanisms.headlines import check_headline, headline_cliques, headline_words, split_budget
 from dpstream.mechanisms.limits import check_each
@@ -271,81 +268,6 @@ def _noise(runner: Runner, design: Design) -> EpochNoise:
     return EpochNoise(tuple(columns), 0.0 if public else 1.0 / sum(sums))
 
 
-# What plans and manifests of pooled streams say in words.
-
-
-def epoch_words(
-    share: Fraction,
-    every: int,
-    workload: int,
-    season: Fraction | None,
-    *,
-    public: bool,
-    all_columns: bool,
-) -> dict[str, str]:
-    """The paragraphs of a plan.
-
-    Args:
-        share: how old a release may be. every: how many first steps are epochs of their own.
-        workload: the number of its marginals. season: its steps; None: there is none.
-        public: whether the number of records is. all_columns: whether every run measures all columns.
-    """
-    late = f"one part in {share.denominator}" if share.numerator == 1 else f"a share of {share}"
-    words = {
-        "epochs": "Steps are measured together, in epochs that end with fixed steps; the first "
-        f"{'is' if every == 1 else f'{every} are'} measured one by one. Later a release goes on as the last epoch "
-        f"went, until the next end: at most {late} of the steps so far is not measured yet.",
-        "errors": "No count of a released table has an exact error: counts join measurements of many epochs, by a "
-        "rule that follows what was measured. What was measured is published, and dpstream measured adds it up. It has "
-        "intervals at the ends of epochs: of "
-        + ("" if public else "the number of records and of ")
-        + "headlines at every one; of columns "
-        + (
-            "likewise"
-            if all_columns
-            else "at step 1, and further on as long as they are found to drift (where they do not, often for 3 to 9 "
-            "steps only)"
-        )
-        + "; of other marginals at none. dpstream errors finds out by simulation how far tables are off. "
-        + (
-            "The number of records is declared public."
-            if public
-            else "The number of records has a standard error in the releases that end an epoch."
-        ),
-        "instead": f'For error bars of counts: name = "dpstabs" with k = {workload}, all '
-        "marginals at every step.",
-    }
-    if season is not None:
-        words["season"] = (
-            f"The owner says that what comes repeats itself every {season} steps: tables follow "
-            "that as far as noisy counts show it."
-        )
-    return words
-
-
-def counts_words(step: int, last: int, following: int, *, headlines: bool) -> str:
-    """Which steps are measured, and why no count has an error bar.
-
-    Args:
-        last, following: the borders before and after the step.
-        headlines: whether there are any.
-    """
-    words = "All steps so far are measured."
-    if step > last:
-        behind = "the last step" if step == last + 1 else f"the last {step - last} steps"
-        words = (
-            f"The counts of {behind} are expected from those before, not measured; they will be with step "
-            f"{following}."
-        )
-    if headlines:
-        words += f" Noisy counts of the headlines up to step {last} are published beside the tables."
-    return (
-        f"{words} No other released count has an error bar: it joins measurements of whole groups of steps and "
-        "answers of models, by a rule that follows what was measured, and no public noise scale tells how wrong it "
-        "is."
-    )
-
-
 #: What a step takes for each cell of the followed marginals, about (``benchmarks/results/wide_tables.md``): some twenty
 #: vectors of all cells at most at one time, and a few passes over each.
 _BYTES_A_CELL, _SECONDS_A_CELL = 160, 1e-6
@@ -499,15 +421,6 @@ class PooledPlan(StreamPlan):
         detail = f"an epoch's marginals by {Selector(select).describe()}; if it has none, this measures, too"
         return (*heads, Part("select", times, select, detail), Part("measure", times, measure, noise))
 
-    def composition(self) -> str | None:
-        """How runs add up over epochs; a user's events compose as they do everywhere."""
-        if isinstance(self.unit, User) and not isinstance(self.unit, InsertedRecord):
-            return None
-        return (
-            "parallel over epochs, whose borders are step numbers: every event is in one epoch, which is measured "
-            "once, at its end, so the total is that of any single epoch; charged in full at the first step"
-        )
-
     @cached_property
     def _prediction(self) -> Prediction:
         tests = self.recipe.prior is not None
@@ -521,70 +434,36 @@ class PooledPlan(StreamPlan):
         number of records, with what came since."""
         return None if expected is None else self._prediction.errors(steps, self.horizon, expected)
 
-    def explain(self) -> Explanation:
-        """When it measures, and what is not known about its errors: step numbers and options only."""
+    def facts(self) -> dict[str, Any]:
+        """When it measures, with how much noise, and how many numbers: step numbers and options only."""
         ends = [self.epochs.after(0)]
         while len(ends) < _LISTED_EPOCHS and ends[-1] != self.horizon:
             ends.append(self.epochs.after(ends[-1]))
-        every = next((one for one, following in pairwise([0, *ends]) if following != one + 1), ends[-1])
-        recipe, public = self.recipe, self.unit.relation == "replace"
-        words = epoch_words(
-            recipe.staleness,
-            every,
-            len(recipe.workload),
-            recipe.season,
-            public=public,
-            all_columns=self.runner.measures_all_columns,
-        )
-        following = ", ".join(str(end) for end in ends[every:])
-        deviation = math.sqrt(self.runner.cell_variance(self.runner.design(0.0, drifts=True)))
-        own = explain_table(super().explain(), self.recipe.workload, deviation)
-        own = replace(
-            own,
-            number_told=own.number_told
-            + ("" if public else ", where it ends a group of steps that are measured together"),
-            # ``composition`` is written for readers who know the theory; this is for all others.
-            costs="Every record is measured once, together with those of some neighbouring steps, and charged there. "
-            "Further tables therefore cost those who are in earlier ones nothing more.",
-            says=(
-                "Noise of one measurement, in an epoch that measures single columns only: standard deviation "
-                f"{deviation:.4g} records in a column's cell, on average.",
-            ),
-            further=(
-                words["epochs"],
-                *((f"The next epochs end with the steps {following}.",) if following else ()),
-                *(words[name] for name in ("season",) if name in words),
-                words["errors"],
-                words["instead"],
-                *(() if self.recipe.prior is None else (self.recipe.prior.describe(),)),
-            ),
-            facts={
-                "pooled": {
-                    "staleness": str(self.recipe.staleness),
-                    "epoch_ends": ends,
-                    "measured_one_by_one": every,
-                    "words": words,
-                }
-            },
-            size={**own.size, **self._step_size()},
-            growth="then about 8 bytes for every cell that an epoch measures, whatever the number of rows",
-        )
-        own = with_turnover(own, cancelled=self.cancels) if self.recipe.deletions else own
-        runner, when = self.runner, "where a group of steps ends"
+        every = next((end for end, following in pairwise([0, *ends]) if following != end + 1), ends[-1])
+        recipe, runner = self.recipe, self.runner
+        deviation = math.sqrt(runner.cell_variance(runner.design(0.0, drifts=True)))
+        facts = table_facts(recipe.workload, deviation)
+        facts["size"] |= self._step_size()
+        facts["pooled"] = {
+            "staleness": str(recipe.staleness),
+            "epoch_ends": ends,
+            "measured_one_by_one": every,
+            "season": None if recipe.season is None else str(recipe.season),
+            "prior": None if recipe.prior is None else recipe.prior.describe(),
+        }
+        if recipe.deletions:
+            facts["turnover"] = {"cancelled": self.cancels}
         labels = [self.domain.label(clique) for clique in runner.followed.headline]
-        own = with_headline(
-            own,
-            labels,
-            self.recipe.headline_share,
-            runner.headline_noises,
-            when,
-            all_columns=runner.measures_all_columns,
-        )
-        first, most = (number * len(self.recipe.sides) for number in self.runner.numbers())
-        least = " at first" if recipe.first_records is None else " at least"
-        numbers = f"{first:,} numbers" + (f"{least}, and at most {most:,}" if most > first else "")
-        numbers_told = f"{when}, {numbers}; at other steps none"
-        return with_measurements(own, numbers_told, {"first": first, "most": most, "at": "epoch_ends"})
+        heads = runner.headline_noises
+        facts |= headline_facts(labels, recipe.headline_share, heads, all_columns=runner.measures_all_columns)
+        first, most = (number * len(recipe.sides) for number in runner.numbers())
+        facts["noisy_counts"] = {
+            "first": first,
+            "most": most,
+            "at": "epoch_ends",
+            "first_is_least": recipe.first_records is not None,
+        }
+        return facts
 
     def _step_size(self) -> dict[str, int]:
         """What a step needs for its marginals, about: beside its rows, and what is published of them."""
@@ -598,10 +477,9 @@ class PooledPlan(StreamPlan):
         """Whether equal rows that come and go within a step are left out."""
         return leaves_out_cancelled(self.recipe.cancels, self.unit, deletions=self.recipe.deletions)
 
-    def counts_words(self, step: int, synthesis: Synthesis, *, with_base: bool = False) -> str:
-        """Which steps are measured, and why no count has an error bar."""
-        last = step if synthesis.measured_up_to is None else synthesis.measured_up_to
-        return counts_words(step, last, self.epochs.after(last), headlines=bool(self.recipe.headline))
+    def step_facts(self, step: int, measured_up_to: int) -> dict[str, Any]:
+        """The next step that is measured."""
+        return {"next_measured": self.epochs.after(measured_up_to)}
 
     def options(self) -> dict[str, Any]:
         """All options, JSON-able."""

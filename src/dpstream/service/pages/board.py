@@ -18,14 +18,20 @@ from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.privacy import decimal_text
 from dpstream.core.schema.toml import load_toml, toml_value
 from dpstream.project import Config
-from dpstream.project.planning import advice, expected_facts, expected_table, smallest_budget, told_base
+from dpstream.project.planning import (
+    ErrorsTable,
+    advice,
+    expected_facts,
+    expected_table,
+    smallest_budget,
+    told_base,
+)
 from dpstream.project.statement import loss_of, odds_told, percent
 from dpstream.stream.predecessor_cost import covered
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dpstream.core.contracts import PrintedTable
 
 _HEAD = """\
 # A draft of the planning board: {what}.
@@ -96,7 +102,7 @@ class Board:
     rows: tuple[Row, ...]
     told: tuple[str, ...]
     advice: tuple[str, ...]
-    errors: PrintedTable | None
+    errors: ErrorsTable | None
     verdicts: tuple[Mapping[str, Any], ...]
     at: int | None
     smallest: Mapping[str, Any] | None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import StreamPlan, Synthesis
 from dpstream.core.privacy.budget import PureDP
-from dpstream.core.privacy.unit import Event, Individual, InsertedRecord, Record, User
+from dpstream.core.privacy.unit import Individual, InsertedRecord, Record, User
 from dpstream.core.version import __version__
 from dpstream.io.sinks.change_tables import ID, LABEL
 from dpstream.io.sinks.period_tables import PERIOD, PERSON, WEIGHT, called, wide_name
@@ -22,6 +22,7 @@ from dpstream.io.sinks.table_files import Content, sha256_of, size_of
 from dpstream.stream.declared import counted_records
 from dpstream.stream.predecessor_cost import base_words, covered
 from dpstream.stream.release.released_verdicts import averages_verdict, released_verdicts, when_measured
+from dpstream.stream.templates import words
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
@@ -184,14 +185,26 @@ def _errors_of(
     told = _MEASURED_WORDS.format(records=records) if MEASUREMENTS in files else ""
     up_to = {"measured_up_to_step": synthesis.measured_up_to, "measured_up_to_period": period}
     up_to = {key: value for key, value in up_to.items() if value is not None}
-    own_words = synthesis.accuracy()
-    if own_words is not None:
-        own_words = {**own_words, **up_to}
-        return {**own_words, "words": f"{own_words['words']}{told}"} if "words" in own_words else own_words
+    facts = synthesis.accuracy()
+    if facts is not None:
+        texts = {
+            "words": f"{words(plan, 'accuracy', step=step, **facts)}{told}".strip(),
+            "bias": words(plan, "bias"),
+        }
+        return {**facts, **{key: text for key, text in texts.items() if text}, **up_to}
     measured = {} if synthesis.answers is None else synthesis.answers.measured
     errors = [one.standard_error for one in measured.values()]
-    total = _total_words(synthesis, plan.unit.relation, step, period, records)
-    counts = plan.counts_words(step, synthesis, with_base=with_base)
+    last = step if synthesis.measured_up_to is None else synthesis.measured_up_to
+    about = {"step": step, "measured_up_to": last, "measured": len(measured), "with_base": with_base}
+    number = {
+        "error": synthesis.total_error,
+        "negative": synthesis.total if synthesis.total <= -0.5 else None,
+        "passed": synthesis.passed,
+        "records": records,
+        "when": when_measured(last, period),
+    }
+    total = words(plan, "step_total", **number, **about)
+    counts = words(plan, "step_counts", **about, **plan.step_facts(step, last))
     return {
         **up_to,
         "total_standard_error": synthesis.total_error,
@@ -203,31 +216,6 @@ def _errors_of(
     }
 
 
-def _total_words(synthesis: Synthesis, relation: str, step: int, period: str | None, records: str) -> str:
-    error, up_to = synthesis.total_error, synthesis.measured_up_to
-    if relation == "replace":
-        return "The number of records is declared public and has no noise."
-    words = f"The number of {records} is noisy, "
-    if error is not None:
-        words += f"with a standard error of {error:.3g}."
-    elif up_to is not None and up_to < step:
-        words += f"and its error is not known: it is measured up to {when_measured(up_to, period)} only."
-    else:
-        words += "and its standard error is not known."
-    if synthesis.total <= -0.5:
-        words += (
-            f" It came out as {synthesis.total:.3g}, less than none, because of noise: the table has no rows, "
-            "which does not mean that there are no records."
-        )
-    if synthesis.passed is not None:
-        came, left = synthesis.passed
-        words += (
-            f" It is the difference of {came:.3g} that came and {left:.3g} that left, both noisy and followed apart: "
-            "errors of counts grow with these numbers, not with the table."
-        )
-    return words
-
-
 def _rows(total: float) -> int:
     return max(0, round(total))
 
@@ -235,31 +223,7 @@ def _rows(total: float) -> int:
 def _spent(plan: StreamPlan) -> dict[str, Any]:
     """What was spent, and how it adds up. Every step costs each unit in it the whole budget."""
     amount = str(plan.budget.amount)
-    own = plan.composition()
-    if own is not None:
-        composition = own
-    elif isinstance(plan.unit, Event):
-        composition = (
-            "parallel over steps: every event is in one step, so the total is that of any single step"
-        )
-    elif isinstance(plan.unit, InsertedRecord):
-        composition = (
-            "parallel over steps: a record is inserted at one step, so the total is that of any single step"
-        )
-    elif isinstance(plan.unit, User):
-        composition = (
-            f"group privacy: each of a user's {plan.unit.max_events} events, in whichever steps, costs "
-            f"{plan.unit.per_event(plan.budget)}, and the total is that of all of them; charged in full at the first "
-            "step"
-        )
-    elif isinstance(plan.unit, Record):
-        composition = (
-            "the budget of a record's whole stay, however long it is and however often the record is updated, charged "
-            "in full at the first step"
-        )
-    else:
-        composition = "the budget of a person's whole history, charged in full at the first step"
-    return {"step": amount, "total": amount, "planned": amount, "composition": composition}
+    return {"step": amount, "total": amount, "planned": amount, "composition": words(plan, "composition")}
 
 
 def promise(plan: StreamPlan, step: int, pinned: Mapping[str, Any], *, test_seed: bool) -> str:
@@ -304,7 +268,7 @@ def label_of(
     """
     stream, held = pinned["stream"], held_records(plan, pinned, step, period)
     guarantee = promise(plan, step, pinned, test_seed=test_seed)
-    about = plan.about_rows()
+    about = words(plan, "about_rows")
     return {
         "synthetic": True,
         "title": f"{stream}, step {step}: synthetic records, made from {held}",
@@ -339,12 +303,11 @@ def describe_tables(
     descriptor = schema.codebook(name, path)
     described = descriptor["resources"][0]["schema"]
     fields = described["fields"]
-    explained = plan.explain()
-    if explained.row:
-        descriptor["description"] = explained.row
+    if row := words(plan, "row"):
+        descriptor["description"] = row
     if isinstance(plan.unit, Individual):
         periods = range(1, (plan.horizon or 0) + 1)
-        told = explained.facts.get("panel", {})
+        told = plan.facts().get("panel", {})
         weighs, first = told.get("weight") is not None, told.get("first_release", 1)
         names = told.get("period_names")
         own = [_whole(PERSON), _whole(PERIOD) if names is None else _period(names)]

@@ -12,7 +12,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpstream.core.contracts.explanation import sentence
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import ZCDP, PureDP, decimal_text, zcdp_to_epsilon
 from dpstream.core.version import __version__
@@ -27,6 +26,7 @@ from dpstream.stream.release.verdicts import (
     Use,
     Verdict,
 )
+from dpstream.stream.templates import sentence
 from dpstream.tools.evaluate.run_folder import Folder, PublishedRun
 from dpstream.tools.report.charts import Charts
 from dpstream.tools.report.dates import Calendar, calendar_of
