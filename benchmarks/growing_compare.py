@@ -42,7 +42,7 @@ from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.growing import LinearQuery
 from dpstream.families.growing.boxes import MWEMPGMBox
-from dpstream.families.growing.pmwg import PMWG
+from dpstream.families.growing.pmwg_plan import PMWG
 from dpstream.families.growing.scheduler import BBImprover, BBScheduler
 from dpstream.families.tabular import DPStabs, Pooled
 from dpstream.mechanisms import MWEMPGM

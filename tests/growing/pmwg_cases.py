@@ -14,8 +14,7 @@ from dpstream.core.privacy import DiscreteLaplace, Randomness
 from dpstream.core.schema import Boolean, Categorical, Integer, Schema
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.families.growing.blackbox import LinearQuery
-from dpstream.families.growing.pmwg import PMWG
-from dpstream.families.growing.pmwg_plan import PMWGPlan, PMWGState
+from dpstream.families.growing.pmwg_plan import PMWG, PMWGPlan, PMWGState
 from dpstream.families.growing.questions import QueryAnswer, Question, Standing, linear_query
 
 SCHEMA = Schema(

@@ -29,11 +29,9 @@ from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch
 from dpstream.families.growing.blackbox import LinearQuery
 from dpstream.families.growing.numeric_sparse import Draw, NumericSparse, SparseRun, SpentAmounts
-from dpstream.families.growing.pmwg import PMWG
 from dpstream.families.growing.pmwg_noise import XI_BITS, RootNoise
-from dpstream.families.growing.pmwg_plan import PMWGPlan, PMWGState
+from dpstream.families.growing.pmwg_plan import PMWG, PMWGPlan, PMWGState, grid_values
 from dpstream.families.growing.questions import QueryAnswer
-from dpstream.families.growing.universe import grid_values
 from dpstream.tools.audit.finding import AuditFinding, AuditLength, AuditProgress, Largest
 
 _DOMAIN = Domain(("a", "b", "c"), (3, 2, 4))

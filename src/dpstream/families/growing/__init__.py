@@ -2,11 +2,9 @@
 
 from dpstream.families.growing.blackbox import BlackBox, Counts, Database, LinearQuery, PowerLaw
 from dpstream.families.growing.boxes import MWEMPGMBox, OwnMechanism, SmallDB
-from dpstream.families.growing.erm import ERM
-from dpstream.families.growing.erm_stream import ClassifierPlan
+from dpstream.families.growing.erm import ERM, ClassifierPlan
 from dpstream.families.growing.growing_plan import GrowingPlan
-from dpstream.families.growing.pmwg import PMWG
-from dpstream.families.growing.pmwg_plan import PMWGPlan
+from dpstream.families.growing.pmwg_plan import PMWG, PMWGPlan
 from dpstream.families.growing.run_schedule import ScheduledRun
 from dpstream.families.growing.scheduler import BBImprover, BBScheduler
 

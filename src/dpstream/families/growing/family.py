@@ -9,7 +9,7 @@ from dpstream.core.contracts import Alternative, Family, Limits
 from dpstream.core.privacy import Unit
 from dpstream.families.growing.boxes import SmallDB
 from dpstream.families.growing.erm import ERM
-from dpstream.families.growing.pmwg import PMWG
+from dpstream.families.growing.pmwg_plan import PMWG
 from dpstream.families.growing.scheduler import BBImprover, BBScheduler
 
 _LIMITS = Limits(

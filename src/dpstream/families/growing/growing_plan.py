@@ -121,12 +121,10 @@ class GrowingSynthesis(TableSynthesis):
 
     Attributes:
         made: the last run; None before the first.
-        n: the size at which the first run is made.
         next_run: the size at which the next one is due.
     """
 
     made: LastRun | None
-    n: int
     next_run: int
     #: See ``Synthesis.noisy_counts``.
     noisy_counts: Sequence[NoisyCounts] = field(default=(), compare=False, repr=False, metadata=UNPACKED)
@@ -342,7 +340,8 @@ class GrowingPlan(StreamPlan):
         outputs: tuple[RunOutput, ...] = ()
         run = self.schedule.due(state.done, t)
         if run is not None:
-            data = Database(t, tuple(_read_only(total) for total in state.counts))
+            # Views that the black box cannot write to.
+            data = Database(t, tuple(np.broadcast_to(total, total.shape) for total in state.counts))
             made = self.box.full_run(run.budget, data, randomness)
             state.table, outputs = made.released, made.outputs
             state.made, state.done = _last_run(state.made, run), run.last
@@ -385,9 +384,7 @@ class GrowingPlan(StreamPlan):
 
     def _synthesis(self, state: GrowingState) -> Any:
         following = self.schedule.time(state.done + 1)
-        return GrowingSynthesis(
-            state.table, state.t, state.made, self.schedule.n, max(following, state.t + 1)
-        )
+        return GrowingSynthesis(state.table, state.t, state.made, max(following, state.t + 1))
 
     def _blank(self) -> Any:
         """What is released before the first run."""
@@ -407,10 +404,3 @@ def _last_run(before: LastRun | None, run: ScheduledRun) -> LastRun:
     number, spent = (0, Fraction(0)) if before is None else (before.number, before.spent)
     epochs = (run.first, run.last)
     return LastRun(number + 1, run.t, epochs, run.cost, spent + run.cost, run.alpha, float(run.beta))
-
-
-def _read_only(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The values as a view that the black box cannot write to."""
-    view = values.view()
-    view.flags.writeable = False
-    return view

@@ -1,6 +1,12 @@
-"""The calibrated PMWG: its state, and how a question is answered. See ``pmwg.py``.
+"""PMWG: private multiplicative weights for growing data (Cummings et al. 2018, Algorithm 3).
 
-Trusted base: kernel (holds exact counts, measures).
+A public histogram ``y`` answers. A private test lets its answer pass (an easy question, which costs nothing beyond the
+test's run), or a noisy number is given and ``y`` learns from it (a hard one). Guarantee, sensitivity and composition:
+``docs/theory/pmwg.md`` and ``numeric_sparse.py``.
+
+From the top: what is done to the histogram, the plan with its state, the recipe.
+
+Trusted base: kernel (holds exact counts, measures, amounts of questions).
 """
 
 from __future__ import annotations
@@ -14,22 +20,41 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Packed, Part, PrivateBatch, StreamPlan, pack_fields, unpack_fields
+from dpstream.core.contracts import (
+    Option,
+    Packed,
+    Part,
+    PrivateBatch,
+    Recipe,
+    StreamPlan,
+    Terms,
+    check_share,
+    check_unit,
+    check_whole,
+    check_words,
+    option,
+    pack_fields,
+    unpack_fields,
+)
 from dpstream.core.errors import BudgetError, ConfigError, StoreDamagedError
-from dpstream.core.privacy.budget import Budget, PureDP
+from dpstream.core.privacy.budget import Amount, Budget, PureDP, exact_amount
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.families.growing.blackbox import LinearQuery, WeightsTable, check_universe
 from dpstream.families.growing.growing_plan import TableSynthesis
-from dpstream.families.growing.numeric_sparse import Draw, NumericSparse, SpentAmounts
+from dpstream.families.growing.numeric_sparse import GRID, Draw, NumericSparse, SpentAmounts
 from dpstream.families.growing.pmwg_noise import (
     Promise,
     RootNoise,
     easy_half_width,
     hard_half_width,
     hard_limit,
+    largest_noise,
+    noise_for_hard,
     promise,
+    published_noise,
+    text_rho,
 )
 from dpstream.families.growing.questions import (
     Kind,
@@ -39,13 +64,6 @@ from dpstream.families.growing.questions import (
     describe_question,
     linear_query,
 )
-from dpstream.families.growing.universe import (
-    WEIGHT_BITS,
-    grid_values,
-    matched,
-    mixed,
-    multiplied,
-)
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
@@ -53,6 +71,66 @@ if TYPE_CHECKING:
 #: How far the histogram moves at a hard question, and whether it forgets as records arrive.
 Learning = Literal["text", "matching"]
 _CONFIDENCE = 0.95
+
+#: A query's values are whole numbers of ``2^-WEIGHT_BITS``: private sums of them are exact integers.
+WEIGHT_BITS = 20
+#: Weights are kept above 0: the smallest normal number is near 1e-308.
+_MIN_WEIGHT = 1e-300
+#: The largest slope that ``matched`` tries; values closer than 1/40 of it cannot be told apart any more.
+_STEEPEST_SLOPE = 1e4
+
+
+def grid_values(query: LinearQuery, domain: Domain) -> NDArray[np.int64]:
+    """The query's value in every cell of all columns, rounded to the nearest ``2^-WEIGHT_BITS``, in these units.
+
+    The rounded query is the one that is asked, of the private data and of ``y`` alike; 0 and 1 stay exact.
+
+    Errors:
+        ConfigError: the query is about other columns.
+    """
+    query.check(domain)
+    scaled: NDArray[np.int64] = np.rint(query.weights * 2**WEIGHT_BITS).astype(np.int64)
+    shape = [size if i in query.clique else 1 for i, size in enumerate(domain.sizes)]
+    return np.broadcast_to(scaled.reshape(shape), domain.sizes).reshape(-1)
+
+
+def mixed(y: NDArray[np.float64], since: int, t: int) -> None:
+    """``y <- (t'/t) y + ((t - t')/t)/N`` in place: what arrived since is taken to be uniform."""
+    y *= since / t
+    y += (t - since) / t / len(y)
+
+
+def multiplied(y: NDArray[np.float64], weights: NDArray[np.int64], *, down: bool, rate: float) -> None:
+    """``y ~ exp(-rate r) y`` in place, ``r`` the query (``down``) or 1 minus it. Linear in N, vectorised."""
+    # exp(-rate (1 - f)) and exp(rate f) differ by a constant, which the sum takes out.
+    y *= np.exp(weights * ((-rate if down else rate) / 2**WEIGHT_BITS))
+    np.maximum(y, _MIN_WEIGHT * y.max(), out=y)
+    y /= y.sum()
+
+
+def matched(y: NDArray[np.float64], weights: NDArray[np.int64], answer: float, margin: float) -> None:
+    """The distribution nearest to ``y`` (relative entropy) that gives ``answer`` to the query, in place.
+
+    It is ``y ~ exp(s f) y`` for one ``s``, found by bisection, which the answer's being public allows.
+
+    Args:
+        margin: the answer is taken at least so far inside of what the query can give at all.
+    """
+    values, places = np.unique(weights, return_inverse=True)
+    shares, f = np.bincount(places, y), values / 2**WEIGHT_BITS
+    if len(f) == 1:
+        return
+    wanted = min(max(answer, f[0] + margin * (f[-1] - f[0])), f[-1] - margin * (f[-1] - f[0]))
+    low, high = -_STEEPEST_SLOPE, _STEEPEST_SLOPE
+    for _ in range(60):
+        middle = (low + high) / 2
+        tilted = shares * np.exp(middle * (f - (f[-1] if middle > 0 else f[0])))
+        low, high = (middle, high) if tilted @ f < wanted * tilted.sum() else (low, middle)
+    y *= np.exp(low * (f - (f[-1] if low > 0 else f[0])))[places]
+    # What is left may be as small as the floor: relative to it, another floor would be 0, and nothing comes back.
+    y /= y.max()
+    np.maximum(y, _MIN_WEIGHT, out=y)
+    y /= y.sum()
 
 
 @dataclass(frozen=True)
@@ -272,10 +350,8 @@ class PMWGPlan(StreamPlan):
 
     def with_books(self, answer: QueryAnswer, state: PMWGState) -> QueryAnswer:
         """An answer that follows from an earlier one, with what is spent and asked by now."""
-        standing, hard_left = self.standing(state), self.hard_left(state.books, state.hard, state.t)
-        return replace(
-            answer, spent=standing.spent, left=standing.left, hard_asked=state.hard, hard_left=hard_left
-        )
+        now = self.standing(state)
+        return replace(answer, spent=now.spent, left=now.left, hard_asked=now.hard, hard_left=now.hard_left)
 
     def unpack_synthesis(self, packed: Packed) -> HistogramSynthesis:
         """The inverse of ``HistogramSynthesis.pack``."""
@@ -374,6 +450,118 @@ class PMWGPlan(StreamPlan):
             spent=standing.spent,
             left=standing.left,
             hard_asked=state.hard,
-            hard_left=self.hard_left(state.books, state.hard, state.t),
+            hard_left=standing.hard_left,
             reason=reason,
         )
+
+
+ALPHA = Option(
+    'an exact number between 0 and 1, such as "0.1"',
+    "The accuracy aimed at, as a share of the records: a question is hard where a noisy test finds the public "
+    "histogram further from the truth than two thirds of it.",
+)
+START = Option(
+    "a number of records from 2",
+    "How many records there are before the first question. Public; the noise is made for it.",
+)
+HARD_QUESTIONS = Option(
+    "a number from 1",
+    "How many hard questions the budget has to pay at least; the noise is made for them. Theory then promises nothing, "
+    "and every answer says how far its noise may carry it.",
+    "theory's own noise pays for 36 log(cells)/alpha^2 hard questions and more, and is rarely of use",
+    "not set",
+)
+
+
+#: The largest noise rule whose sum fits the budget, or the text's constants.
+NoiseVariant = Literal["largest", "published"]
+_OTHER_UNIT = (
+    "questions to a growing database cannot protect the unit {unit!r}: answers are shares of the number of records, "
+    'which is public ([stream] total = "public")'
+)
+#: Below, the grid of ``xi`` is too coarse, and the noise 2^20 times as large as any answer.
+_MIN_UNITS = 2**20
+
+
+@dataclass(frozen=True)
+class PMWG(Recipe[PMWGPlan]):
+    """The options of private multiplicative weights for growing data.
+
+    Attributes:
+        domain: the columns; their cells together are the universe, at most ``MAX_UNIVERSE``.
+        alpha: the accuracy aimed at, a share of the records: between 0 and 1. Smaller: more questions are hard, with
+            more noise each.
+        start: n, how many records there are before the first question; public.
+        hard_questions: the noise for which at least so many hard questions can be paid from the start on, instead of
+            as many as theory may need (36 log(N)/alpha^2 and more). Far less noise; theory then promises nothing.
+        learning: ``matching``: from a number the histogram learns as little as makes it give that number, which the
+            same question then does not have to repeat; new records are taken to be like those before. ``text``: a step
+            of alpha/6, and new records are taken to be spread evenly over all cells. Public either way.
+        noise: without ``hard_questions``: the largest whose sum fits the budget, or the text's constants.
+    """
+
+    domain: Domain
+    alpha: Amount = option(of=ALPHA)
+    start: int = option(of=START)
+    hard_questions: int | None = option(None, HARD_QUESTIONS)
+    learning: Learning = "matching"
+    noise: NoiseVariant = "largest"
+
+    def __post_init__(self) -> None:
+        check_share(self.alpha, "alpha", "alpha")
+        check_whole(self.start, "start", 2, 2**40 - 1, "start")
+        check_words(self)
+        if self.hard_questions is not None and self.noise != "largest":
+            raise ConfigError(
+                "`hard_questions` and `noise` cannot be combined: each fixes the noise",
+                where="noise",
+                allowed="one of them",
+            )
+        if self.hard_questions is not None:
+            check_whole(self.hard_questions, "hard_questions", 1, 2**62, "hard_questions")
+        check_universe(self.domain)
+
+    def _plan(self, terms: Terms) -> PMWGPlan:
+        """
+        Errors:
+            BudgetError: an amount that pays for no question.
+        """
+        budget = terms.budget
+        unit = check_unit(terms.unit, Event("replace"), ("event-replace",), _OTHER_UNIT)
+        alpha = exact_amount(self.alpha, where="alpha")
+        cells = check_universe(self.domain)
+        noise = self._noise(terms, alpha, cells)
+        if noise.units(self.start) < _MIN_UNITS:
+            raise BudgetError(
+                f"alpha = {float(alpha):g} and {budget} leave noise of {8 / max(noise.value(self.start), 1e-12):.3g} "
+                "times the number of records in every number",
+                where="alpha",
+                allowed="a larger alpha, a larger budget, more records at the start",
+            )
+        return PMWGPlan(
+            budget,
+            unit,
+            terms.horizon,
+            self.domain,
+            alpha,
+            self.start,
+            noise,
+            self.hard_questions is None and self.learning == "text",
+            self.learning,
+        )
+
+    def _noise(self, terms: Terms, alpha: Fraction, cells: int) -> RootNoise:
+        if self.hard_questions is not None:
+            noise = noise_for_hard(terms.budget, self.hard_questions, self.start, GRID)
+            limit = hard_limit(float(alpha), self.start, cells, self.start)
+            if self.hard_questions > limit:
+                raise ConfigError(
+                    f"hard_questions = {self.hard_questions}, and no more than {limit} may be asked at the start",
+                    where="hard_questions",
+                    allowed=f"up to {limit} (36 log(cells)/alpha^2)",
+                )
+            return noise
+        if self.noise == "published":
+            text = terms.budget if terms.stated is None else text_rho(*terms.stated)
+            return published_noise(text, alpha, self.start, cells)
+        return largest_noise(terms.budget, alpha, self.start, cells)

@@ -27,8 +27,7 @@ from dpstream.core.privacy.unit import Event
 from dpstream.core.tables import Workload
 from dpstream.families.growing.blackbox import BlackBox, PowerLaw
 from dpstream.families.growing.boxes import MWEMPGMBox, SmallDB
-from dpstream.families.growing.erm import ERM, read_erm
-from dpstream.families.growing.erm_stream import ClassifierPlan
+from dpstream.families.growing.erm import ERM, ClassifierPlan, read_erm
 from dpstream.families.growing.growing_plan import GrowingPlan
 from dpstream.families.growing.run_schedule import (
     MAX_RECORDS,
