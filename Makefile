@@ -27,7 +27,7 @@ QUICK := privacy/test_amounts.py counters/test_bank.py counters/test_counters.py
 	sinks/test_sinks.py sources/test_source_keys.py streams/test_unspent.py schema/test_schema_toml.py
 CHANGED = $$(git diff --name-only --diff-filter=d $(or $(BASE),HEAD) -- '*.py'; git ls-files -o --exclude-standard -- '*.py')
 
-.PHONY: help demo quick test docs-test tutorials lint audit replay faults torture versions browser gallery postgres mariadb spark spark-cluster bench docs lock clean
+.PHONY: help demo quick test docs-test tutorials lint audit audit-faults replay faults torture versions browser gallery postgres mariadb spark spark-cluster bench docs lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ replay: $(DEV) ## what 43 small streams publish under repeated randomness is as 
 
 faults: $(DEV) ## plant faults one by one in a copy of the program; a test has to catch each (resumable; NAMES="ledger noise")
 	$(BIN)/python tests/faults/plant.py $(if $(AGAIN),--again) $(NAMES)
+
+audit-faults: $(DEV) ## plant faults one by one; `dpstream audit CONFIG` has to see each, in every family that has its code (NAMES="census")
+	$(BIN)/python tests/faults/audited.py $(if $(OUT),--out $(OUT)) $(NAMES)
 
 torture: $(DEV) ## thousands of random faults in random small streams (POINTS=3000 SEED=1 MINUTES=20 POSTGRES=0.1: share on a server)
 	$(BIN)/python tests/streams/torture.py --points $(or $(POINTS),3000) --seed $(or $(SEED),1) --jobs $(JOBS) \

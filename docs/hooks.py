@@ -85,7 +85,7 @@ def audit_page() -> str:
     if not made.is_file():
         return "This copy of the pages was built without an audit: `make audit OUT=audit`, then `make docs`."
     data = json.loads(made.read_text(encoding="utf-8"))
-    names = [field.name for field in fields(AuditFinding) if field.name != "attack"]
+    names = [field.name for field in fields(AuditFinding)]
     found = [
         AuditFinding(**{name: inf if one[name] == "infinite" else one[name] for name in names})
         for one in data["findings"]

@@ -204,8 +204,7 @@ def test_words_about_people(tmp_path: Path) -> None:
     assert (tmp_path / "some.csv").read_text().count("\n") == 6
     refused = CliRunner().invoke(main, ["audit", str(made), "--only", "exact"])
     assert (
-        "no audit 'exact' of this file's mechanism (allowed: attacks, samplers, transcripts)"
-        in refused.output
+        "no audit 'exact' of this file's mechanism (allowed: attack, transcripts, samplers)" in refused.output
     )
     assert refused.exit_code == 2, refused.output
     assert "Traceback" not in refused.output

@@ -14,7 +14,7 @@ from dpstream.cli.audit import say_progress
 from dpstream.core.errors import ConfigError
 from dpstream.tools.audit import AuditFinding, audit_file
 from dpstream.tools.audit.audit_page import AuditReport, prepare_folder
-from dpstream.tools.audit.finding import Attacked
+from dpstream.tools.simulate import simulate
 from dpstream_lab.audits import AUDITS
 
 HOLDS = AuditFinding("good counter", "exact", 1.0, 1.0, None, None, False, "everywhere | here", 0.1)
@@ -55,16 +55,16 @@ def rewrite(config, *changes):
 def test_all_as_it_must_be(audits, tmp_path):
     audits(exact=[HOLDS, CAUGHT], counters=[BOUND])
     result = dpstream("lab", "audit", "--processes", 1, "--out", tmp_path / "new" / "folder")
+    answer = "Nothing lost more than it claims, in 2 audits of real mechanisms; 1 control, none missed."
     lines = result.stdout.splitlines()
-    assert lines[0].split() == ["verdict", "claimed", "found", "kind", "subject"]
-    assert lines[1].split()[:3] == ["holds", "1", "0.8"]
-    assert "caught" in lines[3]
-    assert "infinite" in lines[3]
-    assert "2 audits of real mechanisms: 0 lost more than claimed. 1 control: 0 missed." in result.stdout
+    assert lines[0].startswith(f"holds: {answer}")
+    assert len(lines) <= 24
+    (others,) = [line for line in lines if line.startswith("Others")]
+    assert others.split() == ["Others", "2", "100", "%", "1", "of", "1"]
     assert "probability 1e-7 at most" in result.stdout
     page = (tmp_path / "new" / "folder" / "audit.html").read_text(encoding="utf-8")
-    assert "Nothing lost more than it claims, in 2 audits of real mechanisms." in page
-    assert "every one was caught" in page
+    assert answer in page
+    assert "each of which must be caught" in page
     assert "reads no private data" in page
     assert "1 - 1e-7" in page
     facts = json.loads((tmp_path / "new" / "folder" / "audit.json").read_text(encoding="utf-8"))
@@ -73,37 +73,24 @@ def test_all_as_it_must_be(audits, tmp_path):
     assert [finding["found"] for finding in facts["findings"]] == [0.8, 1.0, "infinite"]
 
 
-def test_an_attack_that_finds_nothing_without_noise_either_is_no_evidence(audits, tmp_path):
-    made = Attacked(50, 100, 2, (0.4, 0.6), 1.0, 0.73, ((0.5, 0.5),), ((0.5, 0.7),), "a stream")
-    sees = AuditFinding("attack: sharp", "attack", 1.0, 0.0, 1 - 1e-7, 9, False, "", 0.1, attack=made)
-    blind = replace(
-        sees, subject="attack: closest record", attack=replace(made, without_noise=0.5, blind=True)
-    )
-    audits(counters=[sees, blind, HOLDS, CAUGHT])
-    result = dpstream("lab", "audit", "--processes", 1, "--out", tmp_path)
-    (line,) = [line for line in result.stdout.splitlines() if "closest record" in line]
-    assert line.startswith("sees nothing here")
-    counted = "3 audits of real mechanisms (2 attacks on the releases; 1 of these sees nothing here)"
-    assert f"{counted}: 0 lost more than claimed. 1 control: 0 missed." in result.stdout
-    page = (tmp_path / "audit.html").read_text(encoding="utf-8")
-    assert f"Nothing lost more than it claims, in {counted}." in page
-    assert "closest record would find nothing here without noise either, and is no evidence" in page
-    assert "Attacks on the releases: 2 real" in page
-    assert "sees nothing here, nor without noise" in page
-    accused = replace(blind, found=1.5)
-    assert AuditReport((accused,), "short", "dpstream lab audit", None, 1.0).exceeding == (accused,)
+def test_every_finding_is_printed_where_that_is_asked_for(audits):
+    audits(exact=[HOLDS, CAUGHT], counters=[BOUND])
+    lines = dpstream("lab", "audit", "--processes", 1, "--all").stdout.splitlines()
+    assert lines[2].split() == ["verdict", "claimed", "found", "subject"]
+    assert lines[3].split() == ["holds", "1", "0.8", "epsilon", "good", "stream"]
+    assert lines[5].split()[:3] == ["caught", "1", "infinite"]
 
 
 def test_progress_is_told_where_it_is_redirected_a_line_a_part(capsys):
     for text in (
         "the configured counter",
-        "attacks: run 1 of 3 without noise",
-        "attacks: run 2 of 3 without noise",
+        "attack: run 1 of 3 without noise",
+        "attack: run 2 of 3 without noise",
     ):
         say_progress(text)
     assert capsys.readouterr().err.splitlines() == [
         "the configured counter ...",
-        "attacks: run 1 of 3 without noise ...",
+        "attack: run 1 of 3 without noise ...",
     ]
 
 
@@ -111,7 +98,8 @@ def test_a_mechanism_that_exceeds_its_claim(audits, tmp_path):
     bad = replace(BOUND, found=1.3)
     audits(counters=[bad], exact=[CAUGHT])
     result = dpstream("lab", "audit", "--processes", 1, "--out", tmp_path, code=3)
-    assert "error: audit: good stream loses 1.3 and claims 1 (epsilon)" in result.stderr
+    assert "error: audit: good stream loses 1.3 and claims 1 (epsilon): at step 1" in result.stderr
+    assert result.stdout.startswith("no: Do not use this version: good stream loses 1.3")
     assert "EXCEEDS" in result.stdout
     # The page is written all the same, and says it first.
     page = (tmp_path / "audit.html").read_text(encoding="utf-8")
@@ -153,18 +141,16 @@ def test_wrong_places(config, tmp_path):
         assert sentence in dpstream("audit", *missing, code=2).stderr
     error = dpstream("audit", config, "--only", "points", code=2).stderr
     assert (
-        "no audit 'points' of a configuration file (allowed: attacks, exact, samplers, transcripts)" in error
+        "no audit 'points' of a configuration file (allowed: attack, exact, samplers, transcripts)" in error
     )
     for place in (config, config / "below"):
         assert "a file" in dpstream("audit", config, "--only", "exact", "--out", place, code=2).stderr
     with pytest.raises(ConfigError, match="not a folder"):
         prepare_folder(config)
     assert prepare_folder(tmp_path / "a" / "b").is_dir()
-    rewrite(
-        config, ("k = 2", 'k = 2\ncounter = "optimal-tree"'), ('epsilon = "1"', 'epsilon = "1"\nhorizon = 4')
-    )
-    error = dpstream("audit", config, "--only", "transcripts", code=2).stderr
-    assert "no audit 'transcripts' of this file's mechanism (allowed: attacks, samplers, exact)" in error
+    simulated = simulate("census", 4, tmp_path / "census", rows_per_step=20)
+    error = dpstream("audit", simulated, "--only", "exact", code=2).stderr
+    assert "no audit 'exact' of this file's mechanism (allowed: attack, transcripts, samplers)" in error
     broken = rewrite(config, ('epsilon = "1"', 'epsilon = "one"'))
     assert "'one' is not a number" in dpstream("audit", broken, code=2).stderr
 
@@ -181,7 +167,7 @@ def test_two_processes_find_what_one_finds(config, monkeypatch):
         return sorted((f.subject, f.found, f.detail) for f in findings)
 
     assert facts(two) == facts(one)
-    assert {"the configured counter", "one run, for the laws of what it draws"} <= set(told)
+    assert {"the configured counter", "two runs, for the laws of what they draw"} <= set(told)
 
 
 def test_an_error_in_a_child_process_is_told(config):

@@ -19,11 +19,11 @@ from dpstream.mechanisms.engine import Selector
 from dpstream.tools.audit import AuditFinding
 from dpstream.tools.audit.configured import exact_counter
 from dpstream.tools.audit.controls import quiet_counter
+from dpstream.tools.audit.transcripts import audit_subject
 from dpstream_lab.audits import controls
 from dpstream_lab.audits.counters_audit import calibrated_by_name
 from dpstream_lab.audits.exact import dpstabs_subjects, exact_selector
 from dpstream_lab.audits.loss_bounds import divergence_rate
-from dpstream_lab.audits.transcripts import audit_subject
 
 ONE, HALF = PureDP.of(1), ZCDP.of("0.5")
 SOURCE = Path(dpstream.__file__).parent

@@ -18,8 +18,8 @@ from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.growing import BBScheduler, Counts, Database, GrowingPlan, MWEMPGMBox, OwnMechanism
 from dpstream.families.growing.growing_plan import GrowingSynthesis
+from dpstream.tools.audit.transcripts import audit_subject
 from dpstream_lab.audits.growing_audit import arrivals, growing_subjects
-from dpstream_lab.audits.transcripts import audit_subject
 
 #: Honest plans and controls. They are calibrated by the first test that needs them: that would slow down collection.
 subjects = cache(lambda: list(growing_subjects()))

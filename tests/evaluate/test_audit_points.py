@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dpstream.core.privacy import Randomness
+from dpstream.tools.audit.transcripts import Subject, audit_subject, rebuilt
 from dpstream_lab.audits.points_audit import (
     BrokenQuiet,
     _places,
@@ -14,7 +15,6 @@ from dpstream_lab.audits.points_audit import (
     points_subject,
     points_subjects,
 )
-from dpstream_lab.audits.transcripts import Subject, audit_subject, rebuilt
 
 SUBJECTS = list(points_subjects(1))
 

@@ -20,6 +20,7 @@ from dpstream.core.privacy import ZCDP, DiscreteGaussian, Event, Individual, Pur
 from dpstream.families.panel.cumulative import moved_loss, person_factor
 from dpstream.tools.audit.controls import QuietNoise
 from dpstream.tools.audit.door import as_it_is, run_loss
+from dpstream.tools.audit.transcripts import audit_subject
 from dpstream_lab.audits.panel_audit import (
     broken_unpaired_counters,
     cumulative_plan,
@@ -27,7 +28,6 @@ from dpstream_lab.audits.panel_audit import (
     panel_subjects,
     window_plan,
 )
-from dpstream_lab.audits.transcripts import audit_subject
 
 REPLACE = Individual("replace")
 SUBJECTS = {subject.name: subject for subject in panel_subjects(24)}

@@ -21,8 +21,8 @@ from dpstream.families.points.cells import CellCounts, PointsState
 from dpstream.io.sinks import Publisher, read_measurements
 from dpstream.stream import Batch, Publishing, open_stream
 from dpstream.tools.audit.door import Door
+from dpstream.tools.audit.transcripts import rebuilt
 from dpstream_lab.audits.points_audit import BrokenTwiceStored, cube_plan, far_plan
-from dpstream_lab.audits.transcripts import rebuilt
 
 CITY = Schema((Boolean("car"), Real("x", [0, 0.5, 1]), Real("y", [0, 0.5, 1])))
 LINE = Schema((Real("x", [0, 0.5, 1]),))

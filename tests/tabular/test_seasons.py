@@ -22,8 +22,8 @@ from dpstream.families.tabular.pooled_state import PooledState
 from dpstream.mechanisms.measured_cells import MeasuredCells
 from dpstream.mechanisms.table_model import fit_table
 from dpstream.stream.templates import paragraphs, said
+from dpstream.tools.audit.transcripts import audit_subject
 from dpstream_lab.audits.pooled_audit import pooled_subject
-from dpstream_lab.audits.transcripts import audit_subject
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
 PAIRS = Workload.all_k_way(DOMAIN, 2)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dpstream.cli.audit import (
+    all_option,
     command_text,
     long_option,
     named,
@@ -46,10 +47,13 @@ def lab() -> None:
     help="Some of aim, census, classifiers, counters, exact, panels, points, pooled, published, questions, samplers, "
     "schedulers, turnover.",
 )
+@all_option
 @out_option
 @processes_option
 @json_option
-def audit(is_long: bool, only: str | None, out: str | None, processes: int, as_json: bool) -> None:
+def audit(
+    is_long: bool, only: str | None, show_all: bool, out: str | None, processes: int, as_json: bool
+) -> None:
     """Does any mechanism lose more privacy than it claims? Reads no private data.
 
     Losses are computed exactly where that is possible, and bounded from below by many runs on pairs of
@@ -68,7 +72,16 @@ def audit(is_long: bool, only: str | None, out: str | None, processes: int, as_j
     length: AuditLength = "long" if is_long else "short"
     audited = audit_program(named(only), length, say_progress, processes=processes)
     made_by = command_text("dpstream lab audit")
-    show_audit(audited, length, made_by, out, as_json=as_json, left_out=[], stream=lambda: (None, ""))
+    show_audit(
+        audited,
+        length,
+        made_by,
+        out,
+        show_all=show_all,
+        as_json=as_json,
+        left_out=[],
+        stream=lambda: (None, ""),
+    )
 
 
 _jobs = click.option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -12,7 +13,7 @@ import click
 
 from dpstream.cli.shared import json_option, print_json
 from dpstream.cli.types import FilePath, Whole
-from dpstream.core.errors import ConfigError, RefusedError, counted
+from dpstream.core.errors import ConfigError, RefusedError
 
 if TYPE_CHECKING:
     from dpstream.tools.audit import AuditFinding, AuditLength, AuditReport
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 long_option = click.option(
     "--long", "is_long", is_flag=True, help="More runs and longer streams; takes much longer."
 )
+all_option = click.option("--all", "show_all", is_flag=True, help="Print every finding.")
 out_option = click.option("--out", type=FilePath("folder"), help="Folder for audit.html and audit.json.")
 processes_option = click.option(
     "--processes", type=Whole(1, 1024), default=2, show_default=True, help="How many processes work at once."
@@ -29,13 +31,14 @@ processes_option = click.option(
 @click.command("audit", short_help="Test what a configuration claims; broken versions must be caught.")
 @click.argument("config", type=FilePath("file"))
 @long_option
-@click.option("--only", metavar="LIST", help="Some of attacks, exact, samplers, transcripts.")
+@click.option("--only", metavar="LIST", help="Some of attack, exact, samplers, transcripts.")
 @click.option(
     "--minutes",
     type=float,
-    help="The limit of CPU of the attacked runs, in minutes (2). Loading the program, what the attackers learn, and "
-    "the other parts come on top.",
+    help="The limit of CPU of the attacked runs, in minutes (0.5). Loading the program and the other parts come on "
+    "top.",
 )
+@all_option
 @out_option
 @processes_option
 @json_option
@@ -44,17 +47,18 @@ def command(
     is_long: bool,
     only: str | None,
     minutes: float | None,
+    show_all: bool,
     out: str | None,
     processes: int,
     as_json: bool,
 ) -> None:
     """Does this configuration lose more privacy than it claims? Reads no private data.
 
-    Audits the mechanism exactly as the file CONFIG configures it, on invented streams of its schema. Two streams
-    that differ in one unit must lose what is claimed, and two that differ in everything must publish the same once
-    their measurements and choices are the same. What is drawn is compared with its laws. Then releases are attacked:
-    records are planted, and all releases of many runs are used to guess who was there and what the values of a known
-    record are. The same without noise must be caught. The last line says what was examined and what was not.
+    Runs the mechanism exactly as the file CONFIG configures it, on invented streams of its schema. Neighbouring
+    streams may lose what is claimed, and streams that differ in everything must publish the same once their
+    measurements and choices are the same. What is drawn is compared with its law. What is released is attacked:
+    somebody who knows all records but a few guesses which of these are there. Versions that are broken on purpose must
+    be caught by each part. The last line says what was examined and what was not.
 
     All mechanisms of the program, and broken ones of each kind, are audited by dpstream lab audit.
 
@@ -62,11 +66,11 @@ def command(
 
     \b
     Examples:
-      dpstream audit dpstream.toml --minutes 10 --out audit
-      dpstream audit dpstream.toml --only transcripts
+      dpstream audit dpstream.toml --out audit
+      dpstream audit dpstream.toml --only transcripts,samplers
     """
     from dpstream.tools.audit import audit_file
-    from dpstream.tools.audit.attacks import MINUTES
+    from dpstream.tools.audit.attack import MINUTES
 
     names = named(only)
     left_out: list[str] = []
@@ -90,6 +94,7 @@ def command(
         length,
         command_text("dpstream audit", config),
         out,
+        show_all=show_all,
         as_json=as_json,
         left_out=left_out,
         stream=lambda: _scope(config, names, attacked=not left_out),
@@ -107,13 +112,15 @@ def show_audit(
     made_by: str,
     out: str | None,
     *,
+    show_all: bool,
     as_json: bool,
     left_out: list[str],
     stream: Callable[[], tuple[str | None, str]],
 ) -> None:
-    """Print findings as they come, then the verdict; write page and JSON into the folder ``out``.
+    """Print the verdict and what it rests on; write page and JSON into the folder ``out``.
 
     Args:
+        show_all: print every finding, too.
         made_by: the command that readers can repeat.
         left_out: what was not audited; grows while findings come.
         stream: the name of the configured stream, and what was examined of it; asked at the end.
@@ -124,20 +131,15 @@ def show_audit(
     from dpstream.tools.audit.audit_page import AuditReport, prepare_folder, write_audit_report
 
     folder: Path | None = None if out is None else prepare_folder(out)
-    began, findings = time.perf_counter(), list["AuditFinding"]()
-    for finding in audited:
-        if not as_json:
-            if not findings:
-                click.echo(_HEADING)
-            click.echo(_line(finding))
-        findings.append(finding)
+    began = time.perf_counter()
+    findings = tuple(audited)
     seconds = time.perf_counter() - began
     name, scope = stream()
-    report = AuditReport(tuple(findings), length, made_by, name, seconds, tuple(left_out), scope)
+    report = AuditReport(findings, length, made_by, name, seconds, tuple(left_out), scope)
     if as_json:
         print_json(report.as_json())
     else:
-        _print_end(report)
+        _print(report, show_all=show_all)
     if folder is not None:
         for path in write_audit_report(report, folder):
             click.echo(f"wrote {path}", err=as_json)
@@ -155,33 +157,42 @@ def show_audit(
         raise RefusedError("; ".join(report.complaints()), where="audit")
 
 
-_HEADING = f"{'verdict':<17} {'claimed':>8} {'found':>9}  {'':<7} {'kind':<10} subject"
+def _print(report: AuditReport, *, show_all: bool) -> None:
+    """The answer, what did not pass, a line for each family (or finding), and what was not looked at."""
+    from dpstream.tools.audit.audit_page import families, rounded_up
 
-
-def _line(finding: AuditFinding) -> str:
-    from dpstream.tools.audit.audit_page import amount, verdict
-
-    return (
-        f"{verdict(finding):<17} {amount(finding.claimed):>8} {amount(finding.found):>9}  {finding.unit:<7} "
-        f"{finding.kind:<10} {finding.subject}"
-    )
-
-
-def _print_end(report: AuditReport) -> None:
-    from dpstream.tools.audit.audit_page import rounded_up
-
-    controls = sum(f.control for f in report.findings)
+    word, sentence = report.answer()
+    click.echo(f"{word}: {sentence} {report.seconds:.0f} seconds.")
+    shown = report.findings if show_all else (*report.exceeding, *report.missed)
+    if shown:
+        click.echo(f"\n{'verdict':<8} {'claimed':>8} {'found':>9}  {'':<7} subject")
+    for finding in shown:
+        click.echo(_line(finding))
+    if report.findings:
+        click.echo(f"\n{'':<26} {'real':>4}  {'most of a claim':>15}  controls caught")
+    for name, group in families(report.findings).items():
+        real = [finding for finding in group if not finding.control]
+        caught = [finding.caught for finding in group if finding.control]
+        most = max((finding.ratio for finding in real), default=0.0)
+        share = ("infinite" if math.isinf(most) else f"{100 * most:.0f} %") if real else ""
+        controls = f"{sum(caught)} of {len(caught)}" if caught else ""
+        click.echo(f"{name:<26} {len(real):>4}  {share:>15}  {controls}".rstrip())
     click.echo("")
-    click.echo(
-        f"{report.counted()}: {len(report.exceeding)} lost more than claimed. "
-        f"{counted(controls, 'control')}: {len(report.missed)} missed. {report.seconds:.0f} seconds."
-    )
     if report.false_alarm > 0:
         click.echo(
             f"Chance alone accuses a real mechanism with probability {rounded_up(report.false_alarm)} at most."
         )
     if report.scope:
         click.echo(report.scope)
+
+
+def _line(finding: AuditFinding) -> str:
+    from dpstream.tools.audit.audit_page import amount, verdict
+
+    return (
+        f"{verdict(finding):<8} {amount(finding.claimed):>8} {amount(finding.found):>9}  {finding.unit:<7} "
+        f"{finding.subject}"
+    )
 
 
 def say_progress(text: str) -> None:
@@ -211,4 +222,4 @@ def _scope(config: str, names: tuple[str, ...] | None, *, attacked: bool) -> tup
 
     loaded = Config.load(config)
     there = [name for name in configured_audits(loaded) if names is None or name in names]
-    return loaded.name, scope(loaded, [name for name in there if attacked or name != "attacks"])
+    return loaded.name, scope(loaded, [name for name in there if attacked or name != "attack"])

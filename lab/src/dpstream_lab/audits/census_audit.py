@@ -34,8 +34,8 @@ from dpstream.mechanisms.measured_cells import MeasuredCells
 from dpstream.mechanisms.mwem_pgm import OfflineRun
 from dpstream.tools.audit.controls import QuietNoise
 from dpstream.tools.audit.finding import AuditFinding, AuditLength, AuditProgress
+from dpstream.tools.audit.transcripts import Pair, Subject, rebuilt, stream_pair, transcripts_of
 from dpstream_lab.audits.controls import LoneHistograms
-from dpstream_lab.audits.transcripts import Pair, Subject, rebuilt, stream_pair, transcripts_of
 
 _DOMAIN = Domain(("a",), (2,))
 _NOTHING = np.zeros(1)

@@ -36,10 +36,10 @@ from dpstream.families.points.space import Space
 from dpstream.tools.audit.controls import quiet_counter
 from dpstream.tools.audit.door import Run
 from dpstream.tools.audit.finding import AuditFinding, AuditLength, AuditProgress
+from dpstream.tools.audit.transcripts import Pair, Subject, rebuilt, transcripts_of
 from dpstream.tools.evaluate.array_types import Floats, Ints
 from dpstream_lab.audits.controls import ReusedNoise
 from dpstream_lab.audits.loss_bounds import audit_outcomes
-from dpstream_lab.audits.transcripts import Pair, Subject, rebuilt, transcripts_of
 
 _QUIET = Fraction(2, 3)
 #: A threshold that no count reaches, and that fits into 64-bit sums.

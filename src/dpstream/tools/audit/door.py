@@ -348,9 +348,15 @@ def tests_loss(one: Drawn, other: Drawn, *, pure: bool) -> float:
     return float(loss if pure else loss**2 / 2)
 
 
+#: Outcomes that are less likely than this on both sides are left out: floats have no ratio of what is next to 0.
+_UNLIKELY = 1e-200
+
+
 def choice_loss(law: Floats, other: Floats, *, pure: bool) -> float:
     """The loss of a choice with these probabilities on two neighbours (see ``transcript_loss``)."""
-    ratio = np.log(law) - np.log(other)
+    likely = np.maximum(law, other) > _UNLIKELY
+    with np.errstate(divide="ignore"):
+        ratio = np.log(law[likely]) - np.log(other[likely])
     return float(np.abs(ratio).max()) if pure else float(ratio.max() - ratio.min()) ** 2 / 8
 
 

@@ -46,45 +46,12 @@ class Largest:
 
 
 @dataclass(frozen=True)
-class Attacked:
-    """What an attack on releases guessed, for pictures; shares are of right guesses.
-
-    Attributes:
-        right, made: how many guesses were right, of how many. values: among how many possibilities.
-        interval: exact limits of 95 % of the share.
-        without_noise: the share on releases without noise.
-        allowed: the largest share that the claim allows.
-        curve: false and true positive rates of all thresholds; empty where no presence was guessed.
-        allowed_curve: the largest true positive rates that the claim allows.
-        stream: what was attacked, in words.
-        blind: whether the attack proves nothing without noise either: then it is no evidence of anything here.
-    """
-
-    right: int
-    made: int
-    values: int
-    interval: tuple[float, float]
-    without_noise: float
-    allowed: float
-    curve: tuple[tuple[float, float], ...]
-    allowed_curve: tuple[tuple[float, float], ...]
-    stream: str
-    blind: bool = False
-
-    @property
-    def share(self) -> float:
-        """Of right guesses."""
-        return self.right / self.made if self.made else 1 / self.values
-
-
-@dataclass(frozen=True)
 class AuditFinding:
     """The result for one subject. It is public, because audits read invented data only.
 
     Attributes:
         subject: what was audited, such as ``"counter tree, T = 16"``.
-        kind: ``"exact"`` where ``found`` is the true loss, ``"empirical"`` where it is a lower bound from runs, and
-            ``"attack"`` where these runs are releases of a whole configured stream.
+        kind: ``"exact"`` where ``found`` is the true loss, ``"empirical"`` where it is a lower bound from runs.
         claimed: the most that the mechanism claims to lose, in ``unit``.
         found: the exact loss, or the lower confidence bound, in ``unit``; may be infinite.
         confidence: the confidence of the lower bound; None for an exact loss.
@@ -93,11 +60,10 @@ class AuditFinding:
         detail: the neighbours with the largest loss, in words.
         seconds: wall-clock time of this audit.
         unit: ``"epsilon"`` or ``"rho"``.
-        attack: of an attack: what it guessed.
     """
 
     subject: str
-    kind: Literal["exact", "empirical", "attack"]
+    kind: Literal["exact", "empirical"]
     claimed: float
     found: float
     confidence: float | None
@@ -106,7 +72,6 @@ class AuditFinding:
     detail: str
     seconds: float
     unit: Literal["epsilon", "rho"] = "epsilon"
-    attack: Attacked | None = None
 
     @classmethod
     def exact(
@@ -154,9 +119,11 @@ class AuditFinding:
         return not self.found <= self.claimed + TOLERANCE * (self.claimed or 1.0)
 
     @property
-    def blind(self) -> bool:
-        """Whether it is an attack that sees nothing here (``Attacked.blind``) and has found nothing."""
-        return self.attack is not None and self.attack.blind and not self.caught and not self.control
+    def ratio(self) -> float:
+        """The loss that was found, as a part of the claim."""
+        if self.found <= 0:
+            return 0.0
+        return self.found / self.claimed if self.claimed else math.inf
 
     @property
     def passed(self) -> bool:
@@ -166,8 +133,6 @@ class AuditFinding:
     def as_json(self) -> dict[str, Any]:
         """All fields, ``caught`` and ``passed``, as JSON values; an infinite loss is the text ``"infinite"``."""
         facts = asdict(self) | {"caught": self.caught, "passed": self.passed}
-        if self.attack is None:
-            del facts["attack"]
         for key in ("claimed", "found"):
             if facts[key] in (float("inf"), float("-inf")):
                 facts[key] = "infinite"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.privacy import Randomness
-from dpstream.tools.audit.attacks import MINUTES, TooShortError
+from dpstream.tools.audit.attack import MINUTES, TooShortError
 from dpstream.tools.audit.configured import configured_audits
 from dpstream.tools.audit.finding import Audit, AuditFinding, AuditLength, AuditProgress
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 #: The names of all audits of a configuration file.
-FILE_AUDITS = ("attacks", "exact", "samplers", "transcripts")
+FILE_AUDITS = ("attack", "exact", "samplers", "transcripts")
 #: Makes audits by name, the longest first, so that two processes end together. Each process makes its own.
 Audits = Callable[[], Mapping[str, Audit]]
 _POLL_SECONDS = 0.5

@@ -35,6 +35,7 @@ class Pair:
         where: what is different, in words.
         far: they are not neighbours: whatever they hold, nothing but measurements and choices may tell them apart.
         more: a loss of the pair beside that of its transcript, such as that of tests.
+        of: what the first run is of, for whoever makes pairs.
     """
 
     where: str
@@ -42,6 +43,7 @@ class Pair:
     other: Run
     far: bool = field(default=False, kw_only=True)
     more: float = field(default=0.0, kw_only=True)
+    of: Any = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,8 @@ def audit_subject(subject: Subject, transcripts: int, randomness: Randomness) ->
                     0.0 if pair.far else transcript_loss(first[number], second, pure=pure).total + pair.more
                 )
             worst.see(loss, f"{pair.where}{', noise of one sign' if lean else ''}{words and f': {words}'}")
+        if math.isinf(worst.loss):
+            break  # nothing can be more
     return AuditFinding.exact(
         began,
         subject=f"{subject.name}, transcripts",
