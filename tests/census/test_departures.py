@@ -21,7 +21,6 @@ from dpstream.families.census.census_report import accuracy_facts
 from dpstream.families.census.schedule import CensusSchedule, expected_wait, last_of, with_census
 from dpstream.stream.identity import spent_per_step
 from dpstream.stream.templates import paragraphs, said, words
-from dpstream.tools.audit.transcripts import rebuilt
 from dpstream_lab.audits.census_audit import rare_times
 
 
