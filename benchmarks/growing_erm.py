@@ -114,7 +114,7 @@ def scheduled(rerun: Any, budget: Budget) -> Callable[[ERM, Codes], Made]:
         for t in range(START, wanted[-1] + 1, STEP):
             due = schedule.due(done, t)
             if due is not None:
-                made, done = box.run(due.budget, database(box, codes[:t]), source), due.last
+                made, done = box.run(due.budget, database(box, codes[:t]), source).released, due.last
             if t in wanted:
                 yield t, made
 
@@ -126,7 +126,7 @@ def once(budget: Budget) -> Callable[[ERM, Codes], Made]:
 
     def run(box: ERM, codes: Codes) -> Made:
         for t in looks(len(codes)):
-            yield t, box.run(budget, database(box, codes[:t]), Randomness.system())
+            yield t, box.run(budget, database(box, codes[:t]), Randomness.system()).released
 
     return run
 

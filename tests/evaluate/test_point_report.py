@@ -110,7 +110,6 @@ def test_public_page_is_made_of_public_files(folder: Path, tmp_path: Path) -> No
         for step in range(1, STEPS + 1)
     ]
     assert read_page.chart("Points per release")["synthetic points"] == points
-    assert read_page.chart("Depth of the partition")["halvings"] == depths
     assert read_page.chart("Cells of the partition")["cells"] == [2**depth for depth in depths]
     vehicles = Counter(read(folder / "releases", STEPS).column("vehicle").to_pylist())
     for vehicle, count in vehicles.items():

@@ -251,9 +251,9 @@ FAULTS = (
     Fault(
         "counts",
         "deletes are added",
-        "core/tables/counting.py",
-        "            out[begin:end] += sign * np.bincount(cell, minlength=end - begin)",
-        "            out[begin:end] += np.bincount(cell, minlength=end - begin)",
+        "core/tables/encoded_batch.py",
+        'self._gone, 1 if part == "deletes" else -1, out)',
+        "self._gone, 1, out)",
         ("tables",),
     ),
     Fault(

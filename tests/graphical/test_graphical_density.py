@@ -20,7 +20,7 @@ def joint(model: Model) -> np.ndarray:
     domain = model.domain
     log = np.zeros(domain.sizes)
     for clique in [(i,) for i in range(len(domain))] + list(model.cliques):
-        log = log + model.potential(clique).reshape(
+        log = log + model.potentials[model.tree.slot(clique)].reshape(
             [n if i in clique else 1 for i, n in enumerate(domain.sizes)]
         )
     table = np.exp(log - log.max())

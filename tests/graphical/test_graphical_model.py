@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import Packed
 from dpstream.core.errors import InputError, LimitError, StoreDamagedError, StoreFormatError
-from dpstream.core.graphical import Model, junction_tree, tree_cells, tree_cells_each
+from dpstream.core.graphical import Model, TreeSizes, junction_tree, tree_cells
 from dpstream.core.schema.domain import Clique, Domain
 
 NAMES = tuple("abcdefghij")
@@ -26,7 +26,7 @@ def joint(model: Model) -> NDArray[np.float64]:
     log = np.zeros(domain.sizes)
     for clique in [(i,) for i in range(len(domain))] + list(model.cliques):
         shape = [domain.sizes[i] if i in clique else 1 for i in range(len(domain))]
-        log = log + model.potential(clique).reshape(shape)
+        log = log + model.potentials[model.tree.slot(clique)].reshape(shape)
     table = np.exp(log - log.max())
     return table / table.sum()
 
@@ -90,7 +90,7 @@ def test_the_tree_is_a_junction_tree(case: tuple[Domain, list[Clique]]) -> None:
     for a, b in itertools.permutations(range(len(tree.nodes)), 2):
         assert not set(tree.nodes[a]) < set(tree.nodes[b])
     candidates = [c for c in every_clique(len(domain)) if len(c) == 2]
-    each = tree_cells_each(domain, cliques, candidates)
+    each = TreeSizes(domain, candidates, cliques).cells_with(np.arange(len(candidates)))
     assert each.tolist() == [tree_cells(domain, [*cliques, c]) for c in candidates]
 
 
@@ -149,7 +149,6 @@ def test_what_a_model_hands_out_cannot_change_it() -> None:
     before = model.marginal((0, 1)).copy()
     model.marginal((0, 1))[:] = -1
     model.potentials[:] = 5
-    model.potential((0,))[:] = 5
     model.pack().arrays["potentials"][:] = 5
     assert (model.marginal((0, 1)) == before).all()
 

@@ -68,7 +68,7 @@ def test_a_model_is_its_potentials_restricted_to_the_possible(
     log = np.zeros(domain.sizes)
     for own in [(i,) for i in range(len(domain))] + list(model.cliques):
         rest = [size if i in own else 1 for i, size in enumerate(domain.sizes)]
-        log += model.potential(own).reshape(rest)
+        log += model.potentials[model.tree.slot(own)].reshape(rest)
     law = np.where(inside, np.exp(log - log[inside].max()), 0.0)
     law *= 1000.0 / law.sum()
     for clique in CLIQUES:

@@ -73,7 +73,7 @@ def test_a_release_is_a_distribution_that_answers_and_is_packed_whole(
     box: BlackBox[Any], budget: Budget
 ) -> None:
     codes = records(4000)
-    released = box.run(budget, database(codes, PAIRS), Randomness.seeded(1))
+    released = box.run(budget, database(codes, PAIRS), Randomness.seeded(1)).released
     again = unpack_fields(type(released), pack_fields(released), domain=PAIRS.domain)
     for share, same in zip(released.shares(PAIRS.cliques), again.shares(PAIRS.cliques), strict=True):
         assert share.min() >= 0
@@ -101,7 +101,7 @@ def test_where_nothing_is_left_to_select_all_of_the_budget_measures(budget: Budg
     assert measure.times == (1 if isinstance(budget, PureDP) else 3)
     full = MWEMPGM(k=3, max_cells=8).calibrate(PAIRS, budget, Event("replace"))
     assert [part.name for part in full.parts()] == ["select", "measure"]
-    run = MWEMPGMBox(PAIRS).full_run(budget, database(records(500), PAIRS), Randomness.seeded("all"))
+    run = MWEMPGMBox(PAIRS).run(budget, database(records(500), PAIRS), Randomness.seeded("all"))
     assert not any("chosen" in output.query for output in run.outputs)
     assert [output.noise for output in run.outputs] == [noise for _, noise in plan._noises]
 
@@ -291,10 +291,10 @@ def own(function: Any = histogram, **more: Any) -> OwnMechanism:
 
 def test_an_own_function_gives_weights_or_records() -> None:
     data = database(np.array([[0], [1], [1], [2]], np.int32), ONE)
-    weights = own().run(PureDP(Fraction(100)), data, Randomness.seeded(1))
+    weights = own().run(PureDP(Fraction(100)), data, Randomness.seeded(1)).released
     assert isinstance(weights, WeightsTable)
     assert weights.shares([(0,)])[0].tolist() == pytest.approx([0.25, 0.5, 0.25])
-    rows = own(lambda *_: np.array([[0], [2]])).run(PureDP(Fraction(1)), data, Randomness.seeded(1))
+    rows = own(lambda *_: np.array([[0], [2]])).run(PureDP(Fraction(1)), data, Randomness.seeded(1)).released
     assert isinstance(rows, RowsTable)
     assert rows.shares([(0,)])[0].tolist() == [0.5, 0.0, 0.5]
     assert sorted(rows.sample(5, 1).ravel().tolist()) in ([0, 0, 0, 2, 2], [0, 0, 2, 2, 2])

@@ -303,7 +303,7 @@ class Tape(Randomness):
 def test_a_run_draws_one_noise_for_each_coefficient(budget: str) -> None:
     codes, tape = records(200, 2), Tape()
     run = erm().plan(BUDGETS[budget], len(codes))
-    made = erm().run(BUDGETS[budget], database(codes), tape)
+    made = erm().run(BUDGETS[budget], database(codes), tape).released
     assert tape.asked == [(run.noise, FEATURES.dimension)]
     point = minimise(rows_of(FEATURES, codes), run)
     assert np.abs(made.measured - point).max() <= run.step / 2
@@ -326,7 +326,7 @@ def test_the_bound_on_excess_risk_holds(loss: str) -> None:
     best = exact_minimiser(FEATURES, loss, 2.0**-13, codes).astype(float)
     best *= min(1.0, 3.0 / np.linalg.norm(best))
     source = Randomness.seeded(1)
-    runs = [box.run(budget, database(codes), source) for _ in range(40)]
+    runs = [box.run(budget, database(codes), source).released for _ in range(40)]
     mean = np.mean([risk(loss, codes, made.coefficients) for made in runs])
     excess = float(mean) - risk(loss, codes, best)
     bound = box.predicted_excess(budget, len(codes))
@@ -350,7 +350,7 @@ def test_regularisation_is_the_best_of_the_bound() -> None:
 
 def test_classifiers_tell_classes_apart_and_survive_packing() -> None:
     codes = records(20_000, 9)
-    made = erm().run(ZCDP.of(2), database(codes), Randomness.seeded(3))
+    made = erm().run(ZCDP.of(2), database(codes), Randomness.seeded(3)).released
     assert made.shrinkage == 1.0
     scores = margins_of(FEATURES, codes, made.coefficients)
     correct = ((scores > 0) == (codes[:, 1] == 1)).mean()
@@ -367,7 +367,7 @@ def test_classifiers_tell_classes_apart_and_survive_packing() -> None:
 def test_noise_beyond_all_signal_gives_even_chances() -> None:
     """Shrinking depends on public numbers only, and caps what the noise can cost."""
     codes = records(30, 1)
-    made = erm(lam=2.0**-10).run(PureDP.of("0.01"), database(codes), Randomness.seeded(3))
+    made = erm(lam=2.0**-10).run(PureDP.of("0.01"), database(codes), Randomness.seeded(3)).released
     assert made.shrinkage < 1e-6
     chances = 1 / (1 + np.exp(-margins_of(FEATURES, codes, made.coefficients)))
     assert np.abs(chances - 0.5).max() < 0.01

@@ -20,7 +20,7 @@ from dpstream.core.schema import Boolean, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.panel import PanelCumulative, PanelWindow
-from dpstream.families.points.points_plan import half_errors
+from dpstream.families.points.online import half_errors
 from dpstream.families.tabular import DPStabs, Pooled
 from dpstream.project.planning import parse_wish
 from dpstream_lab.audits.points_audit import cube_cells, cube_plan
@@ -154,9 +154,9 @@ def test_halves_of_coordinates_are_as_wrong_as_predicted(dimension: int, variant
     last = schedule.start(schedule.level_of(1000)) - 1
     where = np.random.default_rng(3).random((last + 1, dimension)) ** 1.7
     cells = cube_cells(where, 20)
-    predicted = half_errors(schedule, plan.design, last)
+    predicted = half_errors(plan, last)
     assert len(predicted) == dimension
-    assert half_errors(schedule, plan.design, schedule.start(1) - 1) == []
+    assert half_errors(plan, schedule.start(1) - 1) == []
     off: list[list[float]] = [[] for _ in predicted]
     for run in range(120):
         randomness = Randomness.seeded(run)

@@ -10,7 +10,6 @@ from door_runs import drawn_and_published, only_drawn, stream_loss
 
 from dpstream.core.contracts import NoisyCounts
 from dpstream.core.counters import counter_by_name
-from dpstream.core.counters.cell_law import gain_law
 from dpstream.core.privacy import ZCDP, CubeNoise, Event, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
@@ -185,7 +184,7 @@ def test_what_an_interval_counter_gains_has_the_exact_law(counter: str) -> None:
     for tick in range(1, 13):
         row = matrices.decoder[tick - 1] - (matrices.decoder[tick - 2] if tick > 1 else 0)
         wanted = sorted(noise.scale for weight, noise in zip(row, matrices.scales, strict=True) if weight)
-        law = gain_law(own, tick)
+        law = own.gain_law(tick)
         assert sorted(noise.scale for noise, count in law.parts for _ in range(count)) == wanted
         assert law.variance == pytest.approx(own.gain_variance(tick))
 

@@ -498,7 +498,7 @@ class _BlackBoxSubject:
         return Database(t, counts)
 
     def run(self, data: Database, seed: object) -> AnyTable:
-        released = self.box.run(_BUDGET, data, Randomness.seeded(f"{self.seed}/{seed}"))
+        released = self.box.run(_BUDGET, data, Randomness.seeded(f"{self.seed}/{seed}")).released
         if not isinstance(released, AnyTable):
             raise ConfigError(
                 f"{self.box.name} does not release a table",

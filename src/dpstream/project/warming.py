@@ -28,7 +28,7 @@ def _tables() -> None:
 
 
 def _graphical() -> None:
-    from dpstream.core.graphical import Measurement, Model, draw_blocks, fit, tree_cells_each
+    from dpstream.core.graphical import Measurement, Model, TreeSizes, draw_blocks, fit
 
     measured = [Measurement(pair, np.arange(1.0, 1 + _DOMAIN.cells(pair)), 1.0) for pair in _PAIRS]
     model = Model.uniform(_DOMAIN, 10.0)
@@ -39,4 +39,4 @@ def _graphical() -> None:
     model.sample(5, seed=1)
     for make in draw_blocks([model, model], np.array([3, 2]), 1, 4):
         make()
-    tree_cells_each(_DOMAIN, _PAIRS, [(0, 3), (1, 3)])
+    TreeSizes(_DOMAIN, [(0, 3), (1, 3)], _PAIRS).cells_with(np.arange(2))

@@ -352,7 +352,7 @@ class Counting(Task):
                 side = rows.side(leave=leave)
                 if len(side.does):
                     blocks = side.hash_into(tally, padded(self.row_key))
-                    add_counts(plan, blocks, 1, counts[int(leave)], "auto")
+                    add_counts(plan, blocks, 1, counts[int(leave)])
         if some:
             yield from part_rows(partition() % self.apart, tally, counts.reshape(-1))
 

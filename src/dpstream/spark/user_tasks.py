@@ -94,7 +94,7 @@ class Admitting(Task):
         found = admit(came.codes, went.codes, owners, before, self.max_events, self.ids_key)
         for leave, codes in enumerate((came.codes[found.inserts], went.codes[found.deletes])):
             if len(codes):
-                add_counts(plan, code_blocks(codes), 1, counts[leave], "auto")
+                add_counts(plan, code_blocks(codes), 1, counts[leave])
         tally.dropped += found.dropped
         changed = found.counts != before
         if self.generation is not None and changed.any():

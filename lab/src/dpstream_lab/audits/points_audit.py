@@ -250,7 +250,7 @@ def points_run(plan: OnlineCells, codes: Ints) -> Run:
             plan.read(state, codes[first : first + every], randomness)
             sums = [*state.stored, *state.blocks.sums, *state.blocks.newest, state.cells.counted]
             measured = [one.values for one in state.measured]
-            yield [*measured, *sums, np.array(state.variance), plan.counts(state)]
+            yield [*measured, *sums, plan.counts(state)]
 
     return run
 

@@ -41,7 +41,6 @@ from dpstream.core.contracts.releases import (
 )
 from dpstream.core.contracts.stream_plan import (
     AskedPlan,
-    BatchBase,
     BatchReads,
     CancellingBatch,
     Events,
@@ -60,7 +59,6 @@ __all__ = [
     "UNPACKED",
     "Alternative",
     "AskedPlan",
-    "BatchBase",
     "BatchReads",
     "CancellingBatch",
     "CellEstimate",

@@ -221,10 +221,6 @@ class Option:
     fragment: Mapping[str, Any] | None = None
     order: int = field(default_factory=_ORDER.__next__)
 
-    def but(self, **changes: Any) -> Option:
-        """The same option for other recipes; its place in the order is here."""
-        return replace(self, order=next(_ORDER), **changes)
-
 
 def option(default: Any = MISSING, of: Option | None = None, **declared: Any) -> Any:
     """Declare a field of a recipe as an option.
@@ -267,13 +263,20 @@ class _Declared:
             return self.option.fragment
         if self.choices:
             return words(*self.choices)
-        kinds: dict[Any, Mapping[str, Any]] = {
-            bool: {"type": "boolean"},
-            int: COUNT,
-            str: TEXT,
-            tuple: TEXTS,
-        }
-        return kinds.get(self.kinds[0], NUMBER) if len(self.kinds) == 1 else NUMBER
+        return _VALUES.get(self.kinds, _SHARE)[0]
+
+
+_Value = tuple[Mapping[str, Any], Callable[[SectionReader, str, Any], Any]]
+#: What JSON Schema says of values of a type, and how they are read.
+_VALUES: Mapping[tuple[Any, ...], _Value] = {
+    (bool,): ({"type": "boolean"}, lambda section, key, default: section.flag(key, default)),
+    (int,): (COUNT, lambda section, key, default: section.count(key, default)),
+    (str,): (TEXT, lambda section, key, default: section.text(key, default)),
+    (tuple,): (TEXTS, lambda section, key, default: section.columns(key) or ()),
+    (float,): (NUMBER, lambda section, key, default: section.number(key, default or 0.0)),
+}
+#: The same of an exact number.
+_SHARE: _Value = (NUMBER, lambda section, key, default: section.share(key, Fraction(default or 0)))
 
 
 _hints: dict[type[Any], Mapping[str, Any]] = {}
@@ -400,17 +403,7 @@ def _read(section: SectionReader, one: _Declared, given: RecipeContext, earlier:
         return None
     if one.choices:
         return section.choice(key, one.choices, default)
-    if one.kinds == (bool,):
-        return section.flag(key, default)
-    if one.kinds == (int,):
-        return section.count(key, default)
-    if one.kinds == (str,):
-        return section.text(key, default)
-    if one.kinds == (tuple,):
-        return section.columns(key) or ()
-    if one.kinds == (float,):
-        return section.number(key, default or 0.0)
-    return section.share(key, Fraction(default or 0))
+    return _VALUES.get(one.kinds, _SHARE)[1](section, key, default)
 
 
 def _read_choice(

@@ -58,54 +58,35 @@ class PresentRecords(Protocol):
 
 
 class PrivateBatch(Protocol):
-    """One step's private records, as a mechanism sees them: what was not granted is None."""
+    """One step's private records, as a mechanism sees them: what was not granted is None, as it is here."""
 
+    __slots__ = ()
+
+    @abstractmethod
     def count(self, cliques: Sequence[Clique], part: Events = "net") -> list[NDArray[np.int64]]:
         """Flat (C order) marginal counts, one array of ``domain.cells(clique)`` per clique.
 
         ``net`` is inserts minus deletes and may be negative.
         """
-        ...
 
     @property
+    @abstractmethod
     def declares_deletes(self) -> bool:
         """Whether the batch was given deletes at all, an empty table included: a public fact of the source."""
-        ...
 
     @property
     def records(self) -> NDArray[np.int32] | None:
         """Codes of the inserted records, shape (records, columns)."""
-        ...
+        return None
 
     @property
     def marks(self) -> NDArray[np.uint8] | None:
         """Keyed marks of the people whose ``records`` they are, shape (records, 16): ascending and different."""
-        ...
+        return None
 
     @property
     def present(self) -> PresentRecords | None:
         """What is there at the end of the step, where records have keys."""
-        ...
-
-
-class BatchBase:
-    """Base of a ``PrivateBatch``: nothing beside its counts is granted but what a subclass grants."""
-
-    __slots__ = ()
-
-    @property
-    def records(self) -> NDArray[np.int32] | None:
-        """None: the records are not granted."""
-        return None
-
-    @property
-    def marks(self) -> NDArray[np.uint8] | None:
-        """None: whose records they are is not granted."""
-        return None
-
-    @property
-    def present(self) -> PresentRecords | None:
-        """None: the records have no keys, or what is present is not granted."""
         return None
 
 

@@ -36,7 +36,7 @@ from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -80,18 +80,9 @@ class Weights(NamedTuple):
         return cls(rounded[:length], exact[:length])
 
 
-def usable_tolerance(tolerance: float | None, ticks: int) -> float:
-    """``tolerance``, or by default 4 %, less where more than 30,000 ticks let the bins' share of the error grow.
-
-    Errors:
-        ConfigError: not a share up to one half.
-    """
-    if tolerance is None:
-        return round(0.04 * min(1.0, math.cbrt(30_000 / ticks)), 4)
-    number = isinstance(tolerance, (int, float)) and not isinstance(tolerance, bool)
-    if not number or not 0.0 <= tolerance <= 0.5:
-        raise ConfigError(f"tolerance = {tolerance!r}", where="counter", allowed="from 0 to 0.5")
-    return float(tolerance)
+def bin_tolerance(ticks: int) -> float:
+    """4 %, less where more than 30,000 ticks let the bins' share of the error grow."""
+    return round(0.04 * min(1.0, math.cbrt(30_000 / ticks)), 4)
 
 
 class BinnedCounter(Counter):
@@ -99,7 +90,7 @@ class BinnedCounter(Counter):
 
     @property
     @abstractmethod
-    def share(self) -> float:
+    def tolerance(self) -> float:
         """By how much the weights of increments that are kept together may differ (see ``LagBins``)."""
 
     @abstractmethod
@@ -153,6 +144,11 @@ class BinnedDesign:
         largest = math.isqrt(self.squared_norm // self.grid**2)
         self.shift = 62 - _VALUE_BITS - (self.grid - 1).bit_length() - largest.bit_length()
 
+    @cached_property
+    def table(self) -> NoiseTable:
+        """The variances of the estimates."""
+        return NoiseTable(self.bins, self.multiplier, self.grid, self.weights.exact, self._horizon)
+
     def multipliers(self, ticks: int) -> NDArray[np.int64]:
         """``m_s`` of the first ``ticks`` increments: the largest integer which keeps column ``s`` within the first.
 
@@ -177,14 +173,7 @@ class BinnedDesign:
 @lru_cache(maxsize=16)
 def design_of(recipe: BinnedCounter) -> BinnedDesign:
     """The design of a recipe, remembered."""
-    return BinnedDesign(recipe.weights(), recipe.share, recipe.tick_limit)
-
-
-@lru_cache(maxsize=16)
-def table_of(recipe: BinnedCounter) -> NoiseTable:
-    """The variances of a recipe's estimates, remembered."""
-    design = design_of(recipe)
-    return NoiseTable(design.bins, design.multiplier, design.grid, design.weights.exact, recipe.tick_limit)
+    return BinnedDesign(recipe.weights(), recipe.tolerance, recipe.tick_limit)
 
 
 @dataclass(frozen=True)
@@ -270,13 +259,13 @@ class CalibratedBinnedCounter(FactoredCounter):
         Cost: the first call for a recipe some 30 us for each tick up to ``t``; then nothing.
         """
         t = self.check_ticks(t)
-        return table_of(self.recipe).variance(t) * self.noise.variance if t else 0.0
+        return self.design.table.variance(t) * self.noise.variance if t else 0.0
 
     def gain_variance(self, t: int) -> float:
         """See ``CalibratedCounter.gain_variance``; exact as far as ``variance`` is."""
         t = check_count(t, what="the number of ticks", least=1, most=MAX_TICKS)
         self.check_tick(t)
-        return table_of(self.recipe).gain(t) * self.noise.variance
+        return self.design.table.gain(t) * self.noise.variance
 
     def materialize(self, n: int) -> LinearMap:
         """See ``CalibratedCounter.materialize``; the decoder is that of the estimate before rounding."""
@@ -597,24 +586,17 @@ class ToeplitzCounter(BinnedCounter):
 
     Args:
         horizon: number of ticks ``T``, up to ``MAX_HORIZON``.
-        tolerance: see ``LagBins``; more means fewer bins and a larger error, 0 keeps all increments. By default 4 %,
-            less beyond 30,000 ticks.
     """
 
     name = "toeplitz"
     most_ticks = MAX_HORIZON
 
     horizon: int
-    tolerance: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        usable_tolerance(self.tolerance, self.horizon)
 
     @property
-    def share(self) -> float:
-        """The tolerance in use."""
-        return usable_tolerance(self.tolerance, self.horizon)
+    def tolerance(self) -> float:
+        """Of the bins."""
+        return bin_tolerance(self.horizon)
 
     def describe(self) -> str:
         """The rule in one sentence."""
@@ -661,14 +643,11 @@ class BLTCounter(BinnedCounter):
 
     Args:
         ticks: for how many ticks the constants are best: one of ``CONSTANTS``.
-        tolerance: see ``LagBins``; more means fewer bins and a larger error, 0 keeps all increments. By default 4 %,
-            less beyond 30,000 ticks.
     """
 
     name = "blt"
 
     ticks: int = 10_000
-    tolerance: float | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.ticks, bool) or self.ticks not in CONSTANTS:
@@ -677,12 +656,11 @@ class BLTCounter(BinnedCounter):
                 where="counter blt",
                 allowed=", ".join(str(ticks) for ticks in CONSTANTS),
             )
-        usable_tolerance(self.tolerance, self.ticks)
 
     @property
-    def share(self) -> float:
-        """The tolerance in use."""
-        return usable_tolerance(self.tolerance, self.ticks)
+    def tolerance(self) -> float:
+        """Of the bins."""
+        return bin_tolerance(self.ticks)
 
     def describe(self) -> str:
         """The rule in one sentence."""

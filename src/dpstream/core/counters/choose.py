@@ -6,15 +6,15 @@ Everything here is public: no data, no randomness.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 from dpstream.core.counters.binned import CONSTANTS, BLTCounter, ToeplitzCounter
-from dpstream.core.counters.counter import MAX_TICKS, CalibratedCounter, Counter, FactoredCounter, check_count
+from dpstream.core.counters.counter import MAX_TICKS, CalibratedCounter, Counter, ShapedCounter, check_count
 from dpstream.core.counters.forest import OptimalEpochsCounter, OptimalTreeCounter
 from dpstream.core.counters.intervals import (
     BlockCounter,
-    CalibratedIntervalCounter,
     HybridCounter,
     SimpleCounter,
     TreeCounter,
@@ -31,6 +31,20 @@ PURE_COUNTER_NAMES = (*_INTERVALS, "optimal-tree", "optimal-epochs")
 ZCDP_COUNTER_NAMES = (*_INTERVALS, "toeplitz", "blt")
 #: All of them.
 COUNTER_NAMES = tuple(dict.fromkeys(PURE_COUNTER_NAMES + ZCDP_COUNTER_NAMES))
+#: Those without a horizon, and those that need one.
+_UNBOUNDED: Mapping[str, Counter] = {
+    "simple": SimpleCounter(),
+    "unbounded-block": UnboundedBlockCounter(),
+    "unbounded-block-closed": UnboundedBlockCounter(close_partitions=True),
+    "hybrid": HybridCounter(),
+    "optimal-epochs": OptimalEpochsCounter(),
+}
+_BOUNDED: Mapping[str, Callable[[int], Counter]] = {
+    "block": BlockCounter,
+    "tree": TreeCounter,
+    "optimal-tree": OptimalTreeCounter,
+    "toeplitz": ToeplitzCounter,
+}
 
 
 def counter_by_name(name: str, *, horizon: int | None = None) -> Counter:
@@ -47,39 +61,20 @@ def counter_by_name(name: str, *, horizon: int | None = None) -> Counter:
     >>> counter_by_name("tree", horizon=8).describe()
     'binary tree counter: 4 levels, horizon 8'
     """
-    match name:
-        case "simple":
-            return SimpleCounter()
-        case "block":
-            return BlockCounter(_needed(name, horizon))
-        case "unbounded-block":
-            return UnboundedBlockCounter()
-        case "unbounded-block-closed":
-            return UnboundedBlockCounter(close_partitions=True)
-        case "tree":
-            return TreeCounter(_needed(name, horizon))
-        case "hybrid":
-            return HybridCounter()
-        case "optimal-tree":
-            return OptimalTreeCounter(_needed(name, horizon))
-        case "optimal-epochs":
-            return OptimalEpochsCounter()
-        case "toeplitz":
-            return ToeplitzCounter(_needed(name, horizon))
-        case "blt":
-            return BLTCounter() if horizon is None else BLTCounter(_constants_for(horizon))
-    raise ConfigError(f"unknown counter {name!r}", where="counter", allowed=", ".join(COUNTER_NAMES))
-
-
-def _needed(name: str, horizon: int | None) -> int:
+    if name == "blt":
+        return BLTCounter() if horizon is None else BLTCounter(_constants_for(horizon))
+    if name in _UNBOUNDED:
+        return _UNBOUNDED[name]
+    if name not in _BOUNDED:
+        raise ConfigError(f"unknown counter {name!r}", where="counter", allowed=", ".join(COUNTER_NAMES))
     if horizon is None:
         raise ConfigError(
             f"the counter {name!r} needs a horizon",
             where="horizon",
             allowed="a number of steps, or one of the counters without a horizon: "
-            "simple, unbounded-block, unbounded-block-closed, hybrid, optimal-epochs, blt",
+            f"{', '.join((*_UNBOUNDED, 'blt'))}",
         )
-    return horizon
+    return _BOUNDED[name](horizon)
 
 
 def _constants_for(horizon: int) -> int:
@@ -198,24 +193,36 @@ def best(
             allowed="up to the horizon",
         )
     width = check_count(width, what="the number of cells", least=1, most=2**31)
-    return _answer(_Question(budget, unit or Event(), most, ticks, width, max_bytes))
-
-
-@dataclass(frozen=True)
-class _Question:
-    """The checked arguments of ``best``."""
-
-    budget: Budget
-    unit: Event
-    horizon: int | None
-    ticks: int
-    width: int
-    max_bytes: int
+    return _compared(budget, unit or Event(), most, ticks, width, max_bytes)
 
 
 @lru_cache(maxsize=256)
-def _answer(asked: _Question) -> Choice:
-    candidates = [_candidate(name, asked) for name in COUNTER_NAMES]
+def _compared(
+    budget: Budget, unit: Event, horizon: int | None, ticks: int, width: int, max_bytes: int
+) -> Choice:
+    def recipe(name: str) -> Counter:
+        # Without a horizon "blt" still needs a number of ticks for which it should be best.
+        return counter_by_name(name, horizon=ticks if horizon is None and name == "blt" else horizon)
+
+    def candidate(name: str) -> Candidate:
+        try:
+            counter = recipe(name).calibrate(budget, unit)
+            deviation, last = rms_deviation(counter, ticks), math.sqrt(counter.variance(ticks))
+        except BudgetError:
+            return Candidate(name, None, None, None, "made for another kind of budget")
+        except LimitError:
+            return Candidate(name, None, None, None, "its noise would not fit 64-bit sums")
+        except (ConfigError, HorizonError):
+            why = "needs a horizon" if horizon is None else "not for this horizon"
+            return Candidate(name, None, None, None, why)
+        # An upper bound on the state after so many ticks; 0 for a counter that does not tell.
+        shapes = counter.shapes(ticks, width).values() if isinstance(counter, ShapedCounter) else ()
+        size = 8 * sum(math.prod(shape) for shape in shapes)
+        if size > max_bytes:
+            return Candidate(name, None, None, size, f"its state would take {size / 1e6:.0f} MB")
+        return Candidate(name, deviation, last, size)
+
+    candidates = [candidate(name) for name in COUNTER_NAMES]
     chosen = None
     for one in candidates:
         if one.deviation is None:
@@ -228,31 +235,7 @@ def _answer(asked: _Question) -> Choice:
             where="counter",
         )
     ordered = sorted(candidates, key=lambda one: math.inf if one.deviation is None else one.deviation)
-    return Choice(_recipe(chosen.name, asked), asked.ticks, tuple(ordered))
-
-
-def _recipe(name: str, asked: _Question) -> Counter:
-    """The recipe of that name. Without a horizon "blt" still needs a number of ticks for which it should be best."""
-    hint = asked.ticks if asked.horizon is None and name == "blt" else asked.horizon
-    return counter_by_name(name, horizon=hint)
-
-
-def _candidate(name: str, asked: _Question) -> Candidate:
-    try:
-        counter = _recipe(name, asked).calibrate(asked.budget, asked.unit)
-        deviation = rms_deviation(counter, asked.ticks)
-        last = math.sqrt(counter.variance(asked.ticks))
-    except BudgetError:
-        return Candidate(name, None, None, None, "made for another kind of budget")
-    except LimitError:
-        return Candidate(name, None, None, None, "its noise would not fit 64-bit sums")
-    except (ConfigError, HorizonError):
-        why = "needs a horizon" if asked.horizon is None else "not for this horizon"
-        return Candidate(name, None, None, None, why)
-    size = _state_bytes(counter, asked.ticks, asked.width)
-    if size > asked.max_bytes:
-        return Candidate(name, None, None, size, f"its state would take {size / 1e6:.0f} MB")
-    return Candidate(name, deviation, last, size)
+    return Choice(recipe(chosen.name), ticks, tuple(ordered))
 
 
 def rms_deviation(counter: CalibratedCounter, ticks: int) -> float:
@@ -274,14 +257,3 @@ def _spread(ticks: int) -> list[int]:
         return list(range(1, ticks + 1))
     places = (part + part * _GOLDEN % 1.0 for part in range(_SAMPLES))
     return [1 + int(place * ticks / _SAMPLES) for place in places]
-
-
-def _state_bytes(counter: CalibratedCounter, ticks: int, width: int) -> int:
-    """An upper bound on the state after so many ticks; 0 for a counter that does not tell."""
-    cells = 0
-    if isinstance(counter, FactoredCounter):
-        cells = sum(math.prod(shape) for shape in counter.shapes(ticks, 1).values())
-    elif isinstance(counter, CalibratedIntervalCounter):
-        levels = counter.recipe.open_levels
-        cells = 2 + min(levels, ticks.bit_length()) if levels else 1
-    return 8 * cells * width

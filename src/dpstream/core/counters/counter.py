@@ -16,8 +16,9 @@ Trusted base: kernel (the cost of a counter).
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -34,8 +35,9 @@ from dpstream.core.errors import (
     StoreDamagedError,
     UnitError,
 )
-from dpstream.core.privacy.budget import Budget
-from dpstream.core.privacy.noise import DiscreteLaplace, Noise
+from dpstream.core.privacy.budget import Budget, PureDP
+from dpstream.core.privacy.law import Law, NoiseSum, WeightedLaplace
+from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace, Noise
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
 
@@ -49,6 +51,8 @@ MAX_NOISE_SCALE = 2**26
 MAX_WIDTH = 2**31
 #: Most ticks that ``materialize`` gives.
 _MAX_MATRIX = 4096
+#: Variance that rounding to whole numbers adds.
+_ROUNDING = 1 / 12
 
 #: Named int64 arrays, changed in place by ``step``: "t" (one element, the number of ticks so far)
 #: and what the counter needs. Copying the arrays saves the state; the copy continues exactly. Release from one copy
@@ -164,6 +168,14 @@ class CalibratedCounter(ABC):
         """
         return 2.0 * (self.variance(t) + self.variance(t - 1)) if t > 1 else self.variance(t)
 
+    def law(self, t: int, sides: int) -> Law | None:
+        """The law of one cell's noise after ``t`` ticks, on so many sides together; None where it is not known."""
+        return None
+
+    def gain_law(self, t: int) -> Law | None:
+        """The law of the noise in what one cell gained at tick ``t``; None where it is not known."""
+        return None
+
     @abstractmethod
     def materialize(self, n: int) -> LinearMap:
         """The first ``n`` ticks of one cell as matrices.
@@ -178,7 +190,18 @@ class CalibratedCounter(ABC):
 
     def check_tick(self, t: int) -> None:
         """HorizonError or LimitError unless the counter has a tick ``t``."""
-        check_tick(t, self.horizon, self.name)
+        if self.horizon is not None and t > self.horizon:
+            raise HorizonError(
+                f"tick {t} lies beyond the horizon",
+                where=f"counter {self.name}",
+                allowed=f"up to {self.horizon} ticks",
+            )
+        if t > MAX_TICKS:
+            raise LimitError(
+                f"tick {t} is more than 64-bit sums are sure to hold",
+                where=f"counter {self.name}",
+                allowed=f"up to {MAX_TICKS} ticks",
+            )
 
     def check_ticks(self, t: int) -> int:
         """``t`` as a number of ticks that the counter can have made; errors as of ``variance``."""
@@ -197,23 +220,6 @@ class CalibratedCounter(ABC):
                 allowed=f"up to {_MAX_MATRIX} ticks",
             )
         return n
-
-    def check_arrays(self, state: Mapping[str, NDArray[np.int64]], names: Collection[str]) -> int:
-        """The clock of a state that has these arrays, of 64-bit integers, and no others.
-
-        Errors:
-            StoreDamagedError: it has not.
-        """
-        if any(not isinstance(array, np.ndarray) or array.dtype != np.int64 for array in state.values()):
-            raise self.damaged("an array is not of 64-bit integers")
-        if "t" not in state or state["t"].shape != (1,):
-            raise self.damaged("it has no clock")
-        if set(state) != set(names):
-            raise self.damaged("its arrays are not those of this counter")
-        t = int(state["t"][0])
-        if not 0 <= t <= (self.horizon or MAX_TICKS):
-            raise self.damaged("its clock is out of range")
-        return t
 
     def damaged(self, what: str) -> StoreDamagedError:
         """The error of a state that cannot be one of this counter."""
@@ -296,40 +302,6 @@ def check_budget(budget: object) -> Budget:
     return budget
 
 
-def check_increment(increment: object, width: int) -> None:
-    """DataError or LimitError unless ``increment`` is an int64 histogram of ``width`` cells."""
-    if not isinstance(increment, np.ndarray) or increment.dtype != np.int64:
-        raise DataError("the increment is not an array of 64-bit integers", where="counter")
-    if increment.shape != (width,):
-        raise DataError(
-            f"the increment has shape {increment.shape}", where="counter", allowed=f"shape ({width},)"
-        )
-
-
-def check_size(increment: NDArray[np.int64], name: str) -> None:
-    """LimitError if a cell is beyond ``MAX_INCREMENT``."""
-    if increment.max() > MAX_INCREMENT or increment.min() < -MAX_INCREMENT:
-        raise LimitError(
-            "a cell of the increment is beyond the declared bound",
-            where=f"counter {name}",
-            allowed=f"from -{MAX_INCREMENT} to {MAX_INCREMENT}",
-        )
-
-
-def check_tick(t: int, horizon: int | None, name: str) -> None:
-    """HorizonError or LimitError unless there is a tick ``t``."""
-    if horizon is not None and t > horizon:
-        raise HorizonError(
-            f"tick {t} lies beyond the horizon", where=f"counter {name}", allowed=f"up to {horizon} ticks"
-        )
-    if t > MAX_TICKS:
-        raise LimitError(
-            f"tick {t} is more than 64-bit sums are sure to hold",
-            where=f"counter {name}",
-            allowed=f"up to {MAX_TICKS} ticks",
-        )
-
-
 def check_noise(noise: Noise, budget: Budget, name: str) -> None:
     """LimitError unless sums of this noise fit 64 bits."""
     squared = noise.scale**2 if isinstance(noise, DiscreteLaplace) else noise.sigma_squared
@@ -341,7 +313,54 @@ def check_noise(noise: Noise, budget: Budget, name: str) -> None:
         )
 
 
-class FactoredCounter(CalibratedCounter):
+class ShapedCounter(CalibratedCounter):
+    """A counter whose state has arrays of shapes that the clock tells: zeros at first."""
+
+    @abstractmethod
+    def shapes(self, t: int, width: int) -> dict[str, tuple[int, ...]]:
+        """Shape of each array but "t" after ``t`` ticks."""
+
+    def init(self, width: int) -> CounterState:
+        """See ``CalibratedCounter.init``: zeros."""
+        width = check_count(width, what="the number of cells", least=1, most=MAX_WIDTH)
+        arrays = {name: np.zeros(shape, np.int64) for name, shape in self.shapes(0, width).items()}
+        return {"t": np.zeros(1, np.int64), **arrays}
+
+    def begin_tick(self, state: CounterState, increment: NDArray[np.int64]) -> int:
+        """All checks of a tick; its number. Nothing is changed."""
+        width = next(array.shape[-1] for name, array in state.items() if name != "t")
+        if not isinstance(increment, np.ndarray) or increment.dtype != np.int64:
+            raise DataError("the increment is not an array of 64-bit integers", where="counter")
+        if increment.shape != (width,):
+            raise DataError(
+                f"the increment has shape {increment.shape}", where="counter", allowed=f"shape ({width},)"
+            )
+        if increment.max() > MAX_INCREMENT or increment.min() < -MAX_INCREMENT:
+            raise LimitError(
+                "a cell of the increment is beyond the declared bound",
+                where=f"counter {self.name}",
+                allowed=f"from -{MAX_INCREMENT} to {MAX_INCREMENT}",
+            )
+        t = int(state["t"][0]) + 1
+        self.check_tick(t)
+        return t
+
+    def check_state(self, state: Mapping[str, NDArray[np.int64]], width: int) -> None:
+        """See ``CalibratedCounter.check_state``; by the shapes of ``shapes``."""
+        if any(not isinstance(array, np.ndarray) or array.dtype != np.int64 for array in state.values()):
+            raise self.damaged("an array is not of 64-bit integers")
+        if "t" not in state or state["t"].shape != (1,):
+            raise self.damaged("it has no clock")
+        if set(state) != {"t", *self.shapes(0, width)}:
+            raise self.damaged("its arrays are not those of this counter")
+        t = int(state["t"][0])
+        if not 0 <= t <= (self.horizon or MAX_TICKS):
+            raise self.damaged("its clock is out of range")
+        if any(state[name].shape != shape for name, shape in self.shapes(t, width).items()):
+            raise self.damaged("an array has the wrong shape")
+
+
+class FactoredCounter(ShapedCounter):
     """A counter that measures in integers and decodes in public.
 
     Guarantee: that of the integers which ``measure`` gives, all ticks together. They are ``A z + L n`` with integer
@@ -385,33 +404,24 @@ class FactoredCounter(CalibratedCounter):
         state.update(public)
         return estimate
 
-    def begin_tick(self, state: CounterState, increment: NDArray[np.int64]) -> int:
-        """All checks of a tick; its number. Nothing is changed."""
-        check_increment(increment, self._width(state))
-        check_size(increment, self.name)
-        t = int(state["t"][0]) + 1
-        self.check_tick(t)
-        return t
+    def law(self, t: int, sides: int) -> Law:
+        """See ``CalibratedCounter.law``.
 
-    def check_state(self, state: Mapping[str, NDArray[np.int64]], width: int) -> None:
-        """See ``CalibratedCounter.check_state``; by the shapes of ``shapes``."""
-        t = self.check_arrays(state, {"t", *self.shapes(0, width)})
-        if any(state[name].shape != shape for name, shape in self.shapes(t, width).items()):
-            raise self.damaged("an array has the wrong shape")
+        The decoder weighs many noises by real numbers and rounds: of its error the variance is known. For zCDP its law
+        is then the normal one but for parts that nobody can measure; for pure DP see ``WeightedLaplace``.
+        """
+        return self._decoded(self.variance(t) + _ROUNDING, sides)
 
-    @abstractmethod
-    def shapes(self, t: int, width: int) -> dict[str, tuple[int, ...]]:
-        """Shape of each array but "t" after ``t`` ticks."""
+    def gain_law(self, t: int) -> Law:
+        """See ``CalibratedCounter.gain_law``; with a bound on the variance: the errors of both estimates may point the
+        same way, and both are rounded."""
+        return self._decoded(self.gain_variance(t) + 4 * _ROUNDING, 1)
 
-    def init(self, width: int) -> CounterState:
-        """See ``CalibratedCounter.init``: zeros."""
-        width = check_count(width, what="the number of cells", least=1, most=MAX_WIDTH)
-        arrays = {name: np.zeros(shape, np.int64) for name, shape in self.shapes(0, width).items()}
-        return {"t": np.zeros(1, np.int64), **arrays}
-
-    @staticmethod
-    def _width(state: CounterState) -> int:
-        return int(next(array.shape[-1] for name, array in state.items() if name != "t"))
+    def _decoded(self, variance: float, sides: int) -> Law:
+        exact = Fraction(math.ceil(variance * 2**16), 2**16)
+        if isinstance(self.budget, PureDP):
+            return WeightedLaplace(exact * sides)
+        return NoiseSum(((DiscreteGaussian(exact), sides),))
 
 
 def as_floats(array: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from math import inf, prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -201,42 +201,63 @@ class OptimalEpochsCounter(ForestCounter):
         return epochs()
 
 
-class _Gains(NamedTuple):
-    """One level's update by the contradiction between the open node's noisy sum and its children's."""
+class _Filtered(NamedTuple):
+    """Least squares inside an open tree.
 
-    prefix: float
-    total: float
-
-
-class _Filter:
-    """Covariances of the running sum ``P`` inside an open node, the node's sum ``S``, and the last increment ``z``.
-
-    Started at the leaf, where all three are the same; each level joins the children before and after, then learns from
-    the node's own noisy sum (a Kalman update with a scalar observation).
+    Attributes:
+        variance: of the running sum ``P``.
+        with_last: covariance of ``P`` with the last increment.
+        gains: of each level from 1 on: how far the contradiction between the open node's noisy sum and its children's
+            moves ``P``, and the sum of the node.
     """
 
-    def __init__(self, leaf: float) -> None:
-        self.pp = self.ps = self.ss = self.pz = self.zs = leaf
+    variance: float
+    with_last: float
+    gains: list[tuple[float, float]]
 
-    def join(self, before: float, after: float) -> None:
-        """The children before are in ``P`` and ``S``, those after in ``S`` only."""
-        self.pp += before
-        self.ps += before
-        self.ss += before + after
 
-    def learn(self, variance: float) -> _Gains:
-        """Observe ``S`` with an independent noise of this variance."""
-        if variance == float("inf"):
-            return _Gains(0.0, 0.0)
-        scale = 1.0 / (self.ss + variance)
-        gains = _Gains(self.ps * scale, self.ss * scale)
+def _filtered(
+    own: Sequence[float], done: Sequence[float], digits: Sequence[Any], children: Sequence[int]
+) -> _Filtered:
+    """Level by level from the leaf, where ``P``, the node's sum ``S`` and the last increment ``z`` are the same.
+
+    Each level joins the children before (in ``P`` and ``S``) and after (in ``S`` only), then learns from the node's own
+    noisy sum (a Kalman update with a scalar observation).
+
+    Args:
+        own, done: see ``_by_level``.
+        digits, children: see ``TreePosition``; digits may be arrays, for many positions at once.
+    """
+    pp = ps = ss = pz = zs = own[0]
+    gains = []
+    for level, digit in enumerate(digits):
+        before = digit * done[level]
+        variance = own[level + 1]
+        pp += before
+        ps += before
+        ss += before + (children[level] - 1 - digit) * own[level]
+        if variance == inf:
+            gains.append((0.0, 0.0))
+            continue
+        scale = 1.0 / (ss + variance)
+        prefix = ps * scale
         left = variance * scale
-        self.pp -= gains.prefix * self.ps
-        self.pz -= gains.prefix * self.zs
-        self.ps *= left
-        self.zs *= left
-        self.ss *= left
-        return gains
+        gains.append((prefix, ss * scale))
+        pp -= prefix * ps
+        pz -= prefix * zs
+        ps *= left
+        zs *= left
+        ss *= left
+    return _Filtered(pp, pz, gains)
+
+
+def _finished(tree: Tree, own: Sequence[float]) -> list[float]:
+    """By level: variance of the sum of a finished node by least squares; ``own``: of its own noisy sum."""
+    done = [own[0]]
+    for branching, variance in zip(tree.branching, own[1:], strict=True):
+        children = branching * done[-1]
+        done.append(children / (1.0 + children / variance))
+    return done
 
 
 @dataclass(frozen=True)
@@ -380,13 +401,13 @@ class CalibratedForest(FactoredCounter):
                 contradictions[level - 1] = next(fresh) if level < levels or tree.has_root else 0
         correction = np.zeros_like(settled)  # of the running sum inside the open node
         whole = np.zeros_like(settled)  # of the open node's sum, beside its own noise
-        for level, gains in enumerate(self._gains(place), start=1):
+        for level, (prefix, total) in enumerate(self._run(place).gains, start=1):
             known = finished[level - 1] if level > 1 else 0.0
             surprise = contradictions[level - 1] - known - whole
-            correction = correction + known + gains.prefix * surprise
+            correction = correction + known + prefix * surprise
             if level > 1 and place.closed >= level - 1:
                 finished[level - 1] += whole
-            whole = (gains.total - 1.0) * surprise
+            whole = (total - 1.0) * surprise
             if place.closed >= level and (level < levels or tree.has_root):
                 correction = whole
         result = correction + settled
@@ -398,7 +419,8 @@ class CalibratedForest(FactoredCounter):
     def variance(self, t: int) -> float:
         """See ``FactoredCounter``: of the estimate before it is rounded."""
         t = self.check_ticks(t)
-        return self._after(t).pp + self._before(t) if t else 0.0
+        place = self.place(t)
+        return self._run(place).variance + self._settled[place.number] if t else 0.0
 
     def gain_variance(self, t: int) -> float:
         """See ``CalibratedCounter.gain_variance``; exact, before rounding.
@@ -406,8 +428,9 @@ class CalibratedForest(FactoredCounter):
         An estimate by least squares does not correlate with any contradiction known to it. So the estimates after
         ``t`` and ``t - 1`` correlate as if both were made with what is known at ``t``.
         """
-        after = self._after(self.check_ticks(t))
-        return self.variance(t - 1) - after.pp - self._before(t) + 2.0 * after.pz
+        place = self.place(self.check_ticks(t))
+        after = self._run(place)
+        return self.variance(t - 1) - after.variance - self._settled[place.number] + 2.0 * after.with_last
 
     def materialize(self, n: int) -> LinearMap:
         """See ``CalibratedCounter.materialize``; the decoder by running on unit impulses, the encoder by the trees."""
@@ -433,37 +456,15 @@ class CalibratedForest(FactoredCounter):
         exact = decoder.astype(np.int64)
         return LinearMap(np.array(rows), exact if (exact == decoder).all() else decoder, tuple(scales))
 
-    def _gains(self, place: TreePosition) -> Iterator[_Gains]:
-        _, gains = self._run(place)
-        return iter(gains)
-
-    def _after(self, t: int) -> _Filter:
-        return self._run(self.place(t))[0]
-
-    def _before(self, t: int) -> float:
-        """Variance of the finished trees."""
-        return self._settled[self.place(t).number]
-
-    def _run(self, place: TreePosition) -> tuple[_Filter, list[_Gains]]:
+    def _run(self, place: TreePosition) -> _Filtered:
         own, done = self._by_level[place.number]
-        state, gains = _Filter(own[0]), []
-        for level, (digit, children) in enumerate(zip(place.digits, place.children, strict=True)):
-            state.join(digit * done[level], (children - 1 - digit) * own[level])
-            gains.append(state.learn(own[level + 1]))
-        return state, gains
+        return _filtered(own, done, place.digits, place.children)
 
     @cached_property
     def _by_level(self) -> list[tuple[tuple[float, ...], list[float]]]:
         """For each tree and level: variance of a node's own noise, and of its sum by least squares when finished."""
-        result = []
-        for tree in self.trees:
-            own = self.variances(tree)
-            done = [own[0]]
-            for branching, variance in zip(tree.branching, own[1:], strict=True):
-                children = branching * done[-1]
-                done.append(children / (1.0 + children / variance))
-            result.append((own, done))
-        return result
+        owns = map(self.variances, self.trees)
+        return [(own, _finished(tree, own)) for tree, own in zip(self.trees, owns, strict=True)]
 
     @cached_property
     def _settled(self) -> list[float]:
@@ -510,7 +511,7 @@ _MAX_LEVELS = 6
 @lru_cache(maxsize=64)
 def optimal_trees(horizon: int) -> tuple[Tree, ...]:
     """The trees of least predicted root mean square over ``1 .. horizon`` among those of ``_candidates``."""
-    ticks = sorted({(2 * i + 1) * horizon // (2 * _SAMPLES) for i in range(_SAMPLES)})
+    ticks = np.unique([(2 * i + 1) * horizon // (2 * _SAMPLES) for i in range(_SAMPLES)])
     best = inf
     chosen: tuple[Tree, ...] = ()
     for branching in _candidates(horizon):
@@ -566,40 +567,20 @@ def _root_share(later: int, size: int, levels: int) -> Fraction:
     return Fraction(1024 * ratio // (1000 + ratio), 1024)
 
 
-def _mean_variance(trees: tuple[Tree, ...], ticks: list[int], most: float) -> float:
+def _mean_variance(trees: tuple[Tree, ...], ticks: NDArray[np.int64], most: float) -> float:
     """Mean of the predicted variance after the ticks (counted from 0); infinite once the sum passes ``most``."""
-    total, settled, following = 0.0, 0.0, iter(ticks)
-    tick = next(following, None)
+    total, settled = 0.0, 0.0
     for tree in trees:
         own = [_variance(share) for share in tree.shares]
-        done = [own[0]]
-        for branching, variance in zip(tree.branching, own[1:], strict=True):
-            children = branching * done[-1]
-            done.append(children / (1.0 + children / variance))
-        while tick is not None and tick < tree.start + tree.ticks:
-            total += settled + _least_squares(tree, own, done, tick - tree.start)
-            if total > most:
-                return inf
-            tick = next(following, None)
+        done = _finished(tree, own)
+        inside = ticks[(ticks >= tree.start) & (ticks < tree.start + tree.ticks)] - tree.start
+        digits = [inside // span % many for span, many in zip(tree.spans, tree.branching, strict=False)]
+        variances = np.full(len(inside), settled) + _filtered(own, done, digits, tree.branching).variance
+        total += float(variances.sum())
+        if total > most:
+            return inf
         settled += done[-1]
     return total / len(ticks)
-
-
-def _least_squares(tree: Tree, own: list[float], done: list[float], position: int) -> float:
-    """Variance of the running sum inside a tree (see ``optimal``)."""
-    prefix = both = total = own[0]
-    for level, branching in enumerate(tree.branching):
-        position, digit = divmod(position, branching)
-        before = digit * done[level]
-        prefix += before
-        both += before
-        total += before + (branching - 1 - digit) * own[level]
-        if own[level + 1] < inf:
-            scale = 1.0 / (total + own[level + 1])
-            prefix -= both * both * scale
-            both *= own[level + 1] * scale
-            total *= own[level + 1] * scale
-    return prefix
 
 
 def _variance(share: Fraction) -> float:

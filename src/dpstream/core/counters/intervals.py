@@ -22,9 +22,10 @@ Trusted base: kernel (holds exact sums, measures them).
 
 from __future__ import annotations
 
+import collections
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
@@ -35,19 +36,17 @@ from numpy.typing import NDArray
 
 from dpstream.core.counters.counter import (
     MAX_TICKS,
-    MAX_WIDTH,
-    CalibratedCounter,
     Counter,
     CounterState,
     LinearMap,
+    ShapedCounter,
     check_budget,
     check_count,
     check_event,
-    check_increment,
     check_noise,
-    check_size,
 )
 from dpstream.core.privacy.budget import Budget
+from dpstream.core.privacy.law import Law, NoiseSum
 from dpstream.core.privacy.noise import Noise, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
@@ -94,7 +93,7 @@ class IntervalCounter(Counter):
 
 
 @dataclass(frozen=True)
-class CalibratedIntervalCounter(CalibratedCounter):
+class CalibratedIntervalCounter(ShapedCounter):
     """An interval counter with its noise fixed.
 
     State: "t"; "settled", the noisy sum of the intervals that nothing will swallow (already released);
@@ -122,28 +121,24 @@ class CalibratedIntervalCounter(CalibratedCounter):
             self._noise[share] = cached
         return cached
 
-    def init(self, width: int) -> CounterState:
-        """See ``CalibratedCounter.init``."""
-        width = check_count(width, what="the number of cells", least=1, most=MAX_WIDTH)
-        state = {"t": np.zeros(1, np.int64), "settled": np.zeros(width, np.int64)}
-        if self.recipe.open_levels:
-            state["pending"] = np.zeros(width, np.int64)
-            state["noise"] = np.zeros((0, width), np.int64)
-        return state
+    def shapes(self, t: int, width: int) -> dict[str, tuple[int, ...]]:
+        """See ``ShapedCounter.shapes``; levels that no interval had so far cost no memory."""
+        if not self.recipe.open_levels:
+            return {"settled": (width,)}
+        rows = min(self.recipe.open_levels, t.bit_length())
+        return {"settled": (width,), "pending": (width,), "noise": (rows, width)}
 
     def step(
         self, state: CounterState, increment: NDArray[np.int64], randomness: Randomness
     ) -> NDArray[np.int64]:
         """See ``CalibratedCounter.step``."""
+        t = self.begin_tick(state, increment)
         settled = state["settled"]
-        width = settled.shape[0]
-        check_increment(increment, width)
-        check_size(increment, self.name)
-        t = int(state["t"][0]) + 1
-        self.check_tick(t)
         level, share = self.recipe.interval(t)
         law = self.noise(share)
         state["t"][0] = t
+        if "noise" in state:
+            state["noise"] = self._grown(state["noise"], t)
         if level is None:
             exact = settled + increment
             if "pending" in state:
@@ -153,7 +148,7 @@ class CalibratedIntervalCounter(CalibratedCounter):
             settled[:] = randomness.measure(exact, law)
             return settled.copy()
         state["pending"] += increment
-        noise = self._rows(state, level)
+        noise = state["noise"]
         # The new interval begins where the estimate was ``exact``, but for its own increments. Row l sums the levels
         # from l upwards, so that the rows below a new interval all equal its own.
         exact = settled + state["pending"] + noise[level]
@@ -164,9 +159,7 @@ class CalibratedIntervalCounter(CalibratedCounter):
 
     def variance(self, t: int) -> float:
         """See ``CalibratedCounter.variance``."""
-        t = self.check_ticks(t)
-        tiling = self.recipe.tiling(t) if t else ()
-        return float(sum(count * self.noise(share).variance for share, count in tiling))
+        return self.law(t, 1).variance if self.check_ticks(t) else 0.0
 
     def gain_variance(self, t: int) -> float:
         """See ``CalibratedCounter.gain_variance``; exact: the new interval's noise, and that of those it swallows.
@@ -179,6 +172,24 @@ class CalibratedIntervalCounter(CalibratedCounter):
         after, before = self.variance(t), self.variance(t - 1)
         fresh = self.noise(self.recipe.interval(t).share).variance
         return fresh + (before - (after - fresh))
+
+    def law(self, t: int, sides: int) -> Law:
+        """See ``CalibratedCounter.law``; exact: whole noises are added up."""
+        tiles = ((self.noise(share), count * sides) for share, count in self.recipe.tiling(t))
+        return NoiseSum(tuple((noise, count) for noise, count in tiles if count))
+
+    def gain_law(self, t: int) -> Law:
+        """See ``CalibratedCounter.gain_law``; exact, as ``gain_variance``."""
+        fresh = self.recipe.interval(t).share
+        swallowed = self._tiles(t - 1) - (self._tiles(t) - collections.Counter({fresh: 1}))
+        return NoiseSum(((self.noise(fresh), 1), *((self.noise(w), n) for w, n in swallowed.items())))
+
+    def _tiles(self, t: int) -> collections.Counter[Fraction]:
+        """How many intervals of each share the estimate adds up."""
+        tiles = collections.Counter[Fraction]()
+        for share, count in self.recipe.tiling(t) if t else ():
+            tiles[share] += count
+        return tiles
 
     def materialize(self, n: int) -> LinearMap:
         """See ``CalibratedCounter.materialize``."""
@@ -199,28 +210,14 @@ class CalibratedIntervalCounter(CalibratedCounter):
             scales.append(self.noise(share))
         return LinearMap(encoder, decoder, tuple(scales))
 
-    def check_state(self, state: Mapping[str, NDArray[np.int64]], width: int) -> None:
-        """See ``CalibratedCounter.check_state``."""
-        expected = {"t", "settled"} | ({"pending", "noise"} if self.recipe.open_levels else set())
-        self.check_arrays(state, expected)
-        shapes = {"t": (1,), "settled": (width,), "pending": (width,)}
-        if any(state[key].shape != shapes[key] for key in expected - {"noise"}):
-            raise self.damaged("an array has the wrong shape")
-        if "noise" in expected and not self._noise_fits(state["noise"], width):
-            raise self.damaged("the open noise has the wrong shape")
-
-    def _noise_fits(self, noise: NDArray[np.int64], width: int) -> bool:
-        return noise.ndim == 2 and noise.shape[1] == width and noise.shape[0] <= self.recipe.open_levels
-
-    @staticmethod
-    def _rows(state: CounterState, level: int) -> NDArray[np.int64]:
-        """The open noise with at least ``level + 1`` rows; levels never used so far cost no memory."""
-        noise = state["noise"]
-        if level >= noise.shape[0]:
-            grown = np.zeros((level + 1, noise.shape[1]), np.int64)
-            grown[: noise.shape[0]] = noise
-            state["noise"] = noise = grown
-        return noise
+    def _grown(self, noise: NDArray[np.int64], t: int) -> NDArray[np.int64]:
+        """The open noise with the rows of tick ``t``."""
+        shape = self.shapes(t, noise.shape[1])["noise"]
+        if noise.shape == shape:
+            return noise
+        grown = np.zeros(shape, np.int64)
+        grown[: len(noise)] = noise
+        return grown
 
 
 @dataclass(frozen=True)

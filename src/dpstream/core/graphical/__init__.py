@@ -3,7 +3,7 @@
 from dpstream.core.graphical.fitting import Measurement, estimate_total, fit
 from dpstream.core.graphical.junction_tree import JunctionTree, junction_tree, tree_cells
 from dpstream.core.graphical.model import FitReport, Model, draw_blocks
-from dpstream.core.graphical.tree_sizes import TreeSizes, tree_cells_each
+from dpstream.core.graphical.tree_sizes import TreeSizes
 
 __all__ = [
     "FitReport",
@@ -16,5 +16,4 @@ __all__ = [
     "fit",
     "junction_tree",
     "tree_cells",
-    "tree_cells_each",
 ]

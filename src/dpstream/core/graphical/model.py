@@ -329,10 +329,6 @@ class Model:
         """All potentials, flat, as ``tree`` lays them out (a copy)."""
         return self._shape.potentials.copy()
 
-    def potential(self, clique: Clique) -> NDArray[np.float64]:
-        """One potential (of a single attribute, or of one of ``cliques``), flat (a copy)."""
-        return self._shape.potentials[self.tree.slot(clique)].copy()
-
     @property
     def report(self) -> FitReport | None:
         """How the fit that made this model ended; None for a model that was not fitted."""

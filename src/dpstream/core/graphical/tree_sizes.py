@@ -195,10 +195,3 @@ def _select(starts: _Indices, members: _Indices, order: _Indices) -> tuple[_Indi
     own = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
     places = np.repeat(starts[:-1][order] - own[:-1], lengths) + np.arange(own[-1])
     return own, members[places]
-
-
-def tree_cells_each(
-    domain: Domain, cliques: Iterable[Clique], candidates: Sequence[Clique]
-) -> NDArray[np.int64]:
-    """``tree_cells`` of ``cliques`` plus one candidate, for each candidate."""
-    return TreeSizes(domain, candidates, cliques).cells_with(np.arange(len(candidates)))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,31 +15,26 @@ import numpy as np
 from dpstream.core.errors import ConfigError, SchemaError
 from dpstream.core.paths import read_text
 from dpstream.core.schema.column import Column
-from dpstream.core.schema.constraints import MAX_CONSTRAINT_CELLS, Constraints, Derived, Excluded, Rules
-from dpstream.core.schema.domain import Domain, Mask
+from dpstream.core.schema.constraints import Constraints, Derived, Excluded, Rules, check_cells
+from dpstream.core.schema.domain import pack_mask
 from dpstream.core.schema.predicate import parse_predicate
 
 _KEYS = ("allowed", "derived", "forbidden", "violations")
 
 
-@dataclass(frozen=True)
-class _Measured:
+class _Measured(NamedTuple):
     """The columns that a condition may be about."""
 
     columns: tuple[Column, ...]
     constraints: Constraints | None
 
-    @property
-    def domain(self) -> Domain:
-        return Domain(tuple(c.name for c in self.columns), tuple(c.size for c in self.columns))
-
-    def column(self, name: str, place: str) -> Column:
-        for column in self.columns:
-            if column.name == name:
-                return column
-        raise SchemaError(
-            f"{name!r} is no measured column", where=place, allowed=", ".join(c.name for c in self.columns)
-        )
+    def named(self, names: Sequence[str], place: str) -> list[Column]:
+        """Some of the measured columns."""
+        known = {column.name: column for column in self.columns}
+        for name in names:
+            if name not in known:
+                raise SchemaError(f"{name!r} is no measured column", where=place, allowed=", ".join(known))
+        return [known[name] for name in names]
 
 
 def read_constraints(
@@ -124,26 +119,12 @@ def _forbidden(text: Any, columns: _Measured, place: str) -> Excluded:
         )
     try:
         predicate = parse_predicate(text, columns)
-        domain = columns.domain
-        _check_cells(domain.cells(predicate.columns), where)
+        check_cells(math.prod(predicate.shape), where)
         mask = predicate.mask()
     except (ConfigError, SchemaError) as error:
         raise SchemaError(error.what, where=where, allowed=error.allowed) from None
-    names = tuple(domain.names[i] for i in predicate.columns)
-    return Excluded(names, _packed(mask), text)
-
-
-def _packed(mask: Mask) -> bytes:
-    return np.packbits(mask.reshape(-1)).tobytes()
-
-
-def _check_cells(cells: int, where: str) -> None:
-    if cells > MAX_CONSTRAINT_CELLS:
-        raise SchemaError(
-            f"its columns have {cells} cells together",
-            where=where,
-            allowed=f"at most {MAX_CONSTRAINT_CELLS}: fewer columns, or coarser bins",
-        )
+    names = tuple(columns.columns[place].name for place in predicate.columns)
+    return Excluded(names, pack_mask(mask), text)
 
 
 class _File(NamedTuple):
@@ -167,11 +148,10 @@ def _derived(column: Column, spec: Any, measured: _Measured, place: str, base: P
     read = spec.get("read", True)
     if not _names(sources) or not isinstance(read, bool):
         raise SchemaError("from or read cannot be used", where=place, allowed=allowed)
-    columns = [measured.column(name, place) for name in sources]
-    cells = int(np.prod([one.size for one in columns], dtype=object))
-    _check_cells(cells, place)
-    file = _read(spec["file"], [*columns, column], place, base)
+    columns = measured.named(sources, place)
     shape = tuple(one.size for one in columns)
+    check_cells(math.prod(shape), place)
+    file = _read(spec["file"], [*columns, column], place, base)
     codes = np.full(shape, -1, dtype=np.int64)
     for line, found in file.rows:
         if codes[found[:-1]] not in (-1, found[-1]):
@@ -211,13 +191,12 @@ def _allowed(spec: Any, measured: _Measured, place: str, base: Path | None) -> E
     allowed = '{ columns = ["COLUMN", "COLUMN"], file = "FILE.csv" }'
     if not isinstance(spec, Mapping) or spec.keys() != {"columns", "file"} or not _names(spec["columns"]):
         raise SchemaError("an entry of allowed cannot be used", where=place, allowed=allowed)
-    named = set(spec["columns"])
-    for name in spec["columns"]:
-        measured.column(name, f"{place} allowed")
-    columns = [column for column in measured.columns if column.name in named]
+    place = f"{place} allowed"
+    named = measured.named(spec["columns"], place)
+    columns = [column for column in measured.columns if column in named]
     shape = tuple(column.size for column in columns)
-    _check_cells(int(np.prod(shape, dtype=object)), f"{place} allowed")
-    file = _read(spec["file"], columns, f"{place} allowed", base)
+    check_cells(math.prod(shape), place)
+    file = _read(spec["file"], columns, place, base)
     excluded = np.ones(shape, dtype=np.bool_)
     for _, found in file.rows:
         excluded[found] = False
@@ -225,7 +204,7 @@ def _allowed(spec: Any, measured: _Measured, place: str, base: Path | None) -> E
         np.moveaxis(excluded, axis, 0)[column.bins :] = False
     names = tuple(column.name for column in columns)
     return Excluded(
-        names, _packed(excluded), f"{' x '.join(names)} as in {file.name}", file.name, file.digest
+        names, pack_mask(excluded), f"{' x '.join(names)} as in {file.name}", file.name, file.digest
     )
 
 
@@ -246,7 +225,9 @@ def _read(name: Any, columns: Sequence[Column], place: str, base: Path | None) -
         ) from None
     except ValueError:
         raise ConfigError("the file is not UTF-8 text", where=place, allowed="a CSV file") from None
-    rows = list(zip(*_codes(_lines(text, columns, place), columns, place), strict=True))
+    numbers, cells = _lines(text, columns, place)
+    codes = [_codes(column, numbers, own, place) for column, own in zip(columns, cells, strict=True)]
+    rows = list(zip(numbers, zip(*codes, strict=True), strict=True))
     # What the file says, and not how: in another order of lines it is the same file.
     said = [[column.name for column in columns], sorted({codes for _, codes in rows})]
     return _File(name, "sha256:" + hashlib.sha256(json.dumps(said).encode()).hexdigest(), rows)
@@ -286,22 +267,15 @@ def _lines(text: str, columns: Sequence[Column], place: str) -> tuple[list[int],
     return numbers, cells
 
 
-def _codes(
-    lines: tuple[list[int], list[list[str]]], columns: Sequence[Column], place: str
-) -> tuple[list[int], list[tuple[int, ...]]]:
+def _codes(column: Column, numbers: Sequence[int], cells: list[str], place: str) -> list[int]:
     import pyarrow as pa
 
-    numbers, cells = lines
-    codes = []
-    for column, own in zip(columns, cells, strict=True):
-        found = column.raw_codes(pa.array(own, pa.string()), ())
-        wrong = np.flatnonzero(found < 0)
-        if len(wrong):
-            k = int(wrong[0])
+    codes: list[int] = column.raw_codes(pa.array(cells, pa.string()), ()).tolist()
+    for number, code, cell in zip(numbers, codes, cells, strict=True):
+        if code < 0:
             raise SchemaError(
-                f"line {numbers[k]}: {column.name} = {own[k]!r} is not declared",
+                f"line {number}: {column.name} = {cell!r} is not declared",
                 where=place,
                 allowed=f"{column.describe()}, or the name of a declared bin",
             )
-        codes.append(found.tolist())
-    return numbers, list(zip(*codes, strict=True))
+    return codes

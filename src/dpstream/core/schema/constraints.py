@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import SchemaError
+from dpstream.core.schema.arrow import first_repeated
 from dpstream.core.schema.column import Column, Problem
-from dpstream.core.schema.domain import Codes, Domain, Impossible, Mask
+from dpstream.core.schema.domain import Codes, Domain, Impossible, Mask, pack_mask
 
 #: Most cells that the columns of one constraint have together.
 MAX_CONSTRAINT_CELLS = 2**20
@@ -109,16 +110,12 @@ class Constraints:
 
     def facts(self) -> dict[str, Any]:
         """What a stream is pinned to besides the schema's fingerprint: in words, and the contents of the files."""
-        read = [
-            *((one.file, one.digest) for one in self.derived),
-            *((one.file, one.digest) for one in self.excluded),
-        ]
-        files = {file: digest for file, digest in read if file is not None}
+        declared: tuple[Derived | Excluded, ...] = (*self.derived, *self.excluded)
         return {
             "derived": {one.column.name: list(one.sources) for one in self.derived},
             "excluded": [one.words for one in self.excluded],
             "violations": dict(self.repair) or "error",
-            "files": files,
+            "files": {one.file: one.digest for one in declared if one.file is not None},
         }
 
 
@@ -144,6 +141,21 @@ def split_spec(spec: Mapping[str, Any], columns: Iterable[Column]) -> tuple[list
     return list(named.values()), Constraints(tuple(derived), tuple(excluded), repair)
 
 
+@dataclass(frozen=True, eq=False)
+class _Rule:
+    """A constraint over codes.
+
+    Attributes:
+        places: the measured columns that it reads.
+        table: for each of their cells the code of ``column``; or, where no column follows, whether no record is there.
+    """
+
+    words: str
+    places: tuple[int, ...]
+    table: NDArray[Any]
+    column: Column | None = None
+
+
 class Rules:
     """Constraints over the codes of a schema's measured columns.
 
@@ -154,25 +166,23 @@ class Rules:
     def __init__(self, constraints: Constraints, columns: Sequence[Column]) -> None:
         self.constraints = constraints
         self._columns = tuple(columns)
-        self._plain = Domain(tuple(c.name for c in columns), tuple(c.size for c in columns))
-        names = set(self._plain.names)
-        for one in constraints.derived:
-            if one.column.name in names:
-                raise _wrong(f"column {one.column.name!r} stands twice", "each column once")
-            names.add(one.column.name)
-        self._derived = [self._table(one) for one in constraints.derived]
-        self._excluded = [self._mask(one) for one in constraints.excluded]
+        self._plain = domain_of(columns)
+        twice = first_repeated((*self._plain.names, *(one.column.name for one in constraints.derived)))
+        if twice is not None:
+            raise _wrong(f"column {twice!r} stands twice", "each column once")
+        self._derived = [self._follows(one) for one in constraints.derived]
+        self._excluded = [self._excludes(one) for one in constraints.excluded]
+        given = zip(self._derived, constraints.derived, strict=True)
+        self._checked = [*(rule for rule, one in given if one.read), *self._excluded]
         self._repair = {self._plain.index(name): self._bin(name, label) for name, label in constraints.repair}
         if self._repair:
-            self._check_repair()
+            for rule in self._checked:
+                self._check_repair(rule)
 
     @property
     def impossible(self) -> tuple[Impossible, ...]:
         """The excluded cells, as the domain has them."""
-        return tuple(
-            Impossible(places, one.cells)
-            for (places, _), one in zip(self._excluded, self.constraints.excluded, strict=True)
-        )
+        return tuple(Impossible(rule.places, pack_mask(rule.table)) for rule in self._excluded)
 
     @property
     def read(self) -> tuple[Column, ...]:
@@ -181,11 +191,11 @@ class Rules:
 
     def derive(self, codes: NDArray[Any]) -> list[Codes]:
         """The codes of the derived columns of some records."""
-        return [table[self._cells(codes, places)] for places, table in self._derived]
+        return [self._looked_up(rule, codes) for rule in self._derived]
 
     def has_impossible(self, codes: NDArray[Any]) -> bool:
         """Whether some record is in a cell that no record is in."""
-        return any(mask[self._cells(codes, places)].any() for places, mask in self._excluded)
+        return any(self._looked_up(rule, codes).any() for rule in self._excluded)
 
     def violated(self, codes: NDArray[Any], given: Sequence[NDArray[Any]]) -> list[tuple[str, Mask]]:
         """Which records violate which constraint. Private.
@@ -193,54 +203,52 @@ class Rules:
         Args:
             given: codes that the data have for the derived columns that are read.
         """
-        return [(words, broken) for words, _, broken in self._broken(codes, given)]
+        return [(rule.words, broken) for rule, broken in self._broken(codes, given)]
 
     def settle(self, codes: NDArray[Any], given: Sequence[NDArray[Any]]) -> list[Problem]:
         """Put records that violate a constraint into the declared bins, in place; without such bins, say what is wrong.
 
         Each record is changed by itself.
         """
-        found = self._broken(codes, given)
+        violations = self._broken(codes, given)
         if not self._repair:
-            return [self._problem(words, places) for words, places, _ in found]
-        for _, places, broken in found:
-            for place in places:
-                if place in self._repair:
-                    codes[broken, place] = self._repair[place]
+            return [self._problem(rule) for rule, _ in violations]
+        for rule, broken in violations:
+            for place in self._repair.keys() & set(rule.places):
+                codes[broken, place] = self._repair[place]
         return []
 
-    def _broken(
-        self, codes: NDArray[Any], given: Sequence[NDArray[Any]]
-    ) -> list[tuple[str, tuple[int, ...], Mask]]:
-        found = []
-        read = [k for k, one in enumerate(self.constraints.derived) if one.read]
-        for k, said in zip(read, given, strict=True):
-            (places, table), column = self._derived[k], self.constraints.derived[k].column
-            broken = table[self._cells(codes, places)] != said
-            if column.missing_code is not None:
-                broken &= said != column.missing_code
-            for place in places:
-                broken &= codes[:, place] < self._columns[place].bins
+    def _broken(self, codes: NDArray[Any], given: Sequence[NDArray[Any]]) -> list[tuple[_Rule, Mask]]:
+        violations = []
+        waiting = iter(given)
+        for rule in self._checked:
+            broken = self._looked_up(rule, codes)
+            if rule.column is not None:
+                said = next(waiting)
+                broken = broken != said
+                if rule.column.missing_code is not None:
+                    broken &= said != rule.column.missing_code
+                for place in rule.places:
+                    broken &= codes[:, place] < self._columns[place].bins
             if broken.any():
-                found.append((self.constraints.derived[k].words, places, broken))
-        for (places, mask), one in zip(self._excluded, self.constraints.excluded, strict=True):
-            broken = mask[self._cells(codes, places)]
-            if broken.any():
-                found.append((one.words, places, broken))
-        return found
+                violations.append((rule, broken))
+        return violations
 
-    def _problem(self, words: str, places: tuple[int, ...]) -> Problem:
-        named = ", ".join(self._plain.names[i] for i in places)
-        what = f"holds values that the constraint {words!r} excludes"
+    def _problem(self, rule: _Rule) -> Problem:
+        what = f"holds values that the constraint {rule.words!r} excludes"
         allowed = 'records that satisfy it, or another rule than violations = "error" in [schema.constraints]'
-        return Problem(named, f"constraint {words}", what, allowed)
+        return Problem(self._named(rule), f"constraint {rule.words}", what, allowed)
 
-    def _cells(self, codes: NDArray[Any], places: tuple[int, ...]) -> NDArray[np.int64]:
+    def _named(self, rule: _Rule) -> str:
+        return ", ".join(self._plain.names[place] for place in rule.places)
+
+    def _looked_up(self, rule: _Rule, codes: NDArray[Any]) -> NDArray[Any]:
+        """The table's entry for each record."""
         cell = np.zeros(len(codes), dtype=np.int64)
-        for place in places:
+        for place in rule.places:
             cell *= self._plain.sizes[place]
             cell += codes[:, place]
-        return cell
+        return rule.table[cell]
 
     def _places(self, names: tuple[str, ...], what: str) -> tuple[int, ...]:
         unknown = [name for name in names if name not in self._plain.names]
@@ -254,14 +262,10 @@ class Rules:
         places = tuple(map(self._plain.index, names))
         if len(set(places)) != len(places):
             raise _wrong(f"{what} names a column twice", "each column once")
-        if self._plain.cells(places) > MAX_CONSTRAINT_CELLS:
-            raise _wrong(
-                f"the columns of {what} have {self._plain.cells(places)} cells together",
-                f"at most {MAX_CONSTRAINT_CELLS}: fewer columns, or coarser bins",
-            )
+        check_cells(self._plain.cells(places), _WHERE, f"the columns of {what} have")
         return places
 
-    def _table(self, one: Derived) -> tuple[tuple[int, ...], Codes]:
+    def _follows(self, one: Derived) -> _Rule:
         places = self._places(one.sources, f"column {one.column.name!r}")
         table = np.array(one.codes, dtype=np.int64)
         if len(table) != self._plain.cells(places) or table.min() < 0 or table.max() >= one.column.size:
@@ -269,9 +273,9 @@ class Rules:
                 f"column {one.column.name!r} does not have one of its codes for each cell of {', '.join(one.sources)}",
                 f"{self._plain.cells(places)} codes from 0 to {one.column.size - 1}",
             )
-        return places, table.astype(np.int32)
+        return _Rule(one.words, places, table.astype(np.int32), one.column)
 
-    def _mask(self, one: Excluded) -> tuple[tuple[int, ...], Mask]:
+    def _excludes(self, one: Excluded) -> _Rule:
         places = self._places(one.columns, f"the constraint {one.words!r}")
         if list(places) != sorted(places) or len(one.cells) != -(-self._plain.cells(places) // 8):
             raise _wrong(f"the constraint {one.words!r} does not fit its columns", "a mask over their cells")
@@ -288,43 +292,52 @@ class Rules:
                 "(other and missing contradict nothing)",
                 "a constraint that some combination of declared values violates, or none",
             )
-        return places, mask
+        return _Rule(one.words, places, mask)
 
     def _bin(self, name: str, label: str) -> int:
         column = self._columns[self._plain.index(name)]
-        for bin_label, code in ((column.other, column.other_code), (column.missing, column.missing_code)):
-            if label == bin_label and code is not None:
-                return code
-        declared = [repr(x) for x in (column.other, column.missing) if x is not None]
-        raise _wrong(
-            f"violations puts column {name!r} into {label!r}, which is not its other or missing bin",
-            ", ".join(declared) or f"another column: {name!r} declares neither",
-        )
+        bins = {column.other: column.other_code, column.missing: column.missing_code}
+        code = bins.get(label)
+        if code is None:
+            declared = [repr(x) for x in (column.other, column.missing) if x is not None]
+            raise _wrong(
+                f"violations puts column {name!r} into {label!r}, which is not its other or missing bin",
+                ", ".join(declared) or f"another column: {name!r} declares neither",
+            )
+        return code
 
-    def _check_repair(self) -> None:
+    def _check_repair(self, rule: _Rule) -> None:
         """Whatever else a record holds, it satisfies a constraint once it is in one of the bins that stand for it."""
-        read = [entry for entry, one in zip(self._derived, self.constraints.derived, strict=True) if one.read]
-        words = [one.words for one in self.constraints.derived if one.read]
-        for (places, _), told in zip(read, words, strict=True):
-            if not self._repair.keys() & set(places):
-                raise self._no_bin(told, places)
-        for (places, mask), one in zip(self._excluded, self.constraints.excluded, strict=True):
-            inside = [place for place in places if place in self._repair]
-            if not inside:
-                raise self._no_bin(one.words, places)
-            shaped = mask.reshape(self._plain.shape(places))
-            for place in inside:
-                if shaped.take(self._repair[place], axis=places.index(place)).any():
-                    name = self._plain.names[place]
-                    raise _wrong(
-                        f"the constraint {one.words!r} excludes records in the bin of {name!r} that violations names",
-                        "a bin in which every record satisfies the constraint",
-                    )
+        inside = [place for place in rule.places if place in self._repair]
+        if not inside:
+            raise _wrong(
+                f"violations names no column of the constraint {rule.words!r}",
+                f"one of {self._named(rule)}",
+            )
+        if rule.column is not None:  # it contradicts ordinary values only
+            return
+        shaped = rule.table.reshape(self._plain.shape(rule.places))
+        for place in inside:
+            if shaped.take(self._repair[place], axis=rule.places.index(place)).any():
+                name = self._plain.names[place]
+                raise _wrong(
+                    f"the constraint {rule.words!r} excludes records in the bin of {name!r} that violations names",
+                    "a bin in which every record satisfies the constraint",
+                )
 
-    def _no_bin(self, words: str, places: tuple[int, ...]) -> SchemaError:
-        return _wrong(
-            f"violations names no column of the constraint {words!r}",
-            "one of " + ", ".join(self._plain.names[i] for i in places),
+
+def domain_of(columns: Sequence[Column], impossible: tuple[Impossible, ...] = ()) -> Domain:
+    """The names and sizes of some columns."""
+    return Domain(tuple(c.name for c in columns), tuple(c.size for c in columns), impossible)
+
+
+def check_cells(cells: int, where: str, subject: str = "its columns have") -> None:
+    """SchemaError where the columns of a constraint have too many cells together."""
+    if cells > MAX_CONSTRAINT_CELLS:
+        raise SchemaError(
+            f"{subject} {cells} cells together",
+            where=where,
+            allowed=f"at most {MAX_CONSTRAINT_CELLS}: fewer columns, or coarser bins",
         )
 
 

@@ -27,7 +27,6 @@ PERIODS_ALLOWED = "day, week, month, quarter, year, or a number of days such as 
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
 _DAYS = {"day": 1, "week": 7}
 _EPOCH = dt.datetime(1970, 1, 1)
-_EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
 _SECOND = 1_000_000
 
 
@@ -76,9 +75,6 @@ class _Calendar(Ordered):
     end: Any = None
     every: str | None = None
 
-    #: Words for an edge in messages.
-    _edge: ClassVar[str]
-
     @abstractmethod
     def _canonical(self, value: Any, key: str) -> Any:
         """A date or time of the column's kind; ``SchemaError`` for anything else."""
@@ -91,6 +87,10 @@ class _Calendar(Ordered):
     def _number(self, value: Any) -> int:
         """A canonical value on the integer line (days or microseconds)."""
 
+    @abstractmethod
+    def _read(self, text: str) -> int | None:
+        """A text on the integer line; None where it is no value of this kind."""
+
     def _validate_bins(self) -> None:
         calendar = {key: getattr(self, key) for key in ("start", "end", "every")}
         given = [key for key, value in calendar.items() if value is not None]
@@ -100,14 +100,13 @@ class _Calendar(Ordered):
             edges = self.edges
             if isinstance(edges, Iterable) and not isinstance(edges, str):
                 edges = tuple(self._canonical(edge, "edges") for edge in edges)
-            edges = check_edges(self, edges, self._edge, self._number)
+            edges = check_edges(self, edges, self.noun, self._number)
             object.__setattr__(self, "edges", edges)
             return
         lacking = [key for key in calendar if key not in given]
         if lacking:
             raise self._wrong(f"{lacking[0]} is not given", allowed="start, end and every; or edges")
-        if not isinstance(self.every, str) or parse_every(self.every) is None:
-            raise self._wrong(f"unknown every = {self.every!r}", allowed=PERIODS_ALLOWED)
+        _ = self._every
         for key in ("start", "end"):
             object.__setattr__(self, key, self._canonical(calendar[key], key))
         if self._number(self.start) > self.last:
@@ -115,7 +114,7 @@ class _Calendar(Ordered):
 
     @property
     def _every(self) -> tuple[int, int]:
-        period = parse_every(self.every or "")
+        period = parse_every(self.every) if isinstance(self.every, str) else None
         if period is None:
             raise self._wrong(f"unknown every = {self.every!r}", allowed=PERIODS_ALLOWED)
         return period
@@ -124,21 +123,24 @@ class _Calendar(Ordered):
     def lower(self) -> NDArray[np.int64]:
         if self.edges is not None:
             return np.array([self._number(edge) for edge in self.edges[:-1]], dtype=np.int64)
-        borders_so_far: list[int] = []
-        for left in self._calendar_lower():
-            borders_so_far.append(left)
-            if len(borders_so_far) > MAX_CODES:
-                raise self._wrong(
-                    f"the domain has more than {MAX_CODES} codes", allowed=f"at most {MAX_CODES}"
-                )
-        lower = np.array(borders_so_far, dtype=np.int64)
+        lower = np.fromiter(itertools.islice(self._calendar_lower(), MAX_CODES + 1), dtype=np.int64)
+        if len(lower) > MAX_CODES:
+            raise self._wrong(f"the domain has more than {MAX_CODES} codes", allowed=f"at most {MAX_CODES}")
         if (np.diff(lower) <= 0).any():
             raise self._wrong("two borders fall on the same instant", allowed="longer bins, or edges")
         return lower
 
-    @cached_property
-    def bins(self) -> int:
-        return len(self.lower)
+    def limits(self) -> tuple[str, str]:
+        return self._text(int(self.lower[0])), self._text(self.last)
+
+    def _codes_of_text(self, texts: Any) -> Codes:
+        numbers = [self._read(text) for text in texts.to_pylist()]
+        known = np.array([number is not None for number in numbers], dtype=np.bool_)
+        codes = np.full(len(numbers), UNREADABLE, dtype=np.int32)
+        codes[known] = self._codes_of_values(
+            np.array([number for number in numbers if number is not None], dtype=np.int64)
+        )
+        return codes
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,7 @@ class Date(_Calendar):
 
     type_name: ClassVar[str] = "date"
     expects: ClassVar[str] = "dates"
-    _edge: ClassVar[str] = "dates"
+    noun: ClassVar[str] = "dates"
 
     def _canonical(self, value: Any, key: str) -> dt.date:
         if isinstance(value, str):
@@ -168,31 +170,20 @@ class Date(_Calendar):
         return value
 
     def _number(self, value: Any) -> int:
-        return _day(value)
+        return day_number(value)
 
     @cached_property
     def last(self) -> int:
-        return _day(self.end if self.edges is None else self.edges[-1])
+        return day_number(self.end if self.edges is None else self.edges[-1])
 
     def _calendar_lower(self) -> Iterator[int]:
         for day in borders(self.start, self._every):
-            if _day(day) > self.last:
+            if day_number(day) > self.last:
                 return
-            yield _day(day)
+            yield day_number(day)
 
-    @cached_property
-    def _upper(self) -> NDArray[np.int64]:
-        return np.append(self.lower[1:] - 1, np.int64(self.last))
-
-    def bin_labels(self) -> tuple[str, ...]:
-        ends = zip(self.lower.tolist(), self._upper.tolist(), strict=True)
-        return tuple(_day_text(a) if a == b else f"{_day_text(a)}..{_day_text(b)}" for a, b in ends)
-
-    def limits(self) -> tuple[str, str]:
-        return _day_text(int(self.lower[0])), _day_text(self.last)
-
-    def describe(self) -> str:
-        return "dates from {} to {}".format(*self.limits())
+    def _text(self, value: int) -> str:
+        return dt.date.fromordinal(value + _EPOCH.toordinal()).isoformat()
 
     def _codes_of_array(self, chunk: Any) -> Codes | None:
         import pyarrow as pa
@@ -203,16 +194,13 @@ class Date(_Calendar):
         if pa.types.is_date64(kind):
             return self._codes_of_values(arrow.integers_of(chunk) // 86_400_000)
         if pa.types.is_timestamp(kind) and kind.tz is None:
-            return self._codes_of_values(_microseconds(chunk) // (86_400 * _SECOND))
+            return self._codes_of_values(_microseconds_of(chunk) // (86_400 * _SECOND))
         return None
 
-    def _codes_of_text(self, texts: Any) -> Codes:
-        days = [_read_day(text) for text in texts.to_pylist()]
-        known = np.array([day is not None for day in days], dtype=np.bool_)
-        numbers = np.array([_day(day) for day in days if day is not None], dtype=np.int64)
-        codes = np.full(len(days), UNREADABLE, dtype=np.int32)
-        codes[known] = self._codes_of_values(numbers)
-        return codes
+    def _read(self, text: str) -> int | None:
+        """The day of an ISO date, or of an ISO time without an offset: as of a typed timestamp."""
+        day = read_date(text) or read_time(text)
+        return None if day is None or getattr(day, "tzinfo", None) is not None else day_number(day)
 
     def arrow_type(self) -> Any:
         import pyarrow as pa
@@ -244,7 +232,7 @@ class DateTime(_Calendar):
 
     type_name: ClassVar[str] = "datetime"
     expects: ClassVar[str] = "times (with a time zone exactly if the column declares one)"
-    _edge: ClassVar[str] = "times"
+    noun: ClassVar[str] = "times"
 
     timezone: str | None = None
 
@@ -280,7 +268,7 @@ class DateTime(_Calendar):
         local = value if isinstance(value, dt.datetime) else dt.datetime.combine(value, dt.time())
         if self._zone is not None:
             local = local.replace(tzinfo=self._zone)
-        return _since_epoch(local)
+        return microseconds(local)
 
     @cached_property
     def last(self) -> int:
@@ -300,31 +288,23 @@ class DateTime(_Calendar):
                 return
             yield left
 
-    def _text(self, microseconds: int) -> str:
-        instant = _EPOCH + dt.timedelta(microseconds=microseconds)
+    def _text(self, value: int) -> str:
+        instant = _EPOCH + dt.timedelta(microseconds=value)
         if self._zone is None:
             return instant.isoformat()
         return instant.replace(tzinfo=dt.UTC).astimezone(self._zone).isoformat()
 
     def bin_labels(self) -> tuple[str, ...]:
-        texts = [self._text(int(left)) for left in self.lower]
-        inner = [f"[{a}, {b})" for a, b in itertools.pairwise(texts)]
-        return (*inner, f"[{texts[-1]}, {self._text(self.last)}]")
-
-    def limits(self) -> tuple[str, str]:
-        return self._text(int(self.lower[0])), self._text(self.last)
-
-    def describe(self) -> str:
-        return "times from {} to {}".format(*self.limits())
+        return self._half_open_labels()
 
     def _codes_of_array(self, chunk: Any) -> Codes | None:
         import pyarrow as pa
 
         kind = chunk.type
         if pa.types.is_timestamp(kind) and (kind.tz is None) == (self._zone is None):
-            return self._codes_of_values(_microseconds(chunk))
+            return self._codes_of_values(_microseconds_of(chunk))
         if self._zone is None and (pa.types.is_date32(kind) or pa.types.is_date64(kind)):
-            return self._codes_of_values(_microseconds(chunk.cast(pa.timestamp("ms"))))
+            return self._codes_of_values(_microseconds_of(chunk.cast(pa.timestamp("ms"))))
         return None
 
     def _codes_of_text(self, texts: Any) -> Codes:
@@ -334,23 +314,18 @@ class DateTime(_Calendar):
         texts = pc.utf8_trim_whitespace(texts)
         # Arrow has a year 0 and Python has none: one way of reading for all texts, whoever comes with them.
         if pc.any(pc.starts_with(texts, "0000")).as_py():
-            return self._codes_of_odd_text(texts)
+            return super()._codes_of_text(texts)
         try:
             # A hundred times faster, and stricter: what else Arrow reads, Python reads as the same instant.
             kind = pa.timestamp("us", None if self._zone is None else "UTC")
-            return self._codes_of_values(_microseconds(texts.cast(kind)))
+            return self._codes_of_values(_microseconds_of(texts.cast(kind)))
         except pa.ArrowInvalid:
-            return self._codes_of_odd_text(texts)
+            return super()._codes_of_text(texts)
 
-    def _codes_of_odd_text(self, texts: Any) -> Codes:
-        times = [read_time(text) for text in texts.to_pylist()]
-        # The same rule as for typed data: with a zone exactly if the column declares one.
-        fits = [t is not None and (t.tzinfo is None) == (self._zone is None) for t in times]
-        known = np.array(fits, dtype=np.bool_)
-        numbers = [_since_epoch(t) for t, fit in zip(times, fits, strict=True) if fit and t is not None]
-        codes = np.full(len(times), UNREADABLE, dtype=np.int32)
-        codes[known] = self._codes_of_values(np.array(numbers, dtype=np.int64))
-        return codes
+    def _read(self, text: str) -> int | None:
+        """The same rule as for typed data: with a zone exactly if the column declares one."""
+        time = read_time(text)
+        return None if time is None or (time.tzinfo is None) != (self._zone is None) else microseconds(time)
 
     def arrow_type(self) -> Any:
         import pyarrow as pa
@@ -360,8 +335,7 @@ class DateTime(_Calendar):
     def _draw(self, codes: Codes, generator: np.random.Generator, empty: NDArray[np.bool_] | None) -> Any:
         import pyarrow as pa
 
-        low = self.lower[codes]
-        high = np.append(self.lower[1:] - 1, np.int64(self.last))[codes]
+        low, high = self.lower[codes], self._upper[codes]
         if (self.lower % _SECOND).any():
             drawn = generator.integers(low, high, endpoint=True)
         else:
@@ -369,7 +343,7 @@ class DateTime(_Calendar):
         return pa.array(np.asarray(drawn, dtype=np.int64), pa.int64(), mask=empty).cast(self.arrow_type())
 
 
-def _microseconds(chunk: Any) -> NDArray[np.int64]:
+def _microseconds_of(chunk: Any) -> NDArray[np.int64]:
     """Timestamps as microseconds since 1970 (rounded down; far values stay far)."""
     values = arrow.integers_of(chunk)
     if chunk.type.unit == "ns":
@@ -378,17 +352,15 @@ def _microseconds(chunk: Any) -> NDArray[np.int64]:
     return np.clip(values, -(arrow.FAR // factor), arrow.FAR // factor) * factor
 
 
-def _since_epoch(value: dt.datetime) -> int:
+def microseconds(value: dt.datetime) -> int:
+    """Since 1970."""
     epoch = _EPOCH if value.tzinfo is None else _EPOCH.replace(tzinfo=dt.UTC)
     return (value - epoch) // dt.timedelta(microseconds=1)
 
 
-def _day(value: dt.date) -> int:
-    return value.toordinal() - _EPOCH_DAY
-
-
-def _day_text(day: int) -> str:
-    return dt.date.fromordinal(day + _EPOCH_DAY).isoformat()
+def day_number(value: dt.date) -> int:
+    """Days since 1970."""
+    return value.toordinal() - _EPOCH.toordinal()
 
 
 def read_date(text: str) -> dt.date | None:
@@ -400,15 +372,6 @@ def read_date(text: str) -> dt.date | None:
         return dt.date.fromisoformat(text)
     except ValueError:
         return None
-
-
-def _read_day(text: str) -> dt.date | None:
-    """The day of an ISO date, or of an ISO time without an offset: as of a typed timestamp."""
-    day = read_date(text)
-    if day is None:
-        time = read_time(text)
-        day = None if time is None or time.tzinfo is not None else time.date()
-    return day
 
 
 def read_time(text: str) -> dt.datetime | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,11 @@ class Impossible:
         """True where no record is, flat."""
         bits = np.frombuffer(self.cells, dtype=np.uint8)
         return np.unpackbits(bits, count=domain.cells(self.clique)).astype(np.bool_)
+
+
+def pack_mask(mask: Mask) -> bytes:
+    """The bits of a mask over a clique's cells, flat or with an axis for each column."""
+    return np.packbits(mask.reshape(-1)).tobytes()
 
 
 def pack_impossible(domain: Domain) -> dict[str, Any]:
@@ -93,6 +99,11 @@ class Domain:
     def clique(self, names: Iterable[str]) -> Clique:
         """The clique of some columns (sorted, without repetition)."""
         return tuple(sorted({self.index(name) for name in names}))
+
+    def has(self, clique: Clique) -> bool:
+        """Whether these are increasing positions of columns."""
+        inside = not clique or (clique[0] >= 0 and clique[-1] < len(self))
+        return inside and all(a < b for a, b in itertools.pairwise(clique))
 
     def label(self, clique: Clique) -> str:
         """A clique for people."""

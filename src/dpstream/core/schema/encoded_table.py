@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from dpstream.core.schema.code_blocks import AnyCodes, CodeBlocks, narrow_type
 from dpstream.core.schema.column import Column, Problem, Remembered
@@ -50,31 +50,6 @@ class EncodedBlock:
         return EncodedBlock(chosen, None if self.kept is None else self.kept.take(rows), self.empty)
 
 
-def read_codes(
-    columns: Sequence[Column],
-    table: Any,
-    out: Sequence[AnyCodes],
-    null_values: tuple[str, ...],
-    *,
-    reveal: bool = False,
-    remembered: Sequence[Remembered] | None = None,
-    keep_null: bool = False,
-) -> list[Problem]:
-    """Write the codes of some columns of an Arrow table into ``out``; what has none. See ``Column.fill``."""
-    return [
-        problem
-        for i, column in enumerate(columns)
-        for problem in column.fill(
-            table.column(column.name),
-            out[i],
-            null_values=null_values,
-            reveal=reveal,
-            remembered=None if remembered is None else remembered[i],
-            keep_null=keep_null,
-        )
-    ]
-
-
 class BlockEncoder:
     """Encodes blocks of records; several threads may use one.
 
@@ -104,19 +79,41 @@ class BlockEncoder:
         self._remembered = [Remembered() for _ in self._read]
         self._empty: Any = None
 
+    def codes(
+        self, table: Any, kind: DTypeLike = np.int32, *, reveal: bool = False, keep_null: bool = False
+    ) -> tuple[AnyCodes, list[Codes], list[Problem]]:
+        """Codes of the measured columns, of those that follow and are read, and what has none. See ``Column.fill``."""
+        codes = np.empty((table.num_rows, len(self.columns)), kind, order="F")
+        derived: list[Codes] = [np.empty(table.num_rows, np.int32) for _ in self._read[len(self.columns) :]]
+        problems = []
+        for column, out, remembered in zip(self._read, (*codes.T, *derived), self._remembered, strict=True):
+            problems += column.fill(
+                table.column(column.name),
+                out,
+                null_values=self.null_values,
+                reveal=reveal,
+                remembered=remembered,
+                keep_null=keep_null,
+            )
+        return codes, derived, problems
+
     def encode(self, table: Any) -> EncodedBlock | None:
         """A block's codes; None where a column is not there or not declared, or a cell has no code."""
         if not self.names <= set(table.column_names) <= self._declared:
             return None
-        codes = np.empty((table.num_rows, len(self.columns)), self._type, order="F")
-        derived = [np.empty(table.num_rows, np.int32) for _ in self._read[len(self.columns) :]]
-        out = [*codes.T, *derived]
-        problems = read_codes(self._read, table, out, self.null_values, remembered=self._remembered)
+        codes, derived, problems = self.codes(table, self._type)
         if problems or (self.rules is not None and self.rules.settle(codes, derived)):
             return None
         codes.flags.writeable = False
         kept = table.select(self.kept) if self.kept else None
         return EncodedBlock(codes, kept, self._without_rows(table))
+
+    def gives_codes_of(
+        self, columns: Sequence[Column], null_values: tuple[str, ...], constraints: Constraints | None
+    ) -> bool:
+        """Whether a schema with these has the same codes."""
+        known = None if self.rules is None else self.rules.constraints
+        return (self.columns, self.null_values, known) == (tuple(columns), null_values, constraints)
 
     def _without_rows(self, table: Any) -> Any:
         import pyarrow as pa
@@ -135,18 +132,16 @@ class EncodedTable:
     ``Schema.encode`` takes it like any other frame, with the same schema only.
 
     Attributes:
-        columns, null_values, constraints: those of the schema whose codes they are.
+        encoder: what encoded them.
         parts: codes, or a number of rows of ``rest`` that come at this place.
         rest: the records that are not encoded, with the names and the common types of all.
         kept: columns that are not encoded, of all records; None where there are none.
     """
 
-    columns: tuple[Column, ...]
-    null_values: tuple[str, ...]
+    encoder: BlockEncoder
     parts: tuple[AnyCodes | int, ...]
     rest: Any
     kept: Any = None
-    constraints: Constraints | None = None
     _dropped: tuple[str, ...] = field(default=())
 
     def __repr__(self) -> str:
@@ -188,4 +183,4 @@ class EncodedTable:
                 done += part
             else:
                 placed.append(part)
-        return CodeBlocks.joined(len(self.columns), placed)
+        return CodeBlocks.joined(len(self.encoder.columns), placed)

@@ -37,6 +37,9 @@ class Ordered(Column):
 
     outside: str | None = field(default=None, kw_only=True)
 
+    #: The values in a word, for messages.
+    noun: ClassVar[str]
+
     @property
     @abstractmethod
     def lower(self) -> NDArray[Any]:
@@ -46,6 +49,32 @@ class Ordered(Column):
     @abstractmethod
     def last(self) -> Any:
         """Right end of the last bin, included."""
+
+    @cached_property
+    def bins(self) -> int:
+        return len(self.lower)
+
+    @cached_property
+    def _upper(self) -> NDArray[Any]:
+        """The largest value of each bin, where values are whole numbers."""
+        return np.append(self.lower[1:] - 1, np.int64(self.last))
+
+    def _text(self, value: Any) -> str:
+        """A value of the line in labels and messages."""
+        return str(value)
+
+    def bin_labels(self) -> tuple[str, ...]:
+        ends = zip(self.lower.tolist(), self._upper.tolist(), strict=True)
+        return tuple(self._text(a) if a == b else f"{self._text(a)}..{self._text(b)}" for a, b in ends)
+
+    def _half_open_labels(self) -> tuple[str, ...]:
+        """The labels of bins whose right end belongs to the next one."""
+        texts = [*map(self._text, self.lower.tolist()), self._text(self.last)]
+        inner = [f"[{a}, {b})" for a, b in itertools.pairwise(texts[:-1])]
+        return (*inner, f"[{texts[-2]}, {texts[-1]}]")
+
+    def describe(self) -> str:
+        return f"{self.noun} from {self._text(self.lower[0].item())} to {self._text(self.last)}"
 
     def _validate(self) -> None:
         if self.outside not in (None, "clip"):
@@ -102,6 +131,7 @@ class Integer(Ordered):
 
     type_name: ClassVar[str] = "integer"
     expects: ClassVar[str] = "whole numbers"
+    noun: ClassVar[str] = "whole numbers"
 
     min: int | None = None
     max: int | None = None
@@ -111,7 +141,7 @@ class Integer(Ordered):
         if self.edges is not None:
             if self.min is not None or self.max is not None:
                 raise self._wrong("edges and min, max are both given", allowed="one of the two")
-            edges = check_edges(self, self.edges, "whole numbers", _whole)
+            edges = check_edges(self, self.edges, self.noun, _whole)
             object.__setattr__(self, "edges", tuple(int(edge) for edge in edges))
             return
         for key in ("min", "max"):
@@ -144,22 +174,10 @@ class Integer(Ordered):
     def last(self) -> int:
         return self._max if self.edges is None else self.edges[-1]
 
-    @cached_property
-    def _upper(self) -> NDArray[np.int64]:
-        """Largest whole number of each bin."""
-        return np.append(self.lower[1:] - 1, np.int64(self.last))
-
     def inexact(self) -> int | None:
         """An end of the domain that a double cannot tell from its neighbours."""
         ends = (int(self.lower[0]), int(self.last))
         return next((end for end in ends if abs(end) >= arrow.INEXACT), None)
-
-    def bin_labels(self) -> tuple[str, ...]:
-        ends = zip(self.lower.tolist(), self._upper.tolist(), strict=True)
-        return tuple(str(a) if a == b else f"{a}..{b}" for a, b in ends)
-
-    def describe(self) -> str:
-        return f"whole numbers from {self.lower[0]} to {self.last}"
 
     def _codes_of_array(self, chunk: Any) -> Codes | None:
         import pyarrow as pa
@@ -223,6 +241,7 @@ class Real(Ordered):
 
     type_name: ClassVar[str] = "real"
     expects: ClassVar[str] = "numbers"
+    noun: ClassVar[str] = "numbers"
 
     edges: tuple[float, ...] = ()
 
@@ -231,10 +250,6 @@ class Real(Ordered):
         edges = tuple(float(edge) for edge in check_edges(self, self.edges, "finite numbers", _finite))
         # -0.0 and 0.0 are the same border; one of them must stand for both in fingerprints.
         object.__setattr__(self, "edges", tuple(edge + 0.0 for edge in edges))
-
-    @cached_property
-    def bins(self) -> int:
-        return len(self.edges) - 1
 
     @cached_property
     def lower(self) -> NDArray[np.float64]:
@@ -254,12 +269,10 @@ class Real(Ordered):
         return np.nextafter(self._upper, -np.inf)
 
     def bin_labels(self) -> tuple[str, ...]:
-        texts = [number_text(edge) for edge in self.edges]
-        pairs = list(itertools.pairwise(texts))
-        return tuple(f"[{a}, {b}{']' if i == len(pairs) - 1 else ')'}" for i, (a, b) in enumerate(pairs))
+        return self._half_open_labels()
 
-    def describe(self) -> str:
-        return f"numbers from {number_text(self.edges[0])} to {number_text(self.edges[-1])}"
+    def _text(self, value: Any) -> str:
+        return number_text(value)
 
     def _codes_of_array(self, chunk: Any) -> Codes | None:
         import pyarrow as pa

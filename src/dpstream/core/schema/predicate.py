@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Protocol
@@ -30,14 +30,13 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema.column import Column
-from dpstream.core.schema.constraints import Constraints
-from dpstream.core.schema.dates import Date, DateTime
+from dpstream.core.schema.constraints import Constraints, domain_of
+from dpstream.core.schema.dates import Date, DateTime, day_number, microseconds
 from dpstream.core.schema.discrete import Boolean, Categorical
-from dpstream.core.schema.domain import Domain, Mask
+from dpstream.core.schema.domain import Mask
 from dpstream.core.schema.numeric import Integer, Real
 
 _Ordered = Integer | Real | Date | DateTime
-_EPOCH = dt.datetime(1970, 1, 1)
 
 
 @dataclass(frozen=True)
@@ -46,6 +45,64 @@ class Literal:
 
     text: str
     quoted: bool
+
+    @property
+    def is_number(self) -> bool:
+        """Neither a text nor a truth value."""
+        return not self.quoted and self.text not in ("true", "false")
+
+
+@dataclass(frozen=True, eq=False)
+class _Intervals:
+    """Where the values of ordinary bins lie on an ordered line.
+
+    Attributes:
+        kind: what the line is of; only values of one kind have an order.
+        lowest, highest: exact ends of each bin.
+        is_open: whether the highest end belongs to the next bin.
+    """
+
+    kind: str
+    lowest: NDArray[np.object_]
+    highest: NDArray[np.object_]
+    is_open: Mask
+
+    @classmethod
+    def of_values(cls, kind: str, values: Sequence[Decimal]) -> _Intervals:
+        """Bins of one value each."""
+        ends = np.array(values, dtype=object)
+        return cls(kind, ends, ends, np.zeros(len(ends), dtype=np.bool_))
+
+
+def _intervals(column: Column) -> _Intervals | None:
+    """The bins of a column; None where they have no order."""
+    if isinstance(column, Categorical) and isinstance(column.values[0], int):
+        return _Intervals.of_values("number", [Decimal(value) for value in column.values])
+    if not isinstance(column, _Ordered):
+        return None
+    lowest = [Decimal(left) for left in column.lower.tolist()]
+    is_real = isinstance(column, Real)
+    # Nothing is subtracted from real ends: that would round them to the digits of the decimal context.
+    highest = [*(left if is_real else left - 1 for left in lowest[1:]), Decimal(column.last)]
+    is_open = np.array([is_real] * (len(lowest) - 1) + [False])
+    kind = "date" if isinstance(column, Date) else "number"
+    if isinstance(column, DateTime):
+        kind = "time" if column.timezone is None else "time with a zone"
+    return _Intervals(kind, np.array(lowest, dtype=object), np.array(highest, dtype=object), is_open)
+
+
+def _order(left: _Intervals, operator: str, right: _Intervals) -> tuple[Mask, Mask]:
+    """For each bin on the left and each on the right: whether all pairs of their values have the order, and whether
+    none has. Neither holds where the order depends on the values."""
+    low, high, is_open = left.lowest[:, None], left.highest[:, None], left.is_open[:, None]
+    if operator in ("<", ">="):
+        below = (high < right.lowest) | ((high == right.lowest) & is_open)
+        above = low >= right.highest
+    else:
+        below = high <= right.lowest
+        above = (low > right.highest) | ((low == right.highest) & right.is_open)
+    yes, no = (below, above) if operator in ("<", "<=") else (above, below)
+    return yes.astype(np.bool_), no.astype(np.bool_)
 
 
 def equal_mask(column: Column, value: Literal) -> Mask:
@@ -59,12 +116,12 @@ def equal_mask(column: Column, value: Literal) -> Mask:
     for text in _spellings(column, value):
         if text in labels:
             return np.asarray(codes == labels.index(text))
-    if not isinstance(column, _Ordered):
+    bins = _intervals(column)
+    if bins is None or not isinstance(column, _Ordered):
         raise _wrong(column, f"{value.text!r} is not one of its values", _some(labels))
     point = _point(column, value)
-    lowest, highest = _ends(column)
-    inside = np.flatnonzero((lowest <= point) & (point <= highest))
-    if len(inside) and lowest[inside[-1]] == highest[inside[-1]]:
+    inside = np.flatnonzero((bins.lowest <= point) & (point <= bins.highest))
+    if len(inside) and bins.lowest[inside[-1]] == bins.highest[inside[-1]]:
         return np.asarray(codes == inside[-1])
     what = "is only a part of a bin" if len(inside) else "is outside its bins"
     raise _wrong(column, f"{value.text!r} {what}", _some(labels))
@@ -76,31 +133,16 @@ def order_mask(column: Column, operator: str, value: Literal) -> Mask:
     Errors:
         ConfigError: the column has no order, or the value lies inside a bin.
     """
-    if not isinstance(column, _Ordered):
-        numeric = isinstance(column, Categorical) and all(isinstance(v, int) for v in column.values)
-        if not numeric:
-            raise _wrong(column, f"{operator} needs an order", "=, != and in")
-        return _order_of_numbers(column, operator, value)
-    point = _point(column, value)
-    lowest, highest = _ends(column)
-    # Whole bins below the point and whole bins above it; what is neither is cut.
-    if operator in ("<", ">="):
-        below = highest < point
-        above = lowest >= point
-        if isinstance(column, Real):
-            below[:-1] = highest[:-1] <= point  # right ends of real bins are open, the last excepted
-    else:
-        below = highest <= point
-        above = lowest > point
-    cut = ~(below | above)
-    if cut.any():
-        label = column.labels()[int(np.flatnonzero(cut)[0])]
+    bins = _intervals(column)
+    if bins is None:
+        raise _wrong(column, f"{operator} needs an order", "=, != and in")
+    yes, no = _order(bins, operator, _Intervals.of_values(bins.kind, [_point(column, value)]))
+    if not (yes | no).all():
+        label = column.labels()[int(np.argmin(yes | no))]
         raise _wrong(
             column, f"{operator} {value.text} cuts through the bin {label!r}", "values on a bin's border"
         )
-    mask = np.zeros(column.size, dtype=np.bool_)
-    mask[: column.bins] = below if operator in ("<", "<=") else above
-    return mask
+    return np.append(yes, np.zeros(column.size - column.bins, dtype=np.bool_))
 
 
 def compare_columns(column: Column, operator: str, other: Column) -> Mask:
@@ -109,19 +151,12 @@ def compare_columns(column: Column, operator: str, other: Column) -> Mask:
     Errors:
         ConfigError: columns without a common order, or bins that do not say which value is larger.
     """
-    (lowest, highest, is_open), kind = _intervals(column)
-    (other_lowest, other_highest, other_open), other_kind = _intervals(other)
-    if kind is None or kind != other_kind:
+    left, right = _intervals(column), _intervals(other)
+    if left is None or right is None or left.kind != right.kind:
         raise _wrong(
             column, f"it has no order with {other.name!r}", "two columns of numbers, of dates or of times"
         )
-    low, high, right = lowest[:, None], highest[:, None], is_open[:, None]
-    if operator in ("<", ">="):
-        yes = np.asarray((high < other_lowest) | ((high == other_lowest) & right), dtype=np.bool_)
-        no = np.asarray(low >= other_highest, dtype=np.bool_)
-    else:
-        yes = np.asarray(high <= other_lowest, dtype=np.bool_)
-        no = np.asarray((low > other_highest) | ((low == other_highest) & other_open), dtype=np.bool_)
+    yes, no = _order(left, operator, right)
     unclear = np.argwhere(~(yes | no))
     if len(unclear):
         i, j = unclear[0].tolist()
@@ -132,35 +167,7 @@ def compare_columns(column: Column, operator: str, other: Column) -> Mask:
             "columns whose bins do not overlap, or are the same single values",
         )
     mask = np.zeros((column.size, other.size), dtype=np.bool_)
-    mask[: column.bins, : other.bins] = yes if operator in ("<", "<=") else no
-    return mask
-
-
-_Ends = tuple[NDArray[np.object_], NDArray[np.object_], NDArray[np.bool_]]
-
-
-def _intervals(column: Column) -> tuple[_Ends, str | None]:
-    """Lowest and highest value of each bin, whether the highest is outside; and of what kind they are, if ordered."""
-    if isinstance(column, _Ordered):
-        lowest, highest = _ends(column)
-        is_open = np.zeros(len(lowest), dtype=np.bool_)
-        is_open[:-1] = isinstance(column, Real)
-        if isinstance(column, DateTime):
-            return (lowest, highest, is_open), "time" if column.timezone is None else "time with a zone"
-        return (lowest, highest, is_open), "date" if isinstance(column, Date) else "number"
-    singles = np.array([], dtype=object)
-    if isinstance(column, Categorical) and all(isinstance(value, int) for value in column.values):
-        singles = np.array([Decimal(label) for label in column.bin_labels()], dtype=object)
-    return (singles, singles, np.zeros(len(singles), dtype=np.bool_)), "number" if len(singles) else None
-
-
-def _order_of_numbers(column: Column, operator: str, value: Literal) -> Mask:
-    point = _number(column, value)
-    compare = {"<": "__lt__", "<=": "__le__", ">": "__gt__", ">=": "__ge__"}[operator]
-    mask = np.zeros(column.size, dtype=np.bool_)
-    mask[: column.bins] = [
-        getattr(Decimal(label), compare)(point) for label in column.labels()[: column.bins]
-    ]
+    mask[: column.bins, : other.bins] = yes
     return mask
 
 
@@ -168,47 +175,30 @@ def _spellings(column: Column, value: Literal) -> list[str]:
     """The label that a value may be written as, first as it stands."""
     if isinstance(column, Boolean):
         return [value.text, {"1": "true", "0": "false"}.get(value.text, value.text.lower())]
-    if value.quoted or value.text in ("true", "false"):
-        return [value.text]
-    number = Decimal(value.text)
-    return [value.text, str(int(number))] if number == number.to_integral_value() else [value.text]
+    if value.is_number and Decimal(value.text) == Decimal(value.text).to_integral_value():
+        return [value.text, str(int(Decimal(value.text)))]
+    return [value.text]
 
 
-def _ends(column: _Ordered) -> tuple[NDArray[np.object_], NDArray[np.object_]]:
-    """Lowest and highest value of each bin as exact numbers (real bins: the open end)."""
-    lowest = [Decimal(x) for x in column.lower.tolist()]
-    # Nothing is subtracted from real ends: that would round them to the digits of the decimal context.
-    highest = lowest[1:] if isinstance(column, Real) else [x - 1 for x in lowest[1:]]
-    highest = [*highest, Decimal(column.last)]
-    return np.array(lowest, dtype=object), np.array(highest, dtype=object)
-
-
-def _point(column: _Ordered, value: Literal) -> Decimal:
-    if isinstance(column, (Integer, Real)):
-        return _number(column, value)
+def _point(column: Column, value: Literal) -> Decimal:
+    """The value on the line of the column's bins."""
+    allowed = _some(column.labels())
     try:
         if isinstance(column, Date):
-            return Decimal(dt.date.fromisoformat(value.text).toordinal() - _EPOCH.toordinal())
-        moment = dt.datetime.fromisoformat(value.text)
-        if (moment.tzinfo is None) != (column.timezone is None):
-            raise ValueError
-        epoch = _EPOCH if moment.tzinfo is None else _EPOCH.replace(tzinfo=dt.UTC)
-        return Decimal((moment - epoch) // dt.timedelta(microseconds=1))
+            allowed = "'2026-01-31'"
+            return Decimal(day_number(dt.date.fromisoformat(value.text)))
+        if isinstance(column, DateTime):
+            allowed = "'2026-01-31T12:00:00', with an offset if the column has a time zone"
+            moment = dt.datetime.fromisoformat(value.text)
+            if (moment.tzinfo is None) == (column.timezone is None):
+                return Decimal(microseconds(moment))
+        elif value.is_number:
+            # The edges of real columns are floats: compare like with like.
+            return Decimal(float(value.text) if isinstance(column, Real) else value.text)
     except ValueError:
-        allowed = (
-            "'2026-01-31'"
-            if isinstance(column, Date)
-            else "'2026-01-31T12:00:00', with an offset if the column has a time zone"
-        )
-        raise _wrong(column, f"{value.text!r} is not a label or a {column.type_name}", allowed) from None
-
-
-def _number(column: Column, value: Literal) -> Decimal:
-    if value.quoted or value.text in ("true", "false"):
-        raise _wrong(column, f"{value.text!r} is not a label or a number", _some(column.labels()))
-    if isinstance(column, Real):
-        return Decimal(float(value.text))  # the edges are floats: compare like with like
-    return Decimal(value.text)
+        pass
+    kind = column.type_name if isinstance(column, Date | DateTime) else "number"
+    raise _wrong(column, f"{value.text!r} is not a label or a {kind}", allowed)
 
 
 def _wrong(column: Column, what: str, allowed: str) -> ConfigError:
@@ -244,10 +234,6 @@ class Declared(Protocol):
     @property
     def columns(self) -> tuple[Column, ...]:
         """The measured columns."""
-
-    @property
-    def domain(self) -> Domain:
-        """Their names and sizes."""
 
     @property
     def constraints(self) -> Constraints | None:
@@ -287,7 +273,7 @@ def parse_predicate(text: str, schema: Declared) -> Predicate:
     root = parser.expression(0)
     parser.finish()
     columns = tuple(sorted(parser.columns))
-    return Predicate(columns, schema.domain.shape(columns), root)
+    return Predicate(columns, parser.domain.shape(columns), root)
 
 
 @dataclass(frozen=True, eq=False)
@@ -343,6 +329,7 @@ class _Parser:
         self._tokens = tokens
         self._next = 0
         self._schema = schema
+        self.domain = domain_of(schema.columns)
         self.columns: set[int] = set()
 
     def expression(self, depth: int) -> _Node:
@@ -409,17 +396,14 @@ class _Parser:
         return _leaf(one.places + other.places, truth.reshape(one.shape + other.shape))
 
     def _column(self) -> _Asked:
-        name = self._take().text
-        domain, constraints = self._schema.domain, self._schema.constraints
-        for one in () if constraints is None else constraints.derived:
-            if one.column.name == name:
-                places = tuple(map(domain.index, one.sources))
-                self.columns.update(places)
-                return _Asked(one.column, places, domain.shape(places), np.array(one.codes))
-        position = domain.index(name)
-        self.columns.add(position)
-        column = self._schema.columns[position]
-        return _Asked(column, (position,), (column.size,), np.arange(column.size))
+        name, constraints = self._take().text, self._schema.constraints
+        derived = () if constraints is None else constraints.derived
+        one = next((one for one in derived if one.column.name == name), None)
+        places = tuple(map(self.domain.index, (name,) if one is None else one.sources))
+        self.columns.update(places)
+        column = self._schema.columns[places[0]] if one is None else one.column
+        codes = np.arange(column.size) if one is None else np.array(one.codes)
+        return _Asked(column, places, self.domain.shape(places), codes)
 
     def _values(self) -> list[Literal]:
         self._expect("(")
@@ -440,11 +424,7 @@ class _Parser:
     @property
     def _at_the_end_of_a_term(self) -> bool:
         token = self._peek
-        return token.kind == "end" or (token.kind, token.text) in (
-            ("word", "and"),
-            ("word", "or"),
-            ("symbol", ")"),
-        )
+        return token.kind == "end" or (token.kind in ("word", "symbol") and token.text in ("and", "or", ")"))
 
     @property
     def _peek(self) -> _Token:

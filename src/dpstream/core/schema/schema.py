@@ -19,10 +19,10 @@ from dpstream.core.errors import ConfigError, DataError, SchemaError, counted
 from dpstream.core.schema import arrow
 from dpstream.core.schema.code_blocks import BLOCK_ROWS, CodeBlocks
 from dpstream.core.schema.column import Column, Problem, Style, problems_error
-from dpstream.core.schema.constraints import Constraints, Rules, split_spec
+from dpstream.core.schema.constraints import Constraints, Rules, domain_of, split_spec
 from dpstream.core.schema.discrete import Categorical
 from dpstream.core.schema.domain import Codes, Domain
-from dpstream.core.schema.encoded_table import BlockEncoder, EncodedTable, read_codes
+from dpstream.core.schema.encoded_table import BlockEncoder, EncodedTable
 from dpstream.core.threads import in_order
 
 Extra = Literal["error", "ignore"]
@@ -87,8 +87,7 @@ class Schema:
     @cached_property
     def domain(self) -> Domain:
         """Names and sizes: what everything behind the codes sees."""
-        impossible = () if self.rules is None else self.rules.impossible
-        return Domain(tuple(c.name for c in self.columns), tuple(c.size for c in self.columns), impossible)
+        return domain_of(self.columns, () if self.rules is None else self.rules.impossible)
 
     @cached_property
     def rules(self) -> Rules | None:
@@ -157,8 +156,7 @@ class Schema:
         The same codes as those of ``encode``, and the same errors. Blocks are encoded in a few threads.
         """
         if isinstance(data, EncodedTable):
-            own = self.columns, self.null_values, self.constraints
-            if (data.columns, data.null_values, data.constraints) != own:
+            if not data.encoder.gives_codes_of(self.columns, self.null_values, self.constraints):
                 raise ConfigError(
                     "the records were encoded with another schema",
                     where=where,
@@ -218,12 +216,7 @@ class Schema:
         self.require_exact(where)
         table = arrow.to_table(data, where)
         self._check_names(table.column_names, where, extra, reveal)
-        read = () if self.rules is None else self.rules.read
-        codes: Codes = np.empty((table.num_rows, len(self.columns)), dtype=np.int32, order="F")
-        derived: list[Codes] = [np.empty(table.num_rows, dtype=np.int32) for _ in read]
-        columns, out = (*self.columns, *read), [*codes.T, *derived]
-        problems = read_codes(columns, table, out, self.null_values, reveal=reveal, keep_null=keep_null)
-        return codes, derived, problems
+        return self.encoder().codes(table, reveal=reveal, keep_null=keep_null)
 
     def _check_names(self, names: list[str], where: str, extra: Extra, reveal: bool) -> None:
         present = set(names)

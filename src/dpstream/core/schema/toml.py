@@ -175,20 +175,14 @@ def write_schema(
 
 
 def _constraint_lines(constraints: Constraints) -> list[str]:
-    conditions = [one.words for one in constraints.excluded if one.file is None]
+    excluded = constraints.excluded
+    table: dict[str, Any] = {
+        "forbidden": [one.words for one in excluded if one.file is None],
+        "allowed": [{"columns": one.columns, "file": one.file} for one in excluded if one.file is not None],
+        "violations": dict(constraints.repair),
+    }
     lines = ["", "[schema.constraints]"]
-    if conditions:
-        lines.append(f"forbidden = {toml_value(conditions)}")
-    files = [
-        f"{{ columns = {toml_value(one.columns)}, file = {toml_value(one.file)} }}"
-        for one in constraints.excluded
-        if one.file is not None
-    ]
-    if files:
-        lines.append(f"allowed = [{', '.join(files)}]")
-    if constraints.repair:
-        bins = (f"{toml_key(name)} = {toml_value(label)}" for name, label in constraints.repair)
-        lines.append(f"violations = {{ {', '.join(bins)} }}")
+    lines += [f"{key} = {toml_value(value)}" for key, value in table.items() if value]
     for one in constraints.derived:
         if one.file is None:
             raise SchemaError(
@@ -196,11 +190,8 @@ def _constraint_lines(constraints: Constraints) -> list[str]:
                 where="schema",
                 allowed="constraints that were read from files",
             )
-        read = "" if one.read else ", read = false"
-        lines.append(
-            f"derived.{toml_key(one.column.name)} = "
-            f"{{ from = {toml_value(one.sources)}, file = {toml_value(one.file)}{read} }}"
-        )
+        spec = {"from": one.sources, "file": one.file, **({} if one.read else {"read": False})}
+        lines.append(f"derived.{toml_key(one.column.name)} = {toml_value(spec)}")
     return lines
 
 

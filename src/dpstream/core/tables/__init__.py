@@ -1,7 +1,7 @@
 """See README.md in this folder."""
 
 from dpstream.core.tables.access import BatchAccess, EngineBatch, FrameKind, ReadRequest
-from dpstream.core.tables.counting import MAX_COUNTED_CELLS, CountingBackend, count_marginals
+from dpstream.core.tables.counting import MAX_COUNTED_CELLS, count_marginals
 from dpstream.core.tables.encoded_batch import EncodedBatch, EncodedRecords, EncodedReports
 from dpstream.core.tables.keyed_reading import KeyedBatch, KeyRules, Snapshot
 from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES, MultisetHash
@@ -12,7 +12,6 @@ __all__ = [
     "HASH_KEY_BYTES",
     "MAX_COUNTED_CELLS",
     "BatchAccess",
-    "CountingBackend",
     "EncodedBatch",
     "EncodedRecords",
     "EncodedReports",

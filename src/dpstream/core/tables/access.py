@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import BatchReads, PresentRecords, PrivateBatch
 from dpstream.core.schema.domain import Clique
+from dpstream.core.tables.present_table import KeyedChanges, PresentTable
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Problem, Schema

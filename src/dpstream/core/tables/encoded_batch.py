@@ -11,17 +11,17 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import BatchBase
+from dpstream.core.contracts import PrivateBatch
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.schema.code_blocks import AnyCodes, CodeBlocks
 from dpstream.core.schema.domain import Clique, Codes, Domain
-from dpstream.core.tables.counting import CountingBackend, add_counts, check_codes, count_plan, split
+from dpstream.core.tables.counting import add_counts, check_codes, count_plan, split
 
 #: Of a keyed mark of a person's id.
 MARK_BYTES = 16
 
 
-class EncodedBatch(BatchBase):
+class EncodedBatch(PrivateBatch):
     """Inserted and deleted records of one step, as codes; a ``PrivateBatch``.
 
     Guarantee: none by itself. The records stay inside; ``count`` gives exact, private integers that only
@@ -33,8 +33,6 @@ class EncodedBatch(BatchBase):
             be narrower.
         deletes: the same; left out where nothing is deleted. A delete of a record that never was
             inserted is counted like any other: counts may go below zero.
-        backend: see ``count_marginals``.
-
     The codes are checked once and kept read-only (writable input is copied), because the compiled loops
     rely on the check.
 
@@ -49,30 +47,17 @@ class EncodedBatch(BatchBase):
     [0, 1]
     """
 
-    __slots__ = ("_backend", "_came", "_domain", "_gone")
+    __slots__ = ("_came", "_domain", "_gone")
 
     def __init__(
         self,
         domain: Domain,
         inserts: NDArray[np.int32] | CodeBlocks,
         deletes: NDArray[np.int32] | CodeBlocks | None = None,
-        *,
-        backend: CountingBackend = "auto",
     ) -> None:
-        if backend not in ("auto", "numpy", "compiled"):
-            raise ConfigError(f"unknown backend {backend!r}", where="batch", allowed="auto, numpy, compiled")
         self._domain = domain
-        self._backend = backend
         self._came = _own(inserts, domain, "inserts")
         self._gone = None if deletes is None else _own(deletes, domain, "deletes")
-
-    @property
-    def _inserts(self) -> Codes:
-        return self._came.whole()
-
-    @property
-    def _deletes(self) -> Codes | None:
-        return None if self._gone is None else self._gone.whole()
 
     @property
     def domain(self) -> Domain:
@@ -95,9 +80,9 @@ class EncodedBatch(BatchBase):
         if part not in ("net", "inserts", "deletes"):
             raise ConfigError(f"unknown part {part!r}", where="count", allowed="net, inserts, deletes")
         if part != "deletes":
-            add_counts(plan, self._came, 1, out, self._backend)
+            add_counts(plan, self._came, 1, out)
         if part != "inserts" and self._gone is not None:
-            add_counts(plan, self._gone, 1 if part == "deletes" else -1, out, self._backend)
+            add_counts(plan, self._gone, 1 if part == "deletes" else -1, out)
         return split(plan, out)
 
     def without_cancelled(self) -> EncodedBatch:
@@ -121,7 +106,7 @@ class EncodedBatch(BatchBase):
         came, kinds = len(self._came), kinds.reshape(-1)
         more = np.bincount(kinds[:came], minlength=len(rows)) - np.bincount(kinds[came:], minlength=len(rows))
         inserts, deletes = (np.repeat(rows, np.maximum(sign * more, 0), axis=0) for sign in (1, -1))
-        return EncodedBatch(self._domain, inserts, deletes, backend=self._backend)
+        return EncodedBatch(self._domain, inserts, deletes)
 
     @property
     def declares_deletes(self) -> bool:
@@ -140,7 +125,7 @@ class EncodedRecords(EncodedBatch):
     @property
     def records(self) -> NDArray[np.int32]:
         """Codes of the inserted records, shape (records, columns); private."""
-        return self._inserts
+        return self._came.whole()
 
 
 def batch_codes(batch: EncodedBatch) -> tuple[Codes, Codes | None]:
@@ -148,7 +133,7 @@ def batch_codes(batch: EncodedBatch) -> tuple[Codes, Codes | None]:
 
     It is no method of a batch, so that a mechanism, which gets the batch, does not come by its records.
     """
-    return batch._inserts, batch._deletes
+    return batch._came.whole(), None if batch._gone is None else batch._gone.whole()
 
 
 def _own(codes: Codes | CodeBlocks, domain: Domain, where: str) -> CodeBlocks:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import BatchBase
+from dpstream.core.contracts import PrivateBatch
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.schema.code_blocks import CodeBlocks
 from dpstream.core.schema.domain import Clique, Domain
@@ -130,7 +130,7 @@ class PresentTable:
         rows = np.flatnonzero(self.first > after)
         for start in range(0, len(rows), _BLOCK_ROWS):
             block = np.asfortranarray(self.codes[rows[start : start + _BLOCK_ROWS]].astype(np.int32))
-            add_counts(plan, CodeBlocks(len(self.domain), [block]), 1, out, "auto")
+            add_counts(plan, CodeBlocks(len(self.domain), [block]), 1, out)
         return split(plan, out)
 
 
@@ -150,7 +150,7 @@ class PresentView:
 
 
 @dataclass(frozen=True, eq=False)
-class PresentBatch(BatchBase):
+class PresentBatch(PrivateBatch):
     """The end of one step, for a mechanism that reads present records; a ``PrivateBatch`` that grants nothing else."""
 
     _present: PresentRecords

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from dpstream.core.errors import ConfigError, LimitError, SchemaError
 from dpstream.core.schema.domain import Clique, Domain
@@ -66,7 +66,12 @@ class Workload:
             raise ConfigError("tables and weights differ in number", where="workload")
         seen: set[Clique] = set()
         for clique in self.cliques:
-            _check_table(self.domain, clique)
+            if not clique or not self.domain.has(clique):
+                raise ConfigError(
+                    f"{clique!r} is not a table of the domain",
+                    where="workload",
+                    allowed=f"increasing positions from 0 to {len(self.domain) - 1}",
+                )
             if clique in seen:
                 raise _twice(self.domain, clique)
             seen.add(clique)
@@ -148,24 +153,15 @@ class Workload:
             raise ConfigError("not a workload", where="workload", allowed=_SPEC)
         tables: dict[Clique, Fraction] = {}
         alone: set[Clique] = set()
-        entries: list[Mapping[str, Any] | str] = []
-        for number, given in enumerate(spec, start=1):
-            cliques, weight, entry = _several(domain, given, f"table {number}")
-            if cliques is None:
-                columns, raw = _entry(given, f"table {number}")
-                clique = _clique(domain, columns, f"table {number}")
-                if clique in alone:
-                    raise _twice(domain, clique)
-                alone.add(clique)
-                weight = _weight(raw, f"table {number}")
-                tables[clique] = weight
-                entry = {"columns": [domain.names[i] for i in clique], "weight": str(weight)}
-            else:
-                # What is listed by itself keeps its weight; of several groups the last one sets it.
-                tables |= {clique: weight for clique in cliques if clique not in alone}
-            entries.append(entry)
-        grouped = len(alone) < len(spec)
-        return cls(domain, tuple(tables), tuple(tables.values()), tuple(entries) if grouped else ())
+        entries = [_entry(domain, given, f"table {number}") for number, given in enumerate(spec, start=1)]
+        for entry in entries:
+            if not entry.grouped and entry.cliques[0] in alone:
+                raise _twice(domain, entry.cliques[0])
+            # What is listed by itself keeps its weight; of several groups the last one sets it.
+            tables |= {clique: entry.weight for clique in entry.cliques if clique not in alone}
+            alone.update(() if entry.grouped else entry.cliques)
+        specs = tuple(entry.spec for entry in entries)
+        return cls(domain, tuple(tables), tuple(tables.values()), specs if len(alone) < len(spec) else ())
 
     def as_option(self) -> str | list[Any]:
         """The shortest thing that ``parse`` reads back as this workload: its name where it has one."""
@@ -200,36 +196,37 @@ def _ways(text: str) -> int:
     return int(match[1])
 
 
-def _several(
-    domain: Domain, entry: object, where: str
-) -> tuple[Sequence[Clique] | None, Fraction, Mapping[str, Any] | str]:
-    """The tables of an entry that names several at once, their weight, and the entry as it is read back; None for
-    tables where it names one."""
-    if isinstance(entry, str) and _ALL_K_WAY.fullmatch(entry):
-        return Workload.all_k_way(domain, _ways(entry)).cliques, Fraction(1), entry
-    if not isinstance(entry, Mapping) or "pairs_with" not in entry:
-        return None, Fraction(1), ""
-    unknown = sorted(str(key) for key in entry if key not in ("pairs_with", "weight"))
-    if unknown:
-        what = f"unknown key {unknown[0]!r} beside pairs_with"
-        raise ConfigError(what, where=f"workload, {where}", allowed="pairs_with, weight")
-    if len(domain) < 2:
+class _Entry(NamedTuple):
+    """An entry of a list: the tables that it names, one or a group of them, and how it is read back."""
+
+    cliques: Sequence[Clique]
+    weight: Fraction
+    spec: Mapping[str, Any] | str
+    grouped: bool
+
+
+def _entry(domain: Domain, given: object, where: str) -> _Entry:
+    if isinstance(given, str) and _ALL_K_WAY.fullmatch(given):
+        return _Entry(Workload.all_k_way(domain, _ways(given)).cliques, Fraction(1), given, True)
+    named = given if isinstance(given, Mapping) else {"columns": given}
+    grouped = "pairs_with" in named
+    key = "pairs_with" if grouped else "columns"
+    unknown = sorted(str(name) for name in named if name not in (key, "weight"))
+    if unknown or key not in named:
+        what = f"unknown key {unknown[0]!r}{' beside pairs_with' if grouped else ''}" if unknown else ""
+        raise ConfigError(
+            what or "the key 'columns' is missing",
+            where=f"workload, {where}",
+            allowed="pairs_with, weight" if grouped else "columns, weight; or pairs_with, weight",
+        )
+    if grouped and len(domain) < 2:
         raise ConfigError("one column has no pairs", where=f"workload, {where}", allowed="all-1-way")
-    columns, weight = _clique(domain, entry["pairs_with"], where), _weight(entry.get("weight", 1), where)
-    pairs = sorted({(min(i, j), max(i, j)) for i in columns for j in range(len(domain)) if i != j})
-    return pairs, weight, {"pairs_with": [domain.names[i] for i in columns], "weight": str(weight)}
-
-
-def _entry(entry: object, where: str) -> tuple[Sequence[str], Any]:
-    if isinstance(entry, Mapping):
-        unknown = sorted(str(key) for key in entry if key not in ("columns", "weight"))
-        if unknown or "columns" not in entry:
-            what = f"unknown key {unknown[0]!r}" if unknown else "the key 'columns' is missing"
-            raise ConfigError(
-                what, where=f"workload, {where}", allowed="columns, weight; or pairs_with, weight"
-            )
-        return entry["columns"], entry.get("weight", 1)
-    return entry, 1  # type: ignore[return-value]  # _clique checks it
+    columns, weight = _clique(domain, named[key], where), _weight(named.get("weight", 1), where)
+    cliques = [columns]
+    if grouped:
+        cliques = sorted({(min(i, j), max(i, j)) for i in columns for j in range(len(domain)) if i != j})
+    spec = {key: [domain.names[i] for i in columns], "weight": str(weight)}
+    return _Entry(cliques, weight, spec, grouped)
 
 
 def _clique(domain: Domain, columns: object, where: str) -> Clique:
@@ -259,16 +256,6 @@ def _weight(value: object, where: str) -> Fraction:
         raise ConfigError(
             f"the weight {value!r} is not a number", where=where, allowed='such as 2 or "1/2"'
         ) from None
-
-
-def _check_table(domain: Domain, clique: Clique) -> None:
-    increasing = all(a < b for a, b in itertools.pairwise(clique))
-    if not clique or not increasing or clique[0] < 0 or clique[-1] >= len(domain):
-        raise ConfigError(
-            f"{clique!r} is not a table of the domain",
-            where="workload",
-            allowed=f"increasing positions from 0 to {len(domain) - 1}",
-        )
 
 
 def _check_weight(weight: Fraction) -> None:

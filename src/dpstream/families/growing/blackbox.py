@@ -225,16 +225,12 @@ class BlackBox(ABC, Generic[Release]):
         """
 
     @abstractmethod
-    def run(self, budget: Budget, data: Database, randomness: Randomness) -> Release:
-        """Spend ``budget`` once on the database."""
+    def run(self, budget: Budget, data: Database, randomness: Randomness) -> BoxRun[Release]:
+        """Spend ``budget`` once on the database.
 
-    def full_run(self, budget: Budget, data: Database, randomness: Randomness) -> BoxRun[Release]:
-        """``run``, and what it measured, as far as the black box tells.
-
-        A black box overrides it to have its noisy counts published. Only values that its proof counts as outputs may be
-        among them: true counts and noise, never scores of a selection.
+        What it measured is published, as far as it tells. Only values that its proof counts as outputs may be among
+        them: true counts and noise, never scores of a selection.
         """
-        return BoxRun(self.run(budget, data, randomness))
 
     def numbers(self) -> tuple[int, int] | None:
         """How many numbers a run measures and tells, at least and at most; None where it tells none."""

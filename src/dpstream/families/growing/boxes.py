@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from itertools import chain, combinations
 from typing import Any, Literal, Self
 
@@ -16,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import (
-    BatchBase,
     Events,
     Option,
+    PrivateBatch,
     check_whole,
     option,
 )
@@ -45,6 +46,7 @@ from dpstream.families.growing.blackbox import (
 from dpstream.families.growing.run_schedule import MAX_RECORDS
 from dpstream.mechanisms import MWEMPGM
 from dpstream.mechanisms.engine import Selector
+from dpstream.mechanisms.mwem_pgm import MWEMPGMPlan
 from dpstream.mechanisms.options import WORKLOAD
 
 
@@ -70,8 +72,12 @@ class MWEMPGMBox(BlackBox[ModelTable]):
     name = "mwem-pgm"
 
     def __post_init__(self) -> None:
-        # Refuses options that do not fit the workload; which budget plays no role.
-        self.recipe.calibrate(self.workload, PureDP.of(1), Event("replace"))
+        _ = self._plan  # refuses options that do not fit the workload
+
+    @cached_property
+    def _plan(self) -> MWEMPGMPlan:
+        """For facts in which the budget plays no role."""
+        return self.recipe.calibrate(self.workload, PureDP.of(1), Event("replace"))
 
     @property
     def reads(self) -> Counts:
@@ -80,35 +86,29 @@ class MWEMPGMBox(BlackBox[ModelTable]):
 
     def options(self) -> dict[str, Any]:
         """All options."""
-        plan = self.recipe.calibrate(self.workload, PureDP.of(1), Event("replace"))
-        return {"workload": self.workload.as_option(), **plan.options()}
+        return {"workload": self.workload.as_option(), **self._plan.options()}
 
     def describe(self) -> str:
         """The number of marginals it measures."""
-        plan = self.recipe.calibrate(self.workload, PureDP.of(1), Event("replace"))
-        return f"MWEM+PGM measuring {plan.k} of {len(self.workload)} marginals"
+        return f"MWEM+PGM measuring {self._plan.k} of {len(self.workload)} marginals"
 
     def check(self, budget: Budget) -> None:
         """See ``BlackBox.check``."""
         self.recipe.calibrate(self.workload, budget, Event("replace")).parts()
 
-    def run(self, budget: Budget, data: Database, randomness: Randomness) -> ModelTable:
-        """See ``BlackBox.run``."""
-        return self.full_run(budget, data, randomness).released
-
-    def full_run(self, budget: Budget, data: Database, randomness: Randomness) -> BoxRun[ModelTable]:
-        """See ``BlackBox.full_run``: every marginal that was measured."""
+    def run(self, budget: Budget, data: Database, randomness: Randomness) -> BoxRun[ModelTable]:
+        """See ``BlackBox.run``: every marginal that was measured."""
         plan = self.recipe.calibrate(self.workload, budget, Event("replace"))
         made = plan.run(_Counted(self.reads, data), "net", randomness)
         return BoxRun(ModelTable(made.model), made.outputs)
 
     def numbers(self) -> tuple[int, int]:
-        """See ``BlackBox.numbers``; which budget plays no role."""
-        return self.recipe.calibrate(self.workload, PureDP.of(1), Event("replace")).numbers()
+        """See ``BlackBox.numbers``."""
+        return self._plan.numbers()
 
 
 @dataclass(frozen=True)
-class _Counted(BatchBase):
+class _Counted(PrivateBatch):
     """The database as a batch that came at once, for a mechanism that counts what it reads."""
 
     reads: Counts
@@ -242,7 +242,7 @@ class SmallDB(BlackBox[RowsTable]):
         self._check(size)
         return replace(self, size=size)
 
-    def run(self, budget: Budget, data: Database, randomness: Randomness) -> RowsTable:
+    def run(self, budget: Budget, data: Database, randomness: Randomness) -> BoxRun[RowsTable]:
         """See ``BlackBox.run``."""
         size = self.size
         assert size is not None  # fitted
@@ -255,7 +255,7 @@ class SmallDB(BlackBox[RowsTable]):
         )
         cells = np.repeat(np.arange(self.universe), databases[chosen])
         codes = np.column_stack(np.unravel_index(cells, self.workload.domain.sizes))
-        return RowsTable(self.workload.domain, codes.astype(np.int32))
+        return BoxRun(RowsTable(self.workload.domain, codes.astype(np.int32)))
 
     def _selector(self, budget: Budget) -> Selector:
         """What makes the choice; audits put one there that follows a script."""
@@ -351,13 +351,13 @@ class OwnMechanism(BlackBox[AnyTable]):
         """The mechanism by its version."""
         return f"the user's own mechanism {self.version!r}"
 
-    def run(self, budget: Budget, data: Database, randomness: Randomness) -> AnyTable:
+    def run(self, budget: Budget, data: Database, randomness: Randomness) -> BoxRun[AnyTable]:
         """See ``BlackBox.run``.
 
         Errors:
             ConfigError: the function returned something else than a table.
         """
-        return _own_table(self.reads.domain, self.function(budget, data, randomness))
+        return BoxRun(_own_table(self.reads.domain, self.function(budget, data, randomness)))
 
 
 def _own_table(domain: Domain, values: NDArray[Any]) -> AnyTable:

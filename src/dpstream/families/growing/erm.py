@@ -44,7 +44,7 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema import Categorical, Real, Schema
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.schema.numeric import Ordered
-from dpstream.families.growing.blackbox import MAX_UNIVERSE, BlackBox, Counts, Database
+from dpstream.families.growing.blackbox import MAX_UNIVERSE, BlackBox, BoxRun, Counts, Database
 from dpstream.families.growing.growing_plan import GrowingPlan, GrowingState, LastRun
 from dpstream.families.growing.run_schedule import ScheduledRun
 
@@ -637,7 +637,7 @@ class ERM(BlackBox[LinearClassifier]):
         bias = run.lam * self.assumed_radius**2 / 2.0
         return (1.0 - share) * run.loss.at_zero + share * (bias + solver) + share**2 * noise
 
-    def run(self, budget: Budget, data: Database, randomness: Randomness) -> LinearClassifier:
+    def run(self, budget: Budget, data: Database, randomness: Randomness) -> BoxRun[LinearClassifier]:
         """Minimise, round, add noise.
 
         Errors:
@@ -648,9 +648,8 @@ class ERM(BlackBox[LinearClassifier]):
         point = minimise(Rows(self.features, data.counts[0], data.t), run)
         whole = np.rint(point / run.step).astype(np.int64)
         noisy = randomness.measure(whole, run.noise).astype(np.float64)
-        return LinearClassifier(
-            self.features, self.loss, noisy * run.step, run.standard_error, data.t, run.lam
-        )
+        measured, error = noisy * run.step, run.standard_error
+        return BoxRun(LinearClassifier(self.features, self.loss, measured, error, data.t, run.lam))
 
     def _best_lam(self, budget: Budget, t: int, loss: Loss) -> float:
         """The minimum of ``smoothness * variance / 2 + lam radius^2 / 2`` with variance ``c / (lam t)^2``.

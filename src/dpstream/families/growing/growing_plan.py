@@ -342,7 +342,7 @@ class GrowingPlan(StreamPlan):
         if run is not None:
             # Views that the black box cannot write to.
             data = Database(t, tuple(np.broadcast_to(total, total.shape) for total in state.counts))
-            made = self.box.full_run(run.budget, data, randomness)
+            made = self.box.run(run.budget, data, randomness)
             state.table, outputs = made.released, made.outputs
             state.made, state.done = _last_run(state.made, run), run.last
         synthesis = self._synthesis(state)

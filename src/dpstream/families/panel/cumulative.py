@@ -42,7 +42,6 @@ from dpstream.core.contracts import (
 )
 from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.counters import ZCDP_COUNTER_NAMES, CalibratedCounter, best, counter_by_name
-from dpstream.core.counters.cell_law import cell_law
 from dpstream.core.counters.counter import MAX_NOISE_SCALE, LinearMap
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy.budget import ZCDP, Amount
@@ -555,7 +554,7 @@ class CumulativePlan(PeoplePlan):
         """The counters' running sums, one for each threshold that can be reached by now."""
         measured = []
         for times in range(1, min(last, self.largest) + 1):
-            law = cell_law(self.counters[times - 1], last - times + 1, 1)
+            law = self.counters[times - 1].law(last - times + 1, 1)
             assert law is not None
             query = {
                 "kind": "at least",

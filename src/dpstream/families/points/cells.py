@@ -5,13 +5,13 @@ Trusted base: kernel (counts points, measures).
 
 from __future__ import annotations
 
-import heapq
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -290,10 +290,10 @@ class PointCells:
         pending: arrivals in the open segment.
         limit: the segment's threshold with its noise.
         floor: noise below this was left out of the draw of ``due``; at most the gap ``limit - pending``.
-        due: the next tick at which the noise is at least ``floor``; 0 for none in the level.
+        due: the next tick at which the noise is at least ``floor``; after ``end`` where none is in the level.
         counted: the noisy sum of the level's finished segments; what is released.
         segments: the counters of segments, made when a cell's first segment ends.
-        queue: drawn ticks and their cells, a heap; entries that ``due`` no longer confirms are skipped.
+        counter: which of ``segments`` is the cell's; -1 for none.
     """
 
     depth: int
@@ -305,17 +305,23 @@ class PointCells:
     floor: Ints
     due: Ints
     counted: Ints
-    segments: dict[int, CounterState] = field(default_factory=dict, metadata=UNPACKED)
-    queue: list[tuple[int, int]] = field(default_factory=list, metadata=UNPACKED)
+    counter: Ints
+    segments: list[CounterState] = field(default_factory=list)
+
+    @classmethod
+    def empty(cls, depth: int, end: int, rules: tuple[CellRule, ...]) -> Self:
+        """Cells of which nothing is drawn."""
+        total, pending, limit, floor, due, counted, counter = (
+            np.full(2 << depth, value, np.int64) for value in (0, 0, 0, 0, end + 1, 0, -1)
+        )
+        return cls(depth, end, rules, total, pending, limit, floor, due, counted, counter)
 
     @classmethod
     def begin(
         cls, depth: int, first: int, end: int, rules: tuple[CellRule, ...], randomness: Randomness
-    ) -> PointCells:
+    ) -> Self:
         """All cells at the beginning of a level; ``rules`` for depth 1, 2, ..."""
-        arrays = [np.zeros(1 << (depth + 1), np.int64) for _ in range(6)]
-        total, pending, limit, floor, due, counted = arrays
-        cells = cls(depth, end, rules, total, pending, limit, floor, due, counted)
+        cells = cls.empty(depth, end, rules)
         for j, rule in enumerate(rules, start=1):
             at = slice(1 << j, 2 << j)
             cells.limit[at] = rule.threshold + randomness.draw(rule.tests, 1 << j)
@@ -334,7 +340,7 @@ class PointCells:
         paths = np.stack([(codes >> (self.depth - j)) | (1 << j) for j in range(1, self.depth + 1)], axis=1)
         touched, counts = self._tally(paths)
         low = self.limit[touched] - self.pending[touched] - counts < self.floor[touched]
-        walked = set(touched[low].tolist()) | self._due_until(last)
+        walked = set(touched[low].tolist()) | set(np.flatnonzero(self.due <= last).tolist())
         self.total[touched] += counts
         if walked:
             rest = ~np.isin(touched, np.fromiter(walked, np.int64))
@@ -352,62 +358,42 @@ class PointCells:
         touched = np.flatnonzero(every)
         return touched, every[touched]
 
-    def _due_until(self, last: int) -> set[int]:
-        due_cells = set()
-        while self.queue and self.queue[0][0] <= last:
-            tick, cell = heapq.heappop(self.queue)
-            if self.due[cell] == tick:
-                due_cells.add(cell)
-        return due_cells
-
     def _walk(self, cell: int, ticks: list[int], last: int, randomness: Randomness) -> None:
         """One cell through these ticks: its arrivals, its drawn tests, its segments' ends, in order of time."""
-        rule, one = self.rules[cell.bit_length() - 2], np.array([cell])
+        rule, alone = self.rules[cell.bit_length() - 2], np.array([cell])
         done = 0  # arrivals that ``pending`` knows
         while True:
-            gap, floor, due = (
-                int(self.limit[cell] - self.pending[cell]),
-                int(self.floor[cell]),
-                int(self.due[cell]),
-            )
+            gap, floor = int(self.limit[cell] - self.pending[cell]), int(self.floor[cell])
             below = done + gap - floor  # the arrival that takes the gap below the floor
-            change = ticks[below] if below < len(ticks) else last + 1
-            if due and due < change:
-                seen = bisect_right(ticks, due)
-                self.pending[cell] += seen - done
-                done = seen
-                if randomness.reaches(floor, int(self.limit[cell] - self.pending[cell]), rule.tests):
-                    self._end_segment(cell, rule, randomness)
-                self._draw(one, rule, due + 1, randomness)
-            elif change <= last:
-                self.pending[cell] += below + 1 - done
-                done = below + 1
-                self._draw(one, rule, change, randomness)
-            else:
+            change, due = ticks[below] if below < len(ticks) else last + 1, int(self.due[cell])
+            tested = due < change
+            if not tested and change > last:
                 self.pending[cell] += len(ticks) - done
                 return
-            self._keep_due(cell, last)
-
-    def _keep_due(self, cell: int, last: int) -> None:
-        # Ticks up to ``last`` are for the walk itself.
-        if self.due[cell] > last:
-            heapq.heappush(self.queue, (int(self.due[cell]), cell))
+            seen = bisect_right(ticks, due) if tested else below + 1
+            self.pending[cell] += seen - done
+            done = seen
+            if tested:
+                gap = int(self.limit[cell] - self.pending[cell])
+                if randomness.reaches(floor, gap, rule.tests):
+                    self._end_segment(cell, rule, randomness)
+            self._draw(alone, rule, due + 1 if tested else change, randomness)
 
     def _end_segment(self, cell: int, rule: CellRule, randomness: Randomness) -> None:
-        state = self.segments.get(cell)
-        if state is None:
-            state = self.segments[cell] = rule.segments.init(1)
-        sum_of_segment = self.pending[cell : cell + 1].copy()
-        self.counted[cell] = rule.segments.step(state, sum_of_segment, randomness)[0]
+        if self.counter[cell] < 0:
+            self.counter[cell] = len(self.segments)
+            self.segments.append(rule.segments.init(1))
+        state, held = self.segments[self.counter[cell]], self.pending[cell : cell + 1].copy()
+        self.counted[cell] = rule.segments.step(state, held, randomness)[0]
         self.pending[cell] = 0
         self.limit[cell] = rule.threshold + randomness.draw(rule.tests, 1)[0]
 
     def _draw(self, cells: Ints, rule: CellRule, tick: int, randomness: Randomness) -> None:
-        """Floors, and waiting times from the test of ``tick`` on; many cells also enter the queue."""
+        """Floors, and waiting times from the test of ``tick`` on."""
         left = self.end - tick + 1
         if left < 1:
             # No test is left in the level: nothing is drawn any more, however low the gap.
-            self.due[cells], self.floor[cells] = 0, _NO_FLOOR
+            self.due[cells], self.floor[cells] = self.end + 1, _NO_FLOOR
             return
         gap, scale = self.limit[cells] - self.pending[cells], float(rule.tests.scale)
         # Above ``high`` a yes is unlikely in what is left of the level. Nearer, a scale of room: fewer draws.
@@ -415,10 +401,7 @@ class PointCells:
         room = np.maximum(np.minimum(high, gap - math.ceil(scale)), 0)
         self.floor[cells] = np.where(gap < 0, gap, room)
         times = randomness.waiting_times(self.floor[cells], rule.tests, left)
-        self.due[cells] = np.where(times > 0, tick - 1 + times, 0)
-        if len(cells) > 1:
-            for cell in cells[times > 0].tolist():
-                heapq.heappush(self.queue, (int(self.due[cell]), cell))
+        self.due[cells] = np.where(times > 0, tick - 1 + times, self.end + 1)
 
 
 # From noisy counts of cells to whole, non-negative counts that add up. Public post-processing only.
@@ -506,17 +489,25 @@ def pool(
 
     Source: Hay, Rastogi, Miklau and Suciu 2010, with unequal variances.
     """
-    pooled, below = [np.array(one, np.float64) for one in counts], list(variances)
+    pooled, below = [np.array(values, np.float64) for values in counts], pooled_variances(variances)
     for j in range(len(counts) - 2, -1, -1):
-        sums, own, theirs = pooled[j + 1].reshape(-1, 2).sum(axis=1), below[j], 2.0 * below[j + 1]
-        pooled[j] = (pooled[j] * theirs + sums * own) / (own + theirs)
-        below[j] = own * theirs / (own + theirs)
+        sums, theirs = pooled[j + 1].reshape(-1, 2).sum(axis=1), 2.0 * below[j + 1]
+        pooled[j] = (pooled[j] * theirs + sums * variances[j]) / (variances[j] + theirs)
     above = np.array([root])
     for one in pooled:
         pairs = one.reshape(-1, 2)
         pairs += (above - pairs.sum(axis=1))[:, None] / 2.0
         above = one
     return pooled, below
+
+
+def pooled_variances(variances: Sequence[float]) -> list[float]:
+    """The variances that ``pool`` gives."""
+    below = list(variances)
+    for j in range(len(below) - 2, -1, -1):
+        theirs = 2.0 * below[j + 1]
+        below[j] = below[j] * theirs / (below[j] + theirs)
+    return below
 
 
 # The noisy sums of the open level: it is cut into blocks, and each arrival is in one block of each depth.
@@ -629,15 +620,14 @@ class Blocks:
 
 @dataclass
 class PointsState:
-    """What is remembered between batches. Secret, but for ``stored``, ``variance`` and ``seed``.
+    """What is remembered between batches. Secret, but for ``stored`` and ``seed``.
 
     Attributes:
         points: how many were read.
         level: of the last point read (-1 before ``t_0``).
         cells: the level's sparse counters.
         stored: noisy counts of finished levels for each depth from 1; public.
-        variance: of one cell of ``stored``, for each depth; depends on nothing private.
-        kept: codes of points by level, as long as some cells still read them.
+        kept: points of each level from -1 on, as long as some cells still read them: codes, and how often each.
         seed: of the places of released points; public.
         blocks: noisy counts of the open level's finished blocks; public.
         measured: what was measured while the newest points were read; public, and not kept with the state.
@@ -647,8 +637,7 @@ class PointsState:
     level: int
     cells: PointCells
     stored: list[Floats]
-    variance: list[float]
-    kept: dict[int, list[Ints]] = field(metadata=UNPACKED)
+    kept: list[Ints]
     seed: int
     blocks: Blocks = field(default_factory=lambda: Blocks())
     measured: list[CellCounts] = field(default_factory=list, metadata=UNPACKED)

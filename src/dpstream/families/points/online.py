@@ -8,18 +8,15 @@ Trusted base: kernel (counts points, measures).
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import Packed, pack_fields, unpack_fields
-from dpstream.core.counters import CounterState
 from dpstream.core.errors import HorizonError, LimitError, StoreDamagedError, StoreFormatError
 from dpstream.core.privacy.noise import DiscreteLaplace
 from dpstream.core.privacy.randomness import Randomness
@@ -36,6 +33,7 @@ from dpstream.families.points.cells import (
     cell_rule,
     noisy,
     pool,
+    pooled_variances,
     shrunk,
     split_evenly,
 )
@@ -76,7 +74,7 @@ def cell_estimates(plan: OnlineCells, state: PointsState) -> list[tuple[Floats, 
     noise.
     """
     depth, schedule = state.cells.depth, plan.schedule
-    stored, variances = state.stored[:depth], state.variance[:depth]
+    stored, variances = state.stored[:depth], list(stored_variances(plan, state.level)[:depth])
     if plan.design.pooled and schedule.rereads_all and stored:
         stored, variances = pool(stored, variances, float(schedule.start(state.level) - 1))
     result = []
@@ -121,6 +119,44 @@ def _open_level(
         spread = growth**2 * last
     noise = _CHANGED_HABITS * math.sqrt(spread + rate**2 * variance)
     return expected + shrunk(seen - expected, noise), total
+
+
+@lru_cache(maxsize=1024)
+def stored_variances(plan: OnlineCells, level: int) -> tuple[float, ...]:
+    """Of one cell of what is stored when ``level`` begins, for each depth."""
+    schedule = plan.schedule
+    variances = [0.0] * schedule.depth(level)
+    if schedule.rereads_all:
+        for j in range(1, len(variances) + 1):
+            variances[j - 1] = len(plan.first_levels(j)) * plan.first_noise(j).variance
+    for before in range(-1, level):
+        measured = plan.measured_variances(before)
+        if plan.design.pooled and not schedule.rereads_all:
+            measured = pooled_variances(measured)
+        for j, variance in enumerate(measured):
+            variances[j] += variance
+    return tuple(variances)
+
+
+def half_errors(plan: OnlineCells, points: int) -> list[float]:
+    """For each coordinate, in the order of cuts: the standard error of the number of points in one of its halves.
+
+    Of the points that the cells of that depth have counted by the end of the last finished level. The first cuts halve
+    each coordinate once, so the cells of the first depths say how many points lie in each half. A coordinate whose
+    cells have not begun by then is left out.
+
+    Args:
+        points: read so far.
+    """
+    schedule = plan.schedule
+    level = schedule.level_of(max(points, 1)) if points else -1
+    # A level ends with its last point.
+    last = level if points >= schedule.start(level + 1) - 1 else level - 1
+    variances = stored_variances(plan, last + 1)[: min(schedule.dimension, max(last, 0))]
+    # Where cells are improved by others, two halves are moved by what their sum is off, so the error of one is half
+    # that of their difference; of the cells above, what remains cancels in the half's sum.
+    part = 0.5 if plan.design.pooled and not schedule.rereads_all else 1.0
+    return [math.sqrt(2.0**index * variance * part) for index, variance in enumerate(variances)]
 
 
 # This many points are handled at a time: the paths of a chunk stay within some megabytes.
@@ -177,7 +213,7 @@ class OnlineCells:
 
     def fresh(self, seed: int = 0) -> PointsState:
         """A fresh state whose releases have this seed; public."""
-        return PointsState(0, -1, self._no_cells(self.schedule.start(0) - 1), [], [], {}, seed)
+        return PointsState(0, -1, PointCells.empty(0, self.schedule.start(0) - 1, ()), [], [], seed)
 
     def read(self, state: PointsState, codes: Ints, randomness: Randomness) -> None:
         """Read points, one a tick, in the order given.
@@ -199,7 +235,7 @@ class OnlineCells:
             part = codes[done : done + min(_CHUNK, self._border(state) - state.points)]
             state.cells.arrive(part >> (self.schedule.max_depth - state.cells.depth), tick, randomness)
             if self._keeps(state.level):
-                state.kept.setdefault(state.level, []).append(part)
+                _keep(state, part)
             state.points += len(part)
             done += len(part)
             if state.blocks.done < len(state.blocks.ends) and state.points == self._border(state):
@@ -232,10 +268,6 @@ class OnlineCells:
         blocks = state.blocks
         return blocks.ends[blocks.done] if blocks.done < len(blocks.ends) else state.cells.end
 
-    def _no_cells(self, end: int) -> PointCells:
-        empty = np.zeros(2, np.int64)
-        return PointCells(0, end, (), empty, empty, empty, empty, empty, empty)
-
     def _keeps(self, level: int) -> bool:
         """Whether cells that begin later read this level's points."""
         schedule = self.schedule
@@ -251,11 +283,11 @@ class OnlineCells:
         if depth > len(state.stored):
             self._begin_depth(state, depth, randomness)
         if not schedule.rereads_all:
-            state.kept.clear()
+            state.kept = [np.zeros((2, 0), np.int64) for _ in state.kept]
         end = schedule.start(state.level + 1) - 1
         if not depth or end < first:
             # A level without ticks has its cells, but nothing is tested.
-            state.cells = self._no_cells(end)
+            state.cells = PointCells.empty(0, end, ())
             return
         rules = tuple(self.rule(j, state.level) for j in range(1, depth + 1))
         state.cells = PointCells.begin(depth, first, end, rules, randomness)
@@ -263,37 +295,52 @@ class OnlineCells:
     def _store_level(self, state: PointsState, randomness: Randomness) -> None:
         """Add the finished level's noisy sums to what is stored, and begin the next depth where it reads the level."""
         following, ticks = state.level + 1, self.schedule.ticks(state.level)
-        sums, variances = list(state.blocks.sums), list(state.blocks.variance)
+        sums = list(state.blocks.sums)
         if not self.schedule.rereads_all and self.schedule.reread(following, state.level):
             # The cells that begin now are one depth more in the same tree of sums.
             state.stored.append(np.zeros(1 << following))
-            state.variance.append(0.0)
             if ticks:
-                noise = DiscreteLaplace(1 / self.schedule.reread(following, state.level))
+                noise = self.first_noise(following)
                 sums.append(self._measured(state, following, [state.level], noise, randomness))
-                variances.append(noise.variance)
         if not ticks or not sums:
             # Nothing comes in a level without ticks, and which levels these are is public.
             return
         if self.design.pooled and not self.schedule.rereads_all:
-            sums, variances = pool(sums, variances, float(ticks))
-        for j, (one, variance) in enumerate(zip(sums, variances, strict=True)):
-            state.stored[j] += one
-            state.variance[j] += variance
+            sums, _ = pool(sums, self.measured_variances(state.level), float(ticks))
+        for j, values in enumerate(sums):
+            state.stored[j] += values
 
     def _begin_depth(self, state: PointsState, depth: int, randomness: Randomness) -> None:
         """Store the first counts of cells of ``depth``: those of all earlier points for ``d = 1``, else none."""
-        stored, variance = np.zeros(1 << depth), 0.0
+        stored = np.zeros(1 << depth)
         if self.schedule.rereads_all:
-            levels = [level for level in range(-1, depth) if self.schedule.ticks(level)]
-            whole_sum = self.design.history > 0
-            epsilon = self.schedule.reread(depth, 0)
-            noise = DiscreteLaplace((1 if whole_sum else 2) / epsilon)
-            for some in [levels] if whole_sum else [[level] for level in levels]:
-                stored += self._measured(state, depth, some, noise, randomness)
-                variance += noise.variance
+            for levels in self.first_levels(depth):
+                stored += self._measured(state, depth, levels, self.first_noise(depth), randomness)
         state.stored.append(stored)
-        state.variance.append(variance)
+
+    # The noise of what is stored; public.
+
+    def first_levels(self, depth: int) -> list[list[int]]:
+        """``d = 1``: the levels before cells of ``depth`` begin, those together that are counted in one sum."""
+        levels = [level for level in range(-1, depth) if self.schedule.ticks(level)]
+        return [levels] if self.design.history > 0 else [[level] for level in levels]
+
+    def first_noise(self, depth: int) -> DiscreteLaplace:
+        """Of the first counts of cells of a depth."""
+        schedule = self.schedule
+        scale = 2 if schedule.rereads_all and not self.design.history else 1
+        return DiscreteLaplace(scale / schedule.reread(depth, depth - 1))
+
+    def measured_variances(self, level: int) -> list[float]:
+        """Of the sums of a finished level, by depth; also of the first counts of a depth that reads it."""
+        schedule = self.schedule
+        if not schedule.ticks(level):
+            return []
+        depths = range(1, schedule.depth(level) + 1)
+        variances = [schedule.blocks(j, level) * self.rule(j, level).block.variance for j in depths]
+        if not schedule.rereads_all and schedule.reread(level + 1, level):
+            variances.append(self.first_noise(level + 1).variance)
+        return variances
 
     def _measured(
         self,
@@ -314,33 +361,39 @@ class OnlineCells:
         shift = self.schedule.max_depth - depth
         result = np.zeros(1 << depth, np.int64)
         for level in levels:
-            for codes in state.kept.get(level, ()):
-                result += np.bincount(codes >> shift, minlength=1 << depth)
+            if level + 1 < len(state.kept):
+                codes, times = state.kept[level + 1]
+                np.add.at(result, codes >> shift, times)
         return result
+
+
+def _keep(state: PointsState, codes: Ints) -> None:
+    """Points of the level that is open, which cells that begin later read."""
+    none = np.zeros((2, 0), np.int64)
+    state.kept += [none] * (state.level + 2 - len(state.kept))
+    held = np.concatenate([state.kept[-1], [codes, np.ones_like(codes)]], axis=1)
+    different, place = np.unique(held[0], return_inverse=True)
+    times = np.zeros(len(different), np.int64)
+    np.add.at(times, place.reshape(-1), held[1])
+    state.kept[-1] = np.stack([different, times])
 
 
 # The state of online points as arrays and JSON, and back: continues exactly, and is as small as that allows.
 
 
 _FORMAT = 1
-_CELLS = ("total", "pending", "limit", "floor", "due", "counted")
+_CELLS = ("total", "pending", "limit", "floor", "due", "counted", "counter")
 _BLOCK_LENGTHS = (("known", "sums", "pooled", "variance", "bounds"), ("newest", "lengths", "spread"))
-
-Arrays = dict[str, NDArray[Any]]
 
 
 def pack_points(state: PointsState) -> Packed:
     """The whole state as arrays and JSON; secret.
 
-    Whole numbers take as few bytes as the largest of them needs. The queue is not kept: ``due`` tells what is in it.
+    Whole numbers take as few bytes as the largest of them needs.
     """
     packed = pack_fields(state)
-    arrays = {n: small(a) if a.dtype == np.int64 else a for n, a in packed.arrays.items()}
-    arrays |= _pack_segments(state.cells.segments)
-    for level, parts in state.kept.items():
-        codes, times = np.unique(np.concatenate(parts), return_counts=True)
-        arrays |= {f"kept/{level}/codes": small(codes), f"kept/{level}/times": small(times)}
-    return Packed({**packed.meta, "format": _FORMAT, "kept": sorted(state.kept)}, arrays)
+    arrays = {name: small(a) if a.dtype == np.int64 else a for name, a in packed.arrays.items()}
+    return Packed({**packed.meta, "format": _FORMAT}, arrays)
 
 
 def unpack_points(packed: Packed, plan: OnlineCells) -> PointsState:
@@ -356,28 +409,20 @@ def unpack_points(packed: Packed, plan: OnlineCells) -> PointsState:
             where="state",
             allowed=f"format {_FORMAT}",
         )
-    widened = Packed(meta, {n: wide(a) if a.dtype.kind == "i" else a for n, a in arrays.items()})
-    # What is packed more tightly, or follows from the rest, comes below.
-    state = unpack_fields(PointsState, widened, rules=(), kept={})
+    widened = {name: wide(a) if a.dtype.kind == "i" else a for name, a in arrays.items()}
+    state = unpack_fields(PointsState, Packed(meta, widened), rules=())
     cells, blocks = state.cells, state.blocks
-    try:
-        cells.rules = tuple(plan.rule(j, state.level) for j in range(1, cells.depth + 1))
-        cells.segments = _unpack_segments(arrays, plan, state.level)
-        state.kept = {
-            int(level): [np.repeat(wide(arrays[f"kept/{level}/codes"]), wide(arrays[f"kept/{level}/times"]))]
-            for level in meta["kept"]
-        }
-    except (KeyError, TypeError, ValueError):
-        raise StoreDamagedError("the state of the points cannot be read", where="state") from None
-    waiting = np.flatnonzero(cells.due)
-    cells.queue = list(zip(cells.due[waiting].tolist(), waiting.tolist(), strict=True))
-    heapq.heapify(cells.queue)
+    cells.rules = tuple(plan.rule(j, state.level) for j in range(1, cells.depth + 1))
+    counted = np.flatnonzero(cells.counter >= 0)
     fits = [len(values) == 2 << depth for depth, values in enumerate(state.stored)]
     fits += [getattr(cells, name).shape == (2 << cells.depth,) for name in _CELLS]
     fits += [len({len(getattr(blocks, name)) for name in names}) == 1 for names in _BLOCK_LENGTHS]
-    fits += [len(state.variance) == len(state.stored) >= cells.depth]
+    fits += [len(state.stored) >= cells.depth]
+    fits += [sorted(cells.counter[counted].tolist()) == list(range(len(cells.segments)))]
     if not all(fits) or len(blocks.counted) != 2 << len(blocks.sums):
         raise StoreDamagedError("the stored cells of the points do not fit each other", where="state")
+    for cell in counted.tolist():
+        cells.rules[cell.bit_length() - 2].segments.check_state(cells.segments[cells.counter[cell]], 1)
     return state
 
 
@@ -397,32 +442,3 @@ def small(values: Ints) -> NDArray[Any]:
 def wide(values: NDArray[Any]) -> Ints:
     """The inverse of ``small``."""
     return values.astype(np.int64)
-
-
-def _pack_segments(segments: Mapping[int, CounterState]) -> Arrays:
-    """Counters of segments, side by side: which cells have one, and each of their arrays with its lengths."""
-    which = sorted(segments)
-    packed: Arrays = {"segments": small(np.array(which, np.int64))}
-    for name in segments[which[0]] if which else ():
-        parts = [segments[cell][name] for cell in which]
-        packed[f"segment/{name}/rows"] = small(np.array([len(part) for part in parts], np.int64))
-        packed[f"segment/{name}"] = small(np.concatenate([part.ravel() for part in parts]))
-    return packed
-
-
-def _unpack_segments(arrays: Arrays, plan: OnlineCells, level: int) -> dict[int, CounterState]:
-    which = wide(arrays["segments"]).tolist()
-    states: dict[int, CounterState] = {cell: {} for cell in which}
-    if not which:
-        return states
-    names = [n.split("/")[1] for n in arrays if n.startswith("segment/") and n.endswith("/rows")]
-    for name in names:
-        rows, values, at = wide(arrays[f"segment/{name}/rows"]), wide(arrays[f"segment/{name}"]), 0
-        for cell, count in zip(which, rows.tolist(), strict=True):
-            counter = plan.rule(cell.bit_length() - 1, level).segments
-            like = counter.init(1)[name]
-            states[cell][name] = values[at : at + count].reshape(-1, *like.shape[1:]).copy()
-            at += count
-    for cell, state in states.items():
-        plan.rule(cell.bit_length() - 1, level).segments.check_state(state, 1)
-    return states

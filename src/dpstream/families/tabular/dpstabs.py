@@ -36,7 +36,6 @@ from dpstream.core.contracts import (
 )
 from dpstream.core.contracts.expectations import check_steps, with_table
 from dpstream.core.counters import CalibratedCounter, Choice, Counter, SimpleCounter, best, counter_by_name
-from dpstream.core.counters.cell_law import cell_law, gain_law
 from dpstream.core.counters.choose import EXPECTED_TICKS
 from dpstream.core.errors import ConfigError, HorizonError
 from dpstream.core.graphical import Measurement, Model, estimate_total, fit, tree_cells
@@ -359,7 +358,7 @@ class DPStabsPlan(StreamPlan):
         facts["all_measured"] = self.selector is None
         if self.recipe.deletions:
             facts["turnover"] = {"cancelled": self.cancels}
-        if cell_law(self.counter, 1, 1) is None:
+        if self.counter.law(1, 1) is None:
             return facts
         sizes, k = np.sort(self.cells.sizes), self.recipe.rounds
         least, most = (int(chosen.sum()) * len(self.recipe.sides) for chosen in (sizes[:k], sizes[-k:]))
@@ -453,7 +452,7 @@ class DPStabsPlan(StreamPlan):
             state.total,
             errors=dict.fromkeys(cliques, deviation),
             counts={clique: estimates[self.cells.part(i)] for i, clique in enumerate(cliques)},
-            noise=cell_law(self.counter, state.step, len(state.sides)),
+            noise=self.counter.law(state.step, len(state.sides)),
             total_error=total_error,
             passed=passed,
         )
@@ -598,7 +597,7 @@ class _Step(ABC):
         every, gained = plan.selector is None, self.side.estimates - self.before
         for i in self.chosen:
             ticks = int(self.side.ticks[i])
-            law = cell_law(plan.counter, ticks, 1) if every else gain_law(plan.counter, ticks)
+            law = plan.counter.law(ticks, 1) if every else plan.counter.gain_law(ticks)
             if law is not None:
                 columns = [plan.domain.names[column] for column in plan.cells.cliques[i]]
                 name, first, query = (

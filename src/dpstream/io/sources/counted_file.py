@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import BatchBase, Events
+from dpstream.core.contracts import Events, PrivateBatch
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.schema.code_blocks import BLOCK_ROWS, AnyCodes, CodeBlocks, narrow_type
 from dpstream.core.schema.encoded_table import BlockEncoder, EncodedBlock
@@ -226,7 +226,7 @@ class CountedPasses(ABC):
 
 
 @dataclass(frozen=True, repr=False)
-class CountedView(BatchBase):
+class CountedView(PrivateBatch):
     """Counts of the records of some passes; a ``PrivateBatch``."""
 
     _passes: CountedPasses
@@ -289,7 +289,7 @@ class _Passes(CountedPasses):
                 found = found.merge(MultisetHash.of(codes[start : start + BLOCK_ROWS], None, key))
             own = tables.get()
             try:
-                add_counts(plan, CodeBlocks(len(domain), [codes]), 1, own, "auto")
+                add_counts(plan, CodeBlocks(len(domain), [codes]), 1, own)
             finally:
                 tables.put(own)
             return found
@@ -298,9 +298,8 @@ class _Passes(CountedPasses):
             return taken(block.records.codes) if isinstance(block.records, EncodedBlock) else None
 
         content = MultisetHash()
-        known = None if encoder.rules is None else encoder.rules.constraints
-        own = (self.schema.columns, self.schema.null_values, self.schema.constraints)
-        same = (encoder.columns, encoder.null_values, known) == own
+        own = self.schema
+        same = encoder.gives_codes_of(own.columns, own.null_values, own.constraints)
         coded = self._in_memory is None and same
         if coded:
             for found in self._file.read(work):

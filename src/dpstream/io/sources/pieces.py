@@ -205,8 +205,4 @@ class StepRows:
                 kept.append(piece.select(encoder.kept))
                 rest.append(piece)
         columns = join(kept, _WHERE) if encoder.kept else None
-        constraints = None if encoder.rules is None else encoder.rules.constraints
-        together = join(rest, _WHERE)
-        return EncodedTable(
-            encoder.columns, encoder.null_values, tuple(parts), together, columns, constraints
-        )
+        return EncodedTable(encoder, tuple(parts), join(rest, _WHERE), columns)

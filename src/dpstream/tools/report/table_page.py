@@ -281,7 +281,7 @@ def chosen_pairs(run: ReportedRun, asked: Sequence[tuple[str, str]]) -> tuple[Cl
     if len(every) > 5_000:  # a first choice by what was asked of the mechanism
         every = [clique for clique in run.workload.cliques if len(clique) == 2][:5_000]
     every = [pair for pair in every if domain.cells(pair) <= 10**6]
-    counts = count_marginals(run.codes, domain, every, "numpy")
+    counts = count_marginals(run.codes, domain, every)
     strength = {
         pair: np.nan_to_num(cramers_v(table.reshape(domain.shape(pair))))
         for pair, table in zip(every, counts, strict=True)
@@ -310,7 +310,7 @@ def changes_section(run: ReportedRun, dates: Calendar) -> Html | None:
         if percent(now) != percent(then) and abs(now - then) >= 0.0005
     ][:_CHANGES]
     cliques = run.workload.cliques
-    old, new = (count_marginals(codes, run.schema.domain, cliques, "numpy") for codes in (before, run.codes))
+    old, new = (count_marginals(codes, run.schema.domain, cliques) for codes in (before, run.codes))
     more = len(run.codes) - len(before)
     text = (
         f"{dates.name(run.last_table)} against {dates.name(step)}: {integer(abs(more))} rows "
@@ -358,7 +358,7 @@ def heat_json(run: ReportedRun, chosen: Sequence[Clique]) -> dict[str, Any]:
         return {}
     used = sorted({column for pair in chosen for column in pair})
     groups = {column: run.groups(column, run.counts[column][-1], _SQUARE) for column in used}
-    made = count_marginals(run.codes, run.schema.domain, list(chosen), "numpy") if chosen else []
+    made = count_marginals(run.codes, run.schema.domain, list(chosen)) if chosen else []
     pairs = []
     for pair, counts in zip(chosen, made, strict=True):
         pairs.append({"c": list(pair), "v": _folded(counts, pair, run, groups), "e": _pair_error(run, pair)})
@@ -651,7 +651,7 @@ def _thin_marginals(run: ReportedRun, least: int | None) -> Html:
     always = frozenset[frozenset[str]]() if run.accuracy is None else run.accuracy.marginals
     found = []
     for clique, counts in zip(
-        run.workload.cliques, count_marginals(run.codes, domain, run.workload.cliques, "numpy"), strict=True
+        run.workload.cliques, count_marginals(run.codes, domain, run.workload.cliques), strict=True
     ):
         small = counts < (least or 0)
         found.append((float(counts[small].sum()) / rows, domain.cells(clique), clique))

@@ -93,7 +93,7 @@ class DealtBlocks:
         decks = [(tree, cells.copy()) for tree, cells in self.decks]
         for number in range(-(-int(left.sum()) // self.size)):
             rows = np.empty_like(left)
-            _take_share(left, min(self.size, int(left.sum())), state, rows)
+            _share(left, 0, len(left), min(self.size, int(left.sum())), state, rows)
             parts = []
             for (tree, cells), some in zip(decks, rows, strict=True):
                 own = np.empty_like(cells)
@@ -121,16 +121,11 @@ def _state(seed, *block):
     return np.random.SeedSequence(seed, spawn_key=block).generate_state(1, np.uint64)
 
 
-@inner(nogil=True)
-def _shuffle_part(hand, first, end, state):
+@njit(cache=True, nogil=True)
+def _shuffle(hand, first, end, state):
     for k in range(end - first - 1, 0, -1):
         other = _below(state, k + 1)
         hand[first + k], hand[first + other] = hand[first + other], hand[first + k]
-
-
-@njit(cache=True, nogil=True)
-def _shuffle(hand, first, end, state):
-    _shuffle_part(hand, first, end, state)
 
 
 @inner()
@@ -177,7 +172,7 @@ def _deal_cells(tree, tables, rows, state, cells):
             cells[first + last] += of_sep[s] - given
 
 
-@inner()
+@njit(cache=True)
 def _share(left, first, end, count, state, own):
     """Move ``count`` of the records ``left[first:end]`` to ``own``, of each its part, within one. In whole numbers."""
     whole = 0
@@ -192,11 +187,6 @@ def _share(left, first, end, count, state, own):
         own[v] = until - given
         left[v] -= until - given
         given = until
-
-
-@njit(cache=True)
-def _take_share(left, count, state, own):
-    _share(left, 0, len(left), count, state, own)
 
 
 @njit(cache=True)
@@ -233,7 +223,7 @@ def _make_records(tree, cells, state, out):
                 for _ in range(cells[first + v]):
                     hand[given] = v
                     given += 1
-            _shuffle_part(hand, place[s], given, state)
+            _shuffle(hand, place[s], given, state)
         digit = np.empty((len(axes) - n_sep, columns), dtype=np.int32)
         for k in range(n_sep, len(axes)):
             index_map(axes[n_sep:], tree.sizes, axes[k : k + 1], digit[k - n_sep])

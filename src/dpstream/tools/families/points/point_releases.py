@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpstream.core.errors import InputError, StepError, StoreDamagedError
 from dpstream.core.privacy import PureDP
@@ -39,90 +38,86 @@ class PointView:
     space: Space
 
     @cached_property
-    def _first(self) -> NDArray[np.bool_]:
-        return np.array(self.space.categorical)
+    def _axes(self) -> tuple[list[int], list[int]]:
+        """The columns that are coordinates, in the order of the cube's, and the categorical ones."""
+        first = np.array(self.space.categorical)
+        return np.flatnonzero(~first).tolist(), np.flatnonzero(first).tolist()
 
-    @cached_property
+    @property
     def coordinates(self) -> tuple[str, ...]:
         """Names of the coordinates, in the order of the cube's."""
-        return tuple(self.schema.names[i] for i in np.flatnonzero(~self._first))
+        return tuple(self.schema.names[axis] for axis in self._axes[0])
 
-    @cached_property
+    @property
     def categorical(self) -> tuple[str, ...]:
         """Names of the categorical columns."""
-        return tuple(self.schema.names[i] for i in np.flatnonzero(self._first))
+        return tuple(self.schema.names[axis] for axis in self._axes[1])
 
-    @cached_property
+    def _fine(self, coordinate: int) -> FineColumn:
+        column = self.schema.columns[self._axes[0][coordinate]]
+        assert isinstance(column, FineColumn)
+        return column
+
+    @property
     def periodic(self) -> tuple[int, ...]:
         """Coordinates that are circles."""
-        columns = (self.schema.columns[i] for i in np.flatnonzero(~self._first))
-        return tuple(
-            place for place, one in enumerate(columns) if isinstance(one, FineColumn) and one.periodic
-        )
+        return tuple(place for place in range(self.space.dimension) if self._fine(place).periodic)
 
     def places(self, codes: Codes) -> Floats:
         """Middles of the records' parts, shape (records, coordinates), from 0 to 1 on each column's own scale."""
-        sizes = np.array(self.space.sizes)[~self._first]
-        places: Floats = (codes[:, ~self._first] + 0.5) / sizes
+        axes = self._axes[0]
+        places: Floats = (codes[:, axes] + 0.5) / np.array(self.space.sizes)[axes]
         return places
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return tuple(self.space.sizes[axis] for axis in self._axes[1])
 
     def categories(self, codes: Codes) -> Ints:
         """The number of each record's combination of categorical values; 0 for all where there are none."""
-        sizes = tuple(int(size) for size in np.array(self.space.sizes)[self._first])
-        if not sizes:
+        if not self._shape:
             return np.zeros(len(codes), np.int64)
-        return np.asarray(np.ravel_multi_index(tuple(codes[:, self._first].T), sizes), np.int64)
-
-    def category_codes(self, category: int) -> tuple[int, ...]:
-        """The combination of that number."""
-        sizes = tuple(int(size) for size in np.array(self.space.sizes)[self._first])
-        return tuple(int(code) for code in np.unravel_index(category, sizes)) if sizes else ()
+        return np.asarray(np.ravel_multi_index(tuple(codes[:, self._axes[1]].T), self._shape), np.int64)
 
     def category_name(self, category: int) -> str:
-        """What people call a combination of categorical values."""
-        codes = self.category_codes(category)
-        columns = [self.schema.columns[i] for i in np.flatnonzero(self._first)]
-        return ", ".join(column.labels()[code] for column, code in zip(columns, codes, strict=True))
+        """What people call a combination of categorical values, by its number."""
+        if not self._shape:
+            return ""
+        codes = np.unravel_index(category, self._shape)
+        return ", ".join(
+            self.schema.columns[axis].labels()[int(code)]
+            for axis, code in zip(self._axes[1], codes, strict=True)
+        )
 
     def scale_words(self, coordinate: int) -> str:
         """What is special about a coordinate's scale, for people; empty for most."""
-        column = self.schema.columns[int(np.flatnonzero(~self._first)[coordinate])]
-        if not isinstance(column, FineColumn):
-            return ""
+        column = self._fine(coordinate)
         return " (logarithmic)" if column.scale == "log" else " (a circle)" if column.periodic else ""
 
     def parts(self, coordinate: int, wanted: int) -> int:
         """Into how many parts a picture cuts a coordinate: one for each value where there are few, else ``wanted``."""
-        size = self.space.sizes[int(np.flatnonzero(~self._first)[coordinate])]
+        size = self._fine(coordinate).size
         return size if size <= 2 * wanted else wanted
 
     def bounds(self, coordinate: int) -> tuple[float, float] | None:
         """The first and the last value of a coordinate with an even scale of numbers; None for others."""
-        column = self.schema.columns[int(np.flatnonzero(~self._first)[coordinate])]
-        if isinstance(column, FineColumn) and column.scale == "log":
-            return None
         low, high = self._values(coordinate)
-        numbers = isinstance(low, int | float) and not isinstance(low, bool)
+        numbers = isinstance(low, int | float) and self._fine(coordinate).scale != "log"
         return (float(low), float(high)) if numbers else None
-
-    def _values(self, coordinate: int) -> tuple[Any, Any]:
-        axis = int(np.flatnonzero(~self._first)[coordinate])
-        codes = np.zeros((2, len(self.schema)), np.int32)
-        codes[1, axis] = self.space.sizes[axis] - 1
-        low, high = self.schema.decode(codes, 0).column(axis).to_pylist()
-        return low, high
 
     def ends(self, coordinate: int) -> tuple[str, str]:
         """The first and the last value of a coordinate, as text."""
         low, high = self._values(coordinate)
-        return (
-            (_rounded(low, high - low), _rounded(high, high - low))
-            if isinstance(low, float)
-            else (
-                str(low),
-                str(high),
-            )
-        )
+        if isinstance(low, float):
+            return _rounded(low, high - low), _rounded(high, high - low)
+        return str(low), str(high)
+
+    def _values(self, coordinate: int) -> tuple[Any, Any]:
+        axis = self._axes[0][coordinate]
+        codes = np.zeros((2, len(self.schema)), np.int32)
+        codes[1, axis] = self.space.sizes[axis] - 1
+        low, high = self.schema.decode(codes, 0).column(axis).to_pylist()
+        return low, high
 
 
 def _rounded(value: float, span: float) -> str:
@@ -275,6 +270,6 @@ def true_codes(config: Config, view: PointView, released: Mapping[int, int]) -> 
     )
 
 
-def uniform_places(points: int, dimension: int) -> NDArray[np.float64]:
+def uniform_places(points: int, dimension: int) -> Floats:
     """So many points spread over the whole space: what a release is worth that knows nothing. From a fixed seed."""
     return np.random.default_rng(1).random((points, dimension))

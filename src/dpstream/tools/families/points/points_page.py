@@ -32,14 +32,13 @@ def releases(run: PointRun, charts: Charts) -> Html:
     """How many points, and how fine the partition is."""
     steps = [facts.step for facts in run.shown]
     points = np.array([facts.rows for facts in run.shown], np.float64)
-    depths = np.array([depth for depth, _ in run.partition], np.float64)
     cells = np.array([count for _, count in run.partition], np.float64)
     body: Html
     if len(steps) == 1:
         body = element(
             "p",
             f"The release has {integer(points[0])} points, placed in {integer(cells[0])} cells of depth "
-            f"{integer(depths[0])}.",
+            f"{run.partition[0][0]}.",
         )
     else:
         figures = [
@@ -59,13 +58,6 @@ def releases(run: PointRun, charts: Charts) -> Html:
                 small=True,
                 note="Deeper cells begin when there are points enough to be counted in them: their number doubles "
                 "when the number of points does.",
-            ),
-            charts.lines(
-                "Depth of the partition",
-                steps,
-                [ChartLine("halvings", depths, style=3, named=False)],
-                Unit("halvings"),
-                small=True,
             ),
         ]
         body = element("div", figures, class_="grid")

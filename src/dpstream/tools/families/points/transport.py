@@ -10,18 +10,18 @@ What is exact and what is not:
 * ``grid_distance`` (two or three coordinates) moves every point to the middle of its square, by half a side at most,
   and is exact from there: W1 is within one side of it.
 * ``sampled`` compares samples. Their distance is too large on average, at most by how far two samples of the same set
-  are apart, which ``Sampled.floor_a`` and ``floor_b`` measure. So
+  are apart: the floor of each set. So
 
-      E[mean] - E[floor_a] - E[floor_b]  <=  W1  <=  E[mean].
+      E[mean] - E[floors of both]  <=  W1  <=  E[mean].
 
-  (W1 is convex, which gives the right side and ``W1(sample, set) <= E[floor]``; the triangle does the rest.)
+  (W1 is convex, which gives the right side and ``W1(sample, set) <= E[floor]``; the triangle does the rest.) The
+  estimate is the mean less half of the floors: 0 on average for equal sets, otherwise too small.
 * The largest distance of one coordinate is a lower bound at any size: a projection makes no distance longer.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -40,28 +40,6 @@ _SIDES = {2: 64, 3: 12}
 
 
 @dataclass(frozen=True)
-class Sampled:
-    """Distances of samples of two sets.
-
-    Attributes:
-        size: points of each sample.
-        mean: mean distance over the repeats. error: its standard error; NaN for one repeat.
-        floor_a, floor_b: how far two disjoint samples of the same set are apart, on average.
-    """
-
-    size: int
-    mean: float
-    error: float
-    floor_a: float
-    floor_b: float
-
-    @property
-    def corrected(self) -> float:
-        """The mean less what two samples of one set would give: 0 on average for equal sets, otherwise too small."""
-        return self.mean - (self.floor_a + self.floor_b) / 2.0
-
-
-@dataclass(frozen=True)
 class Distance:
     """W1 of two sets, in side lengths of the cube.
 
@@ -70,14 +48,12 @@ class Distance:
         lower: W1 is no less: the largest exact distance of one coordinate.
         upper: W1 is no more; of samples their mean distance, which is too large on average.
         how: ``exact``, ``grid`` or ``samples``.
-        samples: what these say; None where there are none.
     """
 
     value: float
     lower: float
     upper: float
     how: Literal["exact", "grid", "samples"]
-    samples: Sampled | None = None
 
 
 def w1(
@@ -130,20 +106,25 @@ def w1(
         value = grid_distance(a, b, side, periodic=periodic)
         lower, upper = max(lower, value - 1.0 / side), value + 1.0 / side
         return Distance(max(value, lower), lower, upper, "grid")
-    found = sampled(a, b, periodic=periodic, sample=sample, repeats=repeats, seed=seed)
-    return Distance(max(found.corrected, lower), lower, max(found.mean, lower), "samples", found)
+    mean, floors = sampled(a, b, periodic=periodic, sample=sample, repeats=repeats, seed=seed)
+    return Distance(max(mean - floors / 2.0, lower), lower, max(mean, lower), "samples")
 
 
 def sampled(
     a: Floats, b: Floats, *, periodic: Sequence[int] = (), sample: int, repeats: int, seed: int = 0
-) -> Sampled:
-    """Mean distance of samples, and of two disjoint samples of the same set; for the arguments see ``w1``."""
+) -> tuple[float, float]:
+    """Mean distance of samples, and the sum of both floors: how far two disjoint samples of the same set are apart, on
+    average. For the arguments see ``w1``."""
     generator = np.random.default_rng(seed)
-    size = min(sample, len(a), len(b))
-    found = np.array([_one_repeat(a, b, periodic, size, generator) for _ in range(repeats)])
-    mean, floor_a, floor_b = (float(value) for value in found.mean(axis=0))
-    error = float(found[:, 0].std(ddof=1) / math.sqrt(repeats)) if repeats > 1 else math.nan
-    return Sampled(size, mean, error, floor_a, floor_b)
+    size, means, floors = min(sample, len(a), len(b)), [], []
+    for _ in range(repeats):
+        means.append(assignment(_some(a, size, generator), _some(b, size, generator), periodic=periodic))
+        for points in (a, b):
+            # In a small set two disjoint samples are smaller, and further apart: the bracket stays on the safe side.
+            half = min(size, len(points) // 2)
+            both = _some(points, 2 * half, generator)
+            floors.append(assignment(both[:half], both[half:], periodic=periodic) if half else 0.0)
+    return float(np.mean(means)), float(np.sum(floors)) / repeats
 
 
 def grid_distance(a: Floats, b: Floats, side: int, *, periodic: Sequence[int] = ()) -> float:
@@ -213,51 +194,37 @@ def assignment(a: Floats, b: Floats, *, periodic: Sequence[int] = ()) -> float:
 
 
 def _checked(a: Floats, b: Floats, periodic: Sequence[int]) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-    if np.ndim(a) != 2 or np.shape(a)[1] < 1:
-        raise DataError("points are not an array of rows", where="w1", allowed="shape (points, coordinates)")
-    dimension = int(np.shape(a)[1])
-    a, b = _check_points(a, dimension), _check_points(b, dimension)
-    if not len(a) or not len(b):
-        raise DataError("a set of points is empty", where="w1", allowed="one point or more")
+    """Points as arrays of float64, and which coordinates are circles; messages name no value and no number of points.
+
+    Errors:
+        DataError: no points, other shapes or kinds, a value that is no number or outside of 0 to 1.
+        ConfigError: no such coordinate.
+    """
+    arrays = [np.asarray(points) for points in (a, b)]
+    dimension = arrays[0].shape[1] if arrays[0].ndim == 2 else 0
+    for points in arrays:
+        if (
+            points.ndim != 2
+            or points.shape[1] != dimension
+            or not dimension
+            or points.dtype.kind not in "fiu"
+        ):
+            raise DataError(
+                "two sets of points are not arrays of numbers of one dimension",
+                where="w1",
+                allowed="shape (points, coordinates)",
+            )
+        if not len(points):
+            raise DataError("a set of points is empty", where="w1", allowed="one point or more")
+        # Written so that NaN fails as well.
+        if not ((points >= 0.0) & (points <= 1.0)).all():
+            raise DataError("a coordinate is not in the unit cube", where="w1", allowed="from 0 to 1")
     if not set(periodic) <= set(range(dimension)):
         raise ConfigError(
             f"periodic = {list(periodic)}", where="w1", allowed=f"coordinates 0 to {dimension - 1}"
         )
+    a, b = (points.astype(np.float64, copy=False) for points in arrays)
     return a, b, np.isin(np.arange(dimension), list(periodic))
-
-
-def _check_points(points: NDArray[np.float64], dimension: int) -> NDArray[np.float64]:
-    """Points as an array (m, d) of float64; messages name no value and no number of points.
-
-    Errors:
-        DataError: another shape or kind, a value that is no number, or one outside of 0 to 1.
-    """
-    array = np.asarray(points)
-    if array.ndim != 2 or array.shape[1] != dimension or array.dtype.kind not in "fiu":
-        raise DataError(
-            "a batch is not an array of points of the declared dimension",
-            where="points",
-            allowed=f"numbers, shape (any, {dimension})",
-        )
-    array = array.astype(np.float64, copy=False)
-    # Written so that NaN fails as well.
-    if not ((array >= 0.0) & (array <= 1.0)).all():
-        raise DataError("a coordinate is not in the unit cube", where="points", allowed="from 0 to 1")
-    return array
-
-
-def _one_repeat(
-    a: Floats, b: Floats, periodic: Sequence[int], size: int, generator: np.random.Generator
-) -> tuple[float, float, float]:
-    """Distances of a sample of each set, and of two disjoint samples of the same set."""
-    between = assignment(_some(a, size, generator), _some(b, size, generator), periodic=periodic)
-    floors = []
-    for points in (a, b):
-        # In a small set two disjoint samples are smaller, and further apart: the bracket stays on the safe side.
-        half = min(size, len(points) // 2)
-        both = _some(points, 2 * half, generator)
-        floors.append(assignment(both[:half], both[half:], periodic=periodic) if half else 0.0)
-    return between, floors[0], floors[1]
 
 
 def _some(points: Floats, size: int, generator: np.random.Generator) -> Floats:
