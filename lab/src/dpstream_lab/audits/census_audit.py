@@ -21,7 +21,11 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import NoisyCounts, PresentRecords, PrivateBatch
 from dpstream.core.graphical import Model
+<<<<<<< HEAD
 from dpstream.core.privacy import ZCDP, Event, PureDP, Randomness, Record
+=======
+from dpstream.core.privacy import ZCDP, AnyNoise, Event, Exact, Noisy, PureDP, Randomness, Record
+>>>>>>> main
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import KeyedChanges, PresentBatch, PresentTable, PresentView, Workload
@@ -75,8 +79,8 @@ class _Table:
     first: NDArray[np.int32]
     departed: NDArray[np.int32]
 
-    def count(self, cliques: Sequence[Clique], after: int) -> list[NDArray[np.int64]]:
-        return [np.array([int((self.first > after).sum())], dtype=np.int64) for _ in cliques]
+    def count(self, cliques: Sequence[Clique], after: int) -> list[Exact]:
+        return [Exact(np.array([int((self.first > after).sum())], dtype=np.int64)) for _ in cliques]
 
 
 @dataclass(frozen=True)
@@ -135,7 +139,7 @@ class _NoShapes:
 
 
 class CountedPlan(CensusPlan):
-    """The plan's own code, with readers in place of censuses and noise."""
+    """The plan's own code, with readers in place of censuses."""
 
     log: list[PartRead]
     state: CensusState
@@ -153,6 +157,7 @@ class CountedPlan(CensusPlan):
         return _Reader(self, level)
 
 
+<<<<<<< HEAD
 class _Departures(Randomness):
     """Writes down what counts of departures read; the output is always 0."""
 
@@ -163,6 +168,23 @@ class _Departures(Randomness):
         log, amount = self.plan.log, self.plan.amounts.of_departures.amount
         log.append(PartRead("departures", self.plan.steps_done(), len(log), amount, int(exact[0])))
         return np.zeros_like(exact)
+=======
+class _Recorder(Randomness):
+    """The door that notes exact counts of departures; what it gives is always 0."""
+
+    def __init__(self, plan: CountedPlan) -> None:
+        super().__init__(bytes)
+        self._plan = plan
+
+    def measure(
+        self, exact: NDArray[np.int64], law: AnyNoise, drawn: NDArray[np.int64] | None = None
+    ) -> Noisy:
+        """Record the exact count."""
+        plan, log = self._plan, self._plan.log
+        amount = plan.amounts.of_departures.amount
+        log.append(PartRead("departures", plan.state.step, len(log), amount, int(exact[0])))
+        return Noisy(np.zeros(len(exact), np.int64))
+>>>>>>> main
 
 
 def counted_plan(
@@ -192,8 +214,12 @@ def parts_read(
     plan: CountedPlan, stays: Sequence[Stay], steps: int, rule: ReadRule = as_written
 ) -> list[PartRead]:
     """The parts of a stream with these stays, with the numbers that they read."""
+<<<<<<< HEAD
     state, randomness = plan.start(), _Departures.seeded("no noise")
     randomness.plan = plan
+=======
+    state, randomness = plan.start(), _Recorder(plan)
+>>>>>>> main
     object.__setattr__(plan, "log", [])
     object.__setattr__(plan, "state", state)
     for batch in tables(rule(stays, steps), steps):

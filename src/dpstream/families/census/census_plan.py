@@ -360,11 +360,20 @@ class CensusPlan(CensusTerms, StreamPlan):
         counts = list[NoisyCounts]()
         noise, before = self.amounts.departure_noise, self.schedule.last_count(state.step - 1, state.last)
         for level in sorted({cohort.level for cohort in state.cohorts}):
+<<<<<<< HEAD
             values, state.left[level] = np.array([state.left[level]], np.int64), 0
             if noise is not None:
                 values = randomness.measure(values, noise)
                 cohorts = [cohort for cohort in state.cohorts if cohort.level == level]
                 name, query = f"step {state.step}, left of level {level}", marginal_query(())
+=======
+            found, state.left[level] = state.left[level], 0
+            cohorts = [cohort for cohort in state.cohorts if cohort.level == level]
+            if noise is not None:
+                name = f"step {state.step}, left of level {level}"
+                values = randomness.measure(np.array([found]), noise)
+                found = int(values[0])
+>>>>>>> main
                 first, last = cohorts[0].low + 1, cohorts[-1].high
                 counts.append(NoisyCounts(name, "left", first, last, query, values, noise, state.step))
             total, steps = state.levels[level].total, state.step - before
