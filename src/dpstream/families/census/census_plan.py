@@ -306,8 +306,11 @@ class CensusPlan(CensusTerms, StreamPlan):
             **({} if recipe.prior is None else {"prior": dict(recipe.prior.facts)}),
         }
 
-    def asked_cliques(self, level: int = 0) -> tuple[Clique, ...]:
+    def asked_cliques(self) -> tuple[Clique, ...]:
         """See ``StreamPlan``: what a census of the present records counts."""
+        return self._asked(0)
+
+    def _asked(self, level: int) -> tuple[Clique, ...]:
         return tuple(dict.fromkeys((*self.run_of(level).counted, *self.headline)))
 
     def start(self) -> CensusState:
@@ -331,7 +334,7 @@ class CensusPlan(CensusTerms, StreamPlan):
         # Before any noise is drawn: an engine may fail to count, and what fails after a draw waits for its owner.
         counts, came = Counts(), 0
         if level is not None:
-            cliques = self.asked_cliques(level)
+            cliques = self._asked(level)
             counts = dict(zip(cliques, present.count(cliques, self.window(state, level)), strict=True))
         elif self.public_presence:
             came = int(present.count(((),), before)[0].sum())
@@ -360,24 +363,18 @@ class CensusPlan(CensusTerms, StreamPlan):
         counts = list[NoisyCounts]()
         noise, before = self.amounts.departure_noise, self.schedule.last_count(state.step - 1, state.last)
         for level in sorted({cohort.level for cohort in state.cohorts}):
-<<<<<<< HEAD
-            values, state.left[level] = np.array([state.left[level]], np.int64), 0
-            if noise is not None:
-                values = randomness.measure(values, noise)
-                cohorts = [cohort for cohort in state.cohorts if cohort.level == level]
-                name, query = f"step {state.step}, left of level {level}", marginal_query(())
-=======
             found, state.left[level] = state.left[level], 0
             cohorts = [cohort for cohort in state.cohorts if cohort.level == level]
             if noise is not None:
                 name = f"step {state.step}, left of level {level}"
                 values = randomness.measure(np.array([found]), noise)
                 found = int(values[0])
->>>>>>> main
                 first, last = cohorts[0].low + 1, cohorts[-1].high
-                counts.append(NoisyCounts(name, "left", first, last, query, values, noise, state.step))
+                counts.append(
+                    NoisyCounts(name, "left", first, last, marginal_query(()), values, noise, state.step)
+                )
             total, steps = state.levels[level].total, state.step - before
-            kept = total.count(steps, float(values[0]), 0.0 if noise is None else noise.variance)
+            kept = total.count(steps, float(found), 0.0 if noise is None else noise.variance)
             exposure = total.exposure(steps)
             state.cohorts = [c.after(kept, exposure) if c.level == level else c for c in state.cohorts]
         return counts
