@@ -21,11 +21,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import NoisyCounts, PresentRecords, PrivateBatch
 from dpstream.core.graphical import Model
-<<<<<<< HEAD
-from dpstream.core.privacy import ZCDP, Event, PureDP, Randomness, Record
-=======
 from dpstream.core.privacy import ZCDP, AnyNoise, Event, Exact, Noisy, PureDP, Randomness, Record
->>>>>>> main
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import KeyedChanges, PresentBatch, PresentTable, PresentView, Workload
@@ -157,18 +153,6 @@ class CountedPlan(CensusPlan):
         return _Reader(self, level)
 
 
-<<<<<<< HEAD
-class _Departures(Randomness):
-    """Writes down what counts of departures read; the output is always 0."""
-
-    plan: CountedPlan
-
-    def measure(self, exact: NDArray[np.int64], law: Any, drawn: Any = None) -> NDArray[np.int64]:
-        """One count: the plan's censuses are readers."""
-        log, amount = self.plan.log, self.plan.amounts.of_departures.amount
-        log.append(PartRead("departures", self.plan.steps_done(), len(log), amount, int(exact[0])))
-        return np.zeros_like(exact)
-=======
 class _Recorder(Randomness):
     """The door that notes exact counts of departures; what it gives is always 0."""
 
@@ -184,7 +168,6 @@ class _Recorder(Randomness):
         amount = plan.amounts.of_departures.amount
         log.append(PartRead("departures", plan.state.step, len(log), amount, int(exact[0])))
         return Noisy(np.zeros(len(exact), np.int64))
->>>>>>> main
 
 
 def counted_plan(
@@ -214,12 +197,7 @@ def parts_read(
     plan: CountedPlan, stays: Sequence[Stay], steps: int, rule: ReadRule = as_written
 ) -> list[PartRead]:
     """The parts of a stream with these stays, with the numbers that they read."""
-<<<<<<< HEAD
-    state, randomness = plan.start(), _Departures.seeded("no noise")
-    randomness.plan = plan
-=======
     state, randomness = plan.start(), _Recorder(plan)
->>>>>>> main
     object.__setattr__(plan, "log", [])
     object.__setattr__(plan, "state", state)
     for batch in tables(rule(stays, steps), steps):
