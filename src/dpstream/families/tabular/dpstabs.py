@@ -49,7 +49,7 @@ from dpstream.families.tabular.dpstabs_state import (
     DPStabsState,
     arrival_weights,
     fresh_state,
-    predict,
+    total_in_turns,
     unpack,
 )
 from dpstream.mechanisms import options, plans
@@ -470,16 +470,19 @@ class DPStabsPlan(StreamPlan):
         self, steps: Sequence[int], expected: ExpectedTable | None = None
     ) -> tuple[ExpectedErrors, ...]:
         """See ``StreamPlan.expected_errors``; a total's step by step prediction takes a second at most."""
-        errors = predict(
-            self.counter,
-            self.cells.sizes,
-            self.recipe.rounds,
-            len(self.recipe.sides),
-            check_steps(steps, self.horizon),
-            self._targets.gain_variance,
-            total_is_public=self.unit.relation == "replace",
-            fits=self._fits,
-        )
+        asked, sizes, rounds = check_steps(steps, self.horizon), self.cells.sizes, self.recipe.rounds
+        totals: dict[int, float] = dict.fromkeys(asked, 0.0)
+        if self.unit.relation != "replace":
+            gain = self._targets.gain_variance
+            totals = total_in_turns(self.counter, sizes, rounds, asked, gain, self._fits)
+        sides, errors = len(self.recipe.sides), []
+        for step in asked:
+            turns, total = max(1, round(step * rounds / len(sizes))), totals.get(step)
+            every, even = (math.sqrt(self.counter.variance(ticks) * sides) for ticks in (step, turns))
+            whole = None if total is None else math.sqrt(total * sides)
+            errors.append(
+                ExpectedErrors(step, 0.0, whole, every_step=every, even_share=even, measurements=turns)
+            )
         always = () if self.selector is not None else self.cells.cliques
         return with_table(errors, self.domain, always, expected)
 
