@@ -34,7 +34,7 @@ from dpstream.core.contracts import (
 from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy.budget import PureDP
-from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.randomness import Noisy, Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema import Schema
 from dpstream.core.schema.column import Column
@@ -467,7 +467,7 @@ class PointsPlan(StreamPlan):
                 one.first,
                 one.last,
                 {"kind": "cells", "columns": names, "depth": one.depth},
-                one.values.astype(np.int64),
+                Noisy(one.values.astype(np.int64)),
                 one.noise,
             )
             for one in state.measured

@@ -40,7 +40,7 @@ from dpstream.core.counters.choose import EXPECTED_TICKS
 from dpstream.core.errors import ConfigError, HorizonError
 from dpstream.core.graphical import Measurement, Model, estimate_total, fit, tree_cells
 from dpstream.core.privacy.budget import Budget
-from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.randomness import Exact, Noisy, Randomness
 from dpstream.core.privacy.unit import Event, EventUnit
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
@@ -525,7 +525,7 @@ class _Step(ABC):
     plan: DPStabsPlan
     state: DPStabsState
     side: DpstabsSide
-    counts: list[NDArray[np.int64]]
+    counts: Sequence[Exact]
     randomness: Randomness
     chosen: list[int] = field(default_factory=list)
     increments: list[Measurement] = field(default_factory=list)
@@ -608,7 +608,7 @@ class _Step(ABC):
                     1 if every else step,
                     marginal_query(columns),
                 )
-                values = gained[plan.cells.part(i)]
+                values = Noisy(gained[plan.cells.part(i)])
                 counts.append(
                     NoisyCounts(f"step {step}, {name}", part, first, step, query, values, law, series=name)
                 )
