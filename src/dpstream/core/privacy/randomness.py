@@ -118,11 +118,15 @@ class Randomness:
             drawn: noise of this law that was drawn before, and is in use for the first time; None: fresh noise.
 
         Errors:
-            ConfigError: several histograms with different sums, for which joint noise has no guarantee.
+            ConfigError: several histograms with different sums, for which joint noise has no guarantee; noise for
+            another number of counts.
         """
         if isinstance(law, HistogramsNoise):
             law.check(exact)
-        return Noisy(exact + (self.draw(law, len(exact)) if drawn is None else drawn))
+        noise = self.draw(law, len(exact)) if drawn is None else drawn
+        if noise.shape != exact.shape:  # one noise must not serve several numbers
+            raise ConfigError("the noise is for other numbers than these", where="randomness")
+        return Noisy(exact + noise)
 
     def select(self, numerators: Integers, denominators: Integers | int, law: Selection) -> int:
         """The index of a candidate that has about the highest of the private scores ``numerators / denominators``.
