@@ -2,6 +2,8 @@
 
 Guarantee: reads noisy counts and public facts only; where the owner declared presence public, also who left and how
 many came.
+
+Trusted base: kernel (is handed what a stream remembers).
 """
 
 from __future__ import annotations
