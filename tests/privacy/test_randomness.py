@@ -112,6 +112,18 @@ def test_no_two_cells_share_a_draw(noise: AnyNoise) -> None:
     assert len(np.unique(np.abs(np.concatenate(drawn)))) == 18
 
 
+def test_one_drawn_noise_does_not_serve_several_numbers() -> None:
+    law, source = DiscreteLaplace(Fraction(3)), Randomness.seeded(1)
+    counts = np.array([5, 6, 7])
+    drawn = source.draw(law, 3)
+    assert np.array_equal(source.measure(counts, law, drawn), counts + drawn)
+    for wrong in (drawn[:1], np.int64(2), drawn[None]):
+        with pytest.raises(ConfigError, match="other numbers"):
+            source.measure(counts, law, np.asarray(wrong))
+    with pytest.raises(ConfigError, match="other numbers"):
+        source.measure(np.zeros((3, 3), np.int64), law)
+
+
 def test_seeded_streams_repeat_and_say_so() -> None:
     for seed in (0, -3, 7, "7", b"7", 10**40):
         a, b = Randomness.seeded(seed), Randomness.seeded(seed)
