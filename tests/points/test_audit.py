@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from dpstream.core.privacy import DiscreteLaplace, Randomness
 from dpstream.families.points import cells, online
 from dpstream.families.points.cells import DEFAULT, PAPER, Design, PointCells, Schedule
-from dpstream.families.points.online import OnlineCells, cell_estimates
+from dpstream.families.points.estimates import cell_estimates
+from dpstream.families.points.online import OnlineCells
 from dpstream_lab.audits.points_audit import cube_cells
 
 Floats = NDArray[np.float64]
