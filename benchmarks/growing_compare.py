@@ -196,10 +196,7 @@ def pmwg(**options: Any) -> Callable[[Stream, str], Answers]:
         for size, batch in stream.steps():
             plan.arrive(state, batch)
             if size in stream.looks:
-                given = [
-                    plan.ask(state, query, lambda noise: int(source.draw(noise, 1)[0]))
-                    for query in questions(stream)
-                ]
+                given = [plan.ask(state, query, source) for query in questions(stream)]
                 yield size, np.clip([one.value for one in given], 0.0, 1.0)
 
     return run

@@ -25,11 +25,12 @@ _HALLS = ("core", "families", "io", "service", "tools")
 #: Where packages are.
 _PLACES = {"dpstream": "src/dpstream", "dpstream_lab": "lab/src/dpstream_lab"}
 _TABLES = ("families/tabular", "mechanisms", "core/graphical", "core/counters")
-#: What the verbs of the laboratory measure beside its experiments, where no script does.
+#: What the verbs of the laboratory, and planted faults, measure beside its experiments, where no script does.
 _VERBS = {
     "reproduce kumar": _TABLES,
     "reproduce bun": ("families/panel", "core/counters"),
     "compare benchmarks": _TABLES,
+    "faults/audited.py": ("tools/audit",),
 }
 
 

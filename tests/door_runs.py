@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,16 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import NoisyCounts
 from dpstream.core.privacy import AnyNoise, PureDP, Randomness
-from dpstream.tools.audit.door import Door, Streamed, run_loss, stream_run
+from dpstream.tools.audit.door import (
+    Door,
+    Run,
+    Streamed,
+    published_lines,
+    record,
+    replay,
+    run_loss,
+    stream_run,
+)
 
 
 def stream_loss(
@@ -49,3 +58,41 @@ def only_drawn(drawn: Iterable[tuple[AnyNoise, NDArray[np.int64]]], counts: Sequ
             for (noise, values), one in zip(recorded, counts, strict=True)
         )
     )
+
+
+def published_beside(
+    plan: Any, base: Iterable[Any], other: Iterable[Any], counted: set[str] | None = None
+) -> str:
+    """Why noisy counts of a stream are not exactly numbers that came out of its door; empty: they are.
+
+    Args:
+        other: records that have nothing in common with those of ``base`` but public facts.
+        counted: gets what the noisy counts are about.
+    """
+    counts = list[NoisyCounts]()
+
+    def run(batches: Iterable[Any]) -> Run:
+        def steps(randomness: Randomness) -> Iterator[list[NDArray[Any]]]:
+            state = plan.start()
+            for batch in batches:
+                made = plan.step(state, batch, randomness)
+                counts.extend(made.noisy_counts)
+                yield [published_lines(made)]
+
+        return steps
+
+    first = record(run(base), Randomness.seeded("published"))
+    published = list(counts)
+    if counted is not None:
+        counted.update(one.counted for one in published)
+    if len({one.draw for one in published}) != len(published):
+        return "two noisy counts have one name"
+    if not published:
+        return "nothing is published"
+    # A panel's window adds public people, which it does not publish.
+    padding = getattr(plan, "padding", 0) if published[0].query["kind"] == "patterns" else 0
+    single = [one for one in published if one.series is None]
+    drawn = [(one.noise, (one.noisy - padding).tolist()) for one in first.door.measured]
+    if len(single) == len(published) and [(one.noise, one.values.tolist()) for one in single] != drawn:
+        return "what is published is not what was measured"
+    return replay(run(other), first)[1]

@@ -171,11 +171,11 @@ def test_a_leak_is_caught_and_the_program_is_not(config, monkeypatch):
     monkeypatch.setattr(attack, "_planned", lambda *given: (40, 40))
     found = list(attack_of(Config.load(config))("short", Randomness.seeded(2), silent))
     assert [one.subject for one in found] == [
-        "attack on the releases",
         "attack on the releases, without noise",
+        "attack on the releases",
     ]
     assert all(one.passed for one in found)
-    assert found[0].detail.endswith("targets among 240 records")
+    assert found[1].detail.endswith("targets among 240 records")
 
 
 class Tenth(QuietNoise):
@@ -191,5 +191,13 @@ def test_a_tenth_of_the_noise_is_caught(config, monkeypatch):
     monkeypatch.setattr(attack, "Silence", Tenth)
     monkeypatch.setattr(attack, "_planned", lambda *given: (8, 60))
     found = list(attack_of(Config.load(config))("short", Randomness.seeded(2), silent))
-    assert found[-1].control
-    assert found[-1].caught
+    assert found[0].control
+    assert found[0].caught
+
+
+def test_an_attack_that_finds_nothing_without_noise_is_left_out(config, monkeypatch):
+    """It would be no evidence. Here noise is not taken away."""
+    monkeypatch.setattr(attack, "Silence", lambda randomness: randomness)
+    monkeypatch.setattr(attack, "_planned", lambda *given: (4, 8))
+    with pytest.raises(ConfigError, match="it would be no evidence"):
+        list(attack_of(Config.load(config))("short", Randomness.seeded(2), silent))

@@ -230,12 +230,7 @@ def test_the_last_line_says_what_was_examined(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "mechanism",
-    [
-        'name = "dpstabs"\nk = 2\n',
-        'name = "dpstabs"\ncounter = "hybrid"\nk = 3\n',
-        'name = "dpstabs"\ncounter = "optimal-epochs"\nk = 3\n',
-    ],
+    "mechanism", ['name = "dpstabs"\nk = 2\n', 'name = "dpstabs"\ncounter = "hybrid"\nk = 3\n']
 )
 def test_streams_of_counters_measure_at_the_door(tmp_path, monkeypatch, mechanism):
     monkeypatch.setattr(configured, "_SECONDS", {"short": 2.0})
@@ -245,6 +240,14 @@ def test_streams_of_counters_measure_at_the_door(tmp_path, monkeypatch, mechanis
     found = findings(Config.load(loaded.path))
     assert accused(found) == []
     assert len([one for one in found if one.control]) == 2
+
+
+def test_what_draws_ahead_of_its_counts_has_a_certificate_only(tmp_path):
+    loaded = config(tmp_path)
+    text = loaded.path.read_text(encoding="utf-8")
+    trees = 'name = "dpstabs"\ncounter = "optimal-epochs"\nk = 3\n'
+    loaded.path.write_text(text.replace(MECHANISM, trees), encoding="utf-8")
+    assert set(configured_audits(Config.load(loaded.path))) == {"attack", "samplers", "exact"}
 
 
 def test_points_and_growing_tables_are_audited_as_well(tmp_path, monkeypatch):

@@ -226,6 +226,14 @@ FAULTS = (
         "            people = max(0, people + self.padding)\n",
         ("panel cumulative",),
     ),
+    # Points.
+    Fault(
+        "cells without points are read off exact counts",
+        "families/points/cells.py",
+        "    return randomness.measure(exact, noise).astype(np.float64)\n",
+        "    return randomness.measure(exact, noise).astype(np.float64) * (exact > 0)\n",
+        ("points",),
+    ),
     # Growing tables.
     Fault(
         "a rerun is started by an exact count",

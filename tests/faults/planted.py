@@ -469,8 +469,9 @@ FAULTS = (
         "panels",
         "the private number of people is published",
         "families/panel/cumulative.py",
-        "            noisy = int(randomness.measure(np.array([people]), self.total_noise)[0])",
-        "            randomness.measure(np.array([people]), self.total_noise)\n            noisy = people",
+        "            values, query = randomness.measure(np.array([people]), self.total_noise), marginal_query([])",
+        "            randomness.measure(np.array([people]), self.total_noise)\n"
+        "            values, query = np.array([people]), marginal_query([])",
         ("panel",),
     ),
     # Tables: pooled, census, points.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import PrivateBatch
 from dpstream.core.errors import StepError
-from dpstream.core.privacy import DiscreteLaplace, Randomness
+from dpstream.core.privacy import AnyNoise, Randomness
 from dpstream.core.schema import Boolean, Categorical, Integer, Schema
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.families.growing.blackbox import LinearQuery
@@ -101,7 +101,7 @@ class Asker:
             return self._answers[own]
         handed_out = self._noise.handed_out
         try:
-            self._answers[own] = self._plan.ask(self._state, query, self._noise.draw)
+            self._answers[own] = self._plan.ask(self._state, query, self._noise)
         except BaseException as error:
             if self._noise.handed_out > handed_out:
                 self._stopped = type(error).__name__
@@ -114,15 +114,27 @@ class Asker:
         return self._plan.standing(self._state)
 
 
-class _DrawnAhead:
+class Drawing(Randomness):
+    """Every single sample comes from a function of its law."""
+
+    def __init__(self, sample: Callable[[AnyNoise], int]) -> None:
+        super().__init__(bytes)
+        self.sample = sample
+
+    def draw(self, law: AnyNoise, size: int) -> NDArray[np.int64]:
+        return np.array([self.sample(law) for _ in range(size)], np.int64)
+
+
+class _DrawnAhead(Drawing):
     """Samples drawn in blocks and handed out once each."""
 
     def __init__(self, randomness: Randomness) -> None:
+        super().__init__(self._next)
         self._randomness = randomness
         self._drawn: dict[int, list[int]] = {}
         self.handed_out = 0
 
-    def draw(self, noise: DiscreteLaplace) -> int:
+    def _next(self, noise: AnyNoise) -> int:
         """One sample."""
         self.handed_out += 1
         # Laws are told apart by identity: the plan keeps them, and hashing their fractions would take most of the time.
@@ -145,6 +157,4 @@ def query(*cells: int, width: int = CELLS, domain: Domain = DOMAIN) -> LinearQue
     return LinearQuery(tuple(range(len(domain))), values)
 
 
-def silent(noise: DiscreteLaplace) -> int:
-    """No noise: not private."""
-    return 0
+silent = Drawing(lambda _: 0)

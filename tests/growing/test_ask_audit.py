@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from dpstream.core.privacy import Randomness
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpstream.core.privacy import DiscreteLaplace, Randomness
+from dpstream.tools.audit import door
+from dpstream.tools.audit.door import record, run_loss
 from dpstream.tools.audit.finding import AuditFinding
-from dpstream_lab.audits.asking_audit import audit_asking
+from dpstream_lab.audits.asking_audit import audit_asking, conversation, conversing_plan, talk
 
 
 def test_honest_questions_pass_and_broken_ones_are_caught() -> None:
@@ -25,13 +34,51 @@ def test_honest_questions_pass_and_broken_ones_are_caught() -> None:
         "run of tests, 2/3 of the noise, all noise",
         "run of tests, half of it charged, all noise",
         "analyst who repeats, runs without end",
-        "conversation, the exact share as easy",
-        "conversation, a bit where nothing was checked",
-        "conversation, a run forgotten on reopening",
-        "conversation, a number without its noise",
-        "conversation, threshold noise kept between runs",
+        "conversation, the exact share as easy, transcripts",
+        "conversation, a bit where nothing was checked, transcripts",
+        "conversation, a run forgotten on reopening, transcripts",
+        "conversation, a number without its noise, transcripts",
+        "conversation, threshold noise kept between runs, transcripts",
     }
     talks = [one for one in findings.values() if one.subject.startswith("conversation, ") and not one.control]
     assert len(talks) == 4
-    assert all("easy, hard, unchecked" in one.detail for one in talks)
     assert all(one.found > 1.1 * one.claimed for one in broken)
+
+
+def test_conversations_have_answers_of_every_kind_and_a_loss() -> None:
+    plan, text = conversing_plan("text", {"epsilon": 20}), ""
+    losses = []
+    for number in range(4):
+        base, other = conversation(number, early=number % 2 == 0)
+        losses.append(run_loss(talk(plan, base), talk(plan, other), Randomness.seeded(number), pure=True))
+        spoken = record(talk(plan, base), Randomness.seeded(number))
+        text += "".join(part[0].tobytes().decode() for part in spoken.released[:-1])
+    assert all(f"kind='{kind}'" in text for kind in ("easy", "hard", "unchecked"))
+    assert all(loss.total <= 20 for loss in losses)
+    assert any(loss.tested > 0 for loss in losses)
+    assert any(loss.measured > 0 for loss in losses)
+
+
+LAW, LIMIT = DiscreteLaplace(Fraction(4)), DiscreteLaplace(Fraction(2))
+
+
+@pytest.mark.parametrize(
+    ("moved", "said", "loss"),
+    [
+        ([1, 1], [False, True], 1 / 2),  # the limit rises with the numbers
+        ([1, -1], [False, True], 1 / 2 + 2 / 4),  # and the yes against it
+        ([-1, 1], [False, True], 0),  # noes stay noes, and a yes stays a yes
+        ([0, -1], [False, True], 1 / 4),
+        ([-3, -3], [False, False], 0),
+        ([2, -3], [False, False], 2 / 2),
+        ([0, 0], [True, True], math.inf),  # a second yes of one limit
+    ],
+)
+def test_tests_that_share_a_limit_have_the_loss_of_their_moves(moved: Any, said: Any, loss: float) -> None:
+    values = np.zeros(1, np.int64)
+    one, other = (
+        door.Drawn(LIMIT, values, [door.Tested(LAW, by, 9, yes) for by, yes in zip(moves, said, strict=True)])
+        for moves in ([0] * len(said), moved)
+    )
+    assert door.tests_loss(one, other, pure=True) == loss
+    assert door.tests_loss(one, other, pure=False) == loss**2 / 2

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pmwg_cases import CELLS, DOMAIN, Arrived, Asker, asker, plan, query, silent
+from pmwg_cases import CELLS, DOMAIN, Arrived, Asker, Drawing, asker, plan, query, silent
 
 from dpstream.core.errors import BudgetError, ConfigError, DpstreamError, LimitError, StepError, UnitError
 from dpstream.core.privacy import ZCDP, Budget, DiscreteLaplace, Event, PureDP, Randomness
@@ -138,16 +138,16 @@ def test_one_threshold_noise_a_run_and_fresh_noise_a_question() -> None:
     which.arrive(state, Arrived([100] * CELLS))
     uniform, wrong = query(0, 1, 2), query(0)
     for _ in range(3):
-        assert which.ask(state, uniform, draw).kind == "easy"
+        assert which.ask(state, uniform, Drawing(draw)).kind == "easy"
     assert drawn == [2, 4, 4, 4, 4, 4, 4]
     drawn.clear()
     state.counts[:] = 0
     state.counts[0] = 100 * CELLS
-    assert which.ask(state, wrong, draw).kind == "hard"
+    assert which.ask(state, wrong, Drawing(draw)).kind == "hard"
     # Only the half that is below is followed by the other one.
     assert drawn == [4, 8]
     drawn.clear()
-    assert which.ask(state, wrong, draw).kind == "hard"
+    assert which.ask(state, wrong, Drawing(draw)).kind == "hard"
     assert drawn[0] == 2
 
 
@@ -287,10 +287,10 @@ def test_a_yes_beyond_the_limit_ends_its_run_and_gives_no_number() -> None:
         return 0
 
     which.arrive(state, Arrived([100] + [0] * (CELLS - 1)))
-    assert which.ask(state, query(0), draw).kind == "hard"
+    assert which.ask(state, query(0), Drawing(draw)).kind == "hard"
     before, y = which.standing(state), state.y.copy()
     drawn.clear()
-    refused = which.ask(state, query(0), draw)
+    refused = which.ask(state, query(0), Drawing(draw))
     # The yes was paid when the run began; nothing else of it may follow, and nothing else is known.
     assert (refused.kind, refused.half_width, refused.hard_left) == ("refused", None, 0)
     assert refused.value == round(float(y[0]) * 2**WEIGHT_BITS) / 2**WEIGHT_BITS
@@ -301,11 +301,11 @@ def test_a_yes_beyond_the_limit_ends_its_run_and_gives_no_number() -> None:
     assert state.books.run is None
     assert np.array_equal(state.y, y)
     drawn.clear()
-    assert which.ask(state, query(0), draw).kind == "unchecked"
+    assert which.ask(state, query(0), Drawing(draw)).kind == "unchecked"
     assert which.standing(state).spent == refused.spent
     assert not drawn
     which.arrive(state, Arrived([900] + [0] * (CELLS - 1)))
-    assert which.ask(state, query(0), draw).kind == "refused"
+    assert which.ask(state, query(0), Drawing(draw)).kind == "refused"
     assert drawn[0] == which.sparse.threshold_noise
 
 
@@ -429,18 +429,18 @@ def test_a_question_that_was_stopped_in_between_ends_the_conversation_in_memory(
     made = asker(which, [100] + [0] * (CELLS - 1))
     with pytest.raises(ConfigError):
         made.ask([0.5])  # nothing was drawn
-    draw, drawn = made._noise.draw, []
+    sample, drawn = made._noise.sample, []
 
     def stopped(noise: DiscreteLaplace) -> int:
         drawn.append(noise)
         if noise == which.sparse.value_noise:
             raise KeyboardInterrupt
-        return draw(noise)
+        return sample(noise)
 
-    made._noise.draw = stopped  # type: ignore[method-assign]
+    made._noise.sample = stopped
     with pytest.raises(KeyboardInterrupt):
         made.ask(query(0))
-    made._noise.draw = draw  # type: ignore[method-assign]
+    made._noise.sample = sample
     for _ in range(2):
         with pytest.raises(StepError, match="KeyboardInterrupt"):
             made.ask(query(0))
@@ -482,7 +482,7 @@ def test_a_question_with_one_value_in_all_cells_is_exact_and_free(value: float) 
     def drawn(noise: DiscreteLaplace) -> int:
         raise AssertionError("nothing has to be drawn")
 
-    answer = which.ask(state, LinearQuery((1,), np.full(2, value)), drawn)
+    answer = which.ask(state, LinearQuery((1,), np.full(2, value)), Drawing(drawn))
     assert (answer.value, answer.kind, answer.half_width, answer.spent) == (value, "exact", 0.0, 0)
     assert which.pack_books(state) == before
     assert "+-" not in answer.describe()
@@ -503,7 +503,7 @@ def test_half_widths_hold(half_width: str) -> None:
     for _ in range(2000):
         state = which.start()
         which.arrive(state, Arrived(counts))
-        answer = which.ask(state, wanted, lambda noise: int(draws.draw(noise, 1)[0]))
+        answer = which.ask(state, wanted, draws)
         assert answer.half_width is not None
         seen += answer.kind == half_width
         misses += answer.kind == half_width and abs(answer.value - truth) > answer.half_width

@@ -18,7 +18,6 @@ from dpstream.families.tabular.dpstabs import DPStabsPlan
 from dpstream.mechanisms import AIM, MWEMPGM
 from dpstream.stream.templates import words
 from dpstream.tools.audit.door import Door
-from dpstream_lab.audits.pooled_audit import Leaking
 
 DOMAIN = Domain(("zip", "paid", "late"), (3, 2, 2))
 PAIRS = Workload.all_k_way(DOMAIN, 2)
@@ -43,19 +42,6 @@ PLANS = {
     "replace": Pooled(PAIRS, iterations=5).calibrate(PureDP.of(1), unit=Event("replace"), horizon=8),
     "deletions": Pooled(PAIRS, iterations=5, deletions=True).calibrate(PureDP.of(4), horizon=12),
 }
-
-
-@pytest.mark.parametrize("name", PLANS)
-def test_a_pooled_stream_publishes_what_its_transcript_holds(name: str) -> None:
-    plan = PLANS[name]
-    stream = batches(plan.horizon or 1, deletes=plan.recipe.deletions)
-    drawn, counts = drawn_and_published(plan, stream, Randomness.seeded(1))
-    assert only_drawn(drawn, counts)
-    assert len(counts) > (plan.horizon or 1)
-    assert {one.counted for one in counts} == set(plan.recipe.sides)
-    leaking = Leaking(plan.recipe, plan.budget, plan.unit, plan.horizon, plan.runner)
-    drawn, counts = drawn_and_published(leaking, stream, Randomness.seeded(1))
-    assert not only_drawn(drawn, counts)
 
 
 def exact(one: NoisyCounts, stream: list[EncodedBatch], domain: Domain = DOMAIN) -> np.ndarray:

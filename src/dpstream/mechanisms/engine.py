@@ -21,7 +21,7 @@ from dpstream.core.graphical import Measurement, Model, estimate_total, fit
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.joint import AnyNoise, HistogramsNoise
 from dpstream.core.privacy.noise import Noise
-from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.randomness import Noisy, Randomness
 from dpstream.core.privacy.select import ExponentialMechanism, PermuteAndFlip, Selection, selection_epsilon
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique, Domain
@@ -75,7 +75,7 @@ class RunOutput:
 
     name: str
     query: Mapping[str, Any]
-    values: NDArray[np.int64]
+    values: Noisy
     noise: AnyNoise
 
     @classmethod
@@ -83,7 +83,7 @@ class RunOutput:
         cls,
         domain: Domain,
         cliques: Sequence[Clique],
-        values: NDArray[np.int64],
+        values: Noisy,
         noise: AnyNoise,
         kind: str = "",
         *,
@@ -186,7 +186,7 @@ class Run:
 
 
 def measurements_of(
-    cliques: Sequence[Clique], values: NDArray[np.int64], noise: Noise | HistogramsNoise
+    cliques: Sequence[Clique], values: Noisy, noise: Noise | HistogramsNoise
 ) -> list[Measurement]:
     """What one draw says of each of its marginals."""
     starts: tuple[int, ...] = (0,)

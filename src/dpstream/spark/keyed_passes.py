@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, DataError
+from dpstream.core.privacy.randomness import Exact
 from dpstream.core.schema.column import Problem, problems_error
 from dpstream.core.tables import KeyedBatch, KeyRules, MultisetHash, Snapshot
 from dpstream.core.tables.access import BatchAccess, CounterShards, PresentShards, ReadRequest, ShardedEvents
@@ -168,7 +169,7 @@ class SparkPresent:
         self._folder, self._shards, self._step = folder, shards, step
         self.departed = departed
 
-    def count(self, cliques: Sequence[Clique], after: int) -> list[NDArray[np.int64]]:
+    def count(self, cliques: Sequence[Clique], after: int) -> list[Exact]:
         """See ``PresentRecords``. One pass over all files; none where no record can be so new.
 
         Errors:
@@ -184,7 +185,7 @@ class SparkPresent:
                 found = summed(self._spark, lambda apart: self._parts(wanted, after, apart), self._where)
             counts = counts if found is None else found[1]
         known = {clique: counts[begin:end] for clique, (begin, end) in zip(wanted, plan.bounds, strict=True)}
-        return [known[one].copy() for one in cliques]
+        return [Exact(known[one].copy()) for one in cliques]
 
     def __repr__(self) -> str:
         return "SparkPresent(records hidden)"

@@ -29,7 +29,6 @@ from typing import Any
 
 from dpstream.core.contracts import AskedPlan, Packed, QuestionAnswer, QuestionsSoFar
 from dpstream.core.errors import StepError, StoreDamagedError, StoreError
-from dpstream.core.privacy.noise import DiscreteLaplace
 from dpstream.stream.arguments import check_text
 from dpstream.stream.identity import canonical_json
 from dpstream.stream.store import container
@@ -238,14 +237,10 @@ class AskingStream(Stream):
         # As in a step: whatever stops it, the next one reads the stores again.
         state, self._state, self._step_answers = self._present(), None, None
         randomness = WatchedRandomness(self._randomness)
-
-        def draw(noise: DiscreteLaplace) -> int:
-            return int(randomness.draw(noise, 1)[0])
-
         before = self._asks.standing(state)
         try:
             answer = (
-                self._asks.ask(state, query, draw)
+                self._asks.ask(state, query, randomness)
                 if implied is None
                 else self._asks.with_books(implied, state)
             )

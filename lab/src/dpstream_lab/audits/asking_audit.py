@@ -1,11 +1,11 @@
 """Audits of questions to a growing database (PMWG).
 
-* Exact: a run of tests on so coarse a grid that every value of the noise can be tried. For each noise of the threshold
-  the running code shows which noises of a test answer yes. This gives the probability of every question at which the
-  run can halt, on two neighbours, and their largest log-ratio. The claim is the charge that the code itself books.
-* Whole conversations on neighbours.
+* Exact: a run of tests on so coarse a grid that every value of the noise can be summed over. The door shows what each
+  test compares, and by which law. This gives the probability of every question at which the run can halt, on two
+  neighbours, and their largest log-ratio. The claim is the charge that the code itself books.
+* Transcripts of whole conversations on neighbours (see ``door``).
 * Adaptive analysts, who choose each question by the answers so far: they repeat a hard question, bisect the threshold,
-  or ask after each arrival. Their cost is the sum over the noise that is drawn, whatever the books say.
+  or ask after each arrival. Their cost is the sum over what passes the door, whatever the books say.
 """
 
 from __future__ import annotations
@@ -15,24 +15,27 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import Packed
-from dpstream.core.privacy import DiscreteLaplace, PureDP, Randomness
+from dpstream.core.privacy import AnyNoise, DiscreteLaplace, Noisy, PureDP, Randomness, Relay
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch
 from dpstream.families.growing.blackbox import LinearQuery
-from dpstream.families.growing.numeric_sparse import Draw, NumericSparse, SparseRun, SpentAmounts
+from dpstream.families.growing.numeric_sparse import NumericSparse, SparseRun, SpentAmounts
 from dpstream.families.growing.pmwg_noise import XI_BITS, RootNoise
 from dpstream.families.growing.pmwg_plan import PMWG, PMWGPlan, PMWGState, grid_values
 from dpstream.families.growing.questions import QueryAnswer
+from dpstream.tools.audit.door import Door, Run, Transcript, measured_loss
 from dpstream.tools.audit.finding import AuditFinding, AuditLength, AuditProgress, Largest
+from dpstream.tools.audit.transcripts import Pair, Subject, rebuilt, transcripts_of
+from dpstream.tools.evaluate.array_types import Ints
 
 _DOMAIN = Domain(("a", "b", "c"), (3, 2, 4))
 _CELLS = 24
@@ -44,179 +47,62 @@ _AMOUNTS: tuple[Mapping[str, Any], ...] = ({"epsilon": 20}, {"rho": 50})
 Events = Sequence[NDArray[np.int64] | LinearQuery]
 
 
-def audit_conversations(
-    length: AuditLength, randomness: Randomness, progress: AuditProgress
-) -> Iterator[AuditFinding]:
+def conversation_subjects(many: int) -> Iterator[Subject]:
     """Both kinds of budget, both ways of learning; then broken ones. Cost: short: about 4 s of a core."""
-    many = _CONVERSATIONS[length]
-    progress("conversations on neighbours")
     for amounts in _AMOUNTS:
         for learning in ("text", "matching"):
             words = ", ".join(f"{name} {amount}" for name, amount in amounts.items())
-            subject = f"conversation, {words}, learning {learning}"
-            yield exact_conversations(_plan(learning, amounts), subject, many, randomness)
-    honest = _plan("text", _AMOUNTS[0])
+            yield _conversations(conversing_plan(learning, amounts), f"{words}, learning {learning}", many)
+    honest = conversing_plan("text", _AMOUNTS[0])
     for name, kind in _BROKEN_PLANS.items():
-        progress(f"control: {name}")
-        yield exact_conversations(_as(kind, honest), f"conversation, {name}", many, randomness, control=True)
-    for name, sparse in _BROKEN_TESTS.items():
-        progress(f"control: {name}")
-        broken = _as(PMWGPlan, honest)
-        broken.__dict__["sparse"] = sparse(honest.sparse.budget, honest.sparse.noise, honest.sparse.threshold)
-        yield exact_conversations(broken, f"conversation, {name}", many, randomness, control=True)
+        yield _conversations(rebuilt(kind, honest), name, many, control=True)
+    for name, tests in _BROKEN_TESTS.items():
+        broken = rebuilt(PMWGPlan, honest)
+        broken.__dict__["sparse"] = rebuilt(tests, honest.sparse)
+        yield _conversations(broken, name, many, control=True)
 
 
-def _plan(learning: Any, amounts: Mapping[str, Any]) -> PMWGPlan:
+def conversing_plan(learning: Any, amounts: Mapping[str, Any]) -> PMWGPlan:
+    """A plan whose conversations have all kinds of answers."""
     return PMWG(_DOMAIN, "1/5", _CONVERSATION_START, hard_questions=4, learning=learning).calibrate(**amounts)
 
 
-def exact_conversations(
-    plan: PMWGPlan, subject: str, many: int, randomness: Randomness, *, control: bool = False
-) -> AuditFinding:
-    """The largest loss of some conversations; infinite where an answer differs."""
-    began, worst, kinds = time.perf_counter(), Largest(), set[str]()
-    for number in range(many):
-        base, neighbour = _events(int(randomness.coins("a conversation")[0]) >> 32, early=number % 2 == 0)
-        loss, answers = conversation_loss(plan, base, neighbour, randomness)
-        kinds |= {answer.kind for answer in answers}
-        worst.see(loss, f"a record {'of the first' if number % 2 == 0 else 'of the last'} arrivals")
-    return AuditFinding.exact(
-        began,
-        subject=subject,
-        claimed=plan.budget,
-        found=worst.loss,
-        control=control,
-        detail=f"{many} conversations with answers that are {', '.join(sorted(kinds))}; most with {worst.where}",
-    )
+def _conversations(plan: PMWGPlan, name: str, many: int, **more: Any) -> Subject:
+    """So many conversations; a record of the first arrivals or of the last is another one, by turns."""
+
+    def pairs() -> Iterator[Pair]:
+        for number in range(many):
+            base, neighbour = conversation(number, early=number % 2 == 0)
+            where = f"a record of the {'last' if number % 2 else 'first'} arrivals"
+            yield Pair(where, talk(plan, base), talk(plan, neighbour, reopened=True))
+
+    return Subject(f"conversation, {name}", plan.budget, pairs, charged=_charged, **more)
 
 
-def conversation_loss(
-    plan: PMWGPlan, base: Events, neighbour: Events, randomness: Randomness
-) -> tuple[float, list[QueryAnswer]]:
-    """The loss of one conversation, in the unit of the budget, and its answers.
-
-    Infinite where the noise of the proof does not make all answers the same, or does not cost what is charged.
-    """
-    tape: list[tuple[DiscreteLaplace, int]] = []
-
-    def draw(noise: DiscreteLaplace) -> int:
-        tape.append((noise, int(randomness.draw(noise, 1)[0])))
-        return tape[-1][1]
-
-    try:
-        first, heard = _watched(plan)
-        answers, histogram = _talk(first, base, draw, reopened=False)
-        second, seen = _watched(plan)
-        moved = _Moved(tape, heard, seen)
-        again, other = _talk(second, neighbour, moved.draw, reopened=True)
-    except OtherDrawsError:
-        return math.inf, []
-    if answers != again or not np.array_equal(histogram, other) or len(moved.costs) != len(tape):
-        return math.inf, answers
-    pure = isinstance(plan.budget, PureDP)
-    runs = list[Fraction]()
-    for at, cost in enumerate(moved.costs):
-        # The tests of a run and its threshold are one release.
-        if tape[at][0] == heard.question_noise and runs:
-            runs[-1] += cost
-        else:
-            runs.append(cost)
-    paid = sum(runs) if pure else sum(cost**2 / 2 for cost in runs)
-    return (float(paid) if paid <= answers[-1].spent else math.inf), answers
+def _charged(transcript: Transcript) -> float:
+    """What the last answer says was spent."""
+    return float(transcript.released[-1][1][0])
 
 
-class OtherDrawsError(Exception):
-    """The second conversation, or a run of tests, draws otherwise than the proof has it."""
+def talk(plan: PMWGPlan, events: Events, *, reopened: bool = False) -> Run:
+    """Every answer; at the end the histogram, and what was spent."""
 
+    def run(randomness: Randomness) -> Iterator[list[NDArray[Any]]]:
+        state, spent = plan.start(), Fraction(0)
+        for event in events:
+            if isinstance(event, LinearQuery):
+                answer = plan.ask(state, event, randomness)
+                spent = answer.spent
+                yield [np.frombuffer(repr(answer).encode(), np.uint8)]
+            else:
+                cells = np.repeat(np.arange(_CELLS), event)
+                codes = np.column_stack(np.unravel_index(cells, _DOMAIN.sizes)).astype(np.int32)
+                plan.arrive(state, EncodedBatch(_DOMAIN, codes))
+            if reopened:
+                state = _reopened(plan, state)
+        yield [state.y, np.array([float(spent)])]
 
-@dataclass
-class _Moved:
-    """The noise of a tape, moved as the proof moves it, and what each move costs."""
-
-    tape: list[tuple[DiscreteLaplace, int]]
-    heard: _Watched
-    seen: _Watched
-    costs: list[Fraction] = field(default_factory=list)
-
-    def draw(self, noise: DiscreteLaplace) -> int:
-        """The next noise of the tape."""
-        if len(self.costs) == len(self.tape) or self.tape[len(self.costs)][0] != noise:
-            raise OtherDrawsError
-        heard, seen = self.heard, self.seen
-        if noise == heard.threshold_noise:
-            move = seen.moves[-1]
-        elif noise == heard.question_noise:
-            if len(seen.said) >= len(heard.said):
-                raise OtherDrawsError
-            move = 2 * seen.moves[-1] if heard.said[len(seen.said)] else 0
-        else:
-            if len(seen.values) > len(heard.values):
-                raise OtherDrawsError
-            move = heard.values[len(seen.values) - 1] - seen.values[-1]
-        drawn = self.tape[len(self.costs)][1]
-        self.costs.append(Fraction(abs(move)) / noise.scale)
-        return drawn + move
-
-
-class _Watched(NumericSparse):
-    """Notes what is tested and given, and what tests say; a run has to draw its noise itself."""
-
-    values: list[int]
-    said: list[bool]
-    moves: list[int]
-
-    def start(self, books: SpentAmounts, t: int, draw: Draw) -> SpentAmounts:
-        """The start of a run, with one fresh noise of its threshold."""
-        self.moves.append(self._moved(self.noise.units(t), t))
-        drawn: list[tuple[DiscreteLaplace, int]] = []
-
-        def noted(noise: DiscreteLaplace) -> int:
-            drawn.append((noise, draw(noise)))
-            return drawn[-1][1]
-
-        opened = super().start(books, t, noted)
-        if opened.run is None or drawn != [(self.threshold_noise, opened.run.threshold_noise)]:
-            raise OtherDrawsError
-        return opened
-
-    def above(self, run: SparseRun, t: int, share: int, bits: int, draw: Draw) -> bool:
-        """One test."""
-        found = super().above(run, t, share, bits, draw)
-        self.said.append(found)
-        return found
-
-    def _scaled(self, units: int, t: int, share: int, bits: int) -> int:
-        value = super()._scaled(units, t, share, bits)
-        self.values.append(value)
-        return value
-
-
-def _watched(plan: PMWGPlan) -> tuple[PMWGPlan, _Watched]:
-    """The plan anew, with its tests watched."""
-    own = plan.sparse
-    kind = type("_WatchedTests", (_Watched, type(own)), {})
-    watched: _Watched = kind(own.budget, own.noise, own.threshold, own.grid)
-    watched.__dict__.update(values=[], said=[], moves=[])
-    fresh = _as(type(plan), plan)
-    fresh.__dict__["sparse"] = watched
-    return fresh, watched
-
-
-def _talk(
-    plan: PMWGPlan, events: Events, draw: Draw, *, reopened: bool
-) -> tuple[list[QueryAnswer], NDArray[np.float64]]:
-    """All answers, and the histogram at the end."""
-    state, answers = plan.start(), []
-    for event in events:
-        if isinstance(event, LinearQuery):
-            answers.append(plan.ask(state, event, draw))
-        else:
-            cells = np.repeat(np.arange(_CELLS), event)
-            codes = np.column_stack(np.unravel_index(cells, _DOMAIN.sizes)).astype(np.int32)
-            plan.arrive(state, EncodedBatch(_DOMAIN, codes))
-        if reopened:
-            state = _reopened(plan, state)
-    return answers, state.y
+    return run
 
 
 def _reopened(plan: PMWGPlan, state: PMWGState) -> PMWGState:
@@ -228,7 +114,7 @@ def _reopened(plan: PMWGPlan, state: PMWGState) -> PMWGState:
     return fresh
 
 
-def _events(seed: int, *, early: bool) -> tuple[Events, Events]:
+def conversation(seed: int, *, early: bool) -> tuple[Events, Events]:
     """Random arrivals and questions, and the same with one record replaced, in the first arrivals or the last."""
     generator = np.random.default_rng(seed)
     shape = generator.dirichlet(np.full(_CELLS, 0.2))
@@ -254,15 +140,11 @@ def _events(seed: int, *, early: bool) -> tuple[Events, Events]:
 # Broken on purpose.
 
 
-def _as(kind: type[PMWGPlan], plan: PMWGPlan) -> PMWGPlan:
-    return kind(**{one.name: getattr(plan, one.name) for one in fields(plan)})
-
-
 class _ExactEasy(PMWGPlan):
     """BROKEN: an easy question gets the exact share."""
 
-    def ask(self, state: PMWGState, query: LinearQuery, draw: Draw) -> QueryAnswer:
-        answer = super().ask(state, query, draw)
+    def ask(self, state: PMWGState, query: LinearQuery, randomness: Randomness) -> QueryAnswer:
+        answer = super().ask(state, query, randomness)
         exact = float(grid_values(query, self.columns) @ state.counts)
         return replace(answer, value=exact) if answer.kind == "easy" else answer
 
@@ -270,8 +152,8 @@ class _ExactEasy(PMWGPlan):
 class _TellingUnchecked(PMWGPlan):
     """BROKEN: an answer that nothing checked holds one bit of a count."""
 
-    def ask(self, state: PMWGState, query: LinearQuery, draw: Draw) -> QueryAnswer:
-        answer = super().ask(state, query, draw)
+    def ask(self, state: PMWGState, query: LinearQuery, randomness: Randomness) -> QueryAnswer:
+        answer = super().ask(state, query, randomness)
         bit = int(np.bitwise_xor.reduce(state.counts * np.arange(_CELLS)) % 2)
         return replace(answer, value=answer.value + bit) if answer.kind == "unchecked" else answer
 
@@ -283,25 +165,32 @@ class _Forgetful(PMWGPlan):
         return {**super().pack_books(state), "run": None}
 
 
+class _Bare(Relay):
+    def measure(self, exact: Ints, law: AnyNoise, drawn: Ints | None = None) -> Noisy:
+        self._inner.measure(exact, law, drawn)
+        return Noisy(exact)
+
+
 class _BareNumber(NumericSparse):
     """BROKEN: a number without its noise."""
 
     def halt(
-        self, books: SpentAmounts, run: SparseRun, t: int, share: int, bits: int, draw: Draw
+        self, books: SpentAmounts, run: SparseRun, t: int, share: int, bits: int, randomness: Randomness
     ) -> tuple[SpentAmounts, Fraction]:
-        return super().halt(books, run, t, share, bits, lambda noise: 0 * draw(noise))
+        return super().halt(books, run, t, share, bits, _Bare(randomness))
 
 
 class _KeptThreshold(NumericSparse):
-    """BROKEN: the first run's threshold noise is that of all runs."""
+    """BROKEN: the noise of a run's threshold is that of all later runs."""
 
-    def start(self, books: SpentAmounts, t: int, draw: Draw) -> SpentAmounts:
-        def kept(noise: DiscreteLaplace) -> int:
-            if "kept" not in self.__dict__:
-                self.__dict__["kept"] = draw(noise)
-            return int(self.__dict__["kept"])
-
-        return super().start(books, t, kept)
+    def start(self, books: SpentAmounts, t: int, randomness: Randomness) -> SpentAmounts:
+        kept: dict[Randomness, int] = self.__dict__.setdefault("kept", {})
+        if randomness not in kept:
+            first = super().start(books, t, randomness)
+            assert first.run is not None
+            kept[randomness] = first.run.threshold_noise
+            return first
+        return SpentAmounts(books.spent + self._tests_cost(t), SparseRun(t, kept[randomness]))
 
 
 _BROKEN_PLANS: dict[str, type[PMWGPlan]] = {
@@ -315,8 +204,8 @@ _BROKEN_TESTS: dict[str, type[NumericSparse]] = {
 }
 
 
-#: Of the exact audits: the grid G, the records at a run's start, and the noise that is tried, in scales (all but a part
-#: of ``exp(-40)``).
+#: Of the exact audits: the grid G, the records at a run's start, and the noise of a threshold, in scales (all but
+#: ``exp(-40)``).
 _GRID, _START, _REACH = 2, 4, 40
 _QUESTIONS = 400
 
@@ -336,7 +225,8 @@ def audit_asking(
     for broken in (BrokenFreshRunThreshold, BrokenQuietQuestions, BrokenHalfCharge):
         facts = (sparse.budget, sparse.noise, sparse.threshold, _GRID)
         yield exact_run(broken(*facts), f"run of tests, {broken.WORDS}", control=True)
-    yield from audit_conversations(length, randomness, progress)
+    conversations = partial(conversation_subjects, _CONVERSATIONS[length])
+    yield from transcripts_of(conversations, 1, 1)(length, randomness, progress)
     progress("what questions of analysts cost")
     domain = Domain(("cell",), (3,))
     few = PMWG(domain, "1/2", 30, hard_questions=9, learning="matching")
@@ -348,7 +238,7 @@ def audit_asking(
         for name, analyst in ANALYSTS.items():
             yield spent_asking(recipe.calibrate(**amount), f"analyst who {name}, {words}", analyst)
     honest = few.calibrate(PureDP.of(1))
-    endless = BrokenEndless(**{key: getattr(honest, key) for key in honest.__dataclass_fields__})
+    endless = rebuilt(BrokenEndless, honest)
     yield spent_asking(endless, "analyst who repeats, runs without end", _repeats, control=True)
 
 
@@ -356,21 +246,14 @@ def audit_asking(
 
 
 def exact_run(sparse: NumericSparse, subject: str, *, control: bool = False) -> AuditFinding:
-    """The largest loss of a run over several questions and neighbours; the claim is the charge that the run books.
-
-    Infinite where a run draws otherwise than the proof has it.
-    """
-    began, worst = time.perf_counter(), Largest()
-    opened = sparse.start(SpentAmounts(), _START, lambda noise: 0)
+    """The largest loss of a run over several questions and neighbours; the claim is the charge that the run books."""
+    began, worst, door = time.perf_counter(), Largest(), Door(b"a run")
+    opened = sparse.start(SpentAmounts(), _START, door)
     assert opened.run is not None
-    ended, _ = sparse.halt(opened, opened.run, _START, 0, 0, lambda noise: 0)
+    ended, _ = sparse.halt(opened, opened.run, _START, 0, 0, door)
     known: dict[tuple[int, int], tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
     for shares, other in _neighbours():
-        try:
-            laws = [_halts(sparse, opened, one, known) for one in (shares, other)]
-        except OtherDrawsError:
-            worst.see(math.inf, "a test that draws otherwise than the proof has it")
-            break
+        laws = [_halts(sparse, one, known) for one in (shares, other)]
         losses = np.abs(np.log(laws[0] / laws[1]))
         # Where a run halts it also releases a noisy number, which adds its own loss.
         losses[:-1] += [_number_loss(sparse, opened, *pair) for pair in zip(shares, other, strict=True)]
@@ -391,17 +274,11 @@ def _number_loss(
     """The loss of the noisy number that a run releases where it halts."""
     assert opened.run is not None
     (t, share), (_, moved) = one, other
-    laws: list[DiscreteLaplace] = []
-
-    def record(noise: DiscreteLaplace) -> int:
-        laws.append(noise)
-        return 0
-
-    numbers = [sparse.halt(opened, opened.run, t, value, 0, record)[1] for value in (share, moved)]
-    if len(laws) != len(numbers):
-        return math.inf
-    units = sparse._units(opened.run, t)
-    return float(abs(numbers[0] - numbers[1]) * Fraction(sparse.grid * units, 2**XI_BITS) / laws[0].scale)
+    door = Door(b"a number")
+    for value in (share, moved):
+        sparse.halt(opened, opened.run, t, value, 0, door)
+    here, there = door.measured
+    return measured_loss(here.noise, here.exact - there.exact)
 
 
 def _shares_text(shares: QuestionShares) -> str:
@@ -420,81 +297,51 @@ def _neighbours() -> Iterator[tuple[QuestionShares, QuestionShares]]:
 
 def _halts(
     sparse: NumericSparse,
-    opened: SpentAmounts,
     shares: QuestionShares,
     known: dict[tuple[int, int], tuple[NDArray[np.float64], NDArray[np.float64]]],
 ) -> NDArray[np.float64]:
     """The probability that the run halts at each question, and (last) at none."""
-    assert opened.run is not None
-    kept, alive = _support(sparse.threshold_noise)
+    noise, alive = _support(sparse.threshold_noise)
     result = []
     for t, share in shares:
         if (t, share) not in known:
-            rows = np.array(_rows(sparse, opened.run, kept.tolist(), t, share))
-            known[t, share] = (rows[:, 0], rows[:, 1])
+            known[t, share] = _answers(sparse, noise, t, share)
         yes, no = known[t, share]
         result.append(float(alive @ yes))
         alive = alive * no
     return np.array([*result, float(alive.sum())])
 
 
-def _rows(
-    sparse: NumericSparse, run: SparseRun, kept: list[int], t: int, share: int
-) -> list[tuple[float, float]]:
-    """The probabilities of yes and no for each noise of the threshold, from the running code."""
-    laws: list[DiscreteLaplace] = []
-
-    def record(noise: DiscreteLaplace) -> int:
-        laws.append(noise)
-        return 0
-
-    def answers(noise: int, *first: int) -> tuple[float, float]:
-        at = replace(run, threshold_noise=noise)
-        return _split(laws[-1], lambda value: sparse.above(at, t, share, 0, _tape(*first, value)))
-
-    sparse.above(run, t, share, 0, record)
-    if len(laws) == 1:
-        return [answers(noise) for noise in kept]
-    # The test draws a threshold noise of its own: average over it. Then the run's own noise must not matter.
-    values, odds = _support(laws[0])
-    ends = [np.array([answers(noise, value) for value in values.tolist()]) for noise in (kept[0], kept[-1])]
-    if not np.array_equal(ends[0], ends[1]):
-        raise OtherDrawsError
-    yes, no = (odds @ ends[0]).tolist()
-    return [(yes, no)] * len(kept)
+def _answers(
+    sparse: NumericSparse, noise: Ints, t: int, share: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The probabilities of yes and no for each noise of the threshold, by what the code compares at the door."""
+    door = Door(b"a test")
+    opened = sparse.start(SpentAmounts(), _START, door)
+    assert opened.run is not None
+    sparse.above(replace(opened.run, threshold_noise=0), t, share, 0, door)
+    drawn = door.drawn[-1]
+    (test,) = drawn.tests
+    if len(door.drawn) == 1:
+        return _tails(test.law, test.limit - test.exact + noise)
+    # The test draws a threshold noise of its own: averaged over it, the run's own noise does not matter.
+    assert isinstance(drawn.law, DiscreteLaplace)
+    values, odds = _support(drawn.law)
+    yes, no = _tails(test.law, test.limit - int(drawn.values[0]) - test.exact + values)
+    return np.full(len(noise), odds @ yes), np.full(len(noise), odds @ no)
 
 
-def _tape(*values: int) -> Draw:
-    left = list(values)
-
-    def draw(noise: DiscreteLaplace) -> int:
-        if not left:
-            raise OtherDrawsError
-        return left.pop(0)
-
-    return draw
-
-
-def _split(law: DiscreteLaplace, says_yes: Callable[[int], bool]) -> tuple[float, float]:
-    """The probabilities of the noises that say yes (all those from some value on) and of those that say no."""
-    reach = _reach(law)
-    low, high = -reach - 1, reach + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if says_yes(middle) else (middle, high)
+def _tails(law: DiscreteLaplace, least: Ints) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The probabilities of at least so much noise, and of less: no small one is a difference of large ones."""
     rate = float(1 / law.scale)
-    # Not one minus the other, which would lose the digits of a small probability.
-    beyond = math.exp(-rate * abs(high if high > 0 else high - 1)) / (1 + math.exp(-rate))
-    return (beyond, 1 - beyond) if high > 0 else (1 - beyond, beyond)
+    far = np.exp(-rate * np.where(least > 0, least, 1 - least)) / (1 + math.exp(-rate))
+    return np.where(least > 0, far, 1 - far), np.where(least > 0, 1 - far, far)
 
 
-def _support(law: DiscreteLaplace) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    values = np.arange(-_reach(law), _reach(law) + 1, dtype=np.int64)
+def _support(law: DiscreteLaplace) -> tuple[Ints, NDArray[np.float64]]:
+    reach = math.ceil(_REACH * law.scale)
+    values = np.arange(-reach, reach + 1, dtype=np.int64)
     return values, np.asarray(law.pmf(values), dtype=np.float64)
-
-
-def _reach(law: DiscreteLaplace) -> int:
-    return math.ceil(_REACH * law.scale)
 
 
 @dataclass(frozen=True)
@@ -503,9 +350,10 @@ class BrokenFreshRunThreshold(NumericSparse):
 
     WORDS = "threshold noise anew at each test (as listed)"
 
-    def above(self, run: SparseRun, t: int, share: int, bits: int, draw: Draw) -> bool:
+    def above(self, run: SparseRun, t: int, share: int, bits: int, randomness: Randomness) -> bool:
         """The honest test with another threshold noise."""
-        return super().above(replace(run, threshold_noise=draw(self.threshold_noise)), t, share, bits, draw)
+        fresh = int(randomness.draw(self.threshold_noise, 1)[0])
+        return super().above(replace(run, threshold_noise=fresh), t, share, bits, randomness)
 
 
 @dataclass(frozen=True)
@@ -526,9 +374,9 @@ class BrokenHalfCharge(NumericSparse):
 
     WORDS = "half of it charged"
 
-    def start(self, books: SpentAmounts, t: int, draw: Draw) -> SpentAmounts:
+    def start(self, books: SpentAmounts, t: int, randomness: Randomness) -> SpentAmounts:
         """The honest start with half of the charge."""
-        honest = super().start(books, t, draw)
+        honest = super().start(books, t, randomness)
         return replace(honest, spent=books.spent + (honest.spent - books.spent) / 2)
 
 
@@ -568,34 +416,31 @@ ANALYSTS: dict[str, Analyst] = {
 class BrokenEndless(PMWGPlan):
     """BROKEN: starts runs without end, whatever was spent."""
 
-    def _open_run(self, state: PMWGState, draw: Draw) -> str:
+    def _open_run(self, state: PMWGState, randomness: Randomness) -> str:
         """Open a run as if nothing had been spent before."""
         state.books = replace(state.books, spent=Fraction(0))
-        return super()._open_run(state, draw)
+        return super()._open_run(state, randomness)
 
 
 def spent_asking(plan: PMWGPlan, subject: str, analyst: Analyst, *, control: bool = False) -> AuditFinding:
-    """The most that an analyst's questions cost, by the noise that is really drawn, whatever the books say.
+    """The most that an analyst's questions cost, by what passes the door, whatever the books say.
 
-    The noise is chosen so that every test finds its question hard, because the sum of charges must stay within the
-    budget for every outcome of the noise, not only for likely ones.
+    Every test finds its question hard, because the sum of charges must stay within the budget for every outcome of the
+    noise, not only for likely ones.
     """
     began, paid = time.perf_counter(), Fraction(0)
-    state = plan.start()
+    state, door = plan.start(), Door(b"an analyst", says=True)
     state.counts[0], state.t = plan.first, plan.first
     pure, grid = isinstance(plan.budget, PureDP), plan.sparse.grid
 
-    def draw(noise: DiscreteLaplace) -> int:
-        nonlocal paid
-        moved = Fraction(grid * plan.noise.units(state.t), 2**XI_BITS * state.t).__ceil__()
-        if noise == plan.sparse.question_noise:
-            return 1000 * math.ceil(noise.scale)
-        share = Fraction(moved, grid if noise == plan.sparse.threshold_noise else 8 * grid)
-        paid += share if pure else share**2 / 2
-        return 0
-
     def ask(weights: NDArray[np.float64]) -> QueryAnswer:
-        return plan.ask(state, LinearQuery((0,), weights), draw)
+        nonlocal paid
+        runs, numbers = len(door.drawn), len(door.measured)
+        answer = plan.ask(state, LinearQuery((0,), weights), door)
+        moved = math.ceil(Fraction(grid * plan.noise.units(state.t), 2**XI_BITS * state.t))
+        for many, part in ((len(door.drawn) - runs, grid), (len(door.measured) - numbers, 8 * grid)):
+            paid += many * (Fraction(moved, part) if pure else Fraction(moved, part) ** 2 / 2)
+        return answer
 
     def arrive() -> None:
         state.counts[2] += 1

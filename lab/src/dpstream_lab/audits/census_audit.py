@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import NoisyCounts, PresentRecords, PrivateBatch
 from dpstream.core.graphical import Model
-from dpstream.core.privacy import ZCDP, Event, Noise, PureDP, Randomness, Record
+from dpstream.core.privacy import ZCDP, AnyNoise, Event, Exact, Noisy, PureDP, Randomness, Record
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import KeyedChanges, PresentBatch, PresentTable, PresentView, Workload
@@ -75,8 +75,8 @@ class _Table:
     first: NDArray[np.int32]
     departed: NDArray[np.int32]
 
-    def count(self, cliques: Sequence[Clique], after: int) -> list[NDArray[np.int64]]:
-        return [np.array([int((self.first > after).sum())], dtype=np.int64) for _ in cliques]
+    def count(self, cliques: Sequence[Clique], after: int) -> list[Exact]:
+        return [Exact(np.array([int((self.first > after).sum())], dtype=np.int64)) for _ in cliques]
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class _NoShapes:
 
 
 class CountedPlan(CensusPlan):
-    """The plan's own code, with readers in place of censuses and noise."""
+    """The plan's own code, with readers in place of censuses."""
 
     log: list[PartRead]
     state: CensusState
@@ -152,11 +152,22 @@ class CountedPlan(CensusPlan):
         """A reader in place of a census."""
         return _Reader(self, level)
 
-    def noisy(self, exact: int, noise: Noise | None, randomness: Randomness) -> int:
-        """Record the exact count; the output is always 0."""
-        amount = self.amounts.of_departures.amount
-        self.log.append(PartRead("departures", self.state.step, len(self.log), amount, exact))
-        return 0
+
+class _Recorder(Randomness):
+    """The door that notes exact counts of departures; what it gives is always 0."""
+
+    def __init__(self, plan: CountedPlan) -> None:
+        super().__init__(bytes)
+        self._plan = plan
+
+    def measure(
+        self, exact: NDArray[np.int64], law: AnyNoise, drawn: NDArray[np.int64] | None = None
+    ) -> Noisy:
+        """Record the exact count."""
+        plan, log = self._plan, self._plan.log
+        amount = plan.amounts.of_departures.amount
+        log.append(PartRead("departures", plan.state.step, len(log), amount, int(exact[0])))
+        return Noisy(np.zeros(len(exact), np.int64))
 
 
 def counted_plan(
@@ -186,7 +197,7 @@ def parts_read(
     plan: CountedPlan, stays: Sequence[Stay], steps: int, rule: ReadRule = as_written
 ) -> list[PartRead]:
     """The parts of a stream with these stays, with the numbers that they read."""
-    state, randomness = plan.start(), Randomness.seeded("no noise")
+    state, randomness = plan.start(), _Recorder(plan)
     object.__setattr__(plan, "log", [])
     object.__setattr__(plan, "state", state)
     for batch in tables(rule(stays, steps), steps):

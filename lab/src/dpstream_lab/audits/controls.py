@@ -22,6 +22,7 @@ from dpstream.core.privacy import (
     Event,
     HistogramsNoise,
     Noise,
+    Noisy,
     Randomness,
     Relay,
 )
@@ -41,7 +42,7 @@ class LoneHistograms(Relay):
         super().__init__(inner)
         self._only = only
 
-    def measure(self, exact: Ints, law: AnyNoise, drawn: Ints | None = None) -> Ints:
+    def measure(self, exact: Ints, law: AnyNoise, drawn: Ints | None = None) -> Noisy:
         """Measure with the loss of separate histograms."""
         if isinstance(law, HistogramsNoise) and self._only in (None, law):
             law = _EachAlone(law.scale, law.sizes, law.level)
@@ -57,7 +58,7 @@ class _EachAlone(HistogramsNoise):
 class LoneSums(Relay):
     """BROKEN: sums that share a joint draw get separate noise, each as if it were the only one that a record moves."""
 
-    def measure(self, exact: Ints, law: AnyNoise, drawn: Ints | None = None) -> Ints:
+    def measure(self, exact: Ints, law: AnyNoise, drawn: Ints | None = None) -> Noisy:
         """Measure with separate noise."""
         lone = DiscreteLaplace(law.scale) if isinstance(law, CubeNoise) else law
         return self._inner.measure(exact, lone, drawn)
@@ -70,7 +71,7 @@ class ReusedNoise(Relay):
         super().__init__(inner)
         self._kept: dict[tuple[AnyNoise, int], Ints] = {}
 
-    def measure(self, exact: Ints, law: AnyNoise, drawn: Ints | None = None) -> Ints:
+    def measure(self, exact: Ints, law: AnyNoise, drawn: Ints | None = None) -> Noisy:
         """Measure with the first draw of this law and size."""
         if (law, len(exact)) not in self._kept:
             self._kept[law, len(exact)] = self._inner.draw(law, len(exact))

@@ -160,7 +160,7 @@ def dpstabs_subjects() -> Iterator[Subject]:
     literal = replace(recipe, past="literal", score="mean-cells")
     yield dpstabs_subject(literal.calibrate(one), "DP-STabS, literal listing")
     yield dpstabs_subject(recipe.calibrate(ZCDP.of("1/2")), "DP-STabS, zCDP")
-    for name in ("unbounded-block", "tree"):
+    for name in ("unbounded-block", "tree", "optimal-tree", "optimal-epochs"):
         every = replace(recipe, k=3, counter=name).calibrate(one, horizon=_STEPS)
         yield dpstabs_subject(every, f"DP-STabS, all measured, counter {name}")
     yield dpstabs_subject(plan, "DP-STabS with 2/3 of the noise", wrap=QuietNoise, control=True)

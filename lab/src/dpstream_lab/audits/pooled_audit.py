@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import NoisyCounts, PrivateBatch
-from dpstream.core.privacy import Event, PureDP, Randomness
+from dpstream.core.privacy import Event, Noisy, PureDP, Randomness
 from dpstream.core.privacy.budget import ZCDP
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
@@ -154,5 +154,7 @@ class Leaking(PooledPlan):
         exact = batch.count(self.cells.cliques[:1])[0]
         made = super().step(state, batch, randomness)
         noise, query = self.runner.noise_of([0], self.runner.budget), {"kind": "marginal", "columns": ["a"]}
-        leak = NoisyCounts(f"step {state.step}", "inserts", state.step, state.step, query, exact, noise)
+        leak = NoisyCounts(
+            f"step {state.step}", "inserts", state.step, state.step, query, Noisy(exact), noise
+        )
         return replace(made, noisy_counts=(*made.noisy_counts, leak))

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.privacy import Event, PureDP, User
+from dpstream.core.privacy import Event, Exact, PureDP, User
 from dpstream.core.privacy.budget import ZCDP
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import EncodedBatch, Workload
@@ -178,11 +178,11 @@ class _NetOfEach(EncodedBatch):
 
     def count(
         self, cliques: Sequence[Clique], part: Literal["net", "inserts", "deletes"] = "net"
-    ) -> list[NDArray[np.int64]]:
+    ) -> list[Exact]:
         net = super().count(cliques)
         if part == "net":
             return net
-        return [np.maximum(own if part == "inserts" else -own, 0) for own in net]
+        return [Exact(np.maximum(own if part == "inserts" else -own, 0)) for own in net]
 
     def without_cancelled(self) -> EncodedBatch:
         return self

@@ -10,13 +10,13 @@ from itertools import pairwise
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.cube import CubeNoise
 from dpstream.core.privacy.joint import AnyNoise, HistogramCells, HistogramsNoise
 from dpstream.core.privacy.law import Law, NoiseSum, unpack_law
 from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace
+from dpstream.core.privacy.randomness import Noisy
 
 #: What is counted: events of the steps ``first .. last`` (inserts, deletes, or inserts less deletes); records that are
 #: present at the end of the step ``as_of``, or left since the count before, with first steps ``first .. last``; people
@@ -57,7 +57,7 @@ class NoisyCounts:
     first: int
     last: int
     query: Mapping[str, Any]
-    values: NDArray[np.int64]
+    values: Noisy
     noise: AnyNoise | HistogramCells | Law
     as_of: int | None = None
     series: str | None = None
@@ -103,7 +103,7 @@ class NoisyCounts:
             replace(
                 self,
                 query={**marginal_query(columns), **told},
-                values=self.values[first:last],
+                values=Noisy(self.values[first:last]),
                 noise=HistogramCells(self.noise, last - first),
             )
             for columns, (first, last) in zip(self.query["columns"], pairwise(ends), strict=True)
@@ -145,7 +145,7 @@ class NoisyCounts:
                 int(own["first"]),
                 int(own["last"]),
                 own["query"],
-                np.array(own["values"], dtype=np.int64),
+                Noisy(np.array(own["values"], dtype=np.int64)),
                 _unpacked(own["noise"]),
                 own.get("as_of"),
                 own.get("series"),

@@ -15,7 +15,7 @@ Trusted base: kernel (what a mechanism may read).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
@@ -27,12 +27,12 @@ from dpstream.core.contracts.expectations import ExpectedErrors, ExpectedTable
 from dpstream.core.contracts.releases import Packed, Synthesis
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import Budget
+from dpstream.core.privacy.randomness import Exact
 from dpstream.core.privacy.unit import Unit
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.showing import notebook_page
 
 if TYPE_CHECKING:
-    from dpstream.core.privacy.noise import DiscreteLaplace
     from dpstream.core.privacy.randomness import Randomness
     from dpstream.core.schema import Schema
 
@@ -47,7 +47,7 @@ class PresentRecords(Protocol):
     """The keyed records that are present at the end of a step, each with its first step: the step that read its
     insert. Private."""
 
-    def count(self, cliques: Sequence[Clique], after: int) -> list[NDArray[np.int64]]:
+    def count(self, cliques: Sequence[Clique], after: int) -> list[Exact]:
         """Flat (C order) marginal counts of the records whose first step is later than ``after``."""
         ...
 
@@ -63,7 +63,7 @@ class PrivateBatch(Protocol):
     __slots__ = ()
 
     @abstractmethod
-    def count(self, cliques: Sequence[Clique], part: Events = "net") -> list[NDArray[np.int64]]:
+    def count(self, cliques: Sequence[Clique], part: Events = "net") -> list[Exact]:
         """Flat (C order) marginal counts, one array of ``domain.cells(clique)`` per clique.
 
         ``net`` is inserts minus deletes and may be negative.
@@ -370,7 +370,7 @@ class AskedPlan(Protocol):
         """Bytes that are the same for a question in whatever words, and for no other question; and its complement's."""
         ...
 
-    def ask(self, state: Any, query: Any, draw: Callable[[DiscreteLaplace], int]) -> QuestionAnswer:
+    def ask(self, state: Any, query: Any, randomness: Randomness) -> QuestionAnswer:
         """Answer a question; advances ``state``. See the plan for guarantee and errors."""
         ...
 

@@ -55,7 +55,7 @@ from dpstream.core.counters.counter import (
 from dpstream.core.errors import BudgetError, ConfigError, LimitError
 from dpstream.core.privacy.budget import ZCDP, Budget
 from dpstream.core.privacy.noise import DiscreteGaussian
-from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.randomness import Noisy, Randomness
 from dpstream.core.privacy.unit import Event
 
 #: ``m_0``: the multiplier of the first increment. Others are at least this, and rounded down by at most one part in it.
@@ -209,17 +209,15 @@ class CalibratedBinnedCounter(FactoredCounter):
         rows = (self.design.bins.rows_at(t - 1) if t else 0, width)
         return {"sums": rows, "values": rows, "whole": (width,), "part": (width,)}
 
-    def measure(
-        self, state: CounterState, increment: NDArray[np.int64], randomness: Randomness
-    ) -> NDArray[np.int64]:
+    def measure(self, state: CounterState, increment: NDArray[np.int64], randomness: Randomness) -> Noisy:
         """See ``FactoredCounter.measure``: one number a cell."""
         t = self.begin_tick(state, increment)
         state["t"][0] = t
         sums = self._moved(state, "sums", t - 1)
         sums[self.design.bins.newest(t - 1)] = self.design.multiplier(t - 1) * increment
-        return randomness.measure(self._product(sums, t - 1), self.noise)[None]
+        return Noisy(randomness.measure(self._product(sums, t - 1), self.noise)[None])
 
-    def decode(self, state: CounterState, coordinates: NDArray[np.int64]) -> NDArray[np.int64]:
+    def decode(self, state: CounterState, coordinates: Noisy) -> Noisy:
         """See ``FactoredCounter.decode``: forward substitution, in integers."""
         design, tick = self.design, int(state["t"][0]) - 1
         values = self._moved(state, "values", tick)
@@ -233,8 +231,7 @@ class CalibratedBinnedCounter(FactoredCounter):
         part = state["part"] + ((remainder << _PART) + divisor // 2) // divisor
         state["whole"] += whole + (part >> _PART)
         state["part"] = part & ((1 << _PART) - 1)
-        estimate: NDArray[np.int64] = state["whole"] + ((state["part"] + (1 << (_PART - 1))) >> _PART)
-        return estimate
+        return Noisy(state["whole"] + ((state["part"] + (1 << (_PART - 1))) >> _PART))
 
     def _moved(self, state: CounterState, name: str, tick: int) -> NDArray[np.int64]:
         """The rows of "sums" or "values" with this tick's bins made of two, and room for the new increment."""

@@ -38,7 +38,7 @@ from dpstream.core.errors import (
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.law import Law, NoiseSum, WeightedLaplace
 from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace, Noise
-from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.randomness import Noisy, Randomness
 from dpstream.core.privacy.unit import Event
 
 #: Declared bounds. 2^28 increments of 2^32 stay below 2^60; 2^28 draws of noise stay below 2^60
@@ -137,9 +137,7 @@ class CalibratedCounter(ABC):
         """
 
     @abstractmethod
-    def step(
-        self, state: CounterState, increment: NDArray[np.int64], randomness: Randomness
-    ) -> NDArray[np.int64]:
+    def step(self, state: CounterState, increment: NDArray[np.int64], randomness: Randomness) -> Noisy:
         """One tick: the noisy running sum after ``increment``, int64 of shape (width,).
 
         The state is changed in place; the result is a fresh array.
@@ -382,21 +380,17 @@ class FactoredCounter(ShapedCounter):
         """Names of the arrays that ``decode`` reads and changes."""
 
     @abstractmethod
-    def measure(
-        self, state: CounterState, increment: NDArray[np.int64], randomness: Randomness
-    ) -> NDArray[np.int64]:
+    def measure(self, state: CounterState, increment: NDArray[np.int64], randomness: Randomness) -> Noisy:
         """The private half of a tick: int64 of shape (m, width), ``m`` depending on the tick only.
 
         Checks first (``begin_tick``), then changes "t" and private arrays and draws. Errors: as ``step``.
         """
 
     @abstractmethod
-    def decode(self, state: CounterState, coordinates: NDArray[np.int64]) -> NDArray[np.int64]:
+    def decode(self, state: CounterState, coordinates: Noisy) -> Noisy:
         """The public half: int64 of shape (width,). Reads "t" and changes public arrays, and needs no others."""
 
-    def step(
-        self, state: CounterState, increment: NDArray[np.int64], randomness: Randomness
-    ) -> NDArray[np.int64]:
+    def step(self, state: CounterState, increment: NDArray[np.int64], randomness: Randomness) -> Noisy:
         """See ``CalibratedCounter.step``."""
         coordinates = self.measure(state, increment, randomness)
         public = {name: state[name] for name in self.public_arrays | {"t"}}

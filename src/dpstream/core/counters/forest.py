@@ -4,8 +4,7 @@ Ticks are cut into trees, one after the other. A tree of branching ``(m_1, ..., 
 ``m_1`` leaves make a node of level 1, ``m_2`` of those one of level 2, up to the root. Every node has one noise, drawn
 when the node above it begins. So the noise of a sum that ends later can already be used: the running
 sum inside a block is the block's noisy sum less the noisy sums of the ticks to come, and in that
-difference the increments to come cancel. What is released is computed as ``exact running sum + noise``,
-which is the same number.
+difference the increments to come cancel.
 
 Privacy. All outputs are functions of integers ``A z + L n`` with ``A = L R``, where row ``i`` of ``R`` says which
 increments node ``i`` covers. Changing an increment by 1 is hidden by shifting the noise of the nodes above it by 1,
@@ -50,7 +49,7 @@ from dpstream.core.errors import BudgetError
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.joint import AnyNoise
 from dpstream.core.privacy.noise import Noise, noise_for
-from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.randomness import Noisy, Randomness
 from dpstream.core.privacy.unit import Event
 
 
@@ -156,7 +155,7 @@ class OptimalTreeCounter(ForestCounter):
 
     Guarantee: an increment is below one node of each level of its tree, whose shares add up to 1.
     Error: at epsilon 1 and 1,000 ticks a standard deviation of 10.6 (root mean square). ``O(log^1.5 T)``.
-    Memory: one array for each child of the open nodes, ``O(L T^(1/L))`` with ``L`` levels; 34 at 1,000 ticks.
+    Memory: one array for each child of the open nodes, ``O(L T^(1/L))`` with ``L`` levels; 36 at 1,000 ticks.
 
     Source: trees whose sums are also reached by subtraction: Andersson, Pagh and Torkamani 2024; least squares over
     trees: Honaker 2015, Hay et al. 2010. Drawing ahead, streaming and the shares of trees: ours.
@@ -185,7 +184,7 @@ class OptimalEpochsCounter(ForestCounter):
     Guarantee: an increment is below one node of each level of its tree, whose shares add up to 1.
     Error: at epsilon 1 a standard deviation of 13.9 over ticks 501 to 1,000 (root mean square). About
     ``(t/2)^(1/4)`` finished trees and a constant number of levels: ``O(t^(1/8))`` times a logarithm.
-    Memory: one array for each child of the open nodes; 70 at 1,000 ticks. No horizon.
+    Memory: one array for each child of the open nodes; 72 at 1,000 ticks. No horizon.
 
     Source: as ``OptimalTreeCounter``; epochs: Chan, Shi and Song 2010 ("Hybrid"). The sizes of the trees: ours.
     """
@@ -269,8 +268,9 @@ class CalibratedForest(FactoredCounter):
     Decoded: the first, plus a correction that is linear in contradictions. Contradictions are as small as the noise, so
     floating point costs nothing however large the sums are.
 
-    State: "t"; "sum", the exact running sum plus the noise of finished trees; "noise", the noise of the children of
-    the open node of each level, and of the root; "public", floats: contradiction of the open node of each level;
+    State: "t"; "sum", the noisy sum of finished trees; "open", the exact sum so far of the open node of each level but
+    the leaves'; "noise", of the children of the open node of each level, and of the root: the noisy sum of those that
+    have ended, the noise of the others; "public", floats: contradiction of the open node of each level;
     corrections of the finished children of the open node of each level but the first; those of finished trees.
     Cost of a tick: O(levels) arrays, and the draws; amortised one draw per tick and a few in ``m_1``.
     """
@@ -332,36 +332,43 @@ class CalibratedForest(FactoredCounter):
         """See ``FactoredCounter.shapes``."""
         tree = self.place(t).tree if t else None
         rows, levels = (tree.rows, tree.levels) if tree else (0, 0)
-        return {"sum": (width,), "noise": (rows, width), "public": (max(1, 2 * levels), width)}
+        return {
+            "sum": (width,),
+            "open": (levels, width),
+            "noise": (rows, width),
+            "public": (max(1, 2 * levels), width),
+        }
 
-    def measure(
-        self, state: CounterState, increment: NDArray[np.int64], randomness: Randomness
-    ) -> NDArray[np.int64]:
+    def measure(self, state: CounterState, increment: NDArray[np.int64], randomness: Randomness) -> Noisy:
         """See ``FactoredCounter.measure``: the running sum, then the contradictions of the levels that begin."""
         place = self.place(self.begin_tick(state, increment))
         opened = self.open_nodes(state, place, randomness)
         noise, tree = state["noise"], place.tree
-        state["t"] += 1
-        state["sum"] += increment
-        tiles = _tiles(place)
-        canonical = sum((noise[rows].sum(axis=0) for rows in tiles), state["sum"])
-        result = [canonical]
+        contradictions = []
         for level in opened:
             if level < tree.levels or tree.has_root:
                 first = tree.first_rows[level - 1]
-                own = tree.first_rows[level] + (place.digits[level] if level < tree.levels else 0)
-                result.append(noise[own] - noise[first : first + place.children[level - 1]].sum(axis=0))
+                children = noise[first : first + place.children[level - 1]]
+                contradictions.append(noise[_node_row(place, level)] - children.sum(axis=0))
+        state["t"] += 1
+        state["open"] += increment
+        for level in range(place.closed + 1):
+            if level < tree.levels or tree.has_root:
+                exact, row = state["open"][level - 1] if level else increment, _node_row(place, level)
+                noise[row] = randomness.measure(exact, self.noise(tree.shares[level]), noise[row])
+        state["open"][: place.closed] = 0
+        running = sum((noise[rows].sum(axis=0) for rows in _tiles(place)), state["sum"])
         if place.ends_tree:
-            state["sum"] = canonical.copy()
-        return np.array(result)
+            state["sum"] = running.copy()
+        # Sums of measured nodes; and in contradictions the counts cancel.
+        return Noisy(np.array([running, *contradictions]))
 
     def open_nodes(self, state: CounterState, place: TreePosition, randomness: Randomness) -> list[int]:
         """Draw the noise of what begins with this tick; the levels that begin, highest first."""
         tree, width = place.tree, state["sum"].shape[0]
         if not place.position:
             state["noise"] = np.zeros((tree.rows, width), np.int64)
-        # A draw even where nothing begins: a stream must know that what follows rests on noise (``WatchedRandomness``).
-        randomness.draw(self.noise(tree.shares[0]), 0)
+            state["open"] = np.zeros((tree.levels, width), np.int64)
         for begin, count, level in self.drawn(place):
             fresh = randomness.draw(self.noise(tree.shares[level]), count * width)
             state["noise"][begin : begin + count] = fresh.reshape(count, width)
@@ -377,11 +384,10 @@ class CalibratedForest(FactoredCounter):
             if place.opens(level):
                 yield tree.first_rows[level - 1], place.children[level - 1], level - 1
 
-    def decode(self, state: CounterState, coordinates: NDArray[np.int64]) -> NDArray[np.int64]:
+    def decode(self, state: CounterState, coordinates: Noisy) -> Noisy:
         """See ``FactoredCounter.decode``."""
         whole, correction = self.estimate(state, coordinates)
-        rounded: NDArray[np.int64] = whole + np.rint(correction).astype(np.int64)
-        return rounded
+        return Noisy(whole + np.rint(correction).astype(np.int64))
 
     def estimate(
         self, state: CounterState, coordinates: NDArray[np.int64]
@@ -472,6 +478,11 @@ class CalibratedForest(FactoredCounter):
         for _, done in self._by_level:
             result.append(result[-1] + done[-1])
         return result
+
+
+def _node_row(place: TreePosition, level: int) -> int:
+    """Where the open node of this level is among the rows of noise."""
+    return place.tree.first_rows[level] + (place.digits[level] if level < place.tree.levels else 0)
 
 
 def _tiles(place: TreePosition) -> list[slice]:

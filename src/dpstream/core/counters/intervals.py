@@ -48,7 +48,7 @@ from dpstream.core.counters.counter import (
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.law import Law, NoiseSum
 from dpstream.core.privacy.noise import Noise, noise_for
-from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.randomness import Noisy, Randomness
 from dpstream.core.privacy.unit import Event
 
 _ALL = Fraction(1)
@@ -128,9 +128,7 @@ class CalibratedIntervalCounter(ShapedCounter):
         rows = min(self.recipe.open_levels, t.bit_length())
         return {"settled": (width,), "pending": (width,), "noise": (rows, width)}
 
-    def step(
-        self, state: CounterState, increment: NDArray[np.int64], randomness: Randomness
-    ) -> NDArray[np.int64]:
+    def step(self, state: CounterState, increment: NDArray[np.int64], randomness: Randomness) -> Noisy:
         """See ``CalibratedCounter.step``."""
         t = self.begin_tick(state, increment)
         settled = state["settled"]
@@ -145,8 +143,9 @@ class CalibratedIntervalCounter(ShapedCounter):
                 exact += state["pending"]
                 state["pending"][:] = 0
                 state["noise"][:] = 0
-            settled[:] = randomness.measure(exact, law)
-            return settled.copy()
+            estimate = randomness.measure(exact, law)
+            settled[:] = estimate
+            return estimate
         state["pending"] += increment
         noise = state["noise"]
         # The new interval begins where the estimate was ``exact``, but for its own increments. Row l sums the levels

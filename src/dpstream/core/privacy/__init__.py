@@ -12,7 +12,7 @@ from dpstream.core.privacy.convert import (
 from dpstream.core.privacy.cube import CubeNoise, noise_for_bounded
 from dpstream.core.privacy.joint import AnyNoise, HistogramsNoise
 from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace, Noise, noise_for
-from dpstream.core.privacy.randomness import Randomness, Relay
+from dpstream.core.privacy.randomness import Exact, Noisy, Randomness, Relay
 from dpstream.core.privacy.select import ExponentialMechanism, PermuteAndFlip, Selection, selection_epsilon
 from dpstream.core.privacy.unit import (
     Event,
@@ -37,12 +37,14 @@ __all__ = [
     "DiscreteLaplace",
     "Event",
     "EventUnit",
+    "Exact",
     "ExponentialMechanism",
     "HistogramsNoise",
     "Individual",
     "InsertedRecord",
     "NeighbourRelation",
     "Noise",
+    "Noisy",
     "PermuteAndFlip",
     "PureDP",
     "Randomness",

@@ -9,7 +9,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable
-from typing import NoReturn, Self
+from typing import NewType, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,13 @@ def _count_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_count_fork)
+
+
+#: Whole numbers that were counted of private records.
+Exact = NewType("Exact", NDArray[np.int64])
+#: Whole numbers that came out of the door, and what is made of them without any other private number. Releases and
+#: measurements take nothing else; a test knows every place that makes one.
+Noisy = NewType("Noisy", NDArray[np.int64])
 
 
 class Randomness:
@@ -104,7 +111,7 @@ class Randomness:
 
     def measure(
         self, exact: NDArray[np.int64], law: AnyNoise, drawn: NDArray[np.int64] | None = None
-    ) -> NDArray[np.int64]:
+    ) -> Noisy:
         """Private whole numbers with noise.
 
         Args:
@@ -115,8 +122,7 @@ class Randomness:
         """
         if isinstance(law, HistogramsNoise):
             law.check(exact)
-        noisy: NDArray[np.int64] = exact + (self.draw(law, len(exact)) if drawn is None else drawn)
-        return noisy
+        return Noisy(exact + (self.draw(law, len(exact)) if drawn is None else drawn))
 
     def select(self, numerators: Integers, denominators: Integers | int, law: Selection) -> int:
         """The index of a candidate that has about the highest of the private scores ``numerators / denominators``.
@@ -174,7 +180,7 @@ class Relay(Randomness):
 
     def measure(
         self, exact: NDArray[np.int64], law: AnyNoise, drawn: NDArray[np.int64] | None = None
-    ) -> NDArray[np.int64]:
+    ) -> Noisy:
         """The measurement of ``inner``."""
         return self._inner.measure(exact, law, drawn)
 

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, DataError, LimitError
+from dpstream.core.privacy.randomness import Exact
 from dpstream.core.schema.code_blocks import AnyCodes, CodeBlocks
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.threads import in_order, thread_count
@@ -160,12 +161,12 @@ def count_marginals(
     check_codes(codes, domain, "codes")
     out = np.zeros(plan.cells, np.int64)
     add_counts(plan, CodeBlocks(len(domain), [codes]), 1, out)
-    return split(plan, out)
+    return [*split(plan, out)]
 
 
-def split(plan: CountPlan, out: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+def split(plan: CountPlan, out: NDArray[np.int64]) -> list[Exact]:
     """The buffer of all cells as one array per clique."""
-    return [out[begin:end] for begin, end in plan.bounds]
+    return [Exact(out[begin:end]) for begin, end in plan.bounds]
 
 
 def add_counts(plan: CountPlan, codes: CodeBlocks, sign: int, out: NDArray[np.int64]) -> None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import PrivateBatch
 from dpstream.core.errors import ConfigError, DataError
+from dpstream.core.privacy.randomness import Exact
 from dpstream.core.schema.code_blocks import AnyCodes, CodeBlocks
 from dpstream.core.schema.domain import Clique, Codes, Domain
 from dpstream.core.tables.counting import add_counts, check_codes, count_plan, split
@@ -66,7 +67,7 @@ class EncodedBatch(PrivateBatch):
 
     def count(
         self, cliques: Sequence[Clique], part: Literal["net", "inserts", "deletes"] = "net"
-    ) -> list[NDArray[np.int64]]:
+    ) -> list[Exact]:
         """Flat (C order) marginal counts, one array of ``domain.cells(clique)`` per clique.
 
         ``net`` is inserts minus deletes and may be negative. The arrays are slices of one fresh buffer.

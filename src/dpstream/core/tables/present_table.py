@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import PrivateBatch
 from dpstream.core.errors import ConfigError, DataError
+from dpstream.core.privacy.randomness import Exact
 from dpstream.core.schema.code_blocks import CodeBlocks
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables.counting import add_counts, check_codes, count_plan, split
@@ -119,7 +120,7 @@ class PresentTable:
             merged[target_new, column] = changes.codes[row_of_change[comes], column]
         return PresentTable(self.domain, keys, first, merged), departed
 
-    def count(self, cliques: Sequence[Clique], after: int) -> list[NDArray[np.int64]]:
+    def count(self, cliques: Sequence[Clique], after: int) -> list[Exact]:
         """Flat marginal counts of the records whose first step is later than ``after``; see ``PresentRecords``.
 
         Errors:
@@ -141,7 +142,7 @@ class PresentView:
     table: PresentTable
     departed: NDArray[np.int32]
 
-    def count(self, cliques: Sequence[Clique], after: int) -> list[NDArray[np.int64]]:
+    def count(self, cliques: Sequence[Clique], after: int) -> list[Exact]:
         """See ``PresentTable.count``."""
         return self.table.count(cliques, after)
 
@@ -157,7 +158,7 @@ class PresentBatch(PrivateBatch):
 
     def count(
         self, cliques: Sequence[Clique], part: Literal["net", "inserts", "deletes"] = "net"
-    ) -> list[NDArray[np.int64]]:
+    ) -> list[Exact]:
         """Refused (ConfigError): what the step brings is not granted."""
         raise ConfigError(
             f"the {part} records of a step are not granted to a mechanism that reads present records",

@@ -41,7 +41,6 @@ from dpstream.core.contracts import (
 from dpstream.core.contracts.recipe_options import NUMBER
 from dpstream.core.errors import BudgetError, ConfigError
 from dpstream.core.privacy.budget import Amount, exact_amount
-from dpstream.core.privacy.noise import Noise
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Record
 from dpstream.core.schema.domain import Clique, Domain
@@ -364,11 +363,12 @@ class CensusPlan(CensusTerms, StreamPlan):
         counts = list[NoisyCounts]()
         noise, before = self.amounts.departure_noise, self.schedule.last_count(state.step - 1, state.last)
         for level in sorted({cohort.level for cohort in state.cohorts}):
-            found = self.noisy(state.left[level], noise, randomness)
-            state.left[level] = 0
+            found, state.left[level] = state.left[level], 0
             cohorts = [cohort for cohort in state.cohorts if cohort.level == level]
             if noise is not None:
-                name, values = f"step {state.step}, left of level {level}", np.array([found], np.int64)
+                name = f"step {state.step}, left of level {level}"
+                values = randomness.measure(np.array([found]), noise)
+                found = int(values[0])
                 first, last = cohorts[0].low + 1, cohorts[-1].high
                 counts.append(
                     NoisyCounts(name, "left", first, last, marginal_query(()), values, noise, state.step)
@@ -378,10 +378,6 @@ class CensusPlan(CensusTerms, StreamPlan):
             exposure = total.exposure(steps)
             state.cohorts = [c.after(kept, exposure) if c.level == level else c for c in state.cohorts]
         return counts
-
-    def noisy(self, exact: int, noise: Noise | None, randomness: Randomness) -> int:
-        """One count of departures; audits put one there that follows a script."""
-        return exact if noise is None else int(randomness.measure(np.array([exact]), noise)[0])
 
     def window(self, state: CensusState, level: int) -> int:
         """A census of this level counts the records whose first step is later."""

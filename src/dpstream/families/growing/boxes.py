@@ -25,7 +25,7 @@ from dpstream.core.contracts import (
 )
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy.budget import Budget, PureDP
-from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.randomness import Exact, Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
@@ -110,7 +110,7 @@ class _Counted(PrivateBatch):
     reads: Counts
     data: Database
 
-    def count(self, cliques: Sequence[Clique], part: Events = "net") -> list[NDArray[np.int64]]:
+    def count(self, cliques: Sequence[Clique], part: Events = "net") -> list[Exact]:
         """The marginals that the black box declared to read.
 
         Errors:
@@ -118,7 +118,7 @@ class _Counted(PrivateBatch):
         """
         if tuple(cliques) != self.reads.cliques or part != "net":
             raise ConfigError("these marginals were not declared to be read", where="black box")
-        return list(self.data.counts)
+        return [Exact(counts) for counts in self.data.counts]
 
     @property
     def declares_deletes(self) -> bool:

@@ -19,21 +19,21 @@ Trusted base: kernel (noisy tests).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
+
+import numpy as np
 
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.noise import DiscreteLaplace
+from dpstream.core.privacy.randomness import Randomness
 from dpstream.families.growing.pmwg_noise import XI_BITS, RootNoise
 
 #: ``G``: 8 G, the scale of the largest noise, is within what the exact samplers take.
 GRID = 2**36
 _XI_UNIT = 2**XI_BITS
-
-#: One exact sample of a law.
-Draw = Callable[[DiscreteLaplace], int]
 
 
 @dataclass(frozen=True)
@@ -103,23 +103,26 @@ class NumericSparse:
             return self._value_cost(books.run.start)
         return self._tests_cost(t) + self._value_cost(t) if self.payable(books, t) else Fraction(0)
 
-    def start(self, books: SpentAmounts, t: int, draw: Draw) -> SpentAmounts:
+    def start(self, books: SpentAmounts, t: int, randomness: Randomness) -> SpentAmounts:
         """Charge for a run's tests, and draw its noise. Only where ``payable``, and no run is under way."""
-        return SpentAmounts(books.spent + self._tests_cost(t), SparseRun(t, draw(self.threshold_noise)))
+        run = SparseRun(t, int(randomness.draw(self.threshold_noise, 1)[0]))
+        return SpentAmounts(books.spent + self._tests_cost(t), run)
 
-    def above(self, run: SparseRun, t: int, share: int, bits: int, draw: Draw) -> bool:
+    def above(self, run: SparseRun, t: int, share: int, bits: int, randomness: Randomness) -> bool:
         """Test ``share / (2^bits t)`` once."""
         units = self._units(run, t)
         limit = ceil_div(self.grid * units * self.threshold.numerator, _XI_UNIT * self.threshold.denominator)
-        tested = self._scaled(units, t, share, bits) + draw(self.question_noise)
-        return tested >= limit + run.threshold_noise
+        tested = self._scaled(units, t, share, bits)
+        return randomness.test(tested, limit + run.threshold_noise, self.question_noise)
 
     def halt(
-        self, books: SpentAmounts, run: SparseRun, t: int, share: int, bits: int, draw: Draw
+        self, books: SpentAmounts, run: SparseRun, t: int, share: int, bits: int, randomness: Randomness
     ) -> tuple[SpentAmounts, Fraction]:
         """End the run with the noisy value of ``share / (2^bits t)``, and charge for it."""
         units = self._units(run, t)
-        value = self._scaled(units, t, share, bits) + draw(self.value_noise)
+        # Of Python's integers: in long streams they pass 64 bits.
+        exact: Any = np.array([self._scaled(units, t, share, bits)], dtype=object)
+        value = int(randomness.measure(exact, self.value_noise)[0])
         spent = books.spent + self._cost(Fraction(self._moved(units, t), 8 * self.grid))
         return SpentAmounts(spent), Fraction(value * _XI_UNIT, self.grid * units)
 

@@ -39,7 +39,7 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.families.growing.blackbox import LinearQuery
-from dpstream.families.growing.numeric_sparse import GRID, Draw, SpentAmounts
+from dpstream.families.growing.numeric_sparse import GRID, SpentAmounts
 from dpstream.families.growing.pmwg_facts import ALPHA, HARD_QUESTIONS, START, Learning, PMWGFacts
 from dpstream.families.growing.pmwg_histogram import (
     WEIGHT_BITS,
@@ -164,11 +164,11 @@ class PMWGPlan(PMWGFacts):
         self._mix(state)
         return HistogramSynthesis(WeightsTable(self.columns, state.y.copy()), state.t)
 
-    def ask(self, state: PMWGState, query: LinearQuery, draw: Draw) -> QueryAnswer:
+    def ask(self, state: PMWGState, query: LinearQuery, randomness: Randomness) -> QueryAnswer:
         """Answer a linear query; advances ``state``.
 
         Args:
-            draw: exact samples. Once it was called, the answer must be given or the state thrown away with the run.
+            randomness: once it was asked, the answer must be given or the state thrown away with the run.
 
         Errors:
             ConfigError: the query is none of these columns. BudgetError: there are fewer than ``start`` records yet.
@@ -189,7 +189,7 @@ class PMWGPlan(PMWGFacts):
             )
         state.asked += 1
         public = round(float(weights @ state.y))
-        reason = self._open_run(state, draw)
+        reason = self._open_run(state, randomness)
         if reason:
             return self._answer(self.standing(state), public, "unchecked", None, reason)
         # Both halves in exact integers: the share of the records less the public value, times t 2^WEIGHT_BITS.
@@ -197,8 +197,8 @@ class PMWGPlan(PMWGFacts):
         for sign in (1, -1):
             run = state.books.run
             assert run is not None
-            if self.sparse.above(run, state.t, sign * gap, WEIGHT_BITS, draw):
-                return self._answer_hard(state, weights, public, sign, gap, draw)
+            if self.sparse.above(run, state.t, sign * gap, WEIGHT_BITS, randomness):
+                return self._answer_hard(state, weights, public, sign, gap, randomness)
         xi = self.noise.value(state.t)
         width = easy_half_width(xi, float(self.sparse.threshold), _CONFIDENCE)
         return self._answer(self.standing(state), public, "easy", width, "")
@@ -262,7 +262,7 @@ class PMWGPlan(PMWGFacts):
             mixed(state.y, state.y_time, state.t)
             state.y_time = state.t
 
-    def _open_run(self, state: PMWGState, draw: Draw) -> str:
+    def _open_run(self, state: PMWGState, randomness: Randomness) -> str:
         """Have a run under way. The result is empty, or says why there can be none, which public facts decide."""
         if state.books.run is not None:
             return ""
@@ -270,11 +270,17 @@ class PMWGPlan(PMWGFacts):
             return "the hard questions are used up until more records arrive"
         if not self.sparse.payable(state.books, state.t):
             return "the budget does not pay for another run of tests"
-        state.books = self.sparse.start(state.books, state.t, draw)
+        state.books = self.sparse.start(state.books, state.t, randomness)
         return ""
 
     def _answer_hard(
-        self, state: PMWGState, weights: NDArray[np.int64], public: int, sign: int, gap: int, draw: Draw
+        self,
+        state: PMWGState,
+        weights: NDArray[np.int64],
+        public: int,
+        sign: int,
+        gap: int,
+        randomness: Randomness,
     ) -> QueryAnswer:
         run = state.books.run
         assert run is not None

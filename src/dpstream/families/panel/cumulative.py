@@ -46,7 +46,7 @@ from dpstream.core.counters.counter import MAX_NOISE_SCALE, LinearMap
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy.budget import ZCDP, Amount
 from dpstream.core.privacy.noise import DiscreteGaussian, noise_for
-from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.randomness import Noisy, Randomness
 from dpstream.core.privacy.unit import Event, Individual
 from dpstream.core.schema import Boolean, Schema
 from dpstream.core.schema.domain import Domain
@@ -543,10 +543,9 @@ class CumulativePlan(PeoplePlan):
         """The synthetic people; the noisy number of true ones, where their number is private."""
         people, measured = len(state.private), list[NoisyCounts]()
         if self.total_noise is not None:
-            noisy = int(randomness.measure(np.array([people]), self.total_noise)[0])
-            values, query = np.array([noisy], np.int64), marginal_query([])
+            values, query = randomness.measure(np.array([people]), self.total_noise), marginal_query([])
             measured = [NoisyCounts("number of people", "people", 1, 1, query, values, self.total_noise)]
-            people = max(0, noisy + self.padding)
+            people = max(0, int(values[0]) + self.padding)
         state.history = np.zeros((people, 0), np.uint8)
         return measured
 
@@ -563,7 +562,7 @@ class CumulativePlan(PeoplePlan):
                 "times": times,
             }
             draw, series = f"period {last}, at least {times}", f"at least {times}"
-            values = estimates[times : times + 1]
+            values = Noisy(estimates[times : times + 1])
             measured.append(NoisyCounts(draw, "people", 1, last, query, values, law, series=series))
         return measured
 

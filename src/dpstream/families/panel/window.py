@@ -36,7 +36,7 @@ from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy.budget import ZCDP, Amount
 from dpstream.core.privacy.noise import DiscreteGaussian, noise_for
-from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.randomness import Noisy, Randomness
 from dpstream.core.schema import Schema
 from dpstream.core.schema.domain import Clique
 from dpstream.families.panel.extension import append_columns, extend, split_whole
@@ -318,7 +318,7 @@ class WindowPlan(PeoplePlan):
         draw = f"window, periods {first} to {last}"
         query = {"kind": "patterns", "columns": list(self.columns.names), "periods": self.window}
         # As measured, without padding.
-        measured = NoisyCounts(draw, "people", first, last, query, noisy - self.padding, self.noise)
+        measured = NoisyCounts(draw, "people", first, last, query, Noisy(noisy - self.padding), self.noise)
         return self._release(state, released, (measured,))
 
     def _groups(self, state: PanelState) -> NDArray[np.int64]:

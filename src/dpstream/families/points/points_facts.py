@@ -35,7 +35,7 @@ from dpstream.families.points.points_release import PointsSynthesis
 from dpstream.families.points.space import Space
 
 if TYPE_CHECKING:
-    pass
+    from dpstream.families.points.points_plan import PointsPlan  # noqa: F401
 
 #: See ``Points``.
 Variant = Literal["default", "paper"]

@@ -21,7 +21,7 @@ from dpstream.core.contracts import (
 )
 from dpstream.core.errors import DataError
 from dpstream.core.privacy.budget import PureDP
-from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.randomness import Noisy, Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema import Schema
 from dpstream.core.schema.column import Column
@@ -138,7 +138,7 @@ class PointsPlan(PointsFacts):
                 one.first,
                 one.last,
                 {"kind": "cells", "columns": names, "depth": one.depth},
-                one.values.astype(np.int64),
+                Noisy(one.values.astype(np.int64)),
                 one.noise,
             )
             for one in state.measured

@@ -40,7 +40,7 @@ from dpstream.core.counters.choose import EXPECTED_TICKS
 from dpstream.core.errors import ConfigError, HorizonError
 from dpstream.core.graphical import Measurement, Model, estimate_total, fit, tree_cells
 from dpstream.core.privacy.budget import Budget
-from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.randomness import Exact, Noisy, Randomness
 from dpstream.core.privacy.unit import Event, EventUnit
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
@@ -49,7 +49,7 @@ from dpstream.families.tabular.dpstabs_state import (
     DPStabsState,
     arrival_weights,
     fresh_state,
-    predict,
+    total_in_turns,
     unpack,
 )
 from dpstream.mechanisms import options, plans
@@ -470,16 +470,19 @@ class DPStabsPlan(StreamPlan):
         self, steps: Sequence[int], expected: ExpectedTable | None = None
     ) -> tuple[ExpectedErrors, ...]:
         """See ``StreamPlan.expected_errors``; a total's step by step prediction takes a second at most."""
-        errors = predict(
-            self.counter,
-            self.cells.sizes,
-            self.recipe.rounds,
-            len(self.recipe.sides),
-            check_steps(steps, self.horizon),
-            self._targets.gain_variance,
-            total_is_public=self.unit.relation == "replace",
-            fits=self._fits,
-        )
+        asked, sizes, rounds = check_steps(steps, self.horizon), self.cells.sizes, self.recipe.rounds
+        totals: dict[int, float] = dict.fromkeys(asked, 0.0)
+        if self.unit.relation != "replace":
+            gain = self._targets.gain_variance
+            totals = total_in_turns(self.counter, sizes, rounds, asked, gain, self._fits)
+        sides, errors = len(self.recipe.sides), []
+        for step in asked:
+            turns, total = max(1, round(step * rounds / len(sizes))), totals.get(step)
+            every, even = (math.sqrt(self.counter.variance(ticks) * sides) for ticks in (step, turns))
+            whole = None if total is None else math.sqrt(total * sides)
+            errors.append(
+                ExpectedErrors(step, 0.0, whole, every_step=every, even_share=even, measurements=turns)
+            )
         always = () if self.selector is not None else self.cells.cliques
         return with_table(errors, self.domain, always, expected)
 
@@ -522,7 +525,7 @@ class _Step(ABC):
     plan: DPStabsPlan
     state: DPStabsState
     side: DpstabsSide
-    counts: list[NDArray[np.int64]]
+    counts: Sequence[Exact]
     randomness: Randomness
     chosen: list[int] = field(default_factory=list)
     increments: list[Measurement] = field(default_factory=list)
@@ -605,7 +608,7 @@ class _Step(ABC):
                     1 if every else step,
                     marginal_query(columns),
                 )
-                values = gained[plan.cells.part(i)]
+                values = Noisy(gained[plan.cells.part(i)])
                 counts.append(
                     NoisyCounts(f"step {step}, {name}", part, first, step, query, values, law, series=name)
                 )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import UNPACKED, ExpectedErrors, Packed, unpack_fields
+from dpstream.core.contracts import UNPACKED, Packed, unpack_fields
 from dpstream.core.counters import CalibratedCounter, CounterState
 from dpstream.core.counters.intervals import CalibratedIntervalCounter
 from dpstream.core.errors import StoreDamagedError
@@ -129,36 +129,6 @@ def _shares(variances: Sequence[float]) -> list[float]:
     precisions = [1.0 / variance for variance in variances]
     whole = math.fsum(precisions)
     return [precision / whole for precision in precisions]
-
-
-def predict(
-    counter: CalibratedCounter,
-    sizes: NDArray[np.int64],
-    rounds: int,
-    sides: int,
-    steps: Sequence[int],
-    gain_variance: Callable[[int], float],
-    *,
-    total_is_public: bool,
-    fits: Callable[[Sequence[int]], bool],
-) -> tuple[ExpectedErrors, ...]:
-    """The errors of DP-STabS at some steps (see ``ExpectedErrors``); ``sides`` are equal and independent."""
-    totals = total_in_turns(counter, sizes, rounds, steps, gain_variance, fits)
-    if total_is_public:
-        totals = dict.fromkeys(steps, 0.0)
-
-    def deviation(variance: float) -> float:
-        return math.sqrt(variance * sides)
-
-    predicted = []
-    for step in steps:
-        turns, total = max(1, round(step * rounds / len(sizes))), totals.get(step)
-        every, even = deviation(counter.variance(step)), deviation(counter.variance(turns))
-        known = None if total is None else deviation(total)
-        predicted.append(
-            ExpectedErrors(step, 0.0, known, every_step=every, even_share=even, measurements=turns)
-        )
-    return tuple(predicted)
 
 
 # The state of a DP-STabS stream.

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import Events, PrivateBatch
 from dpstream.core.errors import ConfigError, DataError
+from dpstream.core.privacy.randomness import Exact
 from dpstream.core.schema.code_blocks import BLOCK_ROWS, AnyCodes, CodeBlocks, narrow_type
 from dpstream.core.schema.encoded_table import BlockEncoder, EncodedBlock
 from dpstream.core.tables import HASH_KEY_BYTES, MultisetHash
@@ -231,7 +232,7 @@ class CountedView(PrivateBatch):
 
     _passes: CountedPasses
 
-    def count(self, cliques: Sequence[Clique], part: Events = "net") -> list[NDArray[np.int64]]:
+    def count(self, cliques: Sequence[Clique], part: Events = "net") -> list[Exact]:
         """See ``PrivateBatch``. Both parts are counted in one pass, so that no reading comes after noise was drawn.
 
         Errors:

@@ -367,7 +367,7 @@ def attack_of(config: Config, minutes: float = MINUTES) -> Audit:
         began, stream = time.perf_counter(), AttackedStream(config, randomness)
         budget = config.budget.budget
         runs = _planned(stream, 60 * minutes, budget, progress)
-        for control in (False, True):
+        for control in (True, False):
             noise, made = Silence(randomness) if control else randomness, list[tuple[Coins, Floats]]()
             what = "without noise" if control else "as it is configured"
             for number in range(1, runs[control] + 1):
@@ -376,6 +376,13 @@ def attack_of(config: Config, minutes: float = MINUTES) -> Audit:
             guesses = attacked(np.array([own for _, own in made]), np.array([coins for coins, _ in made]))
             judged = len(made) - len(made) // 2
             claimed, error = claimed_loss(budget, judged * len(stream.targets))
+            if control and guesses.proved(error) <= claimed:
+                raise TooShortError(
+                    f"without noise the attack proves {guesses.proved(error):.3g} of epsilon {claimed:.3g} in "
+                    f"{minutes:g} minutes, so that it would be no evidence",
+                    where="audit",
+                    allowed=f"--minutes {4 * minutes:g}, or the other parts of the audit (--only)",
+                )
             allowed = f"the claim allows {100 / (1 + math.exp(-claimed)):.1f} %"
             yield AuditFinding.empirical(
                 began,

@@ -23,6 +23,7 @@ from dpstream.core.privacy import (
     DiscreteGaussian,
     DiscreteLaplace,
     Noise,
+    Noisy,
     PureDP,
     Randomness,
     Relay,
@@ -68,7 +69,7 @@ def _quiet_halves(counter: FactoredCounter) -> FactoredCounter:
 
     def measure(
         self: FactoredCounter, state: CounterState, increment: NDArray[np.int64], randomness: Randomness
-    ) -> NDArray[np.int64]:
+    ) -> Noisy:
         return kind.measure(self, state, increment, QuietNoise(randomness))
 
     quiet: FactoredCounter = object.__new__(type(f"Quiet{kind.__name__}", (kind,), {"measure": measure}))
@@ -85,7 +86,7 @@ class QuietNoise(Relay):
 
     def measure(
         self, exact: NDArray[np.int64], law: AnyNoise, drawn: NDArray[np.int64] | None = None
-    ) -> NDArray[np.int64]:
+    ) -> Noisy:
         """Measure with 2/3 of the scale."""
         return self._inner.measure(exact, _quieter(law), drawn)
 

@@ -31,6 +31,7 @@ from dpstream.core.privacy import (
     DiscreteGaussian,
     DiscreteLaplace,
     HistogramsNoise,
+    Noisy,
     Randomness,
     Selection,
 )
@@ -64,7 +65,7 @@ class Measured:
 
     noise: AnyNoise
     exact: Ints
-    noisy: Ints
+    noisy: Noisy
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Drawn:
 
 
 class _OtherTranscriptError(Exception):
-    """The second stream asks for what the first one never measured, tested or chose; or a noise is used twice."""
+    """The second stream asks for what the first one never measured, tested or chose."""
 
 
 def _next(script: Sequence[_T], number: int) -> _T:
@@ -116,16 +117,22 @@ class Door(Randomness):
 
     Args:
         lean: the sign that all independent noise gets: rare outcomes, but possible ones. 0: as drawn.
+        says: what all tests say; None: as drawn.
     """
 
-    def __init__(self, seed: bytes, script: Door | None = None, lean: int = 0) -> None:
+    def __init__(
+        self, seed: bytes, script: Door | None = None, lean: int = 0, says: bool | None = None
+    ) -> None:
         public = Randomness.seeded(seed)
         super().__init__(lambda n: public.words(-(-n // 8)).tobytes()[:n])
         self._noise, self._script, self._lean = Randomness.seeded(seed + b"noise"), script, lean
+        self._says = says
         self.measured: list[Measured] = []
         self.choices: list[Choice] = []
         self.drawn: list[Drawn] = []
         self._unused: Counter[tuple[AnyNoise, int]] = Counter()
+        #: Whether a noise was used twice, or never drawn.
+        self.reused = False
 
     def draw(self, law: AnyNoise, size: int) -> Ints:
         """Fresh noise, or the script's."""
@@ -140,22 +147,21 @@ class Door(Randomness):
         self._unused.update((law, value) for value in values.tolist())
         return values.copy()
 
-    def measure(self, exact: Ints, law: AnyNoise, drawn: Ints | None = None) -> Ints:
+    def measure(self, exact: Ints, law: AnyNoise, drawn: Ints | None = None) -> Noisy:
         """A fresh measurement, or the script's."""
         if isinstance(law, HistogramsNoise):
             law.check(exact)
         if drawn is not None:
             self._unused.subtract((law, value) for value in drawn.tolist())
-            if min(self._unused[law, value] for value in drawn.tolist()) < 0:
-                raise _OtherTranscriptError
+            self.reused |= any(self._unused[law, value] < 0 for value in drawn.tolist())
         if self._script is None:
-            noisy = exact + (self._fresh(law, len(exact)) if drawn is None else drawn)
+            noisy = Noisy(exact + (self._fresh(law, len(exact)) if drawn is None else drawn))
         else:
             given = _next(self._script.measured, len(self.measured))
             if given.noise != law or given.noisy.shape != exact.shape:
                 raise _OtherTranscriptError
             noisy = given.noisy
-        self.measured.append(Measured(law, exact.copy(), noisy.copy()))
+        self.measured.append(Measured(law, exact.copy(), Noisy(noisy.copy())))
         return noisy
 
     def _fresh(self, law: AnyNoise, size: int) -> Ints:
@@ -168,7 +174,7 @@ class Door(Randomness):
         """A fresh test, or the script's."""
         tests = self.drawn[-1].tests
         if self._script is None:
-            said = self._noise.test(exact, limit, law)
+            said = self._noise.test(exact, limit, law) if self._says is None else self._says
         else:
             given = _next(self._script.drawn[len(self.drawn) - 1].tests, len(tests))
             if given.law != law:
@@ -286,6 +292,8 @@ def replay(run: Run, first: Transcript, wrap: Wrap = as_it_is) -> tuple[Transcri
     except _OtherTranscriptError:
         return second, f"step {len(released) + 1} measures or chooses something else"
     one, two = first.door, door
+    if one.reused or two.reused:
+        return second, "a noise is used twice"
     if (
         len(one.measured) != len(two.measured)
         or len(one.choices) != len(two.choices)

@@ -55,6 +55,7 @@ class Subject:
         pairs: makes the pairs of runs.
         wrap: replaces the door that the mechanism gets (for controls).
         control: whether it is broken on purpose.
+        charged: what a run itself says it has spent: a larger loss is infinite.
         leans: signs of all noise, besides random noise: far outcomes, in which choices differ.
     """
 
@@ -64,6 +65,7 @@ class Subject:
     wrap: Wrap = as_it_is
     control: bool = False
     leans: Sequence[int] = ()
+    charged: Callable[[Transcript], float] | None = None
 
 
 def stream_pair(plan: Any, where: str, base: Iterable[Any], other: Iterable[Any], **more: Any) -> Pair:
@@ -86,10 +88,12 @@ def audit_subject(subject: Subject, transcripts: int, randomness: Randomness) ->
             second, words = replay(pair.other, first[number], subject.wrap)
             if words:
                 loss = math.inf
+            elif pair.far:
+                loss = 0.0
             else:
-                loss = (
-                    0.0 if pair.far else transcript_loss(first[number], second, pure=pure).total + pair.more
-                )
+                loss = transcript_loss(first[number], second, pure=pure).total + pair.more
+                if subject.charged and loss > subject.charged(first[number]) * (1 + 1e-12):
+                    loss = math.inf
             worst.see(loss, f"{pair.where}{', noise of one sign' if lean else ''}{words and f': {words}'}")
         if math.isinf(worst.loss):
             break  # nothing can be more

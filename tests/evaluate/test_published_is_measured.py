@@ -1,0 +1,164 @@
+"""Noisy counts of every family are exactly numbers that came out of the door, whatever the records are.
+
+A stream runs once; then, with its noisy values, answers and choices, on records that have nothing in common with the
+first ones but public facts. It must publish the same. What it publishes of one draw is one measurement of the door.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from door_runs import published_beside
+
+from dpstream.core.contracts import NoisyCounts
+from dpstream.core.privacy import ZCDP, Event, Individual, Noisy, PureDP, Randomness, Record
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import EncodedBatch, EncodedReports, Workload
+from dpstream.families.census.census_plan import CensusPlan
+from dpstream.families.tabular import Baseline, DPStabs, Pooled
+from dpstream.mechanisms import MWEMPGM
+from dpstream.tools.audit.door import Door
+from dpstream_lab.audits.census_audit import TRANSCRIPT_STEPS, KeyedStay, keyed_ends, transcript_plan
+from dpstream_lab.audits.growing_audit import arrivals, growing_plans
+from dpstream_lab.audits.panel_audit import cumulative_plan, window_plan
+
+DOMAIN = Domain(("a", "b", "c"), (3, 2, 2))
+PAIRS = Workload.all_k_way(DOMAIN, 2)
+STEPS = 8
+
+
+def rows(seed: int, many: int = 40) -> list[EncodedBatch]:
+    """A stream of rows with deletes, of as many records whatever the seed."""
+    generator = np.random.default_rng(seed)
+
+    def drawn(number: int) -> np.ndarray:
+        skew = [np.minimum(generator.integers(0, size, number), seed % size) for size in DOMAIN.sizes]
+        return np.column_stack(skew).astype(np.int32)
+
+    return [EncodedBatch(DOMAIN, drawn(many), drawn(many // 4)) for _ in range(STEPS)]
+
+
+def keyed(seed: int) -> list[Any]:
+    """A keyed stream."""
+    generator, domain = np.random.default_rng(seed), Domain(("a", "b", "c"), (2, 3, 2))
+    stays = []
+    for _ in range(40 + 30 * seed):
+        comes = int(generator.integers(1, TRANSCRIPT_STEPS))
+        values = tuple(int(generator.integers(0, size)) for size in domain.sizes)
+        stays.append(KeyedStay(comes, comes + 1 + int(generator.integers(0, 5)), {comes: values}))
+    return list(keyed_ends(stays, TRANSCRIPT_STEPS, domain))
+
+
+def reports(plan: Any) -> Callable[[int], list[Any]]:
+    """A panel of as many people whatever the seed."""
+
+    def panel(seed: int) -> list[Any]:
+        people = np.random.default_rng(seed).integers(0, 2, (30, plan.horizon))
+        marks = np.zeros((30, 16), np.uint8)
+        marks[:, 0] = np.arange(30)
+        return [EncodedReports(plan.domain, column[:, None].astype(np.int32), marks) for column in people.T]
+
+    return panel
+
+
+def growing(plan: Any) -> Callable[[int], list[Any]]:
+    """Arrivals in the same numbers whatever the seed."""
+
+    def stream(seed: int) -> list[Any]:
+        width = np.array(plan.domain.sizes)
+        return [
+            EncodedBatch(plan.domain, ((codes * (1 + seed) + seed) % width).astype(np.int32))
+            for codes in arrivals(plan.domain, [5, 4, 9, 20])
+        ]
+
+    return stream
+
+
+def _cases() -> dict[str, tuple[Any, Callable[[int], list[Any]]]]:
+    pooled = Pooled(PAIRS, iterations=5, deletions=True)
+    stabs = DPStabs(PAIRS, k=2, iterations=5, deletions=True)
+    window, cumulative = window_plan(5, 2, unit=Individual()), cumulative_plan(5, unit=Individual())
+    growers = growing_plans()
+    streams = {
+        "pooled, pure": (pooled.calibrate(PureDP.of(2), horizon=STEPS), rows),
+        "pooled, zCDP": (pooled.calibrate(ZCDP.of("1/4"), horizon=STEPS), rows),
+        "pooled, replace": (pooled.calibrate(PureDP.of(4), unit=Event("replace"), horizon=STEPS), rows),
+        "DP-STabS": (stabs.calibrate(PureDP.of(2)), rows),
+        "DP-STabS, least-squares trees": (
+            replace(stabs, k=3, counter="optimal-tree").calibrate(PureDP.of(2), horizon=STEPS),
+            rows,
+        ),
+        "DP-STabS, replace": (stabs.calibrate(PureDP.of(2), unit=Event("replace")), rows),
+        "baseline": (Baseline(PAIRS, offline=MWEMPGM(k=3), deletions=True).calibrate(PureDP.of(2)), rows),
+        "census, pure": (transcript_plan(CensusPlan, PureDP.of(2), Record()), keyed),
+        "census, zCDP": (transcript_plan(CensusPlan, ZCDP.of("1/2"), Record()), keyed),
+        "census, nothing selected": (
+            transcript_plan(CensusPlan, PureDP.of(2), Record(), max_cells=1000),
+            keyed,
+        ),
+        "window": (window, reports(window)),
+        "cumulative": (cumulative, reports(cumulative)),
+    }
+    return streams | {name: (plan, growing(plan)) for name, plan in list(growers.items())[:5]}
+
+
+CASES = _cases()
+#: What the noisy counts of a family are about.
+COUNTED = {
+    "pooled": {"inserts", "deletes"},
+    "DP-STabS": {"inserts", "deletes"},
+    "baseline": {"inserts", "deletes"},
+    "census": {"present", "left"},
+    "window": {"people"},
+    "cumulative": {"people"},
+    "scheduler": {"inserts"},
+    "improver": {"inserts"},
+}
+
+
+class Exact:
+    """BROKEN: publishes the exact values of a measurement in place of its noisy ones."""
+
+    def __init__(self, plan: Any) -> None:
+        self._plan, self.budget, self.start = plan, plan.budget, plan.start
+
+    def step(self, state: Any, batch: Any, randomness: Randomness, /) -> Any:
+        made = self._plan.step(state, batch, randomness)
+        assert isinstance(randomness, Door)
+        if not made.noisy_counts:
+            return made
+        last = made.noisy_counts[-1]
+        measured = [one.exact for one in reversed(randomness.measured) if len(one.exact) == last.values.size]
+        leak = replace(last, values=Noisy(measured[0]))
+        return replace(made, noisy_counts=(*made.noisy_counts[:-1], leak))
+
+
+class Doubled:
+    """BROKEN: publishes the last noisy counts of a step a second time, one higher."""
+
+    def __init__(self, plan: Any) -> None:
+        self._plan, self.budget, self.start = plan, plan.budget, plan.start
+
+    def step(self, state: Any, batch: Any, randomness: Randomness, /) -> Any:
+        made = self._plan.step(state, batch, randomness)
+        more: list[NoisyCounts] = [
+            replace(one, draw=f"{one.draw}, again", values=Noisy(one.values + 1))
+            for one in made.noisy_counts[-1:]
+        ]
+        return replace(made, noisy_counts=(*made.noisy_counts, *more))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_noisy_counts_are_numbers_that_came_out_of_the_door(name: str) -> None:
+    plan, stream = CASES[name]
+    counted = set[str]()
+    assert published_beside(plan, stream(0), stream(1), counted) == ""
+    assert counted == COUNTED[name.split()[0].strip(",")]
+    # An exact count in place of a noisy one; and, where draws are published one by one, a number more.
+    assert published_beside(Exact(plan), stream(0), stream(1))
+    if not name.startswith(("DP-STabS", "cumulative")):
+        assert published_beside(Doubled(plan), stream(0), stream(1))
