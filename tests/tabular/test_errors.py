@@ -21,7 +21,7 @@ from dpstream.core.privacy.law import NoiseSum
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Baseline, DPStabs, dpstabs_state
-from dpstream.families.tabular.dpstabs_state import TotalNoise, arrival_weights
+from dpstream.families.tabular.dpstabs_book import TotalNoise, arrival_weights
 from dpstream.mechanisms import MWEMPGM
 from dpstream.mechanisms.mwem_pgm import OfflineMechanism, OfflinePlan, OfflineRun
 

@@ -290,7 +290,7 @@ class PMWGPlan(PMWGFacts):
             return self._answer(
                 self.standing(state), public, "refused", None, "the limit of hard questions is reached"
             )
-        state.books, noisy = self.sparse.halt(state.books, run, state.t, sign * gap, WEIGHT_BITS, draw)
+        state.books, noisy = self.sparse.halt(state.books, run, state.t, sign * gap, WEIGHT_BITS, randomness)
         # As in the text, the histogram learns from the number, whichever of the two tests let it through.
         number = sign * noisy
         if self.learning == "text":

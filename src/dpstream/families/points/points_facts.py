@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,6 @@ from dpstream.core.contracts import (
     ExpectedTable,
     MarginalError,
     Packed,
-    Recipe,
     StreamPlan,
     check_whole,
     check_words,
@@ -34,9 +33,6 @@ from dpstream.families.points.online import MAX_DEPTH, OnlineCells, wide
 from dpstream.families.points.points_release import PointsSynthesis
 from dpstream.families.points.space import Space
 
-if TYPE_CHECKING:
-    from dpstream.families.points.points_plan import PointsPlan  # noqa: F401
-
 #: See ``Points``.
 Variant = Literal["default", "paper"]
 #: Depths that ``dpstream plan`` lists.
@@ -44,7 +40,7 @@ _SHOWN_DEPTHS = (1, 2, 4, 8, 12, 16, 20, 24)
 
 
 @dataclass(frozen=True)
-class PointsOptions(Recipe["PointsPlan"]):
+class PointsOptions:
     """What may be chosen; see ``Points``."""
 
     schema: Schema

@@ -16,6 +16,7 @@ from dpstream.core.contracts import (
     Packed,
     Part,
     PrivateBatch,
+    Recipe,
     Terms,
     check_unit,
 )
@@ -35,7 +36,7 @@ from dpstream.families.points.space import Space
 
 
 @dataclass(frozen=True)
-class Points(PointsOptions):
+class Points(PointsOptions, Recipe["PointsPlan"]):
     """A stream of online points.
 
     Attributes:
