@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-from dpstream.families.growing.pmwg_noise import RootNoise  # CYCLE
+from dpstream.families.growing.pmwg_noise import RootNoise
 
 
 @lru_cache(maxsize=1024)

@@ -10,6 +10,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from dpstream.core.contracts import (
     HEADLINE_SHARE,
     Events,
