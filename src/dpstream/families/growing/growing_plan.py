@@ -1,4 +1,4 @@
-"""Schedulers as streams: what is remembered between steps, when the black box runs, and what a step gives.
+"""Schedulers as streams: what is remembered between steps, and when the black box runs.
 
 Trusted base: kernel (holds private records, measures).
 """
