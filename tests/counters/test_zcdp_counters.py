@@ -18,8 +18,8 @@ from dpstream.core.counters import (
     BLTCounter,
     Counter,
     ToeplitzCounter,
-    binned,
     counter_by_name,
+    noise_table,
 )
 from dpstream.core.counters.binned import BinnedDesign, CalibratedBinnedCounter, design_of
 from dpstream.core.counters.lag_bins import LagBins, Weights
@@ -259,8 +259,8 @@ def test_far_variances_are_close(recipe: Counter, monkeypatch: pytest.MonkeyPatc
         for table_exact in [table()]
         for t in (1025, 1500, 3333, 4000)
     }
-    monkeypatch.setattr(binned, "_EXACT_TICKS", 1024)
-    monkeypatch.setattr(binned, "_LONGEST", 2048)
+    monkeypatch.setattr(noise_table, "_EXACT_TICKS", 1024)
+    monkeypatch.setattr(noise_table, "_LONGEST", 2048)
     far = table()
     for t, (variance, gain) in exact.items():
         assert far.variance(t) == pytest.approx(variance, rel=0.03)

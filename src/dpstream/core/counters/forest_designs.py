@@ -1,8 +1,8 @@
 """Designs of forests: trees, levels, children and shares by predicted error; and least squares inside a tree. Public.
-Designs: numbers of levels, children and shares, by predicted error. A design must come
-out the same on every machine, since a stored state belongs to it. So it uses integers, and of floating point only sums,
-products and quotients in a fixed order, which are the same everywhere. Predictions use the variance ``1/share^2``: the
-choice does not depend on the budget.
+
+A design must come out the same on every machine, since a stored state belongs to it. So it uses integers, and of
+floating point only sums, products and quotients in a fixed order, which are the same everywhere. Predictions use the
+variance ``1/share^2``: the choice does not depend on the budget.
 """
 
 from __future__ import annotations
