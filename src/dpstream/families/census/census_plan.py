@@ -36,12 +36,13 @@ from dpstream.families.census.census_state import CensusState, pack, unpack
 from dpstream.families.census.cohorts import Attrition, PriorEvidence, Shapes, levels_of_cohorts
 from dpstream.families.census.schedule import Amounts, CensusSchedule, expected_wait, gap_of, last_of
 from dpstream.mechanisms.aim import AIM
-from dpstream.mechanisms.engine import Run, published
+from dpstream.mechanisms.engine import Run
 from dpstream.mechanisms.headlines import headline_cliques
 from dpstream.mechanisms.measured_cells import MeasuredCells
 from dpstream.mechanisms.mwem_pgm import OfflineRun
-from dpstream.mechanisms.plans import PRIOR_BOUND
 from dpstream.mechanisms.prior_choice import PriorChoice
+from dpstream.mechanisms.recipe_checks import PRIOR_BOUND
+from dpstream.mechanisms.run_outputs import published
 
 #: Private counts of the records of a census's window.
 Counts = dict[Clique, NDArray[np.int64]]

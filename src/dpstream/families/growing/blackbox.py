@@ -20,7 +20,7 @@ from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.families.growing.tables import Law, PowerLaw
-from dpstream.mechanisms.engine import RunOutput
+from dpstream.mechanisms.run_outputs import RunOutput
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from dpstream.families.growing.run_schedule import (
     MAX_RECORDS,
 )
 from dpstream.families.growing.tables import AnyTable
-from dpstream.mechanisms.engine import RunOutput, published
+from dpstream.mechanisms.run_outputs import RunOutput, published
 
 #: Runs that a plan lists one by one among its parts; all later ones are one part.
 _LISTED_RUNS = 3

@@ -28,9 +28,10 @@ from dpstream.families.tabular.baseline_facts import (
     remove_nearest,
     table_synthesis,
 )
-from dpstream.mechanisms.engine import published
 from dpstream.mechanisms.mwem_pgm import MWEMPGM
-from dpstream.mechanisms.plans import PRIOR_BOUND, default_rounds, event_unit, refuse_deletes
+from dpstream.mechanisms.plans import refuse_deletes
+from dpstream.mechanisms.recipe_checks import PRIOR_BOUND, default_rounds, event_unit
+from dpstream.mechanisms.run_outputs import published
 from dpstream.mechanisms.table_release import TableSynthesis
 
 #: The most rows that are drawn at one step; the rest is owed. Only absurd noise gets here.

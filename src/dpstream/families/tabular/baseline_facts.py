@@ -30,7 +30,7 @@ from dpstream.mechanisms import options
 from dpstream.mechanisms.aim import AIM
 from dpstream.mechanisms.description import TICKS, table_facts
 from dpstream.mechanisms.mwem_pgm import MWEMPGM, MWEMPGMPlan, OfflineMechanism, OfflinePlan
-from dpstream.mechanisms.plans import check_domain
+from dpstream.mechanisms.recipe_checks import check_domain
 from dpstream.mechanisms.table_release import TableSynthesis, pack_models, unpack_models
 
 Prior = Literal["previous", "uniform"]

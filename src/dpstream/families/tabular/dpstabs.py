@@ -74,7 +74,7 @@ class DPStabs(DPStabsOptions, Recipe["DPStabsPlan"]):
 
     def _plan(self, terms: Terms) -> DPStabsPlan:
         """Counters that need a horizon take it from the terms."""
-        protected = plans.event_unit(terms.unit)
+        protected = recipe_checks.event_unit(terms.unit)
         # A plan that selects nothing spends everything on measurements.
         share = Fraction(0) if self.measures_all else self.select_share
         each = protected.per_event(terms.budget)
@@ -111,7 +111,7 @@ class DPStabsPlan(DPStabsFacts):
     def start_from(self, base: StartTable) -> DPStabsState:
         """The state that begins with the base: its marginals are booked (``r_i``), and the first models are fitted
         to them."""
-        plans.check_domain(base, self.domain)
+        recipe_checks.check_domain(base, self.domain)
         state = self.start()
         state.sides[0].total = base.total
         state.sides[0].remainder = np.concatenate(base.marginals(self.cells.cliques))
@@ -298,7 +298,7 @@ class _PredictedStep(_Step):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.prior = self.batch = self.side.batch.bounded(plans.PRIOR_BOUND)
+        self.prior = self.batch = self.side.batch.bounded(recipe_checks.PRIOR_BOUND)
         self.rounds = [self.plan.marginals(self.batch.with_total(1.0))]
 
     def expected(self) -> NDArray[np.float64]:

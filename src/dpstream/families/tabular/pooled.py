@@ -27,14 +27,13 @@ from dpstream.families.tabular.pooled_book import look_ahead
 from dpstream.families.tabular.pooled_facts import PooledFacts, PooledOptions
 from dpstream.families.tabular.pooled_run import Outcome, Runner
 from dpstream.families.tabular.pooled_state import PooledSide, PooledState, fresh_state, unpack
-from dpstream.mechanisms.engine import Selector, published
-from dpstream.mechanisms.headlines import headline_cliques, headline_words, split_budget
+from dpstream.mechanisms.engine import Selector
+from dpstream.mechanisms.headlines import headline_cliques, headline_words
+from dpstream.mechanisms.joint_groups import split_budget
 from dpstream.mechanisms.measured_cells import MeasuredCells
-from dpstream.mechanisms.plans import (
-    check_domain,
-    event_unit,
-    read_events,
-)
+from dpstream.mechanisms.plans import read_events
+from dpstream.mechanisms.recipe_checks import check_domain, event_unit
+from dpstream.mechanisms.run_outputs import published
 from dpstream.mechanisms.table_release import ModelSynthesis
 
 

@@ -45,12 +45,9 @@ from dpstream.mechanisms import options
 from dpstream.mechanisms.description import headline_facts, table_facts
 from dpstream.mechanisms.headlines import check_headline
 from dpstream.mechanisms.limits import check_each
-from dpstream.mechanisms.plans import (
-    check_fit,
-    check_prior,
-    leaves_out_cancelled,
-)
+from dpstream.mechanisms.plans import leaves_out_cancelled
 from dpstream.mechanisms.prior_choice import PriorChoice
+from dpstream.mechanisms.recipe_checks import check_fit, check_prior
 from dpstream.mechanisms.table_model import fit_table
 from dpstream.mechanisms.table_release import ModelSynthesis
 from dpstream.mechanisms.workload_cells import Cells

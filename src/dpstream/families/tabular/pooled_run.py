@@ -24,11 +24,13 @@ from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique
 from dpstream.families.tabular.epoch_answers import move_to_columns, rounds_of, with_margins
 from dpstream.families.tabular.pooled_estimates import Epoch
-from dpstream.mechanisms.engine import MIN_VARIANCE, Run, RunOutput, signs_query
-from dpstream.mechanisms.joint_groups import cost, draws, noise_of, together, weight_of
+from dpstream.mechanisms.engine import Run
+from dpstream.mechanisms.joint_cuts import cost, together
+from dpstream.mechanisms.joint_groups import draws, noise_of, weight_of
 from dpstream.mechanisms.limits import TreeCapacity
 from dpstream.mechanisms.measured_cells import MeasuredCells
-from dpstream.mechanisms.plans import PRIOR_BOUND
+from dpstream.mechanisms.recipe_checks import PRIOR_BOUND
+from dpstream.mechanisms.run_outputs import MIN_VARIANCE, RunOutput, signs_query
 from dpstream.mechanisms.workload_cells import MAX_RECORDS, Cells, Score
 
 # Columns of two values, measured together: what is read of them, and in which pairs.
