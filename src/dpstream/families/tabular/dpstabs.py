@@ -32,7 +32,7 @@ from dpstream.core.schema.domain import Clique
 from dpstream.families.tabular.dpstabs_book import arrival_weights
 from dpstream.families.tabular.dpstabs_facts import DPStabsFacts, DPStabsOptions, counter_for, fit_table
 from dpstream.families.tabular.dpstabs_state import DpstabsSide, DPStabsState, fresh_state, unpack
-from dpstream.mechanisms import plans
+from dpstream.mechanisms import plans, recipe_checks
 from dpstream.mechanisms.engine import Selector
 from dpstream.mechanisms.limits import TreeCapacity
 from dpstream.mechanisms.table_release import ModelSynthesis
