@@ -36,6 +36,7 @@ MAX_KERNEL = 15_000
 #: What a mark may say, and what it means.
 KINDS = {
     "kernel": "The guarantee rests on it for every stream",
+    "store": "Keeps private state and what was spent, one transaction a step: read it for durability, not for noise",
     "source": "Reads private records; the guarantee rests on the sources that a stream uses",
     "spark": "The same for records that stay in Spark",
     "server": "Keeps state in a database server, where it is kept there",
@@ -58,9 +59,7 @@ READING = {
     "families/panel": "Each person's whole history is paid for together.",
     "families/points": "Each point is in the cells of its path, whose amounts add up to the budget.",
     "families/growing": "Runs and questions on a growing database add up to the budget.",
-    "stream/store": "State is private, is written in one transaction a step, and is never older than what was spent.",
     "stream/ledger": "What was spent is written before noise is drawn, and is never forgotten.",
-    "core": "What is said to be on the disk is on the disk.",
 }
 
 #: Modules out of which private records come. All other marked modules take them as arguments.
@@ -252,11 +251,11 @@ def page(package: Package) -> str:
         "<!-- Made by docs/trusted_base.py. -->",
         "# The trusted base",
         "",
-        f"Whoever has to trust the guarantee reads **{sizes['kernel']:,} lines of code** of {total:,}, and the source "
-        "that the stream uses. All other modules see public values only: a test holds them to it.",
+        f"Whoever has to trust the guarantee reads **{sizes['kernel']:,} lines of code** of {total:,}, the store, "
+        "and the source that the stream uses. All other modules see public values only: a test holds them to it.",
         "",
-        "A module belongs to the kernel if it encodes, admits, bounds, counts or keeps private records, draws noise, "
-        "divides or spends a budget, or writes what was spent. The last line of its docstring says so. "
+        "A module belongs to the kernel if it encodes, admits, bounds or counts private records, draws noise, "
+        "divides or spends a budget, or decides what a step writes of it. The last line of its docstring says so. "
         "Moving a mark needs a [decision record](decisions/index.md).",
         "",
         "| part | modules | lines of code | |",
@@ -293,13 +292,14 @@ def page(package: Package) -> str:
         "",
         "## Beside the kernel",
         "",
-        "Only what a stream uses counts: one kind of source, Spark where records stay there, a server where "
+        "The store keeps what the kernel computes; it draws nothing and counts nothing. Of the others only what a "
+        "stream uses counts: one kind of source, Spark where records stay there, a server where "
         "state is kept there, encryption where it is encrypted.",
         "",
         "| module | lines | |",
         "|---|---:|---|",
     ]
-    for kind in ("source", "spark", "server", "encryption"):
+    for kind in ("store", "source", "spark", "server", "encryption"):
         for module in package.modules.values():
             if module.kind == kind:
                 text.append(f"| `{module.name}` | {module.lines} | {cell(module.purpose)} |")

@@ -19,6 +19,7 @@ from cli_stream import dpstream
 from click.testing import CliRunner
 from keyed_history import History
 
+import dpstream as dp
 from dpstream.cli import main
 from dpstream.core.errors import ConfigError
 from dpstream.project import Config
@@ -127,9 +128,8 @@ def test_stays_are_always_compared_unless_they_are_read_as_they_are(tmp_path: Pa
         stopped = dpstream("run", config, "--no-recheck", "--steps", 1, code=2)
         assert "compared at every run" in stopped.stderr
         assert not (folder / "state").exists()
-        loaded = Config.load(config)
         with pytest.raises(ConfigError, match="compared at every run"):
-            list(loaded.run(recheck=False, steps=1))
+            list(dp.run(config, recheck=False, steps=1))
         dpstream("run", config, "--steps", 2)
         config.write_text(re.sub(r"(?m)^end = .*$", "end = 1", config.read_text()))
         ended = dpstream("run", config, code=2).stderr

@@ -4,7 +4,7 @@ Every commit, write, fsync, rename, link and unlink of the store and of the publ
 (always as ``durable.name(...)``), so that a test can stop the process, or fill the disk, before any of them. All
 other files that are written whole go through it as well: nothing that is not a regular file is ever replaced.
 
-Trusted base: kernel (the order of the calls that make a step durable).
+Trusted base: store (the order of the calls that make a step durable).
 """
 
 from __future__ import annotations

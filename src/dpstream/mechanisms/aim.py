@@ -69,6 +69,8 @@ class AIM(AimOptions, OfflineMechanism):
 class AIMPlan(AimFacts):
     """See ``AIM``."""
 
+    recipe: AIM
+
     @property
     def counted(self) -> tuple[Clique, ...]:
         """The marginals whose counts ``run_on`` takes, in order."""

@@ -390,13 +390,12 @@ def _times(column: Any) -> list[Any] | None:
         if all(number is None or float(number).is_integer() for number in numbers):
             found = [None if number is None else int(number) for number in numbers]
     elif is_text(column):
-        for rows in (
-            _FIRST,
-            len(column),
-        ):  # most columns of texts show at their beginning that they hold no times
-            found = list(_read_times(column.slice(0, rows).to_pylist()))
-            if "" in found:
+        for value in _read_times(
+            column.to_pylist()
+        ):  # most columns of texts show early that they hold no times
+            if value == "":
                 return None
+            found.append(value)
     else:
         return None
     return found if len({type(value) for value in found} - {type(None)}) == 1 else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -19,25 +19,17 @@ from numpy.typing import NDArray
 from dpstream.core.errors import DataError
 from dpstream.core.tables import KeyedBatch, Snapshot
 from dpstream.io.sources.calendar import Grid, StepNumbers
-from dpstream.io.sources.operations import DELETE, INSERT, UPDATE, KeyedOperations, Operations, plain_texts
+from dpstream.io.sources.operations import DELETE, INSERT, UPDATE, KeyedOperations, plain_texts
 from dpstream.io.sources.pieces import join
 from dpstream.io.sources.source import Source, StepInput, check_start
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.times import times_of
 
-_WITHOUT_KEY: Mapping[str, Any] = {
-    "key_column": None,
-    "shape": "changes",
-    "delete_time_column": None,
-    "updates": "rows",
-    "unknown": "error",
-    "known": None,
-    "repeated": None,
-    "shrinks": 0.1,
-    "insert_only": False,
-    "op_column": None,
-    "op_values": Operations(),
-}
+#: Options about keyed records; the source beneath has their defaults.
+_ABOUT_KEYS = frozenset({
+    "key_column", "shape", "delete_time_column", "updates", "unknown", "known", "repeated", "shrinks", "insert_only",
+    "op_column", "op_values",
+})  # fmt: skip
 
 
 def plain_options(options: SourceOptions, **others: Any) -> SourceOptions:
@@ -47,8 +39,8 @@ def plain_options(options: SourceOptions, **others: Any) -> SourceOptions:
         others: more options to replace.
     """
     drops = options.can_have_late("drop-and-count-nothing")
-    own = {**_WITHOUT_KEY, "user_column": options.key_column, "drops_late": drops}
-    return replace(options, **{**own, **others})
+    plain = {item.name: item.default for item in fields(SourceOptions) if item.name in _ABOUT_KEYS}
+    return replace(options, **{**plain, "user_column": options.key_column, "drops_late": drops, **others})
 
 
 def with_key(rows: Any, keys: Any, key_column: str) -> Any:

@@ -3,7 +3,7 @@
 Layout: magic ``DPSP``, format (uint16, little endian), SHA-256 of the rest, then a zstd frame holding
 the length of the JSON head (uint64), the head (``meta`` and an index of arrays), and the arrays' bytes.
 
-Trusted base: kernel (private states as bytes).
+Trusted base: store (private states as bytes).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The state directory: owner only, and one process at a time.
 
-Trusted base: kernel (one process at a time).
+Trusted base: store (one process at a time).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which database a state directory stands for; stores that are looked at, locked, or were moved away.
 
-Trusted base: kernel (where a private state is).
+Trusted base: store (where a private state is).
 """
 
 from __future__ import annotations

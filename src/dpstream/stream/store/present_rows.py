@@ -8,7 +8,7 @@ The value ``present sum`` tells whether rows were changed or lost: sums over bot
 (``MultisetHash``), against damage, not against forgers (the key lies beside it), and the step that they stand at. All
 writing happens inside the step's transaction.
 
-Trusted base: kernel (holds the records that are present).
+Trusted base: store (holds the records that are present).
 """
 
 from __future__ import annotations

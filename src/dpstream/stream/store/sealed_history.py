@@ -4,7 +4,7 @@ Every step's row is sealed (HMAC-SHA256, a key of the store's own) over its colu
 row that was changed, is missing or was taken from another store breaks the chain. The log is such a chain, too; what
 there is once (``latest``) is sealed by itself.
 
-Trusted base: kernel (seals what was spent).
+Trusted base: store (seals what was spent).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ not fsynced (that takes EXTRA), so a power loss could bring the journal, and wit
 
 ``secure_delete`` overwrites what is deleted with zeros: dropped releases and old states held private counts.
 
-Trusted base: kernel (holds private state).
+Trusted base: store (holds private state).
 """
 
 from __future__ import annotations

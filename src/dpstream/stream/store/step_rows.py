@@ -8,7 +8,7 @@ writes the parts that are not there and deletes those that nothing names any mor
 Only arrays that ``Packed.public`` lists become parts: that one is not written tells whoever sees the writing (the
 server of an encrypted store) that it did not change, and private numbers may not tell that.
 
-Trusted base: kernel (what a step writes).
+Trusted base: store (what a step writes).
 """
 
 from __future__ import annotations

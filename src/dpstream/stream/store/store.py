@@ -3,7 +3,7 @@
 Guarantee: a step's spend, new state, batch id and release become durable in one transaction, or none of
 them does. Rows are sealed in a keyed chain, so that a changed or missing row is found on open.
 
-Trusted base: kernel (holds private state).
+Trusted base: store (holds private state).
 """
 
 from __future__ import annotations

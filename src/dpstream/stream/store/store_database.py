@@ -3,7 +3,7 @@
 Two backends stand behind it: SQLite (``sqlite.py``) and PostgreSQL (``postgres.py``). The tables, their rows
 and their seals are the same in both, so that a store can be moved from one to the other.
 
-Trusted base: kernel (holds private state).
+Trusted base: store (holds private state).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What is in a store, read: the last step, the reservation, committed steps and their files.
 
-Trusted base: kernel (reads a private store).
+Trusted base: store (reads a private store).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The table holds keyed hashes of user ids, and a checksum tells whether a counter
 are files, which Spark's executors read and write, the table is empty, and in the place of the checksum there are their
 names. All writing happens inside the step's transaction.
 
-Trusted base: kernel (holds counters of users).
+Trusted base: store (holds counters of users).
 """
 
 from __future__ import annotations
