@@ -5,9 +5,11 @@ Trusted base: kernel (what is left out before counting).
 
 from __future__ import annotations
 
-from dpstream.core.contracts import CancellingBatch, PrivateBatch
+from typing import cast
+
+from dpstream.core.contracts import CancellingBatch, Events, PrivateBatch, check_unit
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy.unit import EventUnit
+from dpstream.core.privacy.unit import Event, EventUnit, Unit
 
 
 def refuse_deletes(batch: PrivateBatch, *, deletions: bool) -> None:
@@ -38,3 +40,20 @@ def read_events(batch: PrivateBatch, *, deletions: bool, cancels: bool) -> Priva
             allowed="cancels=False in the recipe, which then counts all of them",
         )
     return batch.without_cancelled()
+
+
+def event_unit(unit: Unit | None) -> EventUnit:
+    """The unit of a tabular stream: an event, or the bounded events of a user.
+
+    Errors:
+        UnitError: a whole person.
+    """
+    reason = (
+        "a stream of tables cannot protect the unit {unit!r}: it protects events, or some events of a user"
+    )
+    return check_unit(unit, cast(EventUnit, Event()), ("event", "event-replace", "user"), reason)
+
+
+def events_apart(deletions: bool) -> tuple[Events, ...]:
+    """The kinds of events that are followed apart: each event is in one of them."""
+    return ("inserts", "deletes") if deletions else ("net",)

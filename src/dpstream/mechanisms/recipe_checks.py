@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import cast
-
-from dpstream.core.contracts import PublicPrior, StartTable, check_unit
+from dpstream.core.contracts import PublicPrior, StartTable
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy.unit import Event, EventUnit, Unit
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
 
@@ -20,18 +17,6 @@ DEFAULT_ROUNDS = 4
 def default_rounds(workload: Workload) -> int:
     """``DEFAULT_ROUNDS``, or every marginal of a workload that has fewer."""
     return min(DEFAULT_ROUNDS, len(workload.cliques))
-
-
-def event_unit(unit: Unit | None) -> EventUnit:
-    """The unit of a tabular stream: an event, or the bounded events of a user.
-
-    Errors:
-        UnitError: a whole person.
-    """
-    reason = (
-        "a stream of tables cannot protect the unit {unit!r}: it protects events, or some events of a user"
-    )
-    return check_unit(unit, cast(EventUnit, Event()), ("event", "event-replace", "user"), reason)
 
 
 def check_fit(iterations: int, max_cells: int, prior_weight: float) -> None:

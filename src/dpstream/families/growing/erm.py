@@ -5,6 +5,7 @@ Trusted base: kernel (draws a classifier).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,8 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.families.growing.blackbox import BoxRun, Counts, Database
 from dpstream.families.growing.erm_options import ErmOptions
 from dpstream.families.growing.erm_run import (
+    LOSSES,
+    ErmRun,
     LinearClassifier,
     Rows,
     minimise,
@@ -76,6 +79,25 @@ class ERM(ErmOptions):
         noisy = randomness.measure(whole, run.noise).astype(np.float64)
         measured, error = noisy * run.step, run.standard_error
         return BoxRun(LinearClassifier(self.features, self.loss, measured, error, data.t, run.lam))
+
+    def plan(self, budget: Budget, t: int) -> ErmRun:
+        """The public numbers of a run."""
+        loss = LOSSES[self.loss]
+        lam = self.best_lam(budget, t, loss) if self.lam is None else float(self.lam)
+        return ErmRun(self.features, loss, lam, budget, t)
+
+    def predicted_excess(self, budget: Budget, t: int) -> float:
+        """A bound on the expected excess risk over every classifier of norm ``radius`` or less.
+
+        The excess risk is the mean loss over the ``t`` records, without regularisation, less that of the other
+        classifier. A bound of the loss of the classifier 0 (``log 2``, or 1 for ``svm``) or more promises nothing.
+        """
+        run = self.plan(budget, t)
+        share = run.shrinkage
+        noise = run.loss.smoothness * run.standard_error**2 / 2.0
+        solver = run.share / (run.lam * t) + run.step * math.sqrt(self.features.dimension) / 2.0
+        bias = run.lam * self.assumed_radius**2 / 2.0
+        return (1.0 - share) * run.loss.at_zero + share * (bias + solver) + share**2 * noise
 
 
 def read_erm(section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any]) -> ERM:

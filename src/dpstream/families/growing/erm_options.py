@@ -21,7 +21,6 @@ from dpstream.core.schema import Schema
 from dpstream.core.schema.numeric import Ordered
 from dpstream.families.growing.blackbox import BlackBox
 from dpstream.families.growing.erm_run import (
-    LOSSES,
     ErmRun,
     FeatureMap,
     LinearClassifier,
@@ -53,7 +52,7 @@ def _positive(section: SectionReader, given: RecipeContext, earlier: Mapping[str
 
 @dataclass(frozen=True)
 class ErmOptions(BlackBox[LinearClassifier]):
-    """The options of ``ERM``, and the public numbers of its runs."""
+    """The options of ``ERM``, and the regularisation that is chosen for a run."""
 
     schema: Schema
     target: str = option(
@@ -158,26 +157,7 @@ class ErmOptions(BlackBox[LinearClassifier]):
             return float(self.radius)
         return 0.5 * math.sqrt(len(self.features.blocks) * self.features.dimension)
 
-    def plan(self, budget: Budget, t: int) -> ErmRun:
-        """The public numbers of a run."""
-        loss = LOSSES[self.loss]
-        lam = self._best_lam(budget, t, loss) if self.lam is None else float(self.lam)
-        return ErmRun(self.features, loss, lam, budget, t)
-
-    def predicted_excess(self, budget: Budget, t: int) -> float:
-        """A bound on the expected excess risk over every classifier of norm ``radius`` or less.
-
-        The excess risk is the mean loss over the ``t`` records, without regularisation, less that of the other
-        classifier. A bound of the loss of the classifier 0 (``log 2``, or 1 for ``svm``) or more promises nothing.
-        """
-        run = self.plan(budget, t)
-        share = run.shrinkage
-        noise = run.loss.smoothness * run.standard_error**2 / 2.0
-        solver = run.share / (run.lam * t) + run.step * math.sqrt(self.features.dimension) / 2.0
-        bias = run.lam * self.assumed_radius**2 / 2.0
-        return (1.0 - share) * run.loss.at_zero + share * (bias + solver) + share**2 * noise
-
-    def _best_lam(self, budget: Budget, t: int, loss: Loss) -> float:
+    def best_lam(self, budget: Budget, t: int, loss: Loss) -> float:
         """The minimum of ``smoothness * variance / 2 + lam radius^2 / 2`` with variance ``c / (lam t)^2``.
 
         It is larger where noise would cost more than ``_MAX_NOISE_COST`` in the mean loss. It is rounded up to

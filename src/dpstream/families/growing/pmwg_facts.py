@@ -17,7 +17,6 @@ from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Domain
 from dpstream.families.growing.blackbox import LinearQuery
-from dpstream.families.growing.numeric_sparse import NumericSparse, SpentAmounts
 from dpstream.families.growing.pmwg_histogram import (
     WEIGHT_BITS,
     HistogramSynthesis,
@@ -77,11 +76,6 @@ class PMWGFacts(StreamPlan):
         return check_universe(self.columns)
 
     @cached_property
-    def sparse(self) -> NumericSparse:
-        """The mechanism behind tests and numbers."""
-        return NumericSparse(self.budget, self.noise, self.alpha * 2 / 3)
-
-    @cached_property
     def promise(self) -> Promise:
         """What theory promises."""
         pure = isinstance(self.budget, PureDP)
@@ -102,21 +96,6 @@ class PMWGFacts(StreamPlan):
             "start": self.first,
             "xi": {"c": str(self.noise.c)},
             "learning": self.learning,
-        }
-
-    def facts(self) -> dict[str, Any]:
-        """Noise and promise at the start."""
-        return {
-            "asking": {
-                "start": self.first,
-                "cells": self.cells,
-                "threshold": float(self.sparse.threshold),
-                "noise_of_numbers": 8 / self.noise.value(self.first),
-                "hard_questions": self.hard_left(
-                    self.sparse.runs_left(SpentAmounts(), self.first), 0, self.first
-                ),
-                "promise": self.promise.words,
-            }
         }
 
     def read_question(self, question: Question, schema: Schema) -> tuple[LinearQuery, str]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -39,7 +40,7 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.families.growing.blackbox import LinearQuery
-from dpstream.families.growing.numeric_sparse import GRID, SpentAmounts
+from dpstream.families.growing.numeric_sparse import GRID, NumericSparse, SpentAmounts
 from dpstream.families.growing.pmwg_facts import ALPHA, HARD_QUESTIONS, START, Learning, PMWGFacts
 from dpstream.families.growing.pmwg_histogram import (
     WEIGHT_BITS,
@@ -299,6 +300,26 @@ class PMWGPlan(PMWGFacts):
             matched(state.y, weights, public / 2**WEIGHT_BITS + float(number), 1 / state.t)
         width = hard_half_width(self.noise.value(state.t), _CONFIDENCE)
         return self._answer(self.standing(state), public, "hard", width, "", float(number))
+
+    @cached_property
+    def sparse(self) -> NumericSparse:
+        """The mechanism behind tests and numbers."""
+        return NumericSparse(self.budget, self.noise, self.alpha * 2 / 3)
+
+    def facts(self) -> dict[str, Any]:
+        """Noise and promise at the start."""
+        return {
+            "asking": {
+                "start": self.first,
+                "cells": self.cells,
+                "threshold": float(self.sparse.threshold),
+                "noise_of_numbers": 8 / self.noise.value(self.first),
+                "hard_questions": self.hard_left(
+                    self.sparse.runs_left(SpentAmounts(), self.first), 0, self.first
+                ),
+                "promise": self.promise.words,
+            }
+        }
 
 
 #: The largest noise rule whose sum fits the budget, or the text's constants.

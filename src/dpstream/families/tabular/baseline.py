@@ -29,8 +29,8 @@ from dpstream.families.tabular.baseline_facts import (
     table_synthesis,
 )
 from dpstream.mechanisms.mwem_pgm import MWEMPGM
-from dpstream.mechanisms.plans import refuse_deletes
-from dpstream.mechanisms.recipe_checks import PRIOR_BOUND, default_rounds, event_unit
+from dpstream.mechanisms.plans import event_unit, refuse_deletes
+from dpstream.mechanisms.recipe_checks import PRIOR_BOUND, default_rounds
 from dpstream.mechanisms.run_outputs import published
 from dpstream.mechanisms.table_release import TableSynthesis
 

@@ -74,7 +74,7 @@ class DPStabs(DPStabsOptions, Recipe["DPStabsPlan"]):
 
     def _plan(self, terms: Terms) -> DPStabsPlan:
         """Counters that need a horizon take it from the terms."""
-        protected = recipe_checks.event_unit(terms.unit)
+        protected = plans.event_unit(terms.unit)
         # A plan that selects nothing spends everything on measurements.
         share = Fraction(0) if self.measures_all else self.select_share
         each = protected.per_event(terms.budget)

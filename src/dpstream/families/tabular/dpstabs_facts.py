@@ -233,7 +233,7 @@ class DPStabsOptions:
     @property
     def sides(self) -> tuple[Events, ...]:
         """The kinds of events that are followed apart."""
-        return ("inserts", "deletes") if self.deletions and self.past == "predicted" else ("net",)
+        return plans.events_apart(self.deletions and self.past == "predicted")
 
     @property
     def measures_all(self) -> bool:

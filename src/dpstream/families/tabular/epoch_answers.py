@@ -98,17 +98,3 @@ def _move(
         excess = (wanted - own.sum(axis=others)) * length / size
         tables[known] = own + np.expand_dims(excess, others)
     values[parts] = tables.reshape(len(indices), size)
-
-
-#: Selections are made in this many rounds, with a fit after each: what one marginal explains, others need not.
-_SELECTION_ROUNDS = 3
-
-
-def rounds_of(k: int) -> list[int]:
-    """``k`` selections in a few rounds; the first ones are no larger than the last.
-
-    >>> rounds_of(10), rounds_of(2), rounds_of(0)
-    ([3, 3, 4], [1, 1], [])
-    """
-    rounds = min(_SELECTION_ROUNDS, k)
-    return [(k * (i + 1)) // rounds - (k * i) // rounds for i in range(rounds)]

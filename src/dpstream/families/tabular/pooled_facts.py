@@ -45,7 +45,7 @@ from dpstream.mechanisms import options
 from dpstream.mechanisms.description import headline_facts, table_facts
 from dpstream.mechanisms.headlines import check_headline
 from dpstream.mechanisms.limits import check_each
-from dpstream.mechanisms.plans import leaves_out_cancelled
+from dpstream.mechanisms.plans import events_apart, leaves_out_cancelled
 from dpstream.mechanisms.prior_choice import PriorChoice
 from dpstream.mechanisms.recipe_checks import check_fit, check_prior
 from dpstream.mechanisms.table_model import fit_table
@@ -256,7 +256,7 @@ class PooledOptions:
     @property
     def sides(self) -> tuple[Events, ...]:
         """The kinds of events that are followed apart."""
-        return ("inserts", "deletes") if self.deletions else ("net",)
+        return events_apart(self.deletions)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from dpstream.core.privacy.noise import DiscreteGaussian, Noise, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique
-from dpstream.families.tabular.epoch_answers import move_to_columns, rounds_of, with_margins
+from dpstream.families.tabular.epoch_answers import move_to_columns, with_margins
 from dpstream.families.tabular.pooled_estimates import Epoch
 from dpstream.mechanisms.engine import Run
 from dpstream.mechanisms.joint_cuts import cost, together
@@ -628,3 +628,17 @@ class EpochRun(Run):
             measured[index] = True
         move_to_columns(cells, values, measured, self.model.total)
         return Epoch(values, variances, measured, self.model.total)
+
+
+#: Selections are made in this many rounds, with a fit after each: what one marginal explains, others need not.
+_SELECTION_ROUNDS = 3
+
+
+def rounds_of(k: int) -> list[int]:
+    """``k`` selections in a few rounds; the first ones are no larger than the last.
+
+    >>> rounds_of(10), rounds_of(2), rounds_of(0)
+    ([3, 3, 4], [1, 1], [])
+    """
+    rounds = min(_SELECTION_ROUNDS, k)
+    return [(k * (i + 1)) // rounds - (k * i) // rounds for i in range(rounds)]
