@@ -99,10 +99,7 @@ class OnlineCells(CellNoise):
         The coins of rounding are the same for every release of a state's seed: counts then change only where the
         estimates do.
         """
-        public = PublicCounts(
-            state.points, state.level, state.cells.depth, state.cells.counted, state.stored, state.blocks
-        )
-        return whole_counts(self, public, np.random.default_rng([state.seed, 0]))
+        return whole_counts(self, public_counts(state), np.random.default_rng([state.seed, 0]))
 
     # What is counted.
 
@@ -186,6 +183,12 @@ class OnlineCells(CellNoise):
                 codes, times = state.kept[level + 1]
                 np.add.at(result, codes >> shift, times)
         return result
+
+
+def public_counts(state: PointsState) -> PublicCounts:
+    """What releases are made of: noisy counts, and public numbers of points."""
+    cells = state.cells
+    return PublicCounts(state.points, state.level, cells.depth, cells.counted, state.stored, state.blocks)
 
 
 def _keep(state: PointsState, codes: Ints) -> None:
