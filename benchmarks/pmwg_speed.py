@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from made_by import write_result
 
-from dpstream.core.privacy import DiscreteLaplace, Randomness
+from dpstream.core.privacy import Randomness
 from dpstream.core.schema import Categorical, Schema
 from dpstream.core.tables import EncodedBatch
 from dpstream.families.growing import PMWG, LinearQuery, PMWGPlan
@@ -69,11 +69,6 @@ def questions(cells: int, number: int) -> list[LinearQuery]:
 SYSTEM = Randomness.system()
 
 
-def draw(noise: DiscreteLaplace) -> int:
-    """One sample."""
-    return int(SYSTEM.draw(noise, 1)[0])
-
-
 def easy(cells: int, number: int) -> tuple[float, float, Counter[str]]:
     """CPU of so many questions, of the products alone, and what kinds they were."""
     schema = schema_of(cells)
@@ -82,12 +77,12 @@ def easy(cells: int, number: int) -> tuple[float, float, Counter[str]]:
     plan.arrive(state, records(schema, RECORDS))
     asked = questions(cells, 50)
     for query in asked * 4:
-        plan.ask(state, query, draw)
+        plan.ask(state, query, SYSTEM)
     kinds: Counter[str] = Counter()
 
     def all_of_them() -> None:
         for i in range(number):
-            kinds[plan.ask(state, asked[i % 50], draw).kind] += 1
+            kinds[plan.ask(state, asked[i % 50], SYSTEM).kind] += 1
 
     used = timed(all_of_them)
     weights = [np.rint(query.weights * 2**20).astype(np.int64) for query in asked]
@@ -112,9 +107,9 @@ def arrivals(number: int) -> tuple[float, float]:
     plan, query = plan_of(schema), questions(10_000, 1)[0]
     state = plan.start()
     plan.arrive(state, records(schema, 2000))
-    plan.ask(state, query, draw)
+    plan.ask(state, query, SYSTEM)
     batch = records(schema, number)
-    return timed(lambda: plan.arrive(state, batch)), timed(lambda: plan.ask(state, query, draw))
+    return timed(lambda: plan.arrive(state, batch)), timed(lambda: plan.ask(state, query, SYSTEM))
 
 
 def durable(number: int) -> float:

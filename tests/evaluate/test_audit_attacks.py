@@ -20,6 +20,8 @@ from dpstream.tools.audit.attack import (
     ERROR,
     AttackedStream,
     Guesses,
+    Silence,
+    _without,
     attack_of,
     claimed_loss,
     counts_of,
@@ -105,11 +107,24 @@ def test_queries_are_answered_as_they_are_measured(kind):
 # What is invented.
 
 
+DPSTABS = ('name = "pooled"', 'name = "dpstabs"')
+REPLACED = ('unit = "event"', 'unit = "event-replace"\ntotal = "public"')
+
+
+def attacked_stream(tmp_path, name, *changes):
+    made = simulate(name, 6, tmp_path / name, rows_per_step=None if name == "stock" else 20)
+    text = made.read_text(encoding="utf-8")
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    made.write_text(text, encoding="utf-8")
+    return AttackedStream(Config.load(made), Randomness.seeded(1))
+
+
 @pytest.mark.parametrize("name", ["census", "evictions", "stock", "points", "panel"])
 def test_streams_with_and_without_a_target_are_neighbours(tmp_path, name):
     """All private counts of all steps: they differ by the planted row and by nothing else."""
-    made = simulate(name, 6, tmp_path / name, rows_per_step=None if name == "stock" else 20)
-    stream = AttackedStream(Config.load(made), Randomness.seeded(1))
+    stream = attacked_stream(tmp_path, name)
     invented, usual, at = stream.stream, stream.usual, stream.at
     assert len(stream.targets) >= 2
     more = invented.with_rows(usual, at, stream.targets[:1], stream.copies)
@@ -127,6 +142,65 @@ def test_streams_with_and_without_a_target_are_neighbours(tmp_path, name):
             moved = [np.abs(a - b).sum() for a, b in pairs]
         there = step >= at if name == "stock" else name == "panel" or step == at
         assert set(moved) == {1 if there else 0}, step
+
+
+@pytest.mark.parametrize(("name", "changes"), [("points", ()), ("census", (REPLACED,))])
+def test_where_numbers_are_public_a_target_takes_the_place_of_another_record(tmp_path, name, changes):
+    stream = attacked_stream(tmp_path, name, *changes)
+    invented, usual, at = stream.stream, stream.usual, stream.at
+    assert invented.replaces
+    more = _without(invented.with_rows(usual, at, stream.targets[:1]), 1, at, stream.people)
+    for step, (one, two) in enumerate(zip(*map(invented.admit, (more, usual)), strict=True), start=1):
+        cliques = [(), *((i,) for i, size in enumerate(one.domain.sizes) if size < 1000)]
+        pairs = zip(one.count(cliques), two.count(cliques), strict=True)
+        total, *moved = [int(np.abs(a - b).sum()) for a, b in pairs]
+        assert total == 0
+        assert set(moved) <= ({0, 2} if step == at else {0})
+        assert sum(moved) > 0 or step != at
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("census", ()),
+        ("census", (REPLACED,)),
+        ("evictions", (DPSTABS,)),
+        ("stock", ()),
+        ("panel", ()),
+        ("points", ()),
+    ],
+    ids=["pooled", "pooled, replaced", "dpstabs", "census", "panel", "points"],
+)
+def test_a_target_adds_to_noisy_counts_what_the_attack_expects(tmp_path, name, changes):
+    """Without noise: counts of the stream with a target, less those of the stream without it."""
+    stream = attacked_stream(tmp_path, name, *changes)
+    target, taken = stream.targets[0], stream.usual[stream.at - 1].came[0]
+
+    def counted(steps):
+        state, silence, made = stream.stream.plan.start(), Silence(Randomness.seeded(3)), {}
+        for number, batch in enumerate(stream.stream.admit(steps), start=1):
+            for one in stream.stream.plan.step(state, batch, silence).noisy_counts:
+                made[number, one.draw, str(one.query), one.first, one.last] = one
+        return made
+
+    steps = stream.stream.with_rows(stream.usual, stream.at, stream.targets[:1])
+    if stream.stream.replaces:
+        steps = _without(steps, 1, stream.at, stream.people)
+    less, more = counted(stream.usual), counted(steps)
+    moved, shares, added = {}, {}, {}
+    for key in less.keys() & more.keys():
+        one = more[key]
+        # Of points a count may hold a part of a step: the parts of one depth hold all of it.
+        group = str(one.query) if name == "points" else key
+        moved[group] = moved.get(group, 0) + one.values - less[key].values
+        shares[group] = shares.get(group, 0.0) + stream._share(one)
+        added[group] = stream._added(one, target)
+        if stream.stream.replaces:
+            added[group] = added[group] - stream._added(one, taken)
+    sure = [group for group, share in shares.items() if share == pytest.approx(1.0)]
+    assert len(sure) >= 3
+    assert all((moved[group] == added[group]).all() for group in sure)
+    assert not any(moved[group].any() for group, share in shares.items() if share == 0)
 
 
 @pytest.mark.parametrize("name", ["census", "evictions", "stock", "panel"])

@@ -38,6 +38,7 @@ def test_honest_questions_pass_and_broken_ones_are_caught() -> None:
         "conversation, a bit where nothing was checked, transcripts",
         "conversation, a run forgotten on reopening, transcripts",
         "conversation, a number without its noise, transcripts",
+        "conversation, a limit without its noise, transcripts",
         "conversation, threshold noise kept between runs, transcripts",
     }
     talks = [one for one in findings.values() if one.subject.startswith("conversation, ") and not one.control]
@@ -57,6 +58,21 @@ def test_conversations_have_answers_of_every_kind_and_a_loss() -> None:
     assert all(loss.total <= 20 for loss in losses)
     assert any(loss.tested > 0 for loss in losses)
     assert any(loss.measured > 0 for loss in losses)
+
+
+@pytest.mark.parametrize("limit", ["fresh", "none", "older", "one of two"])
+def test_a_limit_holds_the_noise_that_was_drawn_for_it(limit: str) -> None:
+    def run(number: int) -> door.Run:
+        def tested(randomness: Randomness) -> Any:
+            older = randomness.draw(LIMIT, 1)[0]
+            fresh = randomness.draw(LIMIT, 2 if limit == "one of two" else 1)[0]
+            noise = {"none": 0, "older": older}.get(limit, fresh)
+            yield [np.array([randomness.test(number, 9 + int(noise), LAW)])]
+
+        return tested
+
+    loss = run_loss(run(0), run(1), Randomness.seeded(3), pure=True).total
+    assert (loss <= 1 / 2) if limit == "fresh" else math.isinf(loss)
 
 
 LAW, LIMIT = DiscreteLaplace(Fraction(4)), DiscreteLaplace(Fraction(2))

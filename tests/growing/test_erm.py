@@ -362,6 +362,8 @@ def test_classifiers_tell_classes_apart_and_survive_packing() -> None:
     again = unpack_fields(LinearClassifier, stored, features=FEATURES, loss=made.loss)
     assert (again.coefficients == made.coefficients).all()
     assert again.features == made.features
+    assert (again.loss, again.t, again.lam) == (made.loss, made.t, made.lam)
+    assert (again.standard_error, again.shrinkage) == (made.standard_error, made.shrinkage)
 
 
 def test_noise_beyond_all_signal_gives_even_chances() -> None:

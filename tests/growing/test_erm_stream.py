@@ -65,7 +65,11 @@ def steps(which: ClassifierPlan, source: Randomness, *, through_pack: bool) -> l
             made = found[-1].pack()
             again = which.unpack_synthesis(type(made)(json.loads(json.dumps(made.meta)), made.arrays))
             assert again.accuracy() == found[-1].accuracy()
-            assert np.array_equal(again.classifier.coefficients, found[-1].classifier.coefficients)
+            kept, told = again.classifier, found[-1].classifier
+            assert np.array_equal(kept.measured, told.measured)
+            assert np.array_equal(kept.coefficients, told.coefficients)
+            facts = [(one.features, one.loss, one.standard_error, one.t, one.lam) for one in (kept, told)]
+            assert facts[0] == facts[1]
     return found
 
 

@@ -87,8 +87,9 @@ def test_distributions_hold_the_package_and_nothing_else(distributions: Path) ->
     expected = {
         str(path.relative_to(ROOT / "src"))
         for path in (ROOT / "src" / "dpstream").rglob("*")
-        if path.is_file() and path.suffix in (".py", ".md", ".typed")
+        if path.is_file() and path.parent.name != "__pycache__"
     }
+    assert {Path(name).suffix for name in expected} >= {".py", ".md", ".typed", ".j2", ".html", ".css", ".js"}
     assert expected <= set(names)
     with zipfile.ZipFile(wheel) as archive:
         sources = {name: archive.read(name).decode() for name in names if name.endswith(".py")}

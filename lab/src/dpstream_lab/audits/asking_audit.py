@@ -180,6 +180,13 @@ class _BareNumber(NumericSparse):
         return super().halt(books, run, t, share, bits, _Bare(randomness))
 
 
+class _BareLimit(NumericSparse):
+    """BROKEN: the noise of a run's threshold is drawn, and is in no limit."""
+
+    def above(self, run: SparseRun, t: int, share: int, bits: int, randomness: Randomness) -> bool:
+        return super().above(replace(run, threshold_noise=0), t, share, bits, randomness)
+
+
 class _KeptThreshold(NumericSparse):
     """BROKEN: the noise of a run's threshold is that of all later runs."""
 
@@ -200,6 +207,7 @@ _BROKEN_PLANS: dict[str, type[PMWGPlan]] = {
 }
 _BROKEN_TESTS: dict[str, type[NumericSparse]] = {
     "a number without its noise": _BareNumber,
+    "a limit without its noise": _BareLimit,
     "threshold noise kept between runs": _KeptThreshold,
 }
 

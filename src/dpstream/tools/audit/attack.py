@@ -244,6 +244,8 @@ class AttackedStream:
         """The probability that a target is among the records that were counted."""
         if self.people:
             return 1.0
+        if one.counted in ("deletes", "left"):
+            return 0.0  # targets stay
         if one.counted != "points":
             return float(one.first <= self.at <= one.last)
         # The order of a step's points is drawn: of a part of them only its size is known.

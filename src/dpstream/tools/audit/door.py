@@ -8,7 +8,8 @@ other than through the door. For neighbours the loss is known exactly, too: from
 of the laws.
 
 Noise that is drawn before its use is given again. Where a count is measured with it, or it is in the limit of tests,
-the loss is computed there; a count that is published with it beside the door differs between neighbours.
+the loss is computed there; a count that is published with it beside the door differs between neighbours. Of a limit the
+second run gets another noise than the first: it must differ by just that, else it holds no noise, or an older one.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ class Door(Randomness):
             given = _next(self._script.drawn, len(self.drawn))
             if given.law != law or len(given.values) != size:
                 raise _OtherTranscriptError
-            values = given.values
+            values = given.values + self._moved(len(self.drawn))
         self.drawn.append(Drawn(law, values))
         self._unused.update((law, value) for value in values.tolist())
         return values.copy()
@@ -170,16 +171,22 @@ class Door(Randomness):
             noise = self._lean * (np.abs(noise) + math.ceil(_LEAN * law.variance**0.5))
         return noise
 
+    def _moved(self, number: int) -> int:
+        """By how much a noise is moved from the script's, where tests follow it: their limit must move with it, and
+        with no other one. That a limit holds its noise is thus not assumed. Their answers stay the script's."""
+        return number + 1 if self._script is not None and self._script.drawn[number].tests else 0
+
     def test(self, exact: int, limit: int, law: DiscreteLaplace) -> bool:
         """A fresh test, or the script's."""
         tests = self.drawn[-1].tests
         if self._script is None:
             said = self._noise.test(exact, limit, law) if self._says is None else self._says
         else:
-            given = _next(self._script.drawn[len(self.drawn) - 1].tests, len(tests))
-            if given.law != law:
+            number = len(self.drawn) - 1
+            given = _next(self._script.drawn[number].tests, len(tests))
+            if given.law != law or limit - self._moved(number) != given.limit:
                 raise _OtherTranscriptError
-            said = given.said
+            said, limit = given.said, given.limit
         tests.append(Tested(law, exact, limit, said))
         return said
 
@@ -330,7 +337,8 @@ def transcript_loss(first: Transcript, second: Transcript, *, pure: bool) -> Los
 
 
 def tests_loss(one: Drawn, other: Drawn, *, pure: bool) -> float:
-    """A bound on the loss of all tests that share a limit; infinite where the limit served beyond its first yes.
+    """A bound on the loss of all tests that share a limit; infinite where the limit served beyond its first yes, or
+    where it was drawn with others.
 
     Let each tested number rise by ``d`` against its limit. Where the noise of the limit is moved by ``s``, at least
     ``d`` of every no, all of these stay no; the yes stays where its own noise is moved by ``s - d``, if that is
@@ -340,7 +348,7 @@ def tests_loss(one: Drawn, other: Drawn, *, pure: bool) -> float:
     if not one.tests:
         return 0.0
     assert isinstance(one.law, DiscreteLaplace)
-    if any(test.said for test in one.tests[:-1]):
+    if len(one.values) > 1 or any(test.said for test in one.tests[:-1]):
         return math.inf
     rises = [
         (there.exact - there.limit) - (here.exact - here.limit)
