@@ -143,6 +143,17 @@ def test_what_reads_exact_counts_is_found(tmp_path, monkeypatch, plant):
     assert accused(findings(loaded))
 
 
+def test_less_noise_where_nobody_came_is_found(tmp_path, monkeypatch):
+    loaded, honest = config(tmp_path, users=True), EpochRun.measure
+
+    def measure(self, cliques, budget, kind="", *, chosen=False):
+        empty = not any(self.counts[clique].any() for clique in cliques)
+        return honest(self, cliques, budget.scaled(2) if empty else budget, kind, chosen=chosen)
+
+    monkeypatch.setattr(EpochRun, "measure", measure)
+    assert accused(findings(loaded))
+
+
 def test_a_bound_that_lets_one_more_through_is_found(tmp_path, monkeypatch):
     loaded, honest = config(tmp_path, users=True), contribution.admit
 

@@ -222,6 +222,7 @@ class InventedStream:
         else:
             for one, other, words in ((0, 1, "many more records"), (1, 0, "many records less")):
                 yield StreamPair(words, "far", bases[one][1], bases[other][1])
+            yield StreamPair("no record at all", "far", bases[1][1], self.admit(self.usual(0)))
         first = True
         for (steps, batches), size in zip(bases, ("few", "many"), strict=True):
             for name, before, after, too_many in self._neighbours(steps, all_steps=size == "few"):
