@@ -1,4 +1,4 @@
-"""The constants of the buffered linear Toeplitz counter (``dpstream.core.counters.binned.CONSTANTS``).
+"""The constants of the buffered linear Toeplitz counter (``dpstream.core.counters.toeplitz.CONSTANTS``).
 
 Weights ``c(x) = 1 + sum_i omega_i x / (1 - theta_i x)`` with ``0 < theta_i < 1`` and ``omega_i > 0``. Minimised is
 the mean variance of the estimates at the ticks ``T/2 .. T``, with noise for the weights' sum of squares over all

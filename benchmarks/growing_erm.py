@@ -33,8 +33,8 @@ from dpstream.core.privacy import Budget, PureDP, Randomness
 from dpstream.core.privacy.convert import approximate_to_zcdp
 from dpstream.core.schema import Categorical, Schema
 from dpstream.families.growing import BBImprover, BBScheduler, Database
-from dpstream.families.growing.erm import (
-    ERM,
+from dpstream.families.growing.erm import ERM
+from dpstream.families.growing.erm_run import (
     LOSSES,
     ErmRun,
     FeatureMap,

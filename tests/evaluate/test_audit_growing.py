@@ -17,7 +17,7 @@ from dpstream.core.privacy import DiscreteLaplace, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.growing import BBScheduler, Counts, Database, GrowingPlan, MWEMPGMBox, OwnMechanism
-from dpstream.families.growing.growing_plan import GrowingSynthesis
+from dpstream.families.growing.growing_facts import GrowingSynthesis
 from dpstream.tools.audit.transcripts import audit_subject
 from dpstream_lab.audits.growing_audit import arrivals, growing_subjects
 

@@ -18,6 +18,7 @@ from dpstream.cli.shared import print_table
 from dpstream.core.errors import ConfigError, DataError, LimitError, SchemaError
 from dpstream.core.schema import Boolean, Categorical, Integer, Schema
 from dpstream.core.schema.domain import Domain
+from dpstream.project.schema_file import read_schema
 from dpstream.tools.evaluate import LABEL, evaluate_run, judgement
 from dpstream.tools.evaluate.contract import measures_table as summary_table
 from dpstream.tools.evaluate.judgement import (
@@ -328,7 +329,7 @@ def test_rows_that_break_a_constraint_are_counted():
         "columns": {"age": {"type": "integer", "min": 0, "max": 3}, "job": {"type": "boolean"}},
         "constraints": {"forbidden": ["age = 0 and job"]},
     }
-    schema = Schema.from_toml({"schema": document})
+    schema = read_schema({"schema": document})
     made = np.array([[0, 1], [0, 1], [1, 1], [0, 0]], np.int32)
     ((words, many),) = broken_rules(schema, made).items()
     assert many == 2

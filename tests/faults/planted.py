@@ -452,7 +452,7 @@ FAULTS = (
     Fault(
         "panels",
         "a replaced person counts as one changed pattern",
-        "families/panel/window.py",
+        "families/panel/window_noise.py",
         '        cells = 1 if self.unit.relation == "add-remove" else 2\n        noise',
         "        cells = 1\n        noise",
         ("panel",),
@@ -460,7 +460,7 @@ FAULTS = (
     Fault(
         "panels",
         "histograms have more than the budget together",
-        "families/panel/window.py",
+        "families/panel/window_noise.py",
         "self.budget.scaled(Fraction(1, self.histograms))",
         "self.budget.scaled(Fraction(2, 2 * self.histograms - 1))",
         ("panel",),

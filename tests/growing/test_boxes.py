@@ -27,23 +27,15 @@ from dpstream.core.privacy import (
 )
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload, count_marginals
-from dpstream.families.growing.blackbox import (
-    BlackBox,
-    Counts,
-    Database,
-    LinearQuery,
-    PowerLaw,
-    RowsTable,
-    WeightsTable,
-    answer,
-    check_universe,
-)
+from dpstream.families.growing.blackbox import BlackBox, Counts, Database, LinearQuery
 from dpstream.families.growing.boxes import (
     MWEMPGMBox,
     OwnMechanism,
     SmallDB,
     _Counted,
 )
+from dpstream.families.growing.growing_facts import answer
+from dpstream.families.growing.tables import PowerLaw, RowsTable, WeightsTable, check_universe
 from dpstream.mechanisms import MWEMPGM
 from dpstream.mechanisms.workload_cells import SCORES, Cells, Score
 

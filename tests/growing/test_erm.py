@@ -20,8 +20,9 @@ from dpstream.core.schema import Boolean, Categorical, Integer, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import count_marginals
 from dpstream.families.growing.blackbox import Counts, Database
-from dpstream.families.growing.erm import (
-    ERM,
+from dpstream.families.growing.erm import ERM
+from dpstream.families.growing.erm_run import LOSSES as KINDS
+from dpstream.families.growing.erm_run import (
     ErmRun,
     FeatureMap,
     LinearClassifier,
@@ -29,9 +30,6 @@ from dpstream.families.growing.erm import (
     _descend,
     minimise,
     root_above,
-)
-from dpstream.families.growing.erm import (
-    LOSSES as KINDS,
 )
 
 SCHEMA = Schema(

@@ -15,7 +15,8 @@ from dpstream.core.privacy import Event, Randomness
 from dpstream.core.schema import Boolean, Categorical, Integer, Schema
 from dpstream.core.tables import EncodedBatch
 from dpstream.families.growing import BBImprover, BBScheduler
-from dpstream.families.growing.erm import ERM, ClassifierPlan
+from dpstream.families.growing.classifier_stream import ClassifierPlan
+from dpstream.families.growing.erm import ERM
 from dpstream.stream import open_stream
 
 SCHEMA = Schema(

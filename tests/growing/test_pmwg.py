@@ -19,8 +19,10 @@ from dpstream.core.privacy import ZCDP, Budget, DiscreteLaplace, Event, PureDP, 
 from dpstream.core.schema.domain import Domain
 from dpstream.families.growing.blackbox import LinearQuery
 from dpstream.families.growing.numeric_sparse import GRID, NumericSparse, SparseRun, SpentAmounts
-from dpstream.families.growing.pmwg_noise import XI_BITS, RootNoise, _whole_cost, hard_limit, published_noise
-from dpstream.families.growing.pmwg_plan import PMWG, WEIGHT_BITS, PMWGPlan, matched, mixed, multiplied
+from dpstream.families.growing.pmwg_histogram import WEIGHT_BITS, matched, mixed, multiplied
+from dpstream.families.growing.pmwg_noise import XI_BITS, RootNoise, _whole_cost, published_noise
+from dpstream.families.growing.pmwg_plan import PMWG, PMWGPlan
+from dpstream.families.growing.pmwg_promise import hard_limit
 
 HALF = Fraction(1, 2)
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from dpstream.core.privacy import DiscreteLaplace, Randomness
 from dpstream.families.points import cells, online
 from dpstream.families.points.cells import DEFAULT, PAPER, Design, PointCells, Schedule
-from dpstream.families.points.online import OnlineCells, cell_estimates
+from dpstream.families.points.estimates import cell_estimates
+from dpstream.families.points.online import OnlineCells, public_counts
 from dpstream_lab.audits.points_audit import cube_cells
 
 Floats = NDArray[np.float64]
@@ -118,7 +119,7 @@ def outcomes(plan: OnlineCells, points: Floats, target: tuple[Floats, Floats], s
         state, score = plan.fresh(), 0
         for part in np.split(points, [6]):
             plan.read(state, cube_cells(part, plan.schedule.max_depth), source)
-            for both, _ in cell_estimates(plan, state):
+            for both, _ in cell_estimates(plan, public_counts(state)):
                 depth = len(both).bit_length() - 1
                 at = cube_cells(np.stack(target), depth)
                 score += int(both[at[0]] - both[at[1]])

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpstream.families.points.points_plan import kept
+from dpstream.families.points.points_release import kept
 
 
 @given(

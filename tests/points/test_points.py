@@ -24,13 +24,11 @@ from dpstream.families.points.cells import (
     PAPER,
     Design,
     Schedule,
-    Splits,
     cell_rule,
     default_design,
-    pool,
-    split_evenly,
 )
 from dpstream.families.points.online import OnlineCells
+from dpstream.families.points.splits import Splits, pool, split_evenly
 from dpstream_lab.audits.points_audit import cube_cells, cube_plan, cube_points
 
 PLANS = [(1, "paper"), (1, "default"), (2, "paper"), (2, "default"), (3, "default"), (8, "default")]

@@ -20,7 +20,7 @@ from dpstream.core.schema import Boolean, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.panel import PanelCumulative, PanelWindow
-from dpstream.families.points.online import half_errors
+from dpstream.families.points.estimates import half_errors
 from dpstream.families.tabular import DPStabs, Pooled
 from dpstream.project.planning import parse_wish
 from dpstream_lab.audits.points_audit import cube_cells, cube_plan

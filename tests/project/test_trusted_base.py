@@ -87,3 +87,7 @@ def test_the_readme_has_the_size_of_the_kernel(package: Any) -> None:
     stated = trusted_base.NUMBER.findall(trusted_base.README.read_text(encoding="utf-8"))
     assert len(stated) == 1
     assert abs(int(stated[0].replace(",", "")) / package.sizes["kernel"] - 1) < 0.02
+
+
+def test_two_people_can_read_the_kernel_in_a_week(package: Any) -> None:
+    assert package.sizes["kernel"] <= trusted_base.MAX_KERNEL

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pytest
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.schema import Schema
 from dpstream.project.column_draft import coordinates, followers, is_nearly_unique
 from dpstream.project.config_draft import draft_config
 from dpstream.project.drafted_tables import periods_of
 from dpstream.project.reader import Section
+from dpstream.project.schema_file import read_schema
 
 DAYS = [dt.date(2026, 1, 5) + dt.timedelta(days=n // 10) for n in range(60)]
 
@@ -227,7 +227,7 @@ def test_what_a_draft_offers_as_comments_is_read_once_the_marks_are_gone(tmp_pat
         pairs += [(named[one], read["schema"]["columns"][part][one]) for one in ("other", "missing")]
         words = [f"{spec['from']},{part}", *(",".join(pair) for pair in pairs)]
         (tmp_path / spec["file"]).write_text("\n".join(words) + "\n")
-    schema = Schema.from_toml(read["schema"], base=tmp_path)
+    schema = read_schema(read["schema"], base=tmp_path)
     assert schema.constraints is not None
     assert {one.column.name for one in schema.constraints.derived} == {"district", "side"}
 

@@ -17,11 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpstream.core.errors import ConfigError, DataError
-from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema
+from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real
 from dpstream.io.sources import SourceOptions
 from dpstream.io.sources.sample import read_sample
 from dpstream.project.column_draft import TO_CONFIRM, guess_column, nice_edges
 from dpstream.project.config_draft import draft_config
+from dpstream.project.schema_file import read_schema
 
 GOLDEN = Path(__file__).with_name("golden_draft.toml")
 
@@ -75,7 +76,7 @@ def test_every_value_read_off_is_marked_and_listed_and_nothing_else_is_marked() 
 
 
 def test_types_are_guessed() -> None:
-    schema = Schema.from_toml(tomllib.loads(draft_config(example(), "file_date")))
+    schema = read_schema(tomllib.loads(draft_config(example(), "file_date")))
     assert not schema.confirmed
     assert set(schema.ignore) == {"id", "note", "empty"}
     kinds = [Categorical, Boolean, Integer, Integer, Real, Real, Date, DateTime]
@@ -108,8 +109,8 @@ def test_files_of_every_kind_give_the_same_draft(tmp_path: Path, ending: str) ->
     table = pa.table({k: v for k, v in example().items() if k not in ("seen at", "empty", "born")})
     path = tmp_path / f"data{ending}"
     write(table, path)
-    schema = Schema.from_toml(tomllib.loads(draft_config(path, "file_date")))
-    typed = Schema.from_toml(tomllib.loads(draft_config(table, "file_date")))
+    schema = read_schema(tomllib.loads(draft_config(path, "file_date")))
+    typed = read_schema(tomllib.loads(draft_config(table, "file_date")))
     assert schema == typed
     rows = read_sample(path, 10**6).drop_columns(["file_date"])
     codes = schema.encode(rows)
@@ -117,7 +118,7 @@ def test_files_of_every_kind_give_the_same_draft(tmp_path: Path, ending: str) ->
     # A folder and a pattern name the same file.
     for source in (tmp_path, tmp_path / "*.*"):
         assert read_sample(source, 7).num_rows == 7
-        assert Schema.from_toml(tomllib.loads(draft_config(source, "file_date"))) == schema
+        assert read_schema(tomllib.loads(draft_config(source, "file_date"))) == schema
 
 
 def write(table: pa.Table, path: Path) -> None:
@@ -159,7 +160,7 @@ def test_a_draft_encodes_what_it_was_drafted_from(values) -> None:
     if guess.column is None:
         assert guess.reason
         return
-    schema = Schema.from_toml(tomllib.loads(draft_config({"x": values})))
+    schema = read_schema(tomllib.loads(draft_config({"x": values})))
     assert schema.columns == (guess.column,)
     assert schema.problems({"x": values}) == []
 

@@ -13,8 +13,8 @@ import pyarrow.parquet
 import pytest
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.schema import Schema
 from dpstream.io.sources import FileSource, SourceOptions
+from dpstream.project.schema_file import read_schema
 from dpstream.tools.simulate import simulate
 
 NAMES = ("census", "evictions", "points")
@@ -111,7 +111,7 @@ def test_every_step_has_codes_and_every_declared_bin_is_met(
     name: str, file_format: str, tmp_path: Path
 ) -> None:
     config = simulate(name, 80, tmp_path, file_format=file_format)
-    schema = Schema.from_toml(config)
+    schema = read_schema(config)
     schema.require_confirmed()
     options = SourceOptions.parse(tomllib.loads(config.read_text(encoding="utf-8"))["source"])
     steps = list(FileSource(options, base=tmp_path).steps())

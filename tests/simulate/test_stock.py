@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.schema import Schema
+from dpstream.project.schema_file import read_schema
 from dpstream.tools.simulate import Stock, simulate
 from dpstream.tools.simulate.stock_folder import (
     COLUMNS,
@@ -120,7 +120,7 @@ def test_three_shapes_hold_the_same_records(tmp_path: Path) -> None:
             present[row["key"]] = {name: row[name] for name in columns}
         shown[row["step"]] = dict(present)
     assert [len(shown[step]) for step in range(1, 15)] == [len(table) for table in tables]
-    schema = Schema.from_toml(tmp_path / "dpstream.toml")
+    schema = read_schema(tmp_path / "dpstream.toml")
     stays = read(tmp_path, "stays")
     for step in range(1, 15):
         rows = pyarrow.parquet.read_table(tmp_path / "snapshots" / f"step-{step:05d}.parquet")
@@ -159,7 +159,7 @@ def test_the_draft_names_its_columns_and_says_what_is_public(tmp_path: Path) -> 
     assert settings["source"]["key_column"] == "key"
     assert settings["expect"] == {"size": 3000, "records_per_step": 1000}
     assert list(settings["schema"]["columns"]) == list(COLUMNS)
-    schema = Schema.from_toml(config)
+    schema = read_schema(config)
     schema.require_confirmed()
     assert schema.domain == Stock(columns=16).schema.domain
     rows = read(tmp_path, "snapshots")

@@ -26,6 +26,7 @@ from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.census import Census
 from dpstream.families.registry import families
 from dpstream.families.tabular import DPStabs, Pooled
+from dpstream.project.schema_file import read_schema
 from dpstream.stream.identity import plan_facts, plan_hash, require_same_plan
 from dpstream.tools.simulate import simulate
 
@@ -83,7 +84,7 @@ DISTRICTS = "zip,district\n94102,5\n94103,6\n94104,5\n"
 @pytest.fixture
 def schema(tmp_path: Path) -> Schema:
     _files(tmp_path)
-    return Schema.from_toml(tmp_path / "schema.toml")
+    return read_schema(tmp_path / "schema.toml")
 
 
 def _files(folder: Path, *, read: bool = True) -> None:
@@ -184,7 +185,7 @@ def test_no_release_of_a_census_violates_a_constraint(
     """Whatever comes, changes and leaves; records that are put together from several events, too."""
     folder = tmp_path_factory.mktemp("census")
     _files(folder, read=not keeps)
-    schema = Schema.from_toml(folder / "schema.toml")
+    schema = read_schema(folder / "schema.toml")
     options: Any = {"records": "persistent", "publish": "both"} if persistent else {"records": "fresh"}
     workload = Workload.all_k_way(schema.domain, 2)
     recipe = Census(workload, turnover=2, iterations=10, headline=(("zip", "kind"),))
@@ -346,7 +347,7 @@ def test_a_stream_that_begins_with_another_table_refuses_constraints(tmp_path: P
 def test_updates_that_say_what_changes_leave_derived_columns_unread(tmp_path: Path) -> None:
     """In Python and in a file; unread, they are computed."""
     _files(tmp_path)
-    schema = Schema.from_toml(tmp_path / "schema.toml")
+    schema = read_schema(tmp_path / "schema.toml")
     rows = [(1, "insert", ("94102", "5", "flat", 40, True))]
     with dpstream.open(tmp_path / "s", schema, epsilon=1, unit=dpstream.Record(), turnover=4) as stream:
         with pytest.raises(
@@ -375,7 +376,7 @@ def test_a_record_is_held_against_constraints_once_it_is_put_together(tmp_path: 
     if rule == "error":
         text = text.replace('violations = { age = "missing", zip = "other" }\n', "")
         (tmp_path / "schema.toml").write_text(text)
-    schema = Schema.from_toml(tmp_path / "schema.toml")
+    schema = read_schema(tmp_path / "schema.toml")
     none = (None,) * 3
     with dpstream.open(tmp_path / "s", schema, epsilon=1, unit=dpstream.Record(), turnover=4) as stream:
         stream.step(_events([(1, "insert", ("94102", None, "flat", 3, False))], keeps=True), "batch 1")

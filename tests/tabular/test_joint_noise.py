@@ -16,7 +16,8 @@ from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled
 from dpstream.mechanisms import MWEMPGM
-from dpstream.mechanisms.joint_groups import deviations, draw_shares, together
+from dpstream.mechanisms.joint_cuts import deviations, together
+from dpstream.mechanisms.joint_groups import draw_shares
 from dpstream.stream.release.estimates import add_up, projected
 
 DOMAIN = Domain(tuple("abcdef"), (3,) * 6)

@@ -30,7 +30,7 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.tables import count_marginals
 from dpstream.families.growing import BlackBox, Counts, Database
-from dpstream.families.growing.blackbox import AnyTable
+from dpstream.families.growing.tables import AnyTable
 
 #: Probability that ``check_counter`` rejects a correct counter (only the check of the errors is random).
 FALSE_ALARM = 1e-8

@@ -1,7 +1,4 @@
-"""Headline marginals: they are measured whenever anything is, with a share of the budget of their own.
-
-Trusted base: kernel (shares of budgets).
-"""
+"""Headline marginals: they are measured whenever anything is, with a share of the budget of their own."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ from typing import Any
 from dpstream.core.contracts import HEADLINE_SHARE, Headline, check_share
 from dpstream.core.errors import ConfigError, DpstreamError, LimitError
 from dpstream.core.graphical import tree_cells
-from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.noise import Noise
 from dpstream.core.schema.domain import Clique, Domain
@@ -65,13 +61,6 @@ def check_headline(domain: Domain, headline: Any, share: Any, max_cells: int) ->
             allowed=f"max_cells = {max_cells}; raise it, or name fewer or smaller marginals",
         )
     return tuple(tuple(columns) for columns in headline), exact
-
-
-def split_budget(budget: Budget, headlines: int, share: Fraction) -> tuple[Budget, Budget | None]:
-    """What is left for everything else, and the budget of each headline marginal; without headlines all, and None."""
-    if not headlines:
-        return budget, None
-    return budget.scaled(1 - share), budget.scaled(share / headlines)
 
 
 def headline_words(draws: Sequence[tuple[Sequence[int], Noise | HistogramsNoise]]) -> str:

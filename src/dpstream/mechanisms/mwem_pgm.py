@@ -24,10 +24,11 @@ from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
 from dpstream.mechanisms import options
-from dpstream.mechanisms.engine import Run, RunOutput, Selector
+from dpstream.mechanisms.engine import Run, Selector
 from dpstream.mechanisms.joint_groups import draws, noise_of
 from dpstream.mechanisms.limits import TreeCapacity, check_each
-from dpstream.mechanisms.plans import check_fit
+from dpstream.mechanisms.recipe_checks import check_fit
+from dpstream.mechanisms.run_outputs import RunOutput
 from dpstream.mechanisms.workload_cells import Cells, Score, ScoreName
 
 

@@ -15,6 +15,7 @@ from dpstream.project.pending import (
 )
 from dpstream.project.planning import describe, guarantee
 from dpstream.project.reader import EffectiveSetting
+from dpstream.project.schema_file import read_schema, write_schema
 from dpstream.project.sections import BudgetOptions, OutputOptions
 from dpstream.project.status import Watch
 
@@ -33,5 +34,7 @@ __all__ = [
     "guarantee",
     "last_wanted",
     "pending_steps",
+    "read_schema",
     "taken_steps",
+    "write_schema",
 ]

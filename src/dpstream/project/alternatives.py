@@ -9,11 +9,11 @@ from typing import Any
 from dpstream.core.contracts import Alternative
 from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.privacy import ZCDP, Budget, PureDP
-from dpstream.core.schema.toml import load_toml
 from dpstream.families.registry import family_of, mechanisms
 from dpstream.project.config import Config
 from dpstream.project.public_knowledge import check_taken, of_stays
 from dpstream.project.reader import Section, did_you_mean
+from dpstream.project.schema_file import load_toml
 from dpstream.project.sections import read_recipe
 
 

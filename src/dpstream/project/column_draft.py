@@ -27,7 +27,7 @@ from dpstream.core.schema.column import Column
 from dpstream.core.schema.dates import Date, DateTime, read_date, read_time
 from dpstream.core.schema.discrete import Boolean, Categorical
 from dpstream.core.schema.numeric import Integer, Ordered, Real
-from dpstream.core.schema.toml import toml_key, toml_value
+from dpstream.project.schema_file import toml_key, toml_value
 
 #: Rows that are looked at.
 _ROWS = 100_000

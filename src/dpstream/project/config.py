@@ -12,7 +12,6 @@ from dpstream.core.contracts import Family, RecipeContext, StreamPlan, StreamRec
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.privacy import Budget, InsertedRecord, Randomness, Unit
 from dpstream.core.schema import Schema
-from dpstream.core.schema.toml import load_toml
 from dpstream.families.registry import DEFAULT_MECHANISM, family_of
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.project.base import BaseOptions, read_base
@@ -28,6 +27,7 @@ from dpstream.project.public_knowledge import (
     read_season,
 )
 from dpstream.project.reader import EffectiveSetting, Section
+from dpstream.project.schema_file import load_toml, read_schema
 from dpstream.project.sections import (
     AccuracyOptions,
     BudgetOptions,
@@ -206,7 +206,7 @@ class Config:
                 where=str(file),
                 allowed='a section [schema] with columns, or file = "schema.toml"',
             )
-        schema = Schema.from_toml(document, base=base, where=str(file))
+        schema = read_schema(document, base=base, where=str(file))
         options = read_source(source, unit, RecipeContext(schema.domain, schema))
         check_columns(source, options, schema)
         others = ("expect", "budget", "accuracy", "prior", "output", "state", "base", "statement")

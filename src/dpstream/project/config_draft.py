@@ -23,8 +23,7 @@ from dpstream.core.errors import ConfigError, LimitError, SchemaError, counted
 from dpstream.core.privacy import ZCDP, PureDP
 from dpstream.core.privacy.convert import best_guess
 from dpstream.core.privacy.unit import parse_unit
-from dpstream.core.schema import Schema, arrow
-from dpstream.core.schema.toml import toml_value
+from dpstream.core.schema import arrow
 from dpstream.families.registry import DEFAULT_MECHANISM, family_of, mechanisms_with
 from dpstream.io.sources.query import is_database
 from dpstream.io.sources.sample import read_sample
@@ -51,6 +50,7 @@ from dpstream.project.json_schema import LINE
 from dpstream.project.keyed_draft import EventFeed, Recognised, event_operations, key_candidates, recognise
 from dpstream.project.keys import keys_of, rows_of
 from dpstream.project.reader import Section, exact_number, reason_for
+from dpstream.project.schema_file import read_schema, toml_value
 from dpstream.project.sections import DEFAULT_KEYED, is_url, read_recipe
 
 #: The mechanism that follows coordinates.
@@ -520,7 +520,7 @@ def _takes(mechanism: str, table: Any, attributes: list[str]) -> bool:
     names = {key.name for key in family.keys if mechanism in key.mechanisms}
     options = {key: value for key, value in family.draft.get("mechanism", {}).items() if key in names}
     try:
-        schema = Schema.from_toml(tomllib.loads(text))
+        schema = read_schema(tomllib.loads(text))
         section = Section("draft", "mechanism", {"name": mechanism, **options})
         recipe = read_recipe(section, RecipeContext(schema.domain, schema, step_name=str))
         drafted = family.draft["budget"]

@@ -96,7 +96,7 @@ def open(
         raise SchemaError(
             f"a {type(schema).__name__} is no schema",
             where=f"{_WHERE} schema",
-            allowed="dpstream.Schema([dpstream.Boolean(...), ...]), Schema.from_toml(...)",
+            allowed="dpstream.Schema([dpstream.Boolean(...), ...]), dpstream.project.read_schema(...)",
         )
     for what, value, kind, allowed in (
         ("key", key, StateKey, "dpstream.stream.StateKey, or None"),

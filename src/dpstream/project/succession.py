@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.schema.toml import load_toml, toml_key, toml_value
 from dpstream.io.objects import is_object_url
 from dpstream.project.base import (
     NULL,
@@ -22,6 +21,7 @@ from dpstream.project.base import (
 )
 from dpstream.project.config import Config
 from dpstream.project.json_schema import LINE
+from dpstream.project.schema_file import load_toml, toml_key, toml_value
 
 _HEAD = """\
 # Drafted by `dpstream init --after`: the stream {name!r} goes on after {old!r}, whose last release it begins with.

@@ -18,17 +18,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.core.contracts import PrivateBatch
 from dpstream.core.privacy import ZCDP, Budget, Noise, PureDP, Randomness, noise_for
 from dpstream.core.schema import Boolean, Schema
 from dpstream.families.growing import BBScheduler, Database
-from dpstream.families.growing.erm import (
-    ERM,
-    ClassifierPlan,
-    ClassifierSynthesis,
-    ErmRun,
-    FeatureMap,
-    LossName,
-)
+from dpstream.families.growing.classifier_stream import ClassifierPlan, ClassifierSynthesis
+from dpstream.families.growing.erm import ERM
+from dpstream.families.growing.erm_run import ErmRun, FeatureMap, LossName
 from dpstream.families.growing.growing_plan import GrowingState
 from dpstream.tools.audit.door import Door, Measured, measured_loss
 from dpstream.tools.audit.finding import AuditFinding, AuditLength, AuditProgress, Largest
@@ -125,8 +121,8 @@ _STREAMS = transcripts_of(stream_subjects, 1, 10)
 class _TellsParity(ClassifierPlan):
     """BROKEN: the next run's number of records holds a bit of a count."""
 
-    def _synthesis(self, state: GrowingState) -> ClassifierSynthesis:
-        made = super()._synthesis(state)
+    def step(self, state: GrowingState, batch: PrivateBatch, randomness: Randomness) -> ClassifierSynthesis:
+        made: ClassifierSynthesis = super().step(state, batch, randomness)
         return replace(made, next_run=made.next_run + int(state.counts[0][0]) % 2)
 
 

@@ -1,6 +1,5 @@
 """Counters: differentially private running sums of histograms."""
 
-from dpstream.core.counters.binned import BLTCounter, ToeplitzCounter
 from dpstream.core.counters.choose import (
     COUNTER_NAMES,
     PURE_COUNTER_NAMES,
@@ -25,6 +24,7 @@ from dpstream.core.counters.intervals import (
     TreeCounter,
     UnboundedBlockCounter,
 )
+from dpstream.core.counters.toeplitz import BLTCounter, ToeplitzCounter
 
 __all__ = [
     "COUNTER_NAMES",

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from dpstream.core.counters.binned import CONSTANTS, BLTCounter, ToeplitzCounter
 from dpstream.core.counters.counter import MAX_TICKS, CalibratedCounter, Counter, ShapedCounter, check_count
 from dpstream.core.counters.forest import OptimalEpochsCounter, OptimalTreeCounter
 from dpstream.core.counters.intervals import (
@@ -20,6 +19,7 @@ from dpstream.core.counters.intervals import (
     TreeCounter,
     UnboundedBlockCounter,
 )
+from dpstream.core.counters.toeplitz import CONSTANTS, BLTCounter, ToeplitzCounter
 from dpstream.core.errors import BudgetError, ConfigError, HorizonError, LimitError
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.unit import Event

@@ -10,7 +10,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +19,7 @@ from dpstream.core.schema import arrow
 from dpstream.core.schema.code_blocks import BLOCK_ROWS, CodeBlocks
 from dpstream.core.schema.column import Column, Problem, Style, problems_error
 from dpstream.core.schema.constraints import Constraints, Rules, domain_of, split_spec
+from dpstream.core.schema.declared import column_from
 from dpstream.core.schema.discrete import Categorical
 from dpstream.core.schema.domain import Codes, Domain
 from dpstream.core.schema.encoded_table import BlockEncoder, EncodedTable
@@ -316,42 +316,17 @@ class Schema:
         columns = self.released_columns
         return pa.schema([(c.name, text if style == "label" else c.arrow_type()) for c in columns])
 
-    # Files.
-
-    @classmethod
-    def from_toml(
-        cls, source: str | Path | Mapping[str, Any], *, base: Path | None = None, where: str = "schema"
-    ) -> Schema:
-        """Read ``[schema]`` of a configuration file, of a schema file, or of a parsed table.
-
-        ``file = "schema.toml"`` is followed, relative to the file that says so (``base`` for a table, and
-        ``where``: the file that it was read from).
-        Errors: ``ConfigError`` for a file that cannot be read; ``SchemaError`` naming file, key, value and
-        what is allowed.
-        """
-        from dpstream.core.schema.toml import read_schema
-
-        place, arguments = read_schema(source, base, where)
-        try:
-            return cls(**arguments)
-        except SchemaError as error:
-            raise SchemaError(error.what, where=place, allowed=error.allowed) from None
-
-    def to_toml(self) -> str:
-        """The ``[schema]`` part of a configuration file; reading it back gives an equal schema."""
-        from dpstream.core.schema.toml import write_schema
-
-        return write_schema(
-            self.released_columns, self.confirmed, self.ignore, self.null_values, self.constraints
-        )
-
     @classmethod
     def from_codebook(cls, columns: Mapping[str, Any], constraints: Mapping[str, Any] | None) -> Schema:
         """The schema of released tables, from what their codebook says of columns and constraints.
 
         Errors: ``SchemaError``, ``KeyError``, ``TypeError``, ``ValueError``: it is no such codebook.
         """
-        schema = cls.from_toml({"columns": columns})
+        if not isinstance(columns, Mapping):
+            raise SchemaError("there are no columns", where="schema", allowed="a table of columns by name")
+        schema = cls(
+            tuple(column_from(name, spec, f"schema column {name!r}") for name, spec in columns.items())
+        )
         if constraints is None:
             return schema
         measured, read = split_spec(constraints, schema.columns)

@@ -18,8 +18,7 @@ from dpstream.core.tables import Workload
 from dpstream.families.census.cohorts import Shapes
 from dpstream.families.census.schedule import Amounts, CensusSchedule
 from dpstream.mechanisms.aim import AIM, AIMPlan
-from dpstream.mechanisms.headlines import split_budget
-from dpstream.mechanisms.joint_groups import draws, noise_of
+from dpstream.mechanisms.joint_groups import draws, noise_of, split_budget
 
 
 @dataclass(frozen=True)

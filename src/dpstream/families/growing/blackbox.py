@@ -3,33 +3,24 @@
 A black box runs on one fixed database. A schedule (``run_schedule.py``) runs it again as the database grows, each time
 with its own budget, so that all runs together cost the budget of the stream.
 
-They release distributions over records that answer every linear query. All of it is public.
-
 Trusted base: kernel (what a black box reads).
 """
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import UNPACKED
-from dpstream.core.errors import ConfigError, LimitError
-from dpstream.core.graphical import Model
+from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema.domain import Clique, Domain
-from dpstream.core.tables import count_marginals
-from dpstream.mechanisms.engine import RunOutput
-
-#: The largest universe (cells of all columns together) that is kept in memory: 80 MB of weights.
-MAX_UNIVERSE = 10**7
+from dpstream.families.growing.tables import Law, PowerLaw
+from dpstream.mechanisms.run_outputs import RunOutput
 
 
 @dataclass(frozen=True)
@@ -62,56 +53,6 @@ class Database:
         # Noise is made for t: with fewer records a replaced one would move more than is covered.
         if any(int(values.sum()) != self.t for values in self.counts):
             raise ConfigError("t differs from the number of records", where="database")
-
-
-@dataclass(frozen=True)
-class PowerLaw:
-    """What a (p, g)-black box promises (Definition 4): ``alpha = g (log(1/beta) / (epsilon t))^p``.
-
-    With probability ``1 - beta`` every query of its class is answered to within ``alpha``, as a share of the records.
-    """
-
-    p: float
-    g: float
-
-    def __post_init__(self) -> None:
-        if not (0.0 < self.p <= 1.0 and 0.0 < self.g < float("inf")):
-            raise ConfigError(
-                f"p = {self.p}, g = {self.g}", where="accuracy", allowed="p in (0, 1], g positive and finite"
-            )
-
-    def alpha(self, surprise: float, paid: float) -> float:
-        """Every query of its class is answered to within this, as a share of the records.
-
-        Args:
-            surprise: ``log(1/beta)``, beta being the probability that it is not.
-            paid: ``epsilon t``.
-        """
-        return self.g * math.pow(surprise / paid, self.p)
-
-
-@dataclass(frozen=True)
-class TableLaw:
-    """What a choice among all tables of ``size`` records promises for so many queries.
-
-    Of ``m`` records drawn from the database a query's share is further than ``a`` from the true one with probability
-    ``2 exp(-2 m a^2)`` at most (Hoeffding). So some table answers all k queries to within ``sqrt(log(2k) / (2m))``. The
-    chosen one is worse by more than ``2 (log C + log(1/beta)) / (epsilon t)``, C being the number of tables, with
-    probability beta at most (McSherry, Talwar 2007).
-    """
-
-    size: int
-    queries: int
-    tables: int
-
-    def alpha(self, surprise: float, paid: float) -> float:
-        """See ``PowerLaw.alpha``."""
-        held = math.sqrt(math.log(2 * self.queries) / (2 * self.size))
-        return held + 2 * (math.log(self.tables) + surprise) / paid
-
-
-#: What a black box promises of its accuracy.
-Law = PowerLaw | TableLaw
 
 
 @dataclass(frozen=True)
@@ -235,99 +176,3 @@ class BlackBox(ABC, Generic[Release]):
     def numbers(self) -> tuple[int, int] | None:
         """How many numbers a run measures and tells, at least and at most; None where it tells none."""
         return None
-
-
-def check_universe(domain: Domain) -> int:
-    """The number of cells of all columns together, N.
-
-    Errors:
-        LimitError: more than are kept in memory.
-    """
-    cells = math.prod(domain.sizes)
-    if cells > MAX_UNIVERSE:
-        raise LimitError(
-            f"the columns have {cells} cells together, and every one has a weight in memory",
-            where="schema",
-            allowed=f"up to {MAX_UNIVERSE:.0e}: fewer columns or coarser bins, or the tabular family "
-            '([mechanism] name = "pooled" or "dpstabs")',
-        )
-    return cells
-
-
-# Releases: a distribution over records that answers every linear query (``shares``: marginals, flat in C order; each
-# adds up to 1 and has nothing below 0), and from which records can be drawn (``sample``: codes, repeatable by a seed).
-
-
-@dataclass(frozen=True)
-class ModelTable:
-    """A graphical model."""
-
-    model: Model
-
-    @property
-    def domain(self) -> Domain:
-        """The columns."""
-        return self.model.domain
-
-    def shares(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
-        """Marginals of the distribution."""
-        return self.model.with_total(1.0).marginals(cliques)
-
-    def sample(self, rows: int, seed: int) -> NDArray[np.int32]:
-        """Records as codes, shape (rows, columns)."""
-        return self.model.sample(rows, seed)
-
-
-@dataclass(frozen=True)
-class WeightsTable:
-    """A probability for every cell of the universe, in C order of the columns."""
-
-    domain: Domain = field(metadata=UNPACKED)
-    weights: NDArray[np.float64]
-
-    def shares(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
-        """Marginals of the distribution."""
-        cube = self.weights.reshape(self.domain.sizes)
-        return [
-            cube.sum(axis=tuple(i for i in range(cube.ndim) if i not in clique)).ravel() for clique in cliques
-        ]
-
-    def sample(self, rows: int, seed: int) -> NDArray[np.int32]:
-        """Records as codes, shape (rows, columns)."""
-        steps = np.cumsum(self.weights)
-        places = np.random.default_rng(seed).random(rows) * steps[-1]
-        cells = np.minimum(np.searchsorted(steps, places, side="right"), len(steps) - 1)
-        return np.column_stack(np.unravel_index(cells, self.domain.sizes)).astype(np.int32)
-
-
-@dataclass(frozen=True)
-class RowsTable:
-    """Records as codes, shape (records, columns), each as likely as the others."""
-
-    domain: Domain = field(metadata=UNPACKED)
-    codes: NDArray[np.int32]
-
-    def shares(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
-        """Marginals of the distribution."""
-        return [counts / len(self.codes) for counts in count_marginals(self.codes, self.domain, cliques)]
-
-    def sample(self, rows: int, seed: int) -> NDArray[np.int32]:
-        """Whole copies of the table as far as they go, and some of its records; in random order."""
-        generator = np.random.default_rng(seed)
-        whole = np.tile(np.arange(len(self.codes)), rows // len(self.codes))
-        rest = generator.permutation(len(self.codes))[: rows % len(self.codes)]
-        drawn: NDArray[np.int32] = self.codes[generator.permutation(np.concatenate([whole, rest]))]
-        return drawn
-
-
-AnyTable = ModelTable | WeightsTable | RowsTable
-
-
-def answer(table: AnyTable, query: LinearQuery) -> float:
-    """``<f, y>``: a share of the records.
-
-    Errors:
-        ConfigError: the query is about other columns.
-    """
-    query.check(table.domain)
-    return float(query.weights @ table.shares([query.clique])[0])

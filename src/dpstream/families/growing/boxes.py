@@ -27,23 +27,19 @@ from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.randomness import Exact, Randomness
 from dpstream.core.privacy.unit import Event
-from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
-from dpstream.families.growing.blackbox import (
+from dpstream.families.growing.blackbox import BlackBox, BoxRun, Counts, Database
+from dpstream.families.growing.run_schedule import MAX_RECORDS
+from dpstream.families.growing.tables import (
     AnyTable,
-    BlackBox,
-    BoxRun,
-    Counts,
-    Database,
     Law,
     ModelTable,
     PowerLaw,
     RowsTable,
     TableLaw,
-    WeightsTable,
-    check_universe,
+    returned_table,
 )
-from dpstream.families.growing.run_schedule import MAX_RECORDS
 from dpstream.mechanisms import MWEMPGM
 from dpstream.mechanisms.engine import Selector
 from dpstream.mechanisms.mwem_pgm import MWEMPGMPlan
@@ -357,24 +353,4 @@ class OwnMechanism(BlackBox[AnyTable]):
         Errors:
             ConfigError: the function returned something else than a table.
         """
-        return BoxRun(_own_table(self.reads.domain, self.function(budget, data, randomness)))
-
-
-def _own_table(domain: Domain, values: NDArray[Any]) -> AnyTable:
-    """The function's result as a table, checked. The result is public, so errors may name it."""
-    columns = len(domain)
-    values = np.asarray(values)
-    if values.ndim == 2 and values.shape[1] == columns and values.dtype.kind in "iu" and len(values):
-        if (values < 0).any() or (values >= np.array(domain.sizes)).any():
-            raise ConfigError("the function returned codes outside the domain", where="own mechanism")
-        return RowsTable(domain, values.astype(np.int32))
-    if values.ndim == 1 and values.dtype.kind == "f":
-        cells = check_universe(domain)
-        total = float(values.sum())
-        if len(values) == cells and (values >= 0.0).all() and 0.0 < total < float("inf"):
-            return WeightsTable(domain, values / total)
-    raise ConfigError(
-        "the function returned no table",
-        where="own mechanism",
-        allowed=f"integer codes of shape (records, {columns}), or a float weight for each cell of all columns",
-    )
+        return BoxRun(returned_table(self.reads.domain, self.function(budget, data, randomness)))

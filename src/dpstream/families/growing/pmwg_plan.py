@@ -21,12 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import (
-    Option,
     Packed,
     Part,
     PrivateBatch,
     Recipe,
-    StreamPlan,
     Terms,
     check_share,
     check_unit,
@@ -37,47 +35,42 @@ from dpstream.core.contracts import (
     unpack_fields,
 )
 from dpstream.core.errors import BudgetError, ConfigError, StoreDamagedError
-from dpstream.core.privacy.budget import Amount, Budget, PureDP, exact_amount
+from dpstream.core.privacy.budget import Amount, exact_amount
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique, Domain
-from dpstream.families.growing.blackbox import LinearQuery, WeightsTable, check_universe
-from dpstream.families.growing.growing_plan import TableSynthesis
+from dpstream.families.growing.blackbox import LinearQuery
 from dpstream.families.growing.numeric_sparse import GRID, NumericSparse, SpentAmounts
+from dpstream.families.growing.pmwg_facts import ALPHA, HARD_QUESTIONS, START, Learning, PMWGFacts
+from dpstream.families.growing.pmwg_histogram import (
+    WEIGHT_BITS,
+    HistogramSynthesis,
+    matched,
+    mixed,
+    multiplied,
+)
 from dpstream.families.growing.pmwg_noise import (
-    Promise,
     RootNoise,
-    easy_half_width,
-    hard_half_width,
-    hard_limit,
     largest_noise,
     noise_for_hard,
-    promise,
     published_noise,
     text_rho,
 )
-from dpstream.families.growing.questions import (
-    Kind,
-    QueryAnswer,
-    Question,
-    Standing,
-    describe_question,
-    linear_query,
+from dpstream.families.growing.pmwg_promise import (
+    easy_half_width,
+    hard_half_width,
+    hard_limit,
 )
+from dpstream.families.growing.questions import (
+    QueryAnswer,
+    Standing,
+)
+from dpstream.families.growing.tables import WeightsTable, check_universe
 
 if TYPE_CHECKING:
-    from dpstream.core.schema import Schema
+    pass
 
-#: How far the histogram moves at a hard question, and whether it forgets as records arrive.
-Learning = Literal["text", "matching"]
 _CONFIDENCE = 0.95
-
-#: A query's values are whole numbers of ``2^-WEIGHT_BITS``: private sums of them are exact integers.
-WEIGHT_BITS = 20
-#: Weights are kept above 0: the smallest normal number is near 1e-308.
-_MIN_WEIGHT = 1e-300
-#: The largest slope that ``matched`` tries; values closer than 1/40 of it cannot be told apart any more.
-_STEEPEST_SLOPE = 1e4
 
 
 def grid_values(query: LinearQuery, domain: Domain) -> NDArray[np.int64]:
@@ -92,57 +85,6 @@ def grid_values(query: LinearQuery, domain: Domain) -> NDArray[np.int64]:
     scaled: NDArray[np.int64] = np.rint(query.weights * 2**WEIGHT_BITS).astype(np.int64)
     shape = [size if i in query.clique else 1 for i, size in enumerate(domain.sizes)]
     return np.broadcast_to(scaled.reshape(shape), domain.sizes).reshape(-1)
-
-
-def mixed(y: NDArray[np.float64], since: int, t: int) -> None:
-    """``y <- (t'/t) y + ((t - t')/t)/N`` in place: what arrived since is taken to be uniform."""
-    y *= since / t
-    y += (t - since) / t / len(y)
-
-
-def multiplied(y: NDArray[np.float64], weights: NDArray[np.int64], *, down: bool, rate: float) -> None:
-    """``y ~ exp(-rate r) y`` in place, ``r`` the query (``down``) or 1 minus it. Linear in N, vectorised."""
-    # exp(-rate (1 - f)) and exp(rate f) differ by a constant, which the sum takes out.
-    y *= np.exp(weights * ((-rate if down else rate) / 2**WEIGHT_BITS))
-    np.maximum(y, _MIN_WEIGHT * y.max(), out=y)
-    y /= y.sum()
-
-
-def matched(y: NDArray[np.float64], weights: NDArray[np.int64], answer: float, margin: float) -> None:
-    """The distribution nearest to ``y`` (relative entropy) that gives ``answer`` to the query, in place.
-
-    It is ``y ~ exp(s f) y`` for one ``s``, found by bisection, which the answer's being public allows.
-
-    Args:
-        margin: the answer is taken at least so far inside of what the query can give at all.
-    """
-    values, places = np.unique(weights, return_inverse=True)
-    shares, f = np.bincount(places, y), values / 2**WEIGHT_BITS
-    if len(f) == 1:
-        return
-    wanted = min(max(answer, f[0] + margin * (f[-1] - f[0])), f[-1] - margin * (f[-1] - f[0]))
-    low, high = -_STEEPEST_SLOPE, _STEEPEST_SLOPE
-    for _ in range(60):
-        middle = (low + high) / 2
-        tilted = shares * np.exp(middle * (f - (f[-1] if middle > 0 else f[0])))
-        low, high = (middle, high) if tilted @ f < wanted * tilted.sum() else (low, middle)
-    y *= np.exp(low * (f - (f[-1] if low > 0 else f[0])))[places]
-    # What is left may be as small as the floor: relative to it, another floor would be 0, and nothing comes back.
-    y /= y.max()
-    np.maximum(y, _MIN_WEIGHT, out=y)
-    y /= y.sum()
-
-
-@dataclass(frozen=True)
-class HistogramSynthesis(TableSynthesis):
-    """``y`` as a step gives it: what the answers so far have taught, as a table. Public."""
-
-    def accuracy(self) -> dict[str, Any]:
-        """What the manifest says."""
-        return {
-            "total_standard_error": 0.0,
-            "measured_every_step": {"standard_error": None, "marginals": []},
-        }
 
 
 @dataclass
@@ -165,65 +107,20 @@ class PMWGState:
 
 
 @dataclass(frozen=True)
-class PMWGPlan(StreamPlan):
+class PMWGPlan(PMWGFacts):
     """A calibrated ``PMWG``.
 
     Guarantee: ``budget`` for one record's value replaced, the numbers of records being public, for all answers for
     ever, to questions chosen adaptively; and for all tables that a stream of it releases, which are made of the answers
     alone."""
 
-    budget: Budget
-    unit: Event
-    horizon: int | None
-    columns: Domain
-    alpha: Fraction
-    first: int
-    noise: RootNoise
-    as_in_theory: bool
-    learning: Learning
-
-    @property
-    def domain(self) -> Domain:
-        """The columns."""
-        return self.columns
-
-    @property
-    def name(self) -> str:
-        """The mechanism's name in configuration files."""
-        return "pmwg"
-
-    @cached_property
-    def cells(self) -> int:
-        """N: of all columns together."""
-        return check_universe(self.columns)
-
-    @cached_property
-    def sparse(self) -> NumericSparse:
-        """The mechanism behind tests and numbers."""
-        return NumericSparse(self.budget, self.noise, self.alpha * 2 / 3)
-
-    @cached_property
-    def promise(self) -> Promise:
-        """What theory promises."""
-        pure = isinstance(self.budget, PureDP)
-        return promise(self.noise, self.alpha, self.first, pure=pure, as_in_theory=self.as_in_theory)
-
-    def hard_limit(self, t: int) -> int:
-        """How many hard questions there may be up to ``t`` records."""
-        return hard_limit(float(self.alpha), self.first, self.cells, t)
-
-    def hard_left(self, books: SpentAmounts, hard: int, t: int) -> int:
-        """How many more hard questions there may be before anything else arrives: by the limit, and by the budget."""
-        payable = self.sparse.runs_left(books, t) + (books.run is not None)
-        return max(0, min(self.hard_limit(t) - hard, payable))
-
     def parts(self) -> tuple[Part, ...]:
         """Tests and numbers are charged as they are used; together they never pass the budget."""
-        xi = self.noise.value(self.first)
+        xi, payable = self.noise.value(self.first), self.sparse.runs_left(SpentAmounts(), self.first)
         detail = (
             f"answers to questions for ever: tests against {float(self.alpha) * 2 / 3:.4g} with noise of scale "
             f"{4 / xi:.4g} and {2 / xi:.4g} (once per run), numbers with {8 / xi:.4g}, as shares of {self.first} "
-            f"records; at most {self.hard_left(SpentAmounts(), 0, self.first)} hard questions then; arrivals are free"
+            f"records; at most {self.hard_left(payable, 0, self.first)} hard questions then; arrivals are free"
         )
         return (Part("questions", 1, self.budget, detail),)
 
@@ -231,46 +128,16 @@ class PMWGPlan(StreamPlan):
         """The one table of all columns."""
         return (tuple(range(len(self.columns))),)
 
-    def options(self) -> dict[str, Any]:
-        """All options, exact."""
-        return {
-            "alpha": str(self.alpha),
-            "start": self.first,
-            "xi": {"c": str(self.noise.c)},
-            "learning": self.learning,
-        }
-
-    def facts(self) -> dict[str, Any]:
-        """Noise and promise at the start."""
-        return {
-            "asking": {
-                "start": self.first,
-                "cells": self.cells,
-                "threshold": float(self.sparse.threshold),
-                "noise_of_numbers": 8 / self.noise.value(self.first),
-                "hard_questions": self.hard_left(SpentAmounts(), 0, self.first),
-                "promise": self.promise.words,
-            }
-        }
-
     @property
     def asks(self) -> PMWGPlan:
         """The plan itself: its stream answers questions."""
         return self
-
-    def read_question(self, question: Question, schema: Schema) -> tuple[LinearQuery, str]:
-        """See ``linear_queries``."""
-        return linear_query(question, schema), describe_question(question, schema)
 
     def question_bytes(self, query: LinearQuery) -> tuple[bytes, bytes]:
         """What tells a question from all others: its values in all cells, and those of its complement ``1 - f``."""
         weights = grid_values(query, self.columns)
         own, complement = (values.astype("<i8").tobytes() for values in (weights, 2**WEIGHT_BITS - weights))
         return own, complement
-
-    def read_answer(self, stored: dict[str, Any]) -> QueryAnswer:
-        """The inverse of ``QueryAnswer.as_dict``."""
-        return QueryAnswer.from_dict(stored)
 
     def start(self) -> PMWGState:
         """No records, and the uniform histogram."""
@@ -319,13 +186,13 @@ class PMWGPlan(StreamPlan):
         self._mix(state)
         if weights.min() == weights.max():
             return self._answer(
-                state, int(weights[0]), "exact", 0.0, "the question has one value in all cells"
+                self.standing(state), int(weights[0]), "exact", 0.0, "the question has one value in all cells"
             )
         state.asked += 1
         public = round(float(weights @ state.y))
         reason = self._open_run(state, randomness)
         if reason:
-            return self._answer(state, public, "unchecked", None, reason)
+            return self._answer(self.standing(state), public, "unchecked", None, reason)
         # Both halves in exact integers: the share of the records less the public value, times t 2^WEIGHT_BITS.
         gap = int(weights @ state.counts) - state.t * public
         for sign in (1, -1):
@@ -335,13 +202,14 @@ class PMWGPlan(StreamPlan):
                 return self._answer_hard(state, weights, public, sign, gap, randomness)
         xi = self.noise.value(state.t)
         width = easy_half_width(xi, float(self.sparse.threshold), _CONFIDENCE)
-        return self._answer(state, public, "easy", width, "")
+        return self._answer(self.standing(state), public, "easy", width, "")
 
     def standing(self, state: PMWGState) -> Standing:
         """What was asked so far; public."""
         spent = state.books.spent
         begun = state.t >= self.first
-        hard_left = self.hard_left(state.books, state.hard, state.t) if begun else 0
+        payable = self.sparse.runs_left(state.books, state.t) + (state.books.run is not None) if begun else 0
+        hard_left = self.hard_left(payable, state.hard, state.t) if begun else 0
         return Standing(state.t, state.asked, state.hard, spent, self.budget.amount - spent, hard_left)
 
     def most(self, state: PMWGState) -> Fraction:
@@ -352,10 +220,6 @@ class PMWGPlan(StreamPlan):
         """An answer that follows from an earlier one, with what is spent and asked by now."""
         now = self.standing(state)
         return replace(answer, spent=now.spent, left=now.left, hard_asked=now.hard, hard_left=now.hard_left)
-
-    def unpack_synthesis(self, packed: Packed) -> HistogramSynthesis:
-        """The inverse of ``HistogramSynthesis.pack``."""
-        return unpack_fields(HistogramSynthesis, packed, domain=self.columns)
 
     def pack_state(self, state: PMWGState) -> Packed:
         """Counts, histogram and books."""
@@ -424,7 +288,9 @@ class PMWGPlan(StreamPlan):
         state.hard += 1
         if state.hard > self.hard_limit(state.t):
             state.books = self.sparse.halt_silently(state.books)
-            return self._answer(state, public, "refused", None, "the limit of hard questions is reached")
+            return self._answer(
+                self.standing(state), public, "refused", None, "the limit of hard questions is reached"
+            )
         state.books, noisy = self.sparse.halt(state.books, run, state.t, sign * gap, WEIGHT_BITS, randomness)
         # As in the text, the histogram learns from the number, whichever of the two tests let it through.
         number = sign * noisy
@@ -433,50 +299,27 @@ class PMWGPlan(StreamPlan):
         else:
             matched(state.y, weights, public / 2**WEIGHT_BITS + float(number), 1 / state.t)
         width = hard_half_width(self.noise.value(state.t), _CONFIDENCE)
-        return self._answer(state, public, "hard", width, "", float(number))
+        return self._answer(self.standing(state), public, "hard", width, "", float(number))
 
-    def _answer(
-        self, state: PMWGState, public: int, kind: Kind, width: float | None, reason: str, number: float = 0.0
-    ) -> QueryAnswer:
-        promise, standing = self.promise, self.standing(state)
-        checked = kind in ("easy", "hard")
-        return QueryAnswer(
-            value=public / 2**WEIGHT_BITS + number,
-            kind=kind,
-            half_width=width,
-            promised=float(self.alpha)
-            if promise.holds and checked and state.asked <= promise.questions
-            else None,
-            promise=promise.words
-            if checked
-            else "the answer is true of any records, and costs nothing"
-            if kind == "exact"
-            else "nothing is promised for a value that the data did not confirm",
-            t=state.t,
-            spent=standing.spent,
-            left=standing.left,
-            hard_asked=state.hard,
-            hard_left=standing.hard_left,
-            reason=reason,
-        )
+    @cached_property
+    def sparse(self) -> NumericSparse:
+        """The mechanism behind tests and numbers."""
+        return NumericSparse(self.budget, self.noise, self.alpha * 2 / 3)
 
-
-ALPHA = Option(
-    'an exact number between 0 and 1, such as "0.1"',
-    "The accuracy aimed at, as a share of the records: a question is hard where a noisy test finds the public "
-    "histogram further from the truth than two thirds of it.",
-)
-START = Option(
-    "a number of records from 2",
-    "How many records there are before the first question. Public; the noise is made for it.",
-)
-HARD_QUESTIONS = Option(
-    "a number from 1",
-    "How many hard questions the budget has to pay at least; the noise is made for them. Theory then promises nothing, "
-    "and every answer says how far its noise may carry it.",
-    "theory's own noise pays for 36 log(cells)/alpha^2 hard questions and more, and is rarely of use",
-    "not set",
-)
+    def facts(self) -> dict[str, Any]:
+        """Noise and promise at the start."""
+        return {
+            "asking": {
+                "start": self.first,
+                "cells": self.cells,
+                "threshold": float(self.sparse.threshold),
+                "noise_of_numbers": 8 / self.noise.value(self.first),
+                "hard_questions": self.hard_left(
+                    self.sparse.runs_left(SpentAmounts(), self.first), 0, self.first
+                ),
+                "promise": self.promise.words,
+            }
+        }
 
 
 #: The largest noise rule whose sum fits the budget, or the text's constants.

@@ -21,7 +21,7 @@ from functools import lru_cache
 from math import isqrt
 
 from dpstream.core.privacy.budget import Budget, PureDP
-from dpstream.families.growing.blackbox import Law
+from dpstream.families.growing.tables import Law
 
 #: Decimal logarithms are correctly rounded to so many digits; ten operations lose less than ``_DECIMAL_ERROR``.
 DIGITS = Context(prec=80)

@@ -8,35 +8,26 @@ Trusted base: kernel (counts points, measures).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import Packed, pack_fields, unpack_fields
-from dpstream.core.errors import HorizonError, LimitError, StoreDamagedError, StoreFormatError
+from dpstream.core.errors import HorizonError, StoreDamagedError, StoreFormatError
 from dpstream.core.privacy.noise import DiscreteLaplace
 from dpstream.core.privacy.randomness import Randomness
+from dpstream.families.points.cell_noise import CellNoise
 from dpstream.families.points.cells import (
-    MAX_TICK,
     Blocks,
     CellCounts,
-    CellRule,
-    Design,
     PointCells,
     PointsState,
-    Schedule,
-    Splits,
-    cell_rule,
     noisy,
-    pool,
-    pooled_variances,
-    shrunk,
-    split_evenly,
 )
+from dpstream.families.points.estimates import PublicCounts, whole_counts
+from dpstream.families.points.splits import pool
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -44,127 +35,13 @@ Floats = NDArray[np.float64]
 #: Deepest partition: arrays of all cells then take about two gigabytes.
 MAX_DEPTH = 24
 
-# What is released: from public noisy sums to whole counts of all cells that add up. Public post-processing only.
-
-#: The open level counts as a change of habits where it differs by more standard deviations than this.
-_CHANGED_HABITS = 1.5
-
-
-def whole_counts(plan: OnlineCells, state: PointsState, generator: np.random.Generator) -> Ints:
-    """How many synthetic points are in each of the deepest cells."""
-    counts, splits = np.array([state.points], np.int64), Splits()
-    for depth, (cells, variance) in enumerate(cell_estimates(plan, state), start=1):
-        left, right = cells[0::2], cells[1::2]
-        if plan.design.pooled:
-            # Points that came before the depth's cells are split as those since then: by the same factor for all.
-            known = state.points / (state.points - _unseen(plan, depth))
-            chosen = splits.split(counts, known * (left - right), 2.0 * known**2 * variance, generator)
-        else:
-            chosen = split_evenly(counts, left.astype(np.int64), right.astype(np.int64))
-        counts = np.stack([chosen, counts - chosen], axis=1).ravel()
-    return counts
-
-
-def cell_estimates(plan: OnlineCells, state: PointsState) -> list[tuple[Floats, float]]:
-    """Estimates of all cells of each depth, and the variance of one.
-
-    In the text: what finished levels stored, and what the sparse counter has counted. The default expects of the open
-    level what its blocks and the finished levels say, within what the sparse counter says: an open segment holds
-    between 0 and about the threshold, so the level's count lies between ``counted`` and ``counted + threshold``, up to
-    noise.
-    """
-    depth, schedule = state.cells.depth, plan.schedule
-    stored, variances = state.stored[:depth], list(stored_variances(plan, state.level)[:depth])
-    if plan.design.pooled and schedule.rereads_all and stored:
-        stored, variances = pool(stored, variances, float(schedule.start(state.level) - 1))
-    result = []
-    for j in range(1, depth + 1):
-        counted = state.cells.counted[1 << j : 2 << j]
-        if plan.design.pooled:
-            open_level, variance = _open_level(plan, state, j, stored[j - 1], variances[j - 1])
-            most = counted + state.cells.rules[j - 1].threshold
-            result.append((stored[j - 1] + np.clip(open_level, counted, most), variance))
-        else:
-            result.append((stored[j - 1] + counted, variances[j - 1]))
-    return result
-
-
-def _unseen(plan: OnlineCells, depth: int) -> int:
-    """How many points came before the first ones that cells of ``depth`` count."""
-    if plan.schedule.rereads_all:
-        return 0
-    return plan.schedule.start(depth - 1 if plan.design.history else depth) - 1
-
-
-def _open_level(
-    plan: OnlineCells, state: PointsState, depth: int, stored: Floats, variance: float
-) -> tuple[Floats, float]:
-    """What the level holds so far: what finished levels let expect, and what its blocks say otherwise beyond noise.
-
-    Where the depth's blocks end before now, the newest one goes on. Also the variance of the sum of the first and
-    ``stored``.
-    """
-    schedule, blocks, i = plan.schedule, state.blocks, depth - 1
-    before = schedule.start(state.level) - 1
-    rate = (state.points - before) / max(before - _unseen(plan, depth), 1)
-    expected, total = rate * np.maximum(stored, 0.0), (1.0 + rate) ** 2 * variance
-    if i >= len(blocks.newest):
-        return expected, total
-    growth, last = (state.points - blocks.known[i]) / blocks.lengths[i], blocks.spread[i]
-    seen = blocks.pooled[i] + growth * np.maximum(blocks.newest[i], 0.0)
-    if blocks.known[i] > before:
-        # The newest block is also in ``pooled``.
-        spread = max(blocks.bounds[i] - last, 0.0) + (1.0 + growth) ** 2 * last
-    else:
-        spread = growth**2 * last
-    noise = _CHANGED_HABITS * math.sqrt(spread + rate**2 * variance)
-    return expected + shrunk(seen - expected, noise), total
-
-
-@lru_cache(maxsize=1024)
-def stored_variances(plan: OnlineCells, level: int) -> tuple[float, ...]:
-    """Of one cell of what is stored when ``level`` begins, for each depth."""
-    schedule = plan.schedule
-    variances = [0.0] * schedule.depth(level)
-    if schedule.rereads_all:
-        for j in range(1, len(variances) + 1):
-            variances[j - 1] = len(plan.first_levels(j)) * plan.first_noise(j).variance
-    for before in range(-1, level):
-        measured = plan.measured_variances(before)
-        if plan.design.pooled and not schedule.rereads_all:
-            measured = pooled_variances(measured)
-        for j, variance in enumerate(measured):
-            variances[j] += variance
-    return tuple(variances)
-
-
-def half_errors(plan: OnlineCells, points: int) -> list[float]:
-    """For each coordinate, in the order of cuts: the standard error of the number of points in one of its halves.
-
-    Of the points that the cells of that depth have counted by the end of the last finished level. The first cuts halve
-    each coordinate once, so the cells of the first depths say how many points lie in each half. A coordinate whose
-    cells have not begun by then is left out.
-
-    Args:
-        points: read so far.
-    """
-    schedule = plan.schedule
-    level = schedule.level_of(max(points, 1)) if points else -1
-    # A level ends with its last point.
-    last = level if points >= schedule.start(level + 1) - 1 else level - 1
-    variances = stored_variances(plan, last + 1)[: min(schedule.dimension, max(last, 0))]
-    # Where cells are improved by others, two halves are moved by what their sum is off, so the error of one is half
-    # that of their difference; of the cells above, what remains cancels in the half's sum.
-    part = 0.5 if plan.design.pooled and not schedule.rereads_all else 1.0
-    return [math.sqrt(2.0**index * variance * part) for index, variance in enumerate(variances)]
-
 
 # This many points are handled at a time: the paths of a chunk stay within some megabytes.
 _CHUNK = 1 << 15
 
 
 @dataclass(frozen=True)
-class OnlineCells:
+class OnlineCells(CellNoise):
     """Calibrated cells; frozen, without data.
 
     Guarantee: all counts together are pure DP with the schedule's epsilon for the replacement of one point, also if
@@ -178,38 +55,6 @@ class OnlineCells:
     Errors:
         LimitError: epsilon is so small that not even the first level's noise would fit 64-bit sums.
     """
-
-    schedule: Schedule
-
-    def __post_init__(self) -> None:
-        self.schedule.check()
-        assert self.most_points
-
-    @property
-    def design(self) -> Design:
-        """Public constants."""
-        return self.schedule.design
-
-    @cached_property
-    def most_points(self) -> int:
-        """2^38, or fewer where epsilon is tiny and later noise would not fit 64-bit sums.
-
-        The largest noise is that of the highest cells (``d >= 2``) or of the deepest (``d = 1``).
-        """
-        level = max(1, self.schedule.level_of(MAX_TICK))
-        while True:
-            try:
-                for depth in (1, self.schedule.depth(level)):
-                    self.rule(depth, level)
-                return min(MAX_TICK, self.schedule.start(level + 1) - 1)
-            except LimitError:
-                if level == 1:
-                    raise LimitError(
-                        "epsilon is so small that the first level's noise does not fit 64-bit sums",
-                        where="budget",
-                        allowed="a larger epsilon",
-                    ) from None
-                level -= 1
 
     def fresh(self, seed: int = 0) -> PointsState:
         """A fresh state whose releases have this seed; public."""
@@ -254,14 +99,9 @@ class OnlineCells:
         The coins of rounding are the same for every release of a state's seed: counts then change only where the
         estimates do.
         """
-        return whole_counts(self, state, np.random.default_rng([state.seed, 0]))
+        return whole_counts(self, public_counts(state), np.random.default_rng([state.seed, 0]))
 
     # What is counted.
-
-    def rule(self, depth: int, level: int) -> CellRule:
-        """The noise and the threshold of the cells of a depth in a level; public."""
-        schedule = self.schedule
-        return cell_rule(schedule.spent(depth, level), max(1, schedule.ticks(level)), self.design)
 
     def _border(self, state: PointsState) -> int:
         """The tick with which the open block ends, or the level."""
@@ -320,28 +160,6 @@ class OnlineCells:
 
     # The noise of what is stored; public.
 
-    def first_levels(self, depth: int) -> list[list[int]]:
-        """``d = 1``: the levels before cells of ``depth`` begin, those together that are counted in one sum."""
-        levels = [level for level in range(-1, depth) if self.schedule.ticks(level)]
-        return [levels] if self.design.history > 0 else [[level] for level in levels]
-
-    def first_noise(self, depth: int) -> DiscreteLaplace:
-        """Of the first counts of cells of a depth."""
-        schedule = self.schedule
-        scale = 2 if schedule.rereads_all and not self.design.history else 1
-        return DiscreteLaplace(scale / schedule.reread(depth, depth - 1))
-
-    def measured_variances(self, level: int) -> list[float]:
-        """Of the sums of a finished level, by depth; also of the first counts of a depth that reads it."""
-        schedule = self.schedule
-        if not schedule.ticks(level):
-            return []
-        depths = range(1, schedule.depth(level) + 1)
-        variances = [schedule.blocks(j, level) * self.rule(j, level).block.variance for j in depths]
-        if not schedule.rereads_all and schedule.reread(level + 1, level):
-            variances.append(self.first_noise(level + 1).variance)
-        return variances
-
     def _measured(
         self,
         state: PointsState,
@@ -365,6 +183,12 @@ class OnlineCells:
                 codes, times = state.kept[level + 1]
                 np.add.at(result, codes >> shift, times)
         return result
+
+
+def public_counts(state: PointsState) -> PublicCounts:
+    """What releases are made of: noisy counts, and public numbers of points."""
+    cells = state.cells
+    return PublicCounts(state.points, state.level, cells.depth, cells.counted, state.stored, state.blocks)
 
 
 def _keep(state: PointsState, codes: Ints) -> None:

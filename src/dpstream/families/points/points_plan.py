@@ -6,221 +6,37 @@ Trusted base: kernel (reads private points).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any, Literal
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import (
-    ExpectedErrors,
-    ExpectedTable,
-    MarginalError,
     NoisyCounts,
     Packed,
     Part,
     PrivateBatch,
     Recipe,
-    StreamPlan,
-    SyntheticTable,
     Terms,
     check_unit,
-    check_whole,
-    check_words,
-    option,
 )
-from dpstream.core.contracts.expectations import check_steps
-from dpstream.core.errors import ConfigError, DataError
+from dpstream.core.errors import DataError
 from dpstream.core.privacy.budget import PureDP
 from dpstream.core.privacy.randomness import Noisy, Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema import Schema
 from dpstream.core.schema.column import Column
-from dpstream.core.schema.domain import Clique, Domain
-from dpstream.core.schema.fine import FineColumn, fine
+from dpstream.core.schema.fine import fine
 from dpstream.core.schema.numeric import Ordered
-from dpstream.core.tables import EncodedBatch
 from dpstream.families.points.cells import PAPER, PointsState, Schedule, default_design
-from dpstream.families.points.online import (
-    MAX_DEPTH,
-    OnlineCells,
-    half_errors,
-    pack_points,
-    small,
-    unpack_points,
-    wide,
-)
+from dpstream.families.points.online import OnlineCells, pack_points, unpack_points
+from dpstream.families.points.points_facts import PointsFacts, PointsOptions
+from dpstream.families.points.points_release import PointsSynthesis
 from dpstream.families.points.space import Space
 
-# What a step gives: from one release to the next by as few changes as possible. Public post-processing.
-
-Ints = NDArray[np.int64]
-Codes = NDArray[np.int32]
-
-
-def kept(cells: Ints, counts: Ints, generator: np.random.Generator) -> tuple[NDArray[np.bool_], Ints]:
-    """Which points stay, and the cells of those that are needed besides.
-
-    Of every cell stays as much as it may hold: no fewer points can go, and no fewer come. Which ones is drawn.
-
-    Args:
-        cells: of the points there are, at the depth of ``counts``.
-        counts: how many points each cell shall hold.
-    """
-    order = generator.permutation(len(cells))
-    order = order[np.argsort(cells[order], kind="stable")]
-    sorted_ = cells[order]
-    rank = np.arange(len(cells)) - np.searchsorted(sorted_, sorted_)
-    stays = np.zeros(len(cells), bool)
-    stays[order] = rank < counts[sorted_]
-    missing = counts - np.bincount(cells[stays], minlength=len(counts))
-    return stays, np.repeat(np.arange(len(counts)), missing)
-
-
-#: What is systematic about released counts.
-
 
 @dataclass(frozen=True)
-class PointsSynthesis(SyntheticTable):
-    """The points themselves; ``PlacedRecords``.
-
-    Attributes:
-        space: the partition.
-        schema: the declared columns, whose bins questions are asked in.
-        fine: the same columns as coordinates.
-        points: t.
-        counts: how many points are in each cell of one depth.
-        seed: of the points' places.
-    """
-
-    space: Space
-    schema: Schema
-    fine: Schema
-    points: int
-    counts: NDArray[np.int64]
-    seed: int
-    #: See ``Synthesis.noisy_counts``.
-    noisy_counts: Sequence[NoisyCounts] = field(default=(), compare=False, repr=False)
-    #: The number of points is public.
-    total_error = 0.0
-
-    @property
-    def depth(self) -> int:
-        """The depth of the cells."""
-        return len(self.counts).bit_length() - 1
-
-    @property
-    def domain(self) -> Domain:
-        """The columns, in the bins of their declaration."""
-        return self.schema.domain
-
-    @property
-    def total(self) -> float:
-        """How many points came so far; public."""
-        return float(self.points)
-
-    def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
-        """Many marginals at once, flat."""
-        return [counts.astype(np.float64) for counts in self._binned.count(cliques)]
-
-    def sample(self, rows: int, seed: int) -> Codes:
-        """Some of the points, by their bins; all of them where as many are wanted as there are."""
-        return self.schema.encode(self.released(self.schema, rows, seed))
-
-    def released(self, schema: Schema, rows: int, seed: int) -> Any:
-        """The points as typed columns, in the units of the data.
-
-        The release itself, whatever the seed, where as many are wanted as there are; else some of it, drawn with the
-        seed (with repetitions only where more are wanted).
-
-        Errors:
-            ConfigError: points are wanted before there are any.
-        """
-        if rows == self.points:
-            return self._table
-        if not self.points:
-            raise ConfigError("there are no synthetic points yet", where="rows", allowed="a later step")
-        import pyarrow as pa
-
-        generator = np.random.default_rng(seed)
-        chosen = generator.choice(self.points, rows, replace=rows > self.points)
-        return self._table.take(pa.array(np.sort(chosen)))
-
-    # Points that stay from release to release.
-
-    @property
-    def placed(self) -> PointsSynthesis:
-        """The release itself: its points keep their places."""
-        return self
-
-    def records(self, rows: int, seed: int) -> Codes:
-        """The fine codes of a first release of so many points."""
-        generator = np.random.default_rng([seed, 3])
-        return self._points_in_cells(
-            np.repeat(np.arange(len(self.counts)), self._counts_for(rows)), generator
-        )
-
-    def follow(self, old: Codes, rows: int, seed: int) -> tuple[NDArray[np.bool_], Codes]:
-        """Which points of the release before stay, and the fine codes of those that come: as few as possible.
-
-        Args:
-            old: fine codes of the release before.
-        """
-        generator = np.random.default_rng([seed, 3])
-        cells = self.space.cells_of(old) >> (self.space.depth - self.depth)
-        stays, added = kept(cells, self._counts_for(rows), generator)
-        return stays, self._points_in_cells(added, generator)
-
-    def accuracy(self) -> dict[str, Any]:
-        """What the manifest says."""
-        return {
-            "total_standard_error": 0.0,
-            "measured_every_step": {"standard_error": None, "marginals": []},
-            "points": {
-                "depth": self.depth,
-                "cells": len(self.counts),
-                "mean": self.points / len(self.counts),
-            },
-        }
-
-    def pack(self) -> Packed:
-        """Arrays and JSON."""
-        return Packed({"points": self.points, "seed": self.seed}, {"counts": small(self.counts)})
-
-    @cached_property
-    def _table(self) -> Any:
-        generator = np.random.default_rng([self.seed, self.points])
-        return self.fine.decode(
-            self._points_in_cells(np.repeat(np.arange(len(self.counts)), self.counts), generator), generator
-        )
-
-    @cached_property
-    def _binned(self) -> EncodedBatch:
-        return EncodedBatch(self.domain, self.schema.encode(self._table))
-
-    def _points_in_cells(self, cells: NDArray[np.int64], generator: np.random.Generator) -> Codes:
-        """The fine codes of a point in each of these cells, in a random order."""
-        return self.space.draw(cells, self.depth, generator)[generator.permutation(len(cells))]
-
-    def _counts_for(self, rows: int) -> NDArray[np.int64]:
-        """How many points of each cell ``rows`` points take: fewer than all in proportion, rounded along the cells."""
-        if rows >= self.points:
-            return self.counts
-        until = np.floor(np.cumsum(self.counts) / self.points * rows)
-        return np.diff(until, prepend=0.0).astype(np.int64)
-
-
-#: See ``Points``.
-Variant = Literal["default", "paper"]
-
-#: Depths that ``dpstream plan`` lists.
-_SHOWN_DEPTHS = (1, 2, 4, 8, 12, 16, 20, 24)
-
-
-@dataclass(frozen=True)
-class Points(Recipe["PointsPlan"]):
+class Points(PointsOptions, Recipe["PointsPlan"]):
     """A stream of online points.
 
     Attributes:
@@ -231,45 +47,6 @@ class Points(Recipe["PointsPlan"]):
         log: coordinates on a logarithmic scale.
         periodic: coordinates on a circle: the upper bound is the lower one again.
     """
-
-    schema: Schema
-    variant: Variant = option(
-        "default",
-        reason="calibrated budgets and thresholds, the same guarantee, smaller errors",
-        meaning="The online synthesizer as it is here, or as published (`paper`).",
-    )
-    max_depth: int = option(
-        20,
-        allowed="1 to 24",
-        reason="about a million cells: finer ones would come after some ten million points at epsilon 1",
-        meaning="No cells of points are deeper: 2^max_depth cells are the most that memory must hold.",
-    )
-    log: tuple[str, ...] = option(
-        (),
-        allowed='a list of columns such as ["price"]',
-        reason="halves of an interval are as wide as each other",
-        meaning="Coordinates that are cut on a logarithmic scale: halves have equal ratios. Bounds above 0.",
-    )
-    periodic: tuple[str, ...] = option(
-        (),
-        allowed='a list of columns such as ["hour"]',
-        reason="a coordinate has two ends",
-        meaning="Coordinates on a circle: a real column's upper bound is its lower one again (hour 24 is hour 0). "
-        "Whole numbers, say 0 to 23, stay what they are.",
-    )
-
-    def __post_init__(self) -> None:
-        check_words(self, "points")
-        check_whole(self.max_depth, "max_depth", 1, MAX_DEPTH, "points")
-        for key in ("log", "periodic"):
-            for name in getattr(self, key):
-                if name not in self.schema.names or not isinstance(self.schema[name], Ordered):
-                    raise ConfigError(
-                        f"{name!r} is no coordinate",
-                        where=key,
-                        allowed=", ".join(c.name for c in self.schema.columns if isinstance(c, Ordered))
-                        or "none",
-                    )
 
     def _plan(self, terms: Terms) -> PointsPlan:
         """
@@ -300,28 +77,13 @@ class Points(Recipe["PointsPlan"]):
 
 
 @dataclass(frozen=True)
-class PointsPlan(StreamPlan):
+class PointsPlan(PointsFacts):
     """A calibrated ``Points``.
 
     Guarantee: ``OnlineCells``'s for one record's replacement at its step, with the sizes of all steps public. The
     records of a step are read in an order that is drawn anew, so which record stands where in the source plays no
     part: two steps that differ in one record give orders that differ in one place.
     """
-
-    budget: PureDP
-    unit: Event
-    horizon: int | None
-    recipe: Points
-    reading: Schema = field(repr=False)
-    space: Space
-    core: OnlineCells
-    reads = "records"
-    name = "points"
-
-    @property
-    def domain(self) -> Domain:
-        """The declared columns."""
-        return self.recipe.schema.domain
 
     def parts(self) -> tuple[Part, ...]:
         """The two paths of cells that a replaced record changes."""
@@ -330,92 +92,6 @@ class PointsPlan(StreamPlan):
             "levels and first sums cost it; a replaced record changes two such paths"
         )
         return (Part("paths", 2, PureDP(self.budget.epsilon / 2), detail),)
-
-    def options(self) -> dict[str, Any]:
-        """All options, JSON-able and exact."""
-        recipe, design = self.recipe, self.core.design
-        return {
-            "variant": recipe.variant,
-            "max_depth": self.space.depth,
-            "coordinates": self.coordinates,
-            "categories": self.space.categories,
-            "log": sorted(recipe.log),
-            "periodic": sorted(recipe.periodic),
-            "design": {name: str(getattr(design, name)) for name in sorted(vars(design))},
-        }
-
-    @cached_property
-    def coordinates(self) -> list[str]:
-        """Names of the columns that are coordinates, in the order in which they are cut."""
-        pairs = zip(self.domain.names, self.space.categorical, strict=True)
-        return [name for name, first in pairs if not first]
-
-    def reading_schema(self, schema: Schema) -> Schema:
-        """The columns as axes.
-
-        Errors:
-            ConfigError: another schema than the plan's: its bounds would not be those that points are read with.
-        """
-        if schema != self.recipe.schema:
-            raise ConfigError(
-                "the plan of the points was calibrated for another schema",
-                where="stream",
-                allowed="the schema that the recipe was made with",
-            )
-        return self.reading
-
-    def expected_errors(
-        self, steps: Sequence[int], expected: ExpectedTable | None = None
-    ) -> tuple[ExpectedErrors, ...] | None:
-        """The number of points is public; of coordinates, the halves into which their first cuts divide them.
-
-        As of the last finished level. With categories, whose cells come first, nothing is predicted of coordinates.
-        """
-        if expected is None:
-            return None
-        names = () if any(self.space.categorical) else self.coordinates
-        found = []
-        for step in check_steps(steps, self.horizon):
-            size = expected.size_at(step)
-            halves = half_errors(self.core, int(size)) if names else []
-            marginals = tuple(
-                MarginalError((name,), 2, error) for name, error in zip(names, halves, strict=False)
-            )
-            found.append(ExpectedErrors(step, size, 0.0, marginals))
-        return tuple(found)
-
-    def facts(self) -> dict[str, Any]:
-        """The point from which on there are cells of each depth."""
-        schedule, most = self.core.schedule, self.core.most_points
-        starts = [(d, schedule.start(d)) for d in range(1, self.space.depth + 1)]
-        # Up to the level of the deepest cells, or to the last one: what has been measured by its end.
-        level = min(self.space.depth, schedule.level_of(most))
-        axes = [column for column in self.reading.columns if isinstance(column, FineColumn)]
-        return {
-            "points": {
-                "dimension": self.space.dimension,
-                "variant": self.recipe.variant,
-                "coordinates": self.coordinates,
-                "categories": self.space.categories,
-                "first_cells": starts[0][1],
-                "deepest": self.space.depth,
-                "most_points": most,
-                "depths": [{"depth": d, "cells": 2**d, "from_point": at} for d, at in starts if at <= most],
-                "shown_depths": _SHOWN_DEPTHS,
-                "bounds": {
-                    "all": [axis.name for axis in axes],
-                    "circles": [axis.name for axis in axes if axis.outside is None and axis.periodic],
-                    "stops": [axis.name for axis in axes if axis.outside is None and not axis.periodic],
-                    "clipped": [axis.name for axis in axes if axis.outside is not None],
-                },
-            },
-            "compares": {"first_cells": starts[0][1]},
-            "noisy_counts": {
-                "by_point": min(most, schedule.start(level + 1) - 1),
-                "all": sum(schedule.measured(done) for done in range(level + 1)),
-                "a_doubling": schedule.measured(level + 1),
-            },
-        }
 
     def start(self) -> PointsState:
         """A fresh state."""
@@ -453,10 +129,6 @@ class PointsPlan(StreamPlan):
         """
         return unpack_points(packed, self.core)
 
-    def unpack_synthesis(self, packed: Packed) -> PointsSynthesis:
-        """The inverse of ``PointsSynthesis.pack``."""
-        return self._synthesis(packed.meta["points"], wide(packed.arrays["counts"]), packed.meta["seed"])
-
     def _measured(self, state: PointsState) -> list[NoisyCounts]:
         """The noisy counts of cells that the newest step drew."""
         names = list(self.domain.names)
@@ -472,9 +144,6 @@ class PointsPlan(StreamPlan):
             )
             for one in state.measured
         ]
-
-    def _synthesis(self, points: int, counts: NDArray[np.int64], seed: int) -> PointsSynthesis:
-        return PointsSynthesis(self.space, self.recipe.schema, self.reading, points, counts, seed)
 
 
 def shuffled(count: int, randomness: Randomness) -> NDArray[np.int64]:

@@ -5,230 +5,42 @@ Trusted base: kernel (counts and measures).
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import (
     Events,
-    ExpectedErrors,
-    ExpectedTable,
     NoisyCounts,
     Packed,
     Part,
     PrivateBatch,
     Recipe,
     StartTable,
-    StreamPlan,
     Terms,
-    check_share,
-    check_words,
     marginal_query,
-    option,
     pack_fields,
 )
-from dpstream.core.contracts.expectations import check_steps, with_table
-from dpstream.core.counters import CalibratedCounter, Choice, Counter, SimpleCounter, best, counter_by_name
-from dpstream.core.counters.choose import EXPECTED_TICKS
-from dpstream.core.errors import ConfigError, HorizonError
-from dpstream.core.graphical import Measurement, Model, estimate_total, fit, tree_cells
-from dpstream.core.privacy.budget import Budget
+from dpstream.core.graphical import Measurement, estimate_total
 from dpstream.core.privacy.randomness import Exact, Noisy, Randomness
-from dpstream.core.privacy.unit import Event, EventUnit
-from dpstream.core.schema.domain import Clique, Domain
-from dpstream.core.tables import Workload
-from dpstream.families.tabular.dpstabs_state import (
-    DpstabsSide,
-    DPStabsState,
-    arrival_weights,
-    fresh_state,
-    total_in_turns,
-    unpack,
-)
-from dpstream.mechanisms import options, plans
-from dpstream.mechanisms.description import counter_facts
-from dpstream.mechanisms.engine import MIN_VARIANCE, Selector
-from dpstream.mechanisms.limits import TreeCapacity, check_each
-from dpstream.mechanisms.table_release import ModelSynthesis, average_marginals
-from dpstream.mechanisms.workload_cells import Cells, Score, ScoreName
-
-# Which counter a DP-STabS stream takes. Public: from the plan alone.
-
-#: The name that leaves the choice to the predicted error.
-BEST = "best"
-
-
-def expected_ticks(steps: int | None, rounds: int, marginals: int) -> int:
-    """How often a marginal is measured if they take turns; 250 steps are expected where there is no horizon.
-
-    >>> expected_ticks(1000, 4, 78), expected_ticks(52, 3, 3), expected_ticks(None, 1, 2), expected_ticks(1, 1, 9)
-    (52, 52, 125, 1)
-    """
-    return -(-(steps or EXPECTED_TICKS) * rounds // marginals)
-
-
-def counter_for(
-    wanted: Counter | str,
-    workload: Workload,
-    rounds: int,
-    budget: Budget,
-    unit: Event,
-    steps: int | None,
-    *,
-    all_measured: bool,
-) -> tuple[Counter, Choice | None]:
-    """The counter of each marginal, and how it was chosen where it was.
-
-    Args:
-        wanted: a recipe, a name, or ``BEST``: that with the smallest predicted error for as many ticks as a marginal
-            is expected to get. Counters that need a horizon are built for all steps, since a selection may pick one
-            marginal at every step.
-        all_measured: the released table is then fitted to running sums, and their errors are compared. Where
-            marginals take turns, what the other steps brought comes from a model that learns from single gains, and
-            the simple counter has the smallest error of a gain: it is ``BEST``, and nothing is compared.
-        budget: of one counter.
-        steps: the stream's horizon.
-
-    Errors:
-        ConfigError: an unknown name. HorizonError: a counter that may end before the stream.
-    """
-    marginals = workload.cliques
-    ticks = expected_ticks(steps, rounds, len(marginals))
-    if wanted == BEST and not all_measured:
-        return SimpleCounter(), None
-    if wanted == BEST:
-        cells = sum(workload.domain.cells(clique) for clique in marginals)
-        choice = best(budget, unit, horizon=steps, expected_ticks=ticks, width=cells)
-        return choice.recipe, choice
-    # The constants of "blt" are those that ``best`` would take: a stream can go on with the name of what was chosen.
-    hint = ticks if steps is None and wanted == "blt" else steps
-    recipe = counter_by_name(wanted, horizon=hint) if isinstance(wanted, str) else wanted
-    # A counter that ends before the stream would fail at the step at which a private selection picks it.
-    ends = recipe.tick_limit
-    if ends is not None and (steps is None or ends < steps):
-        raise HorizonError(
-            f"the counter {recipe.name!r} is built for {ends} ticks, the stream for "
-            + ("an unknown number of steps" if steps is None else f"{steps} steps"),
-            where="mechanism",
-            allowed="a counter for at least as many ticks as the horizon has steps",
-        )
-    return recipe, None
-
-
-# What the fits of DP-STabS are asked to match. Everything here is public post-processing.
+from dpstream.core.schema.domain import Clique
+from dpstream.families.tabular.dpstabs_book import arrival_weights
+from dpstream.families.tabular.dpstabs_facts import DPStabsFacts, DPStabsOptions, counter_for, fit_table
+from dpstream.families.tabular.dpstabs_state import DpstabsSide, DPStabsState, fresh_state, unpack
+from dpstream.mechanisms import plans, recipe_checks
+from dpstream.mechanisms.engine import Selector
+from dpstream.mechanisms.limits import TreeCapacity
+from dpstream.mechanisms.table_release import ModelSynthesis
+from dpstream.mechanisms.workload_cells import Score
 
 
 @dataclass(frozen=True)
-class Targets:
-    """Turns counter outputs into measurements for the fits."""
-
-    cells: Cells
-    counter: CalibratedCounter
-    max_cells: int
-
-    def gain_variance(self, ticks: int) -> float:
-        """Variance of what one cell of a counter gained at its latest tick. Only a weight in fits.
-
-        Outputs of a counter share most of their noise: the sum of both variances would be far too much.
-        """
-        return max(self.counter.gain_variance(ticks), MIN_VARIANCE)
-
-    def variance(self, ticks: int) -> float:
-        """The counter's variance after some ticks."""
-        return max(self.counter.variance(ticks), MIN_VARIANCE)
-
-    def cell_variances(self, state: DPStabsState) -> NDArray[np.float64]:
-        """Noise variance of one cell of every workload's ``m_i``."""
-        variances = np.zeros(len(self.cells.cliques))
-        for side in state.sides:
-            ticks, places = np.unique(np.maximum(side.ticks, 1), return_inverse=True)
-            variances += np.array([self.variance(int(many)) for many in ticks])[places]
-        return variances
-
-    def total_variance(self, side: DpstabsSide, step: int) -> float | None:
-        """Variance of a side's noisy total; None where it is not known."""
-        if side.noise is not None:
-            return side.noise.variance
-        if (side.ticks == step).all():
-            # The weights never changed, so that the counters' gains add up to their outputs.
-            return self.variance(step) / float((1.0 / self.cells.sizes).sum())
-        return None
-
-    def booked(self, state: DPStabsState, indices: Sequence[int]) -> list[Measurement]:
-        """``m_i = C_i + r_i`` (Algorithm 3) for some workloads."""
-        values, variances = state.booked, self.cell_variances(state).tolist()
-        cliques, part = self.cells.cliques, self.cells.part
-        return [Measurement(cliques[i], values[part(i)], variances[i]) for i in indices]
-
-    def columns(self, state: DPStabsState) -> list[Measurement]:
-        """Every column's own distribution: the mean of what its workloads say of it.
-
-        A column that depends on no other is in no kept workload, and would be uniform in the table's model.
-        """
-        values, variances, means = state.booked, self.cell_variances(state), []
-        for column, (slots, owners, cells) in self._slots.items():
-            size = self.cells.workload.domain.sizes[column]
-            summed = np.bincount(slots, values[cells], minlength=size) / len(owners)
-            variance = float((variances[owners] * self.cells.sizes[owners]).sum()) / size
-            means.append(Measurement((column,), summed.astype(np.float64), variance / len(owners) ** 2))
-        return means
-
-    @cached_property
-    def _slots(self) -> dict[int, tuple[NDArray[np.int64], list[int], NDArray[np.int64]]]:
-        """Per column: its value in each cell of the workloads that have it, those workloads, their cells."""
-        domain = self.cells.workload.domain
-        slots_of = {}
-        for column in range(len(domain)):
-            owners = [i for i, clique in enumerate(self.cells.cliques) if column in clique]
-            if not owners:
-                continue
-            slots, cells = [], []
-            for i in owners:
-                clique, part = self.cells.cliques[i], self.cells.part(i)
-                slots.append(np.indices(domain.shape(clique))[clique.index(column)].ravel())
-                cells.append(np.arange(part.start, part.stop))
-            slots_of[column] = (np.concatenate(slots), owners, np.concatenate(cells))
-        return slots_of
-
-    def choose_kept(self, state: DPStabsState) -> list[int]:
-        """The workloads that the table's model should hold: greedily by what independence would get wrong per
-        cell (as the error is judged), while the junction tree stays small enough."""
-        values = state.booked
-        gains: list[tuple[float, int]] = []
-        singles = self._singles(state)
-        for i, clique in enumerate(self.cells.cliques):
-            product = np.array([max(state.total, 0.0)])
-            for column in clique:
-                product = np.outer(product, singles[column]).ravel()
-            distance = float(np.abs(values[self.cells.part(i)] - product).mean())
-            gains.append((distance * float(self.cells.workload.weights[i]), i))
-        room = TreeCapacity(self.cells.workload, self.max_cells)
-        return room.take_in_order([i for _, i in sorted(gains, reverse=True)])
-
-    def _singles(self, state: DPStabsState) -> list[NDArray[np.float64]]:
-        """One probability vector per column, clipped at 0 and normalised; uniform where nothing is known."""
-        known = {m.clique[0]: np.maximum(m.values, 0.0) for m in self.columns(state)}
-        singles = []
-        for column, size in enumerate(self.cells.workload.domain.sizes):
-            values = known.get(column, np.ones(size))
-            whole = values.sum()
-            singles.append(values / whole if whole > 0.0 else np.full(size, 1.0 / size))
-        return singles
-
-
-Past = Literal["predicted", "literal"]
-Aggregate = Literal["last", "average"]
-
-
-@dataclass(frozen=True)
-class DPStabs(Recipe["DPStabsPlan"]):
+class DPStabs(DPStabsOptions, Recipe["DPStabsPlan"]):
     """DP-STabS, Kumar, Strohmer, Vershynin, Algorithm 3.
 
     Guarantee: the budget, for the whole stream and one event (or one user, whose events each get their part of it:
@@ -260,46 +72,6 @@ class DPStabs(Recipe["DPStabsPlan"]):
     state, counters and a few vectors over all cells, does not grow with the steps.
     """
 
-    workload: Workload = option(of=options.WORKLOAD)
-    k: int | None = option(None, options.K)
-    counter: Counter | str = option(BEST, options.COUNTER)
-    score: ScoreName = "sum-cells"
-    aggregate: Aggregate = "last"
-    past: Past = "predicted"
-    prior_weight: float = 0.1
-    deletions: bool = False
-    cancels: bool = True
-    select_share: Fraction = Fraction(1, 4)
-    iterations: int = option(20, options.ITERATIONS)
-    max_cells: int = option(5_000, options.TREE_CELLS)
-
-    def __post_init__(self) -> None:
-        count = len(self.workload.cliques)
-        if self.k is not None and (isinstance(self.k, bool) or not 1 <= self.k <= count):
-            what = f"k = {self.k} does not fit a workload of {count} marginals"
-            raise ConfigError(what, where="mechanism", allowed=f"1 to {count}")
-        check_words(self)
-        object.__setattr__(self, "select_share", check_share(self.select_share, "select_share"))
-        plans.check_fit(self.iterations, self.max_cells, self.prior_weight)
-        check_each(self.workload, self.max_cells)
-
-    @property
-    def sides(self) -> tuple[Events, ...]:
-        """The kinds of events that are followed apart."""
-        return ("inserts", "deletes") if self.deletions and self.past == "predicted" else ("net",)
-
-    @property
-    def measures_all(self) -> bool:
-        """Whether every workload is measured at every step, so that there is nothing to select."""
-        count = len(self.workload.cliques)
-        cells = tree_cells(self.workload.domain, self.workload.cliques)
-        return self.rounds == count and cells <= self.max_cells
-
-    @property
-    def rounds(self) -> int:
-        """``k``, or its default for this workload."""
-        return plans.default_rounds(self.workload) if self.k is None else self.k
-
     def _plan(self, terms: Terms) -> DPStabsPlan:
         """Counters that need a horizon take it from the terms."""
         protected = plans.event_unit(terms.unit)
@@ -315,23 +87,8 @@ class DPStabs(Recipe["DPStabsPlan"]):
 
 
 @dataclass(frozen=True)
-class DPStabsPlan(StreamPlan):
+class DPStabsPlan(DPStabsFacts):
     """See ``DPStabs``."""
-
-    recipe: DPStabs
-    budget: Budget
-    unit: EventUnit
-    horizon: int | None
-    counter: CalibratedCounter
-    selector: Selector | None
-    choice: Choice | None = field(default=None, compare=False)  #: of the counter; None where it was given
-    name = "dpstabs"
-    follows_constraints = True
-
-    @property
-    def domain(self) -> Domain:
-        """The columns."""
-        return self.recipe.workload.domain
 
     def parts(self) -> tuple[Part, ...]:
         """What one event's batch costs: ``k`` selections and ``k`` counters; of a user's, all events together."""
@@ -342,64 +99,10 @@ class DPStabsPlan(StreamPlan):
         detail = f"{self.selector.describe()}, score {self.recipe.score}"
         return (Part("select", k, self.selector.budget, detail), measure)
 
-    def options(self) -> dict[str, Any]:
-        """All options, JSON-able."""
-        known = {"k": self.recipe.rounds, "counter": self.counter.describe(), "cancels": self.cancels}
-        return options.as_json(self.recipe, **known)
-
-    @property
-    def cancels(self) -> bool:
-        """Whether equal rows that come and go within a step are left out."""
-        return plans.leaves_out_cancelled(self.recipe.cancels, self.unit, deletions=self.recipe.deletions)
-
-    def facts(self) -> dict[str, Any]:
-        """The noise, how the counter was chosen, and how many numbers a step publishes."""
-        facts = counter_facts(self.recipe.workload, self.counter, self.choice)
-        facts["all_measured"] = self.selector is None
-        if self.recipe.deletions:
-            facts["turnover"] = {"cancelled": self.cancels}
-        if self.counter.law(1, 1) is None:
-            return facts
-        sizes, k = np.sort(self.cells.sizes), self.recipe.rounds
-        least, most = (int(chosen.sum()) * len(self.recipe.sides) for chosen in (sizes[:k], sizes[-k:]))
-        return {**facts, "noisy_counts": {"first": least, "most": most, "at": "every_step"}}
-
-    @cached_property
-    def cells(self) -> Cells:
-        """The workload as one vector."""
-        return Cells(self.recipe.workload)
-
     @cached_property
     def _score(self) -> Score:
         bias = float(np.sqrt(2.0 * self.counter.variance(1) / np.pi))
         return Score(self.cells, self.recipe.score, self.unit, bias)
-
-    @cached_property
-    def _targets(self) -> Targets:
-        return Targets(self.cells, self.counter, self.recipe.max_cells)
-
-    def marginals(self, *models: Model) -> NDArray[np.float64]:
-        """All cells of the workload from the equal mixture of some models."""
-        return np.concatenate(average_marginals(models, self.cells.cliques))
-
-    def fitted(
-        self,
-        measured: Sequence[Measurement],
-        total: float,
-        warm: Model | None,
-        prior_weight: float = 0.0,
-        iterations: int | None = None,
-    ) -> Model:
-        """A model of so many records, fitted to measurements from another one."""
-        return fit(
-            self.domain,
-            measured,
-            total=total,
-            warm=warm,
-            iterations=iterations or self.recipe.iterations,
-            max_cells=self.recipe.max_cells,
-            regularisation=prior_weight,
-        )
 
     def start(self) -> DPStabsState:
         """The state before the first step: nothing is counted, and the model is uniform."""
@@ -408,13 +111,13 @@ class DPStabsPlan(StreamPlan):
     def start_from(self, base: StartTable) -> DPStabsState:
         """The state that begins with the base: its marginals are booked (``r_i``), and the first models are fitted
         to them."""
-        plans.check_domain(base, self.domain)
+        recipe_checks.check_domain(base, self.domain)
         state = self.start()
         state.sides[0].total = base.total
         state.sides[0].remainder = np.concatenate(base.marginals(self.cells.cliques))
         state.with_base, state.rebuild_at = True, 0
         state.base_variance = None if base.total_error is None else base.total_error**2
-        model = _fit_table(self, state)
+        model = fit_table(self, state)
         state.models, state.marginals = (model,), self.marginals(model)
         for side in state.sides:
             side.batch = model.with_total(1.0)
@@ -431,69 +134,12 @@ class DPStabsPlan(StreamPlan):
             own.run()
             measured += own.noisy_counts(part)
         if self.recipe.past == "predicted":
-            state.models = (_fit_table(self, state),)
+            state.models = (fit_table(self, state),)
         return replace(self._synthesis(state), noisy_counts=tuple(measured))
-
-    def _synthesis(self, state: DPStabsState) -> ModelSynthesis:
-        """The release, with what public noise scales tell about it: nothing about counts where marginals are selected.
-
-        Whether a selected marginal is chosen again depends on its own earlier noise: among releases in which one
-        happens to be measured at every step, large errors are overrepresented.
-        """
-        total_error = self._total_error(state)
-        passed = state.passed if self.cancels else None
-        # After a base the counters hold only what came since, so no count over the whole table has an error bar.
-        if self.selector is not None or state.with_base:
-            return ModelSynthesis(state.models, state.total, total_error=total_error, passed=passed)
-        deviation = (self._targets.variance(state.step) * len(state.sides)) ** 0.5
-        cliques, estimates = self.cells.cliques, state.estimates
-        return ModelSynthesis(
-            state.models,
-            state.total,
-            errors=dict.fromkeys(cliques, deviation),
-            counts={clique: estimates[self.cells.part(i)] for i, clique in enumerate(cliques)},
-            noise=self.counter.law(state.step, len(state.sides)),
-            total_error=total_error,
-            passed=passed,
-        )
-
-    def _total_error(self, state: DPStabsState) -> float | None:
-        """The standard error of the noisy total: the noise of what came and of what went is independent."""
-        if self.unit.relation == "replace":
-            return 0.0
-        variances = [self._targets.total_variance(side, state.step) for side in state.sides]
-        variances.append(state.base_variance)
-        known = [variance for variance in variances if variance is not None]
-        return math.sqrt(sum(known)) if len(known) == len(variances) else None
-
-    def expected_errors(
-        self, steps: Sequence[int], expected: ExpectedTable | None = None
-    ) -> tuple[ExpectedErrors, ...]:
-        """See ``StreamPlan.expected_errors``; a total's step by step prediction takes a second at most."""
-        asked, sizes, rounds = check_steps(steps, self.horizon), self.cells.sizes, self.recipe.rounds
-        totals: dict[int, float] = dict.fromkeys(asked, 0.0)
-        if self.unit.relation != "replace":
-            gain = self._targets.gain_variance
-            totals = total_in_turns(self.counter, sizes, rounds, asked, gain, self._fits)
-        sides, errors = len(self.recipe.sides), []
-        for step in asked:
-            turns, total = max(1, round(step * rounds / len(sizes))), totals.get(step)
-            every, even = (math.sqrt(self.counter.variance(ticks) * sides) for ticks in (step, turns))
-            whole = None if total is None else math.sqrt(total * sides)
-            errors.append(
-                ExpectedErrors(step, 0.0, whole, every_step=every, even_share=even, measurements=turns)
-            )
-        always = () if self.selector is not None else self.cells.cliques
-        return with_table(errors, self.domain, always, expected)
 
     def asked_cliques(self) -> Sequence[Clique]:
         """All of the workload."""
         return self.cells.cliques
-
-    def _fits(self, chosen: Sequence[int]) -> bool:
-        """Whether one model may hold all these marginals: else a step that begins with some of them ends early."""
-        cliques = [self.cells.cliques[i] for i in chosen]
-        return tree_cells(self.domain, cliques) <= self.recipe.max_cells
 
     def pack_state(self, state: DPStabsState) -> Packed:
         """The whole state; it holds private sums."""
@@ -503,13 +149,6 @@ class DPStabsPlan(StreamPlan):
         """The inverse of ``pack_state``."""
         return unpack(packed, self.cells, self.counter)
 
-    def unpack_synthesis(self, packed: Packed) -> ModelSynthesis:
-        """The inverse of ``ModelSynthesis.pack``."""
-        return ModelSynthesis.unpack(packed)
-
-
-#: How many iterations fit the table's model after its structure has changed.
-REFIT_ITERATIONS = 200
 
 #: How quickly the predicted number of records per step forgets: about this many steps.
 _RATE_MEMORY = 16
@@ -659,7 +298,7 @@ class _PredictedStep(_Step):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.prior = self.batch = self.side.batch.bounded(plans.PRIOR_BOUND)
+        self.prior = self.batch = self.side.batch.bounded(recipe_checks.PRIOR_BOUND)
         self.rounds = [self.plan.marginals(self.batch.with_total(1.0))]
 
     def expected(self) -> NDArray[np.float64]:
@@ -678,16 +317,3 @@ class _PredictedStep(_Step):
         mask = self.unmeasured
         self.side.remainder[mask] += answers[mask] * self.arrivals
         self.side.batch = self.batch
-
-
-def _fit_table(plan: DPStabsPlan, state: DPStabsState) -> Model:
-    """The table's model from ``m_i = C_i + r_i`` (of the inserts less of the deletes)."""
-    changed, targets = state.step >= state.rebuild_at, plan._targets
-    if changed:
-        # The structure is chosen anew on a public schedule, ever more rarely: it costs many tree sizes.
-        state.kept = targets.choose_kept(state)
-        state.rebuild_at = state.step + max(1, state.step // 10)
-    measured = targets.booked(state, state.kept) + targets.columns(state)
-    if changed:
-        return plan.fitted(measured, state.total, None, iterations=REFIT_ITERATIONS)
-    return plan.fitted(measured, state.total, state.models[-1])

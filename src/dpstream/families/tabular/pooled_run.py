@@ -6,7 +6,7 @@ Trusted base: kernel (selects and measures).
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -22,12 +22,15 @@ from dpstream.core.privacy.noise import DiscreteGaussian, Noise, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique
+from dpstream.families.tabular.epoch_answers import move_to_columns, with_margins
 from dpstream.families.tabular.pooled_estimates import Epoch
-from dpstream.mechanisms.engine import MIN_VARIANCE, Run, RunOutput, signs_query
-from dpstream.mechanisms.joint_groups import cost, draws, noise_of, together, weight_of
+from dpstream.mechanisms.engine import Run
+from dpstream.mechanisms.joint_cuts import cost, together
+from dpstream.mechanisms.joint_groups import draws, noise_of, weight_of
 from dpstream.mechanisms.limits import TreeCapacity
 from dpstream.mechanisms.measured_cells import MeasuredCells
-from dpstream.mechanisms.plans import PRIOR_BOUND
+from dpstream.mechanisms.recipe_checks import PRIOR_BOUND
+from dpstream.mechanisms.run_outputs import MIN_VARIANCE, RunOutput, signs_query
 from dpstream.mechanisms.workload_cells import MAX_RECORDS, Cells, Score
 
 # Columns of two values, measured together: what is read of them, and in which pairs.
@@ -253,95 +256,7 @@ class Division:
 # What measured marginals of several columns tell of single ones. Public: it reads measurements only.
 
 
-def with_margins(
-    cells: Cells, measured: Mapping[int, Measurement], repeated: Collection[int]
-) -> dict[int, Measurement]:
-    """The measurements, and of every column in any of them the mean by precision of all that tells of it.
-
-    A sum over the other columns' cells has the sum of their noises' variances.
-
-    Args:
-        measured: one run's measurements, by marginal.
-        repeated: marginals that were made from their columns' measurements: they tell nothing new of these.
-    """
-    place = {clique[0]: i for i, clique in enumerate(cells.cliques) if len(clique) == 1}
-    told = dict[int, list[tuple[NDArray[np.float64], float]]]()
-    for index, own in measured.items():
-        clique = cells.cliques[index]
-        table = own.values.reshape(cells.workload.domain.shape(clique))
-        for axis, column in enumerate(clique):
-            if column not in place or (index in repeated and len(clique) > 1):
-                continue
-            others = tuple(a for a in range(table.ndim) if a != axis)
-            summed = table.size / table.shape[axis]
-            told.setdefault(place[column], []).append((table.sum(axis=others), own.variance * summed))
-    found = dict(measured)
-    for index, parts in told.items():
-        precision = sum(1.0 / variance for _, variance in parts)
-        values = np.sum([values / variance for values, variance in parts], axis=0) / precision
-        found[index] = Measurement(cells.cliques[index], values, 1.0 / precision)
-    return found
-
-
 # A model's answers, moved so that their columns are as measured. Public: answers and measurements only.
-
-#: Marginals of one shape are moved together, at most so many cells at a time.
-_CELLS_AT_ONCE = 1 << 20
-
-
-def move_to_columns(
-    cells: Cells, values: NDArray[np.float64], measured: NDArray[np.bool_], total: float
-) -> None:
-    """Move the answers of marginals that were not measured, in place, to their columns, where these were.
-
-    A model has no negative counts: where noise is large it gives rare values too many records, always to the same
-    side, and that would add up over epochs. Measured columns are right on average.
-
-    Args:
-        values: of all marginals: of the measured ones as they were measured, of the others a model's answers.
-        total: number of records.
-    """
-    domain, groups = cells.workload.domain, cells.of_shape
-    place = np.full(len(domain), -1, dtype=np.int64)
-    for i, clique in enumerate(cells.cliques):
-        if len(clique) == 1:
-            place[clique[0]] = i
-    for shape, (indices, members) in groups.items():
-        if len(shape) < 2:
-            continue
-        left = ~measured[indices]
-        at_once = max(1, _CELLS_AT_ONCE // int(np.prod(shape)))
-        wanted, owners = indices[left], place[members[left]]
-        for begin in range(0, len(wanted), at_once):
-            own = wanted[begin : begin + at_once]
-            _move(cells, values, measured, total, own, owners[begin : begin + at_once], shape)
-
-
-def _move(
-    cells: Cells,
-    values: NDArray[np.float64],
-    measured: NDArray[np.bool_],
-    total: float,
-    indices: NDArray[np.int64],
-    columns: NDArray[np.int64],
-    shape: tuple[int, ...],
-) -> None:
-    """Marginals of one shape; ``columns``: the positions of their columns, shape (marginals, axes)."""
-    size = int(np.prod(shape))
-    parts = cells.starts[indices, None] + np.arange(size)
-    tables = values[parts].reshape(len(indices), *shape)
-    for axis, length in enumerate(shape):
-        place = columns[:, axis]
-        known = np.flatnonzero((place >= 0) & measured[place])
-        if not len(known):
-            continue
-        wanted = values[cells.starts[place[known], None] + np.arange(length)]
-        wanted = wanted + ((total - wanted.sum(axis=1)) / length)[:, None]
-        own = tables[known]
-        others = tuple(i for i in range(1, tables.ndim) if i != axis + 1)
-        excess = (wanted - own.sum(axis=others)) * length / size
-        tables[known] = own + np.expand_dims(excess, others)
-    values[parts] = tables.reshape(len(indices), size)
 
 
 #: A marginal is measured beside the columns if the epoch is expected to have this many records for every histogram
@@ -351,8 +266,6 @@ _RECORDS_PER_NOISE = 3.0
 _ANSWER_VARIANCE = 2.0
 #: A selection takes this many times the noise's expected absolute value off each cell's error.
 _NOISE_BIAS = 1.0
-#: Selections are made in this many rounds, with a fit after each: what one marginal explains, others need not.
-_SELECTION_ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -590,7 +503,7 @@ class EpochRun(Run):
         fitted += room.take_in_order(pairs)
         self.model = self.model.with_total(design.expected)
         self._fit(fitted)
-        for take in _rounds_of(design.k):
+        for take in rounds_of(design.k):
             chosen = self._choose(room, take)
             self._measure_chosen(chosen, division.chosen_budget(design, len(chosen)))
             fitted += chosen
@@ -717,10 +630,14 @@ class EpochRun(Run):
         return Epoch(values, variances, measured, self.model.total)
 
 
-def _rounds_of(k: int) -> list[int]:
+#: Selections are made in this many rounds, with a fit after each: what one marginal explains, others need not.
+_SELECTION_ROUNDS = 3
+
+
+def rounds_of(k: int) -> list[int]:
     """``k`` selections in a few rounds; the first ones are no larger than the last.
 
-    >>> _rounds_of(10), _rounds_of(2), _rounds_of(0)
+    >>> rounds_of(10), rounds_of(2), rounds_of(0)
     ([3, 3, 4], [1, 1], [])
     """
     rounds = min(_SELECTION_ROUNDS, k)

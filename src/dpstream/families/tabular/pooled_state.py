@@ -5,151 +5,35 @@ Trusted base: kernel (holds exact counts).
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Packed, unpack_fields
+from dpstream.core.contracts import (
+    Packed,
+    unpack_fields,
+)
 from dpstream.core.errors import StoreDamagedError
-from dpstream.core.graphical import Measurement, Model, fit
+from dpstream.core.graphical import Model
+from dpstream.families.tabular.pooled_book import PooledBook, PublicSide
 from dpstream.families.tabular.pooled_estimates import Estimates
 from dpstream.mechanisms.workload_cells import Cells
 
 
 @dataclass
-class PooledSide:
-    """What is remembered of one kind of events: all of them, or the inserts, or the deletes.
+class PooledSide(PublicSide):
+    """The same, and private: the open epoch's counts of all followed marginals."""
 
-    Attributes:
-        counts: private: the open epoch's counts of all followed marginals.
-        estimates: what closed epochs said (public).
-        total: noisy number of events in closed epochs, and ``variance`` of its noise.
-        rate: noisy number of events per step of the last closed epoch; before there is one, the guessed number.
-        rate_variance: of the noise in ``rate``.
-        steady: whether no column was found to drift at the last border.
-    """
-
-    counts: NDArray[np.int64]
-    estimates: Estimates
-    total: float
-    variance: float
-    rate: float
-    rate_variance: float = 0.0
-    steady: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class Ahead:
-    """What the open epoch lets expect, from its first step up to each further one: sums over steps. Public.
-
-    Attributes:
-        events: of each side, shape (sides, steps).
-        columns: of the inserts (or all events), the counts of all columns side by side: shape (steps, cells).
-    """
-
-    events: NDArray[np.float64]
-    columns: NDArray[np.float64]
-
-    def growth(self, since: int) -> float:
-        """Of the table, in so many steps."""
-        first, *others = self.events[:, since - 1].tolist()
-        return float(first - sum(others))
+    counts: NDArray[np.int64] = field(kw_only=True)
 
 
 @dataclass
-class PooledState:
-    """All that a pooled stream remembers. The sides hold private counts: the state is secret.
+class PooledState(PooledBook):
+    """All that a pooled stream remembers. The sides hold private counts: the state is secret."""
 
-    Attributes:
-        step: steps done.
-        closed: the last border.
-        border: the next one.
-        sides: one, or with ``deletions`` two: inserts and deletes.
-        open_total: events less deleted ones since the last border, where their numbers are public; else 0.
-        models: what each side's next run starts from (public): the shape of all its closed epochs.
-        latest: model of the inserts (or all events) of the last closed epoch (public).
-        table: the table's model at the last border (public).
-        base: marginals of the table that the stream began with, all cells; zeros if it began empty.
-        base_total: its number of records; ``base_variance`` of that, None where it is not known.
-        ahead: with a season, what the steps up to the next border let expect (public); None: they go on as the last
-            closed epoch.
-    """
-
-    step: int
-    closed: int
-    border: int
     sides: tuple[PooledSide, ...]
-    open_total: float
-    models: tuple[Model, ...]
-    latest: Model
-    table: Model
-    base: NDArray[np.float64]
-    base_total: float
-    base_variance: float | None
-    ahead: Ahead | None = None
-
-    @property
-    def total(self) -> float:
-        """Noisy number of records at the last border."""
-        return self.base_total + self.sides[0].total - sum(side.total for side in self.sides[1:])
-
-    def expected_growth(self, since: int) -> float:
-        """How many records more the table has ``since`` steps after the border: as the last closed epoch went.
-
-        Where records leave, growth is a small difference of two noisy numbers: only its ``clear_part`` is expected. A
-        table that shrinks does so in proportion to what is left.
-        """
-        growth = (self.sides[0].rate - sum(side.rate for side in self.sides[1:])) * since
-        if self.ahead is not None and since:
-            growth = self.ahead.growth(since)
-        if len(self.sides) == 1 or not since:
-            return growth
-        growth = float(clear_part(growth, sum(side.rate_variance for side in self.sides) * since**2))
-        if growth >= 0.0:
-            return growth
-        last = self.sides[0].estimates.ends[-2:]
-        length, total = last[-1] - (last[0] if len(last) == 2 else 0), max(self.total, 0.0)
-        before = total - growth * length / since
-        return float(total * ((total / before) ** (since / length) - 1.0))
-
-    def total_error(self, since: int, *, exact: bool) -> float | None:
-        """Standard error of the noisy total, ``since`` steps after the border; None where events are only expected.
-
-        Args:
-            exact: the numbers of events are public.
-        """
-        if self.base_variance is None or (since and not exact):
-            return None
-        return math.sqrt(self.base_variance + (0.0 if exact else sum(side.variance for side in self.sides)))
-
-
-def clear_part(growth: Any, variance: float) -> NDArray[np.float64]:
-    """What of a noisy growth is expected to go on: nothing below two standard errors, nearly all of it far above."""
-    growth = np.asarray(growth, dtype=np.float64)
-    within = growth**2 <= 4.0 * variance
-    return np.where(within, 0.0, growth - 4.0 * variance / np.where(within, 1.0, growth))
-
-
-def growth_error(growth: float, newest: float, share: float) -> tuple[float, float]:
-    """The variance that an expected growth adds to a total, and the part of the growth that is expected on average.
-
-    The noise is taken to be normal; it is in the total and, ``share`` of it, in the growth.
-
-    Args:
-        growth: the true one. newest: the variance of the noise in the newest epoch's number.
-        share: steps since the border, by those of the newest epoch.
-    """
-    deviations = np.linspace(-6.0, 6.0, 481)
-    chances = np.exp(-(deviations**2) / 2)
-    chances /= chances.sum()
-    noise = deviations * math.sqrt(newest)
-    kept = clear_part(growth + share * noise, share**2 * newest)
-    added = float(chances @ (noise + kept - growth) ** 2) - newest
-    went_on = float(chances @ kept) / growth if growth else 0.0
-    return max(added, 0.0), min(1.0, max(0.0, went_on))
 
 
 def fresh_state(
@@ -166,7 +50,9 @@ def fresh_state(
         closed=0,
         border=border,
         sides=tuple(
-            PooledSide(np.zeros(cells.total, dtype=np.int64), Estimates.fresh(cells, season), 0.0, 0.0, rate)
+            PooledSide(
+                Estimates.fresh(cells, season), 0.0, 0.0, rate, counts=np.zeros(cells.total, dtype=np.int64)
+            )
             for rate in (float(first), *[0.0] * (sides - 1))
         ),
         open_total=0.0,
@@ -189,40 +75,30 @@ def unpack(packed: Packed, cells: Cells, season: float | None = None) -> PooledS
     return state
 
 
-# What the open epoch of a stream with a season lets expect. Public: it reads what closed epochs gave, and steps.
+@dataclass(frozen=True)
+class Epochs:
+    """Epochs that grow in proportion to the steps so far.
 
-#: A fit to columns alone starts from a model that is near them.
-_ITERATIONS = 20
+    After a border at step ``c`` the next one is at the last step at which the open epoch holds more than ``staleness``
+    of all steps: ``floor(c / (1 - staleness)) + 1``, so that at any step the steps not yet measured are at most
+    that share of all steps, or a single one. The stream's last step is a border, too: the horizon's, and the last one
+    that the owner plans (``last``), which may be moved, also after a stream has passed it.
 
+    >>> epochs, border, borders = Epochs(Fraction(1, 10), 40), 0, []
+    >>> while border < 40:
+    ...     border = epochs.after(border)
+    ...     borders.append(border)
+    >>> borders
+    [1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 15, 17, 19, 22, 25, 28, 32, 36, 40]
+    """
 
-def look_ahead(state: PooledState, cells: Cells) -> Ahead | None:
-    """What the steps up to the one before the next border let expect; None where there is none."""
-    steps = range(state.closed + 1, state.border)
-    if not steps:
-        return None
-    rates = np.array([side.estimates.expected_rates(steps) for side in state.sides])
-    shares = state.sides[0].estimates.expected_columns(_start(state).flat_marginals(cells.cliques), steps)
-    return Ahead(rates.cumsum(axis=1), (rates[0][:, None] * shares).cumsum(axis=0))
+    staleness: Fraction
+    horizon: int | None
+    last: int | None = None
 
-
-def open_model(state: PooledState, cells: Cells, since: int, max_cells: int) -> Model:
-    """The shape of the open epoch's records: a known model, moved to the columns that are expected."""
-    if state.ahead is None:
-        return state.latest
-    counts = np.maximum(state.ahead.columns[since - 1], 1e-6)
-    columns = [(i, clique) for i, clique in enumerate(cells.cliques) if len(clique) == 1]
-    targets = [Measurement(clique, counts[cells.part(i)], 1.0) for i, clique in columns]
-    total = max(float(state.ahead.events[0, since - 1]), 1e-6)
-    return fit(
-        cells.workload.domain,
-        targets,
-        total=total,
-        warm=_start(state).with_total(total),
-        iterations=_ITERATIONS,
-        max_cells=max_cells,
-    )
-
-
-def _start(state: PooledState) -> Model:
-    """The table's model, which knows all epochs; where records leave, it holds fewer than came: the last epoch's."""
-    return state.table if len(state.sides) == 1 else state.latest
+    def after(self, border: int) -> int:
+        """The first border after one (0: before the first step)."""
+        following = int(border // (1 - self.staleness)) + 1
+        if self.last is not None and border < self.last:
+            following = min(following, self.last)
+        return following if self.horizon is None else min(following, self.horizon)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.privacy import decimal_text
-from dpstream.core.schema.toml import load_toml, toml_value
 from dpstream.project import Config
 from dpstream.project.planning import (
     ErrorsTable,
@@ -26,6 +25,7 @@ from dpstream.project.planning import (
     smallest_budget,
     told_base,
 )
+from dpstream.project.schema_file import load_toml, toml_value
 from dpstream.project.statement import loss_of, odds_told, percent
 from dpstream.stream.predecessor_cost import covered
 

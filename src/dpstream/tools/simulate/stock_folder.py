@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema import Categorical, Schema
+from dpstream.project.schema_file import write_schema
 from dpstream.tools.simulate.example import Example, Record, write_arrow
 
 if TYPE_CHECKING:
@@ -358,7 +359,7 @@ def _words(record: Record) -> dict[str, Any]:
     return {
         "size": _coarse(stock.records),
         "arrivals": _coarse(stock.records / stock.mean_stay),
-        "schema": stock.schema.to_toml(),
+        "schema": write_schema(stock.schema),
         "stay": f"{stock.mean_stay:g}",
         "updated": f"{100 * stock.updates:g}",
         "age": ", and on its age" * stock.heavy_tails,

@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 import datetime as dt
-import difflib
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from dpstream.core.errors import ConfigError, SchemaError
 from dpstream.core.paths import read_text
-from dpstream.core.schema.column import Column
-from dpstream.core.schema.constraint_reading import read_constraints
+from dpstream.core.schema import Schema
 from dpstream.core.schema.constraints import Constraints
-from dpstream.core.schema.dates import Date, DateTime
-from dpstream.core.schema.discrete import Boolean, Categorical
-from dpstream.core.schema.numeric import Integer, Real, number_text
+from dpstream.core.schema.declared import column_from, unknown_key
+from dpstream.core.schema.numeric import number_text
+from dpstream.project.constraint_file import read_constraints
 
-COLUMN_TYPES: dict[str, type[Column]] = {
-    kind.type_name: kind for kind in (Boolean, Categorical, Integer, Real, Date, DateTime)
-}
 _SCHEMA_KEYS = ("columns", "confirmed", "constraints", "file", "format", "ignore", "null_values")
 
 
-#: Where a schema stands, and the arguments of ``Schema``.
-Declared = tuple[str, dict[str, Any]]
+def read_schema(
+    source: str | Path | Mapping[str, Any], *, base: Path | None = None, where: str = "schema"
+) -> Schema:
+    """Read ``[schema]`` of a configuration file, of a schema file, or of a parsed table.
 
+    ``file = "schema.toml"`` is followed, relative to the file that says so.
 
-def read_schema(source: str | Path | Mapping[str, Any], base: Path | None, where: str) -> Declared:
-    """See ``Schema.from_toml``."""
+    Args:
+        base: the folder of a parsed table. where: the file that it was read from.
+
+    Errors:
+        ConfigError: a file that cannot be read. SchemaError: names file, key, value and what is allowed.
+    """
     if isinstance(source, Mapping):
         return _read_document(source, where, base, followed=False)
     path = Path(source)
@@ -74,7 +75,7 @@ def _check_numbers(document: dict[str, Any], path: Path) -> None:
             )
 
 
-def _read_document(document: Mapping[str, Any], where: str, base: Path | None, *, followed: bool) -> Declared:
+def _read_document(document: Mapping[str, Any], where: str, base: Path | None, *, followed: bool) -> Schema:
     inside = "schema" in document
     table = document["schema"] if inside else document
     place = f"{where} [schema]" if inside else where
@@ -88,7 +89,7 @@ def _read_document(document: Mapping[str, Any], where: str, base: Path | None, *
     return _build(table, place, base)
 
 
-def _follow(table: Mapping[str, Any], place: str, base: Path | None, followed: bool) -> Declared:
+def _follow(table: Mapping[str, Any], place: str, base: Path | None, followed: bool) -> Schema:
     name = table["file"]
     if followed:
         raise SchemaError(
@@ -100,7 +101,7 @@ def _follow(table: Mapping[str, Any], place: str, base: Path | None, followed: b
     return _read_document(load_toml(path), str(path), path.parent, followed=True)
 
 
-def _build(table: Mapping[str, Any], place: str, base: Path | None) -> Declared:
+def _build(table: Mapping[str, Any], place: str, base: Path | None) -> Schema:
     if table.get("format", 1) != 1:
         raise SchemaError(f"unknown format {table['format']!r}", where=place, allowed="1")
     columns = table.get("columns")
@@ -109,68 +110,30 @@ def _build(table: Mapping[str, Any], place: str, base: Path | None) -> Declared:
     confirmed = table.get("confirmed", True)
     if not isinstance(confirmed, bool):
         raise SchemaError(f"confirmed = {confirmed!r} cannot be used", where=place, allowed="true, false")
-    built = tuple(_column(name, spec, f"{place} column {name!r}") for name, spec in columns.items())
+    built = tuple(column_from(name, spec, f"{place} column {name!r}") for name, spec in columns.items())
     others = {key: table[key] for key in ("ignore", "null_values") if key in table}
     if "constraints" in table:
         built, others["constraints"] = read_constraints(table["constraints"], built, place, base)
-    return place, {"columns": built, "confirmed": confirmed, **others}
-
-
-def _column(name: str, spec: Any, place: str) -> Column:
-    if not isinstance(spec, Mapping):
-        raise SchemaError(f"{spec!r} is not a table", where=place, allowed="a table with a type")
-    kinds = ", ".join(COLUMN_TYPES)
-    if "type" not in spec:
-        raise SchemaError("there is no type", where=place, allowed=f"type = one of {kinds}")
-    word = spec["type"]
-    kind = COLUMN_TYPES.get(word) if isinstance(word, str) else None
-    if kind is None:
-        hint = _did_you_mean(str(word), COLUMN_TYPES)
-        raise SchemaError(f"unknown type = {word!r}{hint}", where=place, allowed=kinds)
-    keys = [item.name for item in fields(kind) if item.name != "name"]
-    for key in spec:
-        if key != "type" and key not in keys:
-            raise unknown_key(key, spec[key], ("type", *keys), place)
     try:
-        return kind(name, **{key: value for key, value in spec.items() if key != "type"})
+        return Schema(built, confirmed=confirmed, **others)
     except SchemaError as error:
         raise SchemaError(error.what, where=place, allowed=error.allowed) from None
 
 
-def unknown_key(key: str, value: Any, allowed: Iterable[str], where: str) -> SchemaError:
-    """The error for a key that nobody reads, with the nearest key that somebody reads."""
-    names = sorted(allowed)
-    shown = "a table" if isinstance(value, Mapping) else repr(value)
-    return SchemaError(
-        f"unknown key {key!r} ({shown}){_did_you_mean(key, names)}", where=where, allowed=", ".join(names)
-    )
-
-
-def _did_you_mean(word: str, names: Iterable[str]) -> str:
-    near = difflib.get_close_matches(word, list(names), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
-
-
-def write_schema(
-    columns: Iterable[Column],
-    confirmed: bool,
-    ignore: Iterable[str],
-    null_values: Iterable[str],
-    constraints: Constraints | None = None,
-) -> str:
-    """See ``Schema.to_toml``."""
+def write_schema(schema: Schema) -> str:
+    """The ``[schema]`` part of a configuration file; reading it back gives an equal schema."""
     lines = ["[schema]"]
-    if not confirmed:
+    if not schema.confirmed:
         lines.append("confirmed = false")
-    if ignore:
-        lines.append(f"ignore = {toml_value(list(ignore))}")
-    if null_values != ("",):
-        lines.append(f"null_values = {toml_value(list(null_values))}")
-    for column in columns:
+    if schema.ignore:
+        lines.append(f"ignore = {toml_value(list(schema.ignore))}")
+    if schema.null_values != ("",):
+        lines.append(f"null_values = {toml_value(list(schema.null_values))}")
+    for column in schema.released_columns:
         lines += ["", f"[schema.columns.{toml_key(column.name)}]"]
         lines += [f"{key} = {toml_value(value)}" for key, value in column.spec().items()]
-    if constraints is not None:
-        lines += _constraint_lines(constraints)
+    if schema.constraints is not None:
+        lines += _constraint_lines(schema.constraints)
     return "\n".join(lines) + "\n"
 
 

@@ -1,0 +1,138 @@
+"""What is public of a pooled stream's memory: closed epochs, models, and what they let expect of the open epoch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.graphical import Measurement, Model, fit
+from dpstream.families.tabular.growth import Ahead, clear_part
+from dpstream.families.tabular.pooled_estimates import Estimates
+from dpstream.mechanisms.workload_cells import Cells
+
+
+@dataclass
+class PublicSide:
+    """What is remembered of one kind of events: all of them, or the inserts, or the deletes.
+
+    Attributes:
+        estimates: what closed epochs said.
+        total: noisy number of events in closed epochs, and ``variance`` of its noise.
+        rate: noisy number of events per step of the last closed epoch; before there is one, the guessed number.
+        rate_variance: of the noise in ``rate``.
+        steady: whether no column was found to drift at the last border.
+    """
+
+    estimates: Estimates
+    total: float
+    variance: float
+    rate: float
+    rate_variance: float = 0.0
+    steady: bool = False
+
+
+@dataclass
+class PooledBook:
+    """What is public of all that a pooled stream remembers.
+
+    Attributes:
+        step: steps done.
+        closed: the last border.
+        border: the next one.
+        sides: one, or with ``deletions`` two: inserts and deletes.
+        open_total: events less deleted ones since the last border, where their numbers are public; else 0.
+        models: what each side's next run starts from (public): the shape of all its closed epochs.
+        latest: model of the inserts (or all events) of the last closed epoch (public).
+        table: the table's model at the last border (public).
+        base: marginals of the table that the stream began with, all cells; zeros if it began empty.
+        base_total: its number of records; ``base_variance`` of that, None where it is not known.
+        ahead: with a season, what the steps up to the next border let expect (public); None: they go on as the last
+            closed epoch.
+    """
+
+    step: int
+    closed: int
+    border: int
+    sides: tuple[PublicSide, ...]
+    open_total: float
+    models: tuple[Model, ...]
+    latest: Model
+    table: Model
+    base: NDArray[np.float64]
+    base_total: float
+    base_variance: float | None
+    ahead: Ahead | None = None
+
+    @property
+    def total(self) -> float:
+        """Noisy number of records at the last border."""
+        return self.base_total + self.sides[0].total - sum(side.total for side in self.sides[1:])
+
+    def expected_growth(self, since: int) -> float:
+        """How many records more the table has ``since`` steps after the border: as the last closed epoch went.
+
+        Where records leave, growth is a small difference of two noisy numbers: only its ``clear_part`` is expected. A
+        table that shrinks does so in proportion to what is left.
+        """
+        growth = (self.sides[0].rate - sum(side.rate for side in self.sides[1:])) * since
+        if self.ahead is not None and since:
+            growth = self.ahead.growth(since)
+        if len(self.sides) == 1 or not since:
+            return growth
+        growth = float(clear_part(growth, sum(side.rate_variance for side in self.sides) * since**2))
+        if growth >= 0.0:
+            return growth
+        last = self.sides[0].estimates.ends[-2:]
+        length, total = last[-1] - (last[0] if len(last) == 2 else 0), max(self.total, 0.0)
+        before = total - growth * length / since
+        return float(total * ((total / before) ** (since / length) - 1.0))
+
+    def total_error(self, since: int, *, exact: bool) -> float | None:
+        """Standard error of the noisy total, ``since`` steps after the border; None where events are only expected.
+
+        Args:
+            exact: the numbers of events are public.
+        """
+        if self.base_variance is None or (since and not exact):
+            return None
+        return math.sqrt(self.base_variance + (0.0 if exact else sum(side.variance for side in self.sides)))
+
+
+#: A fit to columns alone starts from a model that is near them.
+_ITERATIONS = 20
+
+
+def look_ahead(state: PooledBook, cells: Cells) -> Ahead | None:
+    """What the steps up to the one before the next border let expect; None where there is none."""
+    steps = range(state.closed + 1, state.border)
+    if not steps:
+        return None
+    rates = np.array([side.estimates.expected_rates(steps) for side in state.sides])
+    shares = state.sides[0].estimates.expected_columns(_start(state).flat_marginals(cells.cliques), steps)
+    return Ahead(rates.cumsum(axis=1), (rates[0][:, None] * shares).cumsum(axis=0))
+
+
+def open_model(state: PooledBook, cells: Cells, since: int, max_cells: int) -> Model:
+    """The shape of the open epoch's records: a known model, moved to the columns that are expected."""
+    if state.ahead is None:
+        return state.latest
+    counts = np.maximum(state.ahead.columns[since - 1], 1e-6)
+    columns = [(i, clique) for i, clique in enumerate(cells.cliques) if len(clique) == 1]
+    targets = [Measurement(clique, counts[cells.part(i)], 1.0) for i, clique in columns]
+    total = max(float(state.ahead.events[0, since - 1]), 1e-6)
+    return fit(
+        cells.workload.domain,
+        targets,
+        total=total,
+        warm=_start(state).with_total(total),
+        iterations=_ITERATIONS,
+        max_cells=max_cells,
+    )
+
+
+def _start(state: PooledBook) -> Model:
+    """The table's model, which knows all epochs; where records leave, it holds fewer than came: the last epoch's."""
+    return state.table if len(state.sides) == 1 else state.latest

@@ -1,0 +1,446 @@
+"""What a pooled stream's plan says before any data are read: its options, and its errors, from borders and noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from dpstream.core.contracts import (
+    HEADLINE_SHARE,
+    Events,
+    ExpectedErrors,
+    ExpectedTable,
+    Headline,
+    MarginalError,
+    Packed,
+    PublicPrior,
+    StreamPlan,
+    check_share,
+    check_whole,
+    option,
+)
+from dpstream.core.contracts.expectations import check_steps
+from dpstream.core.errors import ConfigError
+from dpstream.core.graphical import Model
+from dpstream.core.privacy.budget import Budget
+from dpstream.core.privacy.joint import HistogramsNoise
+from dpstream.core.privacy.unit import EventUnit
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import Workload
+from dpstream.families.tabular.growth import growth_error
+from dpstream.families.tabular.pooled_book import PooledBook, open_model
+from dpstream.families.tabular.pooled_estimates import Answer, Estimates
+from dpstream.families.tabular.pooled_run import Design, Runner
+from dpstream.families.tabular.pooled_state import (
+    Epochs,
+)
+from dpstream.mechanisms import options
+from dpstream.mechanisms.description import headline_facts, table_facts
+from dpstream.mechanisms.headlines import check_headline
+from dpstream.mechanisms.limits import check_each
+from dpstream.mechanisms.plans import events_apart, leaves_out_cancelled
+from dpstream.mechanisms.prior_choice import PriorChoice
+from dpstream.mechanisms.recipe_checks import check_fit, check_prior
+from dpstream.mechanisms.table_model import fit_table
+from dpstream.mechanisms.table_release import ModelSynthesis
+from dpstream.mechanisms.workload_cells import Cells
+
+#: Expected numbers of events are rounded down to so many significant binary digits: designs change with them slowly.
+_DIGITS = 4
+
+
+@dataclass(frozen=True)
+class EpochNoise:
+    """Variances of the noise of one epoch's run: in a cell of each column and then of each wider headline marginal, and
+    in the number of events."""
+
+    marginals: tuple[float, ...]
+    total: float
+
+    def __add__(self, other: EpochNoise) -> EpochNoise:
+        marginals = tuple(a + b for a, b in zip(self.marginals, other.marginals, strict=True))
+        return EpochNoise(marginals, self.total + other.total)
+
+
+@dataclass
+class Prediction:
+    """What a stream's epochs will measure of an expected table, as far as it is known before they begin.
+
+    Every epoch is taken to measure all columns, as it does until columns are found not to drift; after that it measures
+    fewer, and the released counts rest on all epochs. Headline marginals are measured in every epoch. Which other wide
+    marginals are measured follows from the data: of them nothing is predicted.
+
+    Attributes:
+        sides: how many kinds of events are followed apart.
+        tests: whether runs that choose nothing may measure one marginal more, to judge a prior: then all are taken to.
+        first: how many events the first step lets expect, before anything is released.
+        known: the noise of epochs that were asked for before, by their expected number of events.
+    """
+
+    runner: Runner
+    epochs: Epochs
+    sides: int
+    tests: bool = False
+    first: float = 0.0
+    known: dict[float, EpochNoise] = field(default_factory=dict)
+
+    def errors(
+        self, steps: Sequence[int], horizon: int | None, expected: ExpectedTable
+    ) -> tuple[ExpectedErrors, ...]:
+        """Of marginals as of the last border up to each step; of the number of records at the step itself.
+
+        Errors:
+            HorizonError: a step beyond the horizon. ConfigError: no number of a step.
+        """
+        asked = check_steps(steps, horizon)
+        own = self.runner.followed
+        followed = _followed(self.runner)
+        sums = EpochNoise((0.0,) * len(followed), 0.0)
+        found, last, public = dict[int, tuple[EpochNoise, float]](), 0, self.runner.division.public_total
+        length, newest = 1, 0.0
+        rates = [self.first, *[0.0] * (self.sides - 1)]
+        for step in sorted(set(asked)):
+            while (border := self.epochs.after(last)) <= step and last != horizon:
+                before = sums.total
+                for side, upto in enumerate([expected.came, expected.left][: self.sides]):
+                    came = upto(border) - upto(last)
+                    # As in ``PooledPlan``: the epoch before lets expect, unless numbers of events are public.
+                    guess = came if public else rates[side] * (border - last)
+                    rates[side] = came / (border - last)
+                    sums = sums + self._epoch(guess)
+                length, newest, last = border - last, sums.total - before, border
+            added = 0.0 if public else self._unmeasured(last, step, length, newest, expected)
+            found[step] = sums, sums.total + added
+        names = [tuple(own.workload.domain.names[i] for i in own.cells.cliques[at]) for at in followed]
+        cells = [int(own.cells.sizes[at]) for at in followed]
+        return tuple(
+            ExpectedErrors(
+                step,
+                expected.size_at(step),
+                math.sqrt(found[step][1]),
+                tuple(
+                    MarginalError(columns, size, math.sqrt(variance))
+                    for columns, size, variance in zip(names, cells, found[step][0].marginals, strict=True)
+                ),
+            )
+            for step in asked
+        )
+
+    def _unmeasured(self, last: int, step: int, length: int, newest: float, expected: ExpectedTable) -> float:
+        """The variance that the steps after the last border add to the number of records.
+
+        The number of events in each of them differs from that in the newest epoch's steps by ``expected.varies`` of it,
+        independently; a table that goes on as that epoch went repeats its mean and its noise.
+
+        Args:
+            length, newest: steps of the newest epoch, and the variance of the noise in its number of events.
+        """
+        since = step - last
+        if not since:
+            return 0.0
+        events = [upto(step) - upto(last) for upto in (expected.came, expected.left)[: self.sides]]
+        varied = sum((expected.varies * many / since) ** 2 for many in events)
+        if self.sides == 1:
+            return (since + since**2 / length) * varied + ((1 + since / length) ** 2 - 1) * newest
+        growth = expected.size_at(step) - expected.size_at(last)
+        added, went_on = growth_error(growth, newest, since / length)
+        return added + (since + (went_on * since) ** 2 / length) * varied
+
+    def _epoch(self, events: float) -> EpochNoise:
+        rounded = _rounded(events)
+        if rounded not in self.known:
+            design = self.runner.design(rounded, drifts=True)
+            if self.tests and rounded and not design.k and self.runner.followed.choosable:
+                design = self.runner.with_tests(design, (self.runner.followed.columns,))
+            self.known[rounded] = _noise(self.runner, design)
+        return self.known[rounded]
+
+
+def _rounded(events: float) -> float:
+    """
+    >>> [_rounded(n) for n in (0.0, 1.0, 100.0, 1000.0)]
+    [0.0, 1.0, 96.0, 960.0]
+    """
+    if events <= 0.0:
+        return 0.0
+    mantissa, exponent = math.frexp(events)
+    return math.ldexp(math.floor(mantissa * 2**_DIGITS), exponent - _DIGITS)
+
+
+def _followed(runner: Runner) -> list[int]:
+    """The marginals whose errors are predicted: all columns, and the wider headlines."""
+    return [*range(runner.followed.columns), *runner.followed.wide_headlines]
+
+
+def _noise(runner: Runner, design: Design) -> EpochNoise:
+    """The noise of a run that measures all columns."""
+    division, cells = runner.division, runner.followed.cells
+    joint = runner.signs.singles if division.joint(design) else ()
+    single = runner.noise(design).variance if division.histograms(design) else math.inf
+    own, headline, sums = dict[int, float](), dict[int, float](), list[float]()
+    for found, draws in ((own, runner.column_draws(design)), (headline, runner.headline_noises)):
+        for group, noise in draws:
+            if isinstance(noise, HistogramsNoise):
+                found |= dict(zip(group, noise.variances, strict=True))
+                sums += [] if division.public_total else [1.0 / noise.sum_variance]
+            else:
+                found[group[0]] = noise.variance
+                sums.append(1.0 / (noise.variance * int(cells.sizes[group[0]])))
+    signs = 0.0
+    if joint:
+        signs = runner.joint_draws(design)[0][0].variance
+        sums.append(1.0 / signs)
+    public = division.public_total
+    # The number of events when the columns of two values are made from it; later choices tell a little more of it.
+    first = 0.0 if public else 1.0 / sum(sums)
+    chosen = design.k - division.products(design)
+    if chosen > 0:
+        wide = cells.sizes[runner.followed.columns :]
+        sums.append(chosen * float((1.0 / wide).mean()) / single)
+    columns = [(first + signs) / 4.0 if i in joint else own[i] for i in range(runner.followed.columns)]
+    for at in set(runner.followed.headlines) - set(runner.followed.wide_headlines):
+        columns[at] = 1.0 / (1.0 / columns[at] + 1.0 / headline[at])
+    columns += [headline[at] for at in runner.followed.wide_headlines]
+    return EpochNoise(tuple(columns), 0.0 if public else 1.0 / sum(sums))
+
+
+#: What a step takes for each cell of the followed marginals, about (``benchmarks/results/wide_tables.md``): some twenty
+#: vectors of all cells at most at one time, and a few passes over each.
+_BYTES_A_CELL, _SECONDS_A_CELL = 160, 1e-6
+#: Ends of epochs that a plan lists.
+_LISTED_EPOCHS = 25
+
+
+@dataclass(frozen=True)
+class PooledOptions:
+    """What may be chosen; see ``Pooled``."""
+
+    workload: Workload = option(of=options.WORKLOAD)
+    staleness: Fraction = option(Fraction(1, 10), options.STALENESS)
+    select_share: Fraction = Fraction(1, 10)
+    deletions: bool = False
+    cancels: bool = True
+    iterations: int = option(50, options.ITERATIONS)
+    max_cells: int = option(10_000, options.TREE_CELLS)
+    headline: Headline = ()
+    headline_share: Fraction = HEADLINE_SHARE
+    season: Fraction | None = None
+    prior: PublicPrior | None = None
+    first_records: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.season is not None and not self.season >= 2:
+            what = f"a season of {self.season} steps"
+            raise ConfigError(what, where="[stream] season", allowed="2 steps or more, or no season")
+        staleness = check_share(self.staleness, "staleness")
+        if staleness > Fraction(1, 2):
+            raise ConfigError(f"staleness = {staleness}", where="mechanism", allowed="above 0, up to 1/2")
+        object.__setattr__(self, "staleness", staleness)
+        object.__setattr__(self, "select_share", check_share(self.select_share, "select_share"))
+        check_fit(self.iterations, self.max_cells, 0.0)
+        check_each(self.workload, self.max_cells)
+        checked = check_headline(self.workload.domain, self.headline, self.headline_share, self.max_cells)
+        object.__setattr__(self, "headline", checked[0])
+        object.__setattr__(self, "headline_share", checked[1])
+        check_prior(self.prior, self.workload.domain)
+        if self.first_records is not None:
+            check_whole(self.first_records, "first_records", 1, 2**53)
+
+    @property
+    def sides(self) -> tuple[Events, ...]:
+        """The kinds of events that are followed apart."""
+        return events_apart(self.deletions)
+
+
+@dataclass(frozen=True)
+class PooledFacts(StreamPlan):
+    """What a calibrated ``Pooled`` says; see ``PooledPlan``."""
+
+    recipe: PooledOptions
+    budget: Budget
+    unit: EventUnit
+    horizon: int | None
+    runner: Runner
+    last_step: int | None = None
+    name = "pooled"
+    follows_constraints = True
+
+    @property
+    def domain(self) -> Domain:
+        """The columns."""
+        return self.recipe.workload.domain
+
+    @cached_property
+    def epochs(self) -> Epochs:
+        """The borders of epochs, which are step numbers."""
+        return Epochs(self.recipe.staleness, self.horizon, self.last_step)
+
+    @property
+    def cells(self) -> Cells:
+        """The followed marginals as one vector: the columns, then the workload's wider marginals."""
+        return self.runner.followed.cells
+
+    @cached_property
+    def _prediction(self) -> Prediction:
+        tests = self.recipe.prior is not None
+        first = self.recipe.first_records or 0
+        return Prediction(self.runner, self.epochs, len(self.recipe.sides), tests, first)
+
+    def expected_errors(
+        self, steps: Sequence[int], expected: ExpectedTable | None = None
+    ) -> tuple[ExpectedErrors, ...] | None:
+        """See ``StreamPlan.expected_errors``: of the columns, as of the last border, with the columns drifting; of the
+        number of records, with what came since."""
+        return None if expected is None else self._prediction.errors(steps, self.horizon, expected)
+
+    def facts(self) -> dict[str, Any]:
+        """When it measures, with how much noise, and how many numbers: step numbers and options only."""
+        ends = [self.epochs.after(0)]
+        while len(ends) < _LISTED_EPOCHS and ends[-1] != self.horizon:
+            ends.append(self.epochs.after(ends[-1]))
+        every = next((end for end, following in pairwise([0, *ends]) if following != end + 1), ends[-1])
+        recipe, runner = self.recipe, self.runner
+        deviation = math.sqrt(runner.cell_variance(runner.design(0.0, drifts=True)))
+        facts = table_facts(recipe.workload, deviation)
+        facts["size"] |= self._step_size()
+        facts["pooled"] = {
+            "staleness": str(recipe.staleness),
+            "epoch_ends": ends,
+            "measured_one_by_one": every,
+            "season": None if recipe.season is None else str(recipe.season),
+            "prior": None if recipe.prior is None else recipe.prior.describe(),
+        }
+        if recipe.deletions:
+            facts["turnover"] = {"cancelled": self.cancels}
+        labels = [self.domain.label(clique) for clique in runner.followed.headline]
+        heads = runner.headline_noises
+        facts |= headline_facts(labels, recipe.headline_share, heads, all_columns=runner.measures_all_columns)
+        first, most = (number * len(recipe.sides) for number in runner.numbers())
+        facts["noisy_counts"] = {
+            "first": first,
+            "most": most,
+            "at": "epoch_ends",
+            "first_is_least": recipe.first_records is not None,
+        }
+        return facts
+
+    def _step_size(self) -> dict[str, int]:
+        """What a step needs for its marginals, about: beside its rows, and what is published of them."""
+        cells, sides = self.cells.total * len(self.recipe.sides), len(self.recipe.sides)
+        table = 8 * sum(self.domain.sizes) ** 2
+        seconds = math.ceil(_SECONDS_A_CELL * cells)
+        return {"step_bytes": _BYTES_A_CELL * cells + table * sides, "step_seconds": seconds}
+
+    @property
+    def cancels(self) -> bool:
+        """Whether equal rows that come and go within a step are left out."""
+        return leaves_out_cancelled(self.recipe.cancels, self.unit, deletions=self.recipe.deletions)
+
+    def step_facts(self, step: int, measured_up_to: int) -> dict[str, Any]:
+        """The next step that is measured."""
+        return {"next_measured": self.epochs.after(measured_up_to)}
+
+    def options(self) -> dict[str, Any]:
+        """All options, JSON-able."""
+        return options.as_json(self.recipe, cancels=self.cancels)
+
+    @property
+    def _season(self) -> float | None:
+        return None if self.recipe.season is None else float(self.recipe.season)
+
+    @cached_property
+    def _prior(self) -> PriorChoice | None:
+        prior, own = self.recipe.prior, self.recipe
+        if prior is None:
+            return None
+        return PriorChoice(self.runner.followed, prior, own.iterations, own.max_cells)
+
+    def _with_test(self, prior: PriorChoice, design: Design, estimates: Estimates, known: Model) -> Design:
+        """The design of a run with one marginal more, by which the prior can be judged; or as it is. Public. Runs that
+        choose marginals need none: they find by themselves what is wrong."""
+        if design.k or not design.fixed or design.expected <= 0.0:
+            return design
+        variance = self.runner.noise(replace(design, tests=(0,))).variance
+        tested = prior.marginal_to_test(estimates, known, design.expected, variance)
+        return design if tested is None else self.runner.with_tests(design, (tested,))
+
+    def _fit(
+        self, values: Any, variances: Any, total: float, volatile: Collection[int] = ()
+    ) -> tuple[Model, tuple[int, ...]]:
+        return fit_table(
+            self.runner.followed,
+            values,
+            variances,
+            total,
+            iterations=2 * self.recipe.iterations,
+            max_cells=self.recipe.max_cells,
+            volatile=volatile,
+        )
+
+    def unpack_synthesis(self, packed: Packed) -> ModelSynthesis:
+        """The inverse of ``ModelSynthesis.pack``."""
+        return ModelSynthesis.unpack(packed)
+
+    def _take_prior(
+        self, prior: PriorChoice, state: PooledBook, values: Any, variances: Any, kept: Sequence[int]
+    ) -> None:
+        """Fit the table's model anew where the prior says something.
+
+        Later runs start from the model without it, so that what they measure is a test of the prior, and one that is
+        wrong leaves no trace.
+
+        Args:
+            values, variances: what is known without the prior; ``state.table`` was fitted to that, and to the wider
+                marginals ``kept``.
+        """
+        estimates = state.sides[0].estimates
+        table, wide = prior.table(values, variances, estimates, state.table, kept, state.total)
+        state.table = table or state.table
+        if wide:
+            # Of the last measurements.
+            noise = dict(zip(estimates.marginals, estimates.variances, strict=True))
+            state.latest = prior.epoch_model(state.latest, state.table, noise)
+
+    def _estimates(self, state: PooledBook, answers: Sequence[Answer]) -> tuple[Any, Any]:
+        """What is known of the table's marginals: values (all cells), variances (per marginal)."""
+        values, variances = state.base.copy(), np.zeros(len(self.cells.cliques))
+        known = np.full(len(variances), bool(state.base.any()))
+        for sign, side, answer in zip((1.0, -1.0), state.sides, answers, strict=False):
+            values += sign * answer.values
+            variances += answer.variances
+            known |= side.estimates.known
+        # What no run measured has only the answers of models, which knew less than the next one will.
+        return values, np.where(known, variances, np.inf)
+
+    def _synthesis(self, state: PooledBook) -> ModelSynthesis:
+        """The table at the last border, and as many records more as the steps since then let expect.
+
+        They are taken to look like the last closed epoch: a stream that moves goes on as it went (with a season, as it
+        goes at this time of it).
+        """
+        since, exact = state.step - state.closed, self.unit.relation == "replace"
+        growth = state.open_total if exact else state.expected_growth(since)
+        error = state.total_error(since, exact=exact)
+        passed = None
+        if self.cancels:
+            came, left = (side.total for side in state.sides)
+            passed = (state.base_total + came, left)
+        total = state.total + growth
+        part = growth / total if 0.0 < growth < total else 0.0
+        if part == 0.0:
+            models = (state.table.with_total(total),)
+            return ModelSynthesis(
+                models, total, total_error=error, passed=passed, measured_up_to=state.closed
+            )
+        latest = open_model(state, self.cells, since, self.recipe.max_cells)
+        both, weights = (state.table.with_total(total), latest.with_total(total)), (1.0 - part, part)
+        return ModelSynthesis(
+            both, total, total_error=error, weights=weights, passed=passed, measured_up_to=state.closed
+        )
