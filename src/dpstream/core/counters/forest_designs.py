@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from math import inf, prod
+from math import fsum, inf, prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -154,7 +154,7 @@ def _mean_variance(trees: tuple[Tree, ...], ticks: NDArray[np.int64], most: floa
         inside = ticks[(ticks >= tree.start) & (ticks < tree.start + tree.ticks)] - tree.start
         digits = [inside // span % many for span, many in zip(tree.spans, tree.branching, strict=False)]
         variances = np.full(len(inside), settled) + filtered(own, done, digits, tree.branching).variance
-        total += float(variances.sum())
+        total += fsum(variances.tolist())  # the same on every machine, whatever the order
         if total > most:
             return inf
         settled += done[-1]
