@@ -205,7 +205,7 @@ def test_wrong_arguments_get_the_librarys_own_error(tmp_path: Path, call: Any, w
 def test_types_of_the_front_are_known(tmp_path: Path) -> None:
     """mypy sees the lazy names' types: a wrong use is found, a right one passes."""
     right = tmp_path / "right.py"
-    right.write_text("from dpstream import Batch, Schema\nBatch(inserts=None)\nSchema([]).domain\n")
+    right.write_text("from dpstream import Batch, Schema\nBatch(inserts=None)\nSchema(()).domain\n")
     wrong = tmp_path / "wrong.py"
     wrong.write_text("from dpstream import Batch\nBatch(rows=1)\n")
     options = ["--follow-imports=silent", "--cache-dir", str(tmp_path / "cache")]

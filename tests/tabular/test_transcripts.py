@@ -175,7 +175,11 @@ def test_no_transcript_costs_more_rho_than_the_budget(counter):
     assert 0.2 < losses(plan, 40).sum(axis=1).max() <= 0.5 + 1e-9
 
 
-def test_noise_that_is_drawn_ahead_is_not_taken_for_a_measurement():
-    """Least-squares trees have a certificate; a door does not see what their noise is added to."""
+@pytest.mark.parametrize("share", [1, Fraction(3, 2)], ids=["as calibrated", "control"])
+def test_noise_that_is_drawn_ahead_is_measured_when_its_sum_ends(share):
+    """Least-squares trees draw noise before its sum is there; the door sees both, and all of it costs the budget."""
     plan = recipe_of(counter="optimal-tree", k=3).calibrate(epsilon="1", horizon=STEPS)
-    assert np.isinf(losses(plan, 2)[:, 1]).all()
+    weak = plan.counter.recipe.calibrate(PureDP(plan.counter.budget.epsilon * share), Event())
+    found = losses(replace(plan, counter=weak), 40)[:, 1]
+    assert (found.max() <= 1 + 1e-9) == (share == 1)
+    assert found.max() == pytest.approx(float(share))
