@@ -112,7 +112,8 @@ def test_transcripts_reach_the_claim_and_catch_missing_noise():
         found = audit_subject(subject, 1, Randomness.seeded(3))
         assert found.passed, found
         if "all measured" in subject.name:
-            assert found.found == pytest.approx(1.0)  # every level of a tree is paid for, and all of it spent
+            # Every level of a tree is paid for, and all of it spent; the first epoch's root, a third, ends later.
+            assert found.found == pytest.approx(2 / 3 if "epochs" in subject.name else 1.0)
 
 
 def test_controls_cannot_be_reached_from_a_configuration():
