@@ -77,7 +77,7 @@ FAULTS = (
     Fault(
         "noise",
         "words are handed out twice",
-        "core/privacy/randomness.py",
+        "core/privacy/entropy.py",
         "            self._used += n\n",
         "            self._used += n - 1\n",
         ("privacy",),
@@ -85,7 +85,7 @@ FAULTS = (
     Fault(
         "noise",
         "a forked child goes on with its parent's words",
-        "core/privacy/randomness.py",
+        "core/privacy/entropy.py",
         "            self._buffer, self._used = np.empty(0, dtype=np.uint64), 0\n\n\nclass",
         "            pass\n\n\nclass",
         ("privacy",),
