@@ -27,6 +27,7 @@ from hypothesis import HealthCheck, settings
 
 from dpstream.core import compiling
 from dpstream.core.privacy import Randomness
+from dpstream.core.privacy.entropy import Entropy
 
 # Helpers of several folders are imported by their names.
 sys.path.insert(0, str(Path(__file__).parent))
@@ -71,7 +72,7 @@ def _forked(side: str) -> None:
 
 
 os.register_at_fork(after_in_parent=lambda: _forked("p"), after_in_child=lambda: _forked("c"))
-_FRESH = Randomness.__dict__["system"]
+_FRESH = Entropy.__dict__["system"]
 
 
 def _repeated(cls: type[Randomness]) -> Randomness:

@@ -185,7 +185,7 @@ def test_maps_of_points_fit_a_phone(tmp_path: Path, dark: bool) -> None:
     assert "owned" not in facts
     assert facts["wide"] == []
     assert facts["scroll"] == facts["client"]
-    assert facts["figures"] == facts["inked"] == facts["read"] == 3
+    assert facts["figures"] == facts["inked"] == facts["read"] == 2
     assert facts["faint"] == facts["unnamed"] == []
     # One of two maps at a time.
     assert facts["slides"] == [[False, True], [True, False]]
