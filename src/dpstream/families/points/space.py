@@ -18,8 +18,10 @@ Trusted base: kernel (encodes private points).
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +31,6 @@ from dpstream.families.points.online import MAX_DEPTH
 
 #: The most combinations of values that all categorical columns may have together: each is a cell of its own.
 MAX_CATEGORIES = 2**12
-#: So many records are led down the tree at a time: their boxes stay in the cache.
-_CHUNK = 1 << 14
 
 Ints = NDArray[np.int64]
 Codes = NDArray[np.int32]
@@ -93,36 +93,64 @@ class Space:
         pairs = zip(self.sizes, self.categorical, strict=True)
         return sum((size - 1).bit_length() for size, first in pairs if first)
 
+    @cached_property
+    def _most_cuts(self) -> int:
+        """Cuts of a coordinate beyond these are never among the first ``depth`` of a record.
+
+        With many coordinates that is one or two. Without this, lengths of paths would differ in too many ways.
+        """
+        least = [size.bit_length() - 1 for size in self.sizes]
+        of_categories = sum(least[axis] for axis in self._first)
+        for cuts in range(1, self.depth):
+            if of_categories + sum(min(least[axis], cuts) for axis in self._others) >= self.depth:
+                return cuts
+        return self.depth
+
+    @cached_property
+    def _first(self) -> tuple[int, ...]:
+        return tuple(axis for axis, first in enumerate(self.categorical) if first)
+
+    @cached_property
+    def _others(self) -> tuple[int, ...]:
+        return tuple(axis for axis, first in enumerate(self.categorical) if not first)
+
     def cells_of(self, codes: Codes) -> Ints:
         """Index of each record's cell of depth ``depth``.
 
         Args:
             codes: shape (records, axes).
 
-        Cost: a few array operations for each depth.
+        Cost: a few array operations for each depth, once for every pattern of lengths of paths (of one axis they differ
+        by at most one).
         """
+        most = [self.depth if first else self._most_cuts for first in self.categorical]
+        paths = [_halvings(codes[:, axis], size, most[axis]) for axis, size in enumerate(self.sizes)]
         cells = np.zeros(len(codes), np.int64)
-        for first in range(0, len(codes), _CHUNK):
-            found = cells[first : first + _CHUNK]
-            walk, values = _Walk(self, len(found)), codes[first : first + _CHUNK].ravel()
-            for _ in range(self.depth):
-                sides, middle = walk.cut()
-                right = values[sides] >= middle
-                walk.take(sides, middle, right)
-                found[:] = found << 1 | right
+        for some, rows in _alike([length for _, length in paths]):
+            order = self._order(some)
+            path = np.zeros(len(cells[rows]), np.int64)
+            for axis, cut in order:
+                path = path << 1 | (paths[axis][0][rows] >> (some[axis] - 1 - cut) & 1)
+            # Below a box of one code there is that box again, on the left.
+            cells[rows] = path << (self.depth - len(order))
         return cells
+
+    def _order(self, lengths: Sequence[int]) -> list[tuple[int, int]]:
+        """The cuts of a record whose axes have these lengths: the axis of each, and its number among the axis's
+        cuts."""
+        order = [(axis, cut) for axis in self._first for cut in range(lengths[axis])]
+        rounds = range(max((lengths[axis] for axis in self._others), default=0))
+        order += [(axis, cut) for cut in rounds for axis in self._others if cut < lengths[axis]]
+        return order[: self.depth]
 
     def boxes(self, cells: Ints, depth: int) -> tuple[Ints, Ints]:
         """The codes that cells of ``depth`` hold: the first ones, and those after the last, each of shape (cells,
         axes)."""
         walk = _Walk(self, len(cells))
         for level in range(depth):
-            sides, middle = walk.cut()
-            right = (cells >> (depth - 1 - level) & 1).astype(bool)
-            # Below a box of one code there is that box again.
-            walk.take(sides, middle, right & (middle < walk.high[sides]))
-        shape = (len(cells), len(self.sizes))
-        return walk.low.reshape(shape), walk.high.reshape(shape)
+            axis, middle = walk.cut()
+            walk.take(axis, middle, (cells >> (depth - 1 - level) & 1).astype(bool))
+        return walk.low, walk.high
 
     def gathered(self, counts: Ints) -> Ints:
         """The same points, where several cells are one box of one code in the first of these.
@@ -148,40 +176,72 @@ class Space:
 
 
 class _Walk:
-    """Boxes on their way down the tree, all at once.
-
-    Attributes:
-        low, high: the first code of each side, and the one after the last; box after box, flat.
-    """
+    """Boxes on their way down the tree, all at once."""
 
     def __init__(self, space: Space, boxes: int) -> None:
-        axes, coordinate = len(space.sizes), ~np.array(space.categorical)
-        self.low, self.high = (
-            np.zeros(boxes * axes, np.int64),
-            np.tile(np.array(space.sizes, np.int64), boxes),
-        )
-        self._first = np.arange(boxes) * axes
-        #: Of each axis its place among the coordinates; -1 for a categorical one.
-        self._place = np.where(coordinate, np.cumsum(coordinate) - 1, -1)
-        #: Place of the coordinate whose turn it is.
+        self._space = space
+        self._rows = np.arange(boxes)
+        self.low = np.zeros((boxes, len(space.sizes)), np.int64)
+        self.high = np.tile(np.array(space.sizes, np.int64), (boxes, 1))
+        #: Position in ``_others`` of the coordinate whose turn it is.
         self._turn = np.zeros(boxes, np.int64)
-        turns = np.arange(space.dimension)[:, None]
-        #: By that place: axes in the order in which they are asked whether they can be cut.
-        self._ranks = np.where(
-            coordinate, (self._place - turns) % space.dimension, np.arange(axes) - axes
-        ).astype(np.int16)
 
     def cut(self) -> tuple[Ints, Ints]:
-        """The side of each box that is cut next, and the first code of its second half."""
-        able = (self.high - self.low > 1).reshape(len(self._turn), len(self._place))
-        axis = np.where(able, self._ranks[self._turn], np.int16(2**14)).argmin(axis=1)
-        place = self._place[axis]
-        self._turn = np.where(place < 0, self._turn, (place + 1) % len(self._ranks))
-        sides = self._first + axis
+        """The axis of each box that is cut next, and the first code of its second half."""
+        axis, done = np.zeros(len(self._rows), np.int64), np.zeros(len(self._rows), bool)
+        self._choose(self._space._first, axis, done)
+        others = np.array(self._space._others)
+        next_turn = self._turn.copy()
+        for more in range(len(others)):
+            turn = (self._turn + more) % len(others)
+            able = ~done & (self.high[self._rows, others[turn]] - self.low[self._rows, others[turn]] > 1)
+            axis[able], next_turn[able] = others[turn][able], (turn[able] + 1) % len(others)
+            done |= able
+        self._turn = next_turn
+        low, high = self.low[self._rows, axis], self.high[self._rows, axis]
         # A box of one code: everything is in its first half.
-        return sides, (self.low[sides] + self.high[sides] + 1) >> 1
+        return axis, (low + high + 1) // 2
 
-    def take(self, sides: Ints, middle: Ints, right: NDArray[np.bool_]) -> None:
+    def _choose(self, axes: Sequence[int], axis: Ints, done: NDArray[np.bool_]) -> None:
+        for one in axes:
+            able = ~done & (self.high[:, one] - self.low[:, one] > 1)
+            axis[able] = one
+            done |= able
+
+    def take(self, axis: Ints, middle: Ints, right: NDArray[np.bool_]) -> None:
         """Go on with one half of each box."""
-        self.low[sides] = np.where(right, middle, self.low[sides])
-        self.high[sides] = np.where(right, self.high[sides], middle)
+        # Below a box of one code there is that box again.
+        right = right & (middle < self.high[self._rows, axis])
+        self.low[self._rows[right], axis[right]] = middle[right]
+        self.high[self._rows[~right], axis[~right]] = middle[~right]
+
+
+def _alike(lengths: list[Ints]) -> Iterator[tuple[list[int], Any]]:
+    """The rows with equal lengths: the different combinations of lengths, and the rows of each."""
+    least = [int(one.min(initial=99)) for one in lengths]
+    longer = [axis for axis, one in enumerate(lengths) if int(one.max(initial=0)) > least[axis]]
+    if not longer:
+        yield least, slice(None)
+        return
+    key = sum((lengths[axis] - least[axis]) << i for i, axis in enumerate(longer))
+    for value in np.unique(key).tolist():
+        more = {axis: value >> i & 1 for i, axis in enumerate(longer)}
+        yield [one + more.get(axis, 0) for axis, one in enumerate(least)], np.flatnonzero(key == value)
+
+
+def _halvings(codes: Codes, size: int, most: int) -> tuple[Ints, Ints]:
+    """The halves that each code is in, as bits, until it is alone or was cut ``most`` times; and how many halves."""
+    if size & (size - 1) == 0:
+        length = size.bit_length() - 1
+        cuts = min(length, most)
+        return codes.astype(np.int64) >> (length - cuts), np.full(len(codes), cuts)
+    low, high = np.zeros(len(codes), np.int64), np.full(len(codes), size)
+    bits, lengths = np.zeros(len(codes), np.int64), np.zeros(len(codes), np.int64)
+    for _ in range(min((size - 1).bit_length(), most)):
+        open_ = high - low > 1
+        middle = (low + high + 1) // 2
+        right = open_ & (codes >= middle)
+        bits = np.where(open_, bits << 1 | right, bits)
+        lengths += open_
+        low, high = np.where(right, middle, low), np.where(open_ & ~right, middle, high)
+    return bits, lengths
