@@ -47,5 +47,5 @@ def test_every_request_is_served_by_the_inner_randomness_and_noted(name: str) ->
 
 
 def test_a_relay_hands_on_every_request_there_is() -> None:
-    asked = {name for name in vars(Randomness) if not name.startswith("_")} - {"system", "seeded", "secure"}
+    asked = {name for name in dir(Randomness) if not name.startswith("_")} - {"system", "seeded", "secure"}
     assert asked == {name for name in vars(Relay) if not name.startswith("_")}
