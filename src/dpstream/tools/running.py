@@ -63,7 +63,9 @@ def _taken(
         for pending, release in taken_steps(config, stream, source, until=last, recheck=recheck):
             if not pending.released:
                 yield release
-        warning = simulate_border(config, range(first, stream.last_step + 1))
+        taken = range(first, stream.last_step + 1)
+    # It reads releases only: nobody needs to wait for the stream's lock meanwhile.
+    warning = simulate_border(config, taken)
     if warning is not None:
         _log.warning("%s", warning)
 

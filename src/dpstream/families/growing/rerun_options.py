@@ -5,14 +5,10 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from dpstream.core.contracts import (
-    Option,
-)
+from dpstream.core.contracts import Option
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import Budget, PureDP
-from dpstream.families.growing.run_schedule import (
-    root_down,
-)
+from dpstream.families.growing.run_schedule import root_down
 from dpstream.families.growing.tables import PowerLaw
 
 #: ``scheduler.py`` names the recipes that it may be.
