@@ -452,7 +452,7 @@ FAULTS = (
     Fault(
         "panels",
         "a replaced person counts as one changed pattern",
-        "families/panel/window_noise.py",
+        "families/panel/window.py",
         '        cells = 1 if self.unit.relation == "add-remove" else 2\n        noise',
         "        cells = 1\n        noise",
         ("panel",),
@@ -460,7 +460,7 @@ FAULTS = (
     Fault(
         "panels",
         "histograms have more than the budget together",
-        "families/panel/window_noise.py",
+        "families/panel/window.py",
         "self.budget.scaled(Fraction(1, self.histograms))",
         "self.budget.scaled(Fraction(2, 2 * self.histograms - 1))",
         ("panel",),
@@ -525,7 +525,7 @@ FAULTS = (
         "families/points/cells.py",
         "DiscreteLaplace(1 / (epsilon * (1 - design.test_share))))",
         "DiscreteLaplace(1 / epsilon))",
-        ("points/test_audit.py", "points"),
+        ("evaluate/test_audit_points.py", "points"),
     ),
     # What is published, and how.
     Fault(
