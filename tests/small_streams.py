@@ -1,11 +1,11 @@
 """Small streams of every family, through the public doors: their columns, their records, and the open stream.
 
-    with small_stream(tmp_path, "census", 3) as stream:  # three steps are released
-        release = small_step(stream, "census", 4)
+    with small_stream(tmp_path, "keyed", 3) as stream:  # three steps are released
+        release = small_step(stream, "keyed", 4)
     release = dp.read(tmp_path / "releases", step=2)
 
-Families: ``table``, ``keyed`` (a census), ``panel``, ``points``, ``growing``. What is opened twice goes on where it was,
-so tests share a stream by copying its folder.
+Families: ``table``, ``keyed`` (a census), ``panel``, ``points``, ``growing``. A stream that is opened again goes on
+where it was, so tests share one by copying its folder.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from dpstream.core.privacy import Randomness
 
 #: Column -> what declares it; every test folder takes the columns that it needs from here.
 COLUMNS: dict[str, Any] = {
-    "zip": lambda **bins: dp.Categorical("zip", ["94102", "94103", "94110"], **bins),
+    "zip": lambda **bins: dp.Categorical("zip", ("94102", "94103", "94110"), **bins),
     "paid": lambda **bins: dp.Boolean("paid", **bins),
-    "rent": lambda **bins: dp.Integer("rent", edges=[0, 500, 1000, 2000], **bins),
-    "kind": lambda **bins: dp.Categorical("kind", ["cafe", "shop", "bar"], **bins),
+    "rent": lambda **bins: dp.Integer("rent", edges=(0, 500, 1000, 2000), **bins),
+    "kind": lambda **bins: dp.Categorical("kind", ("cafe", "shop", "bar"), **bins),
     "poor": lambda **bins: dp.Boolean("poor", **bins),
-    "x": lambda **bins: dp.Real("x", [0, 0.25, 0.5, 0.75, 1], **bins),
-    "y": lambda **bins: dp.Real("y", [0, 0.5, 1], **bins),
+    "x": lambda **bins: dp.Real("x", (0, 0.25, 0.5, 0.75, 1), **bins),
+    "y": lambda **bins: dp.Real("y", (0, 0.5, 1), **bins),
 }
 #: Columns for which other texts than the declared ones have a bin, in a loose schema.
 TEXTS = ("zip", "kind")
@@ -60,7 +60,7 @@ def small_schema(*columns: str, loose: bool = False, **more: Any) -> dp.Schema:
         name: {"missing": "missing", **({"other": "other"} if name in TEXTS else {})} if loose else {}
         for name in names
     }
-    return dp.Schema([COLUMNS[name](**bins[name]) for name in names], **more)
+    return dp.Schema(tuple(COLUMNS[name](**bins[name]) for name in names), **more)
 
 
 def small_frame(
@@ -80,9 +80,8 @@ def small_frame(
         else:
             frame[name] = generator.random(rows).tolist()
         if loose:
-            frame[name] = [
-                None if missing else v for v, missing in zip(frame[name], generator.random(rows) < 0.1)
-            ]
+            gone = generator.random(rows) < 0.1
+            frame[name] = [None if null else v for v, null in zip(frame[name], gone, strict=True)]
     return frame
 
 
