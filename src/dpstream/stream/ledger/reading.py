@@ -21,7 +21,8 @@ from dpstream.core.errors import ConfigError, StoreDamagedError, StoreFormatErro
 from dpstream.core.paths import parse_json, read_bytes
 from dpstream.core.privacy.budget import Budget
 from dpstream.io.sinks.catalogue import Catalogue
-from dpstream.io.sinks.publisher import MANIFEST, noticed, published_steps, step_name
+from dpstream.io.sinks.publisher import noticed, published_steps
+from dpstream.io.sinks.target import MANIFEST, step_name
 from dpstream.stream.identity import canonical_json, plan_hash
 from dpstream.stream.ledger.account import Account, Pin
 from dpstream.stream.ledger.limit import budget_from_dict

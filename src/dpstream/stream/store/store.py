@@ -19,8 +19,8 @@ from typing import Any, Self
 from dpstream.core import durable
 from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.core.tables.counter_files import sweep_files
-from dpstream.io.sinks.publisher import MEASUREMENTS
 from dpstream.io.sinks.table_files import Content, sha256_of
+from dpstream.io.sinks.target import MEASUREMENTS
 from dpstream.stream.identity import canonical_json, is_same_plan, require_same_plan
 from dpstream.stream.store.encryption import StateKey, mark, sealing_for, unlock
 from dpstream.stream.store.lock import FolderLock, StateDirectory

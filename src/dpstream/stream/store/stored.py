@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import Packed
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
 from dpstream.core.tables.access import CounterShards
-from dpstream.io.sinks.publisher import MANIFEST, NOTICE
+from dpstream.io.sinks.target import MANIFEST, NOTICE
 from dpstream.stream.store.present_rows import any_departed, read_present
 from dpstream.stream.store.sealed_history import (
     POSITION,

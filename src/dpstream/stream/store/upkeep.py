@@ -13,7 +13,7 @@ from pathlib import Path
 from dpstream.core import durable
 from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.core.paths import parse_json, read_bytes
-from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS, NOTICE, compare_files
+from dpstream.io.sinks.target import MANIFEST, MEASUREMENTS, NOTICE, compare_files
 from dpstream.stream.store import container
 from dpstream.stream.store.encryption import StateKey, key_name, mark, sealing_for, unlock
 from dpstream.stream.store.place import (
