@@ -28,6 +28,7 @@ from dpstream.io.sinks import (
 )
 from dpstream.io.sinks.change_tables import apply_changes, content_sha256
 from dpstream.io.sinks.database_feed import DatabaseFeed
+from dpstream.stream.release.codebook import descriptor
 
 SCHEMA = Schema(
     [
@@ -36,7 +37,7 @@ SCHEMA = Schema(
         Date("filed", start="2024-01-01", end="2024-01-31", every="day"),
     ]
 )
-FIELDS = SCHEMA.codebook()["resources"][0]["schema"]["fields"]
+FIELDS = descriptor(SCHEMA)["resources"][0]["schema"]["fields"]
 RECORD_ID = {"name": "record_id", "type": "integer"}
 
 
@@ -245,7 +246,7 @@ def test_releases_are_compared_and_restored(case: Case, tmp_path: Path) -> None:
     ]
     for step, release in given.items():
         publish(sink, step, release)
-    book = json.dumps({**SCHEMA.codebook(), "resources": [{"schema": {"fields": [*FIELDS, RECORD_ID]}}]})
+    book = json.dumps({**descriptor(SCHEMA), "resources": [{"schema": {"fields": [*FIELDS, RECORD_ID]}}]})
     sink.index("codebook.json", book.encode())
     catalogue = {"format": 1, "part_steps": 100, "closed_parts": 0, "stream_id": "aa", "steps": entries}
     sink.index("catalogue.json", json.dumps(catalogue).encode())
