@@ -15,9 +15,10 @@ from dpstream.io.sinks import DuckDBFeed, FolderAndFeed, Publisher, read_catalog
 from dpstream.io.sinks import read_table as read
 from dpstream.stream import Publishing, Sink, Stream, open_stream
 from dpstream.stream.inspection import read_status
+from dpstream.stream.release.codebook import descriptor
 
 CHANGES = Publishing(records="persistent", publish="changes", full_every=9)
-FIELDS = [{"name": "record_id", "type": "integer"}, *SCHEMA.codebook()["resources"][0]["schema"]["fields"]]
+FIELDS = [{"name": "record_id", "type": "integer"}, *descriptor(SCHEMA)["resources"][0]["schema"]["fields"]]
 
 
 def opened(home: Path, sink: Sink) -> Stream:
