@@ -14,7 +14,7 @@ from dpstream.core.errors import StoreError
 from dpstream.io.sinks import DuckDBFeed, Publisher, read_catalogue
 from dpstream.io.sinks import read_table as read
 from dpstream.stream import Publishing, Stream, open_stream
-from dpstream.stream.store.store_status import read_status
+from dpstream.stream.inspection import read_status
 
 CHANGES = Publishing(records="persistent", publish="changes", full_every=9)
 
