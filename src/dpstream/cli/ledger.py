@@ -94,7 +94,7 @@ def verify(place: str, state: str | None, releases: str | None, as_json: bool) -
         head = f"; hash of the last step: {checked.head}" if checked.head else ""
         return _tell(f"ledger of {checked.stream}", list(checked.findings), as_json, facts, head=head)
     from dpstream.project import Config
-    from dpstream.stream.ledger.reading import verify_ledger
+    from dpstream.stream.inspection import verify_ledger
 
     config = Config.load(place).at(state, releases)
     findings = verify_ledger(
@@ -316,7 +316,8 @@ def verify_account(file: str, configs: tuple[str, ...], as_json: bool) -> int:
 def _verify_stream(config: str, file: str) -> tuple[str | None, object, list[str]]:
     """The stream's id, where its state is, and what is wrong."""
     from dpstream.project import Config
-    from dpstream.stream.ledger.reading import read_ledger, verify_ledger
+    from dpstream.stream.inspection import verify_ledger
+    from dpstream.stream.ledger.reading import read_ledger
 
     loaded = Config.load(config)
     key = loaded.state_key()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpstream.core.errors import ConfigError, InputError, StoreError
 from dpstream.io.sources.source_options import duration
-from dpstream.stream.store.store_status import StreamStatus, read_status
+from dpstream.stream.inspection import StreamStatus, read_status
 
 if TYPE_CHECKING:
     from dpstream.io.sources import Source
@@ -277,7 +277,7 @@ def health(
         StoreError: a place of releases cannot be read.
         ConfigError: an age is asked for, and the releases are no files.
     """
-    from dpstream.stream.store.store_status import wrong_state
+    from dpstream.stream.inspection import wrong_state
 
     sink, state = config.publisher(), config.state_dir
     older = wrong_state(state, sink.directory, server=config.server)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dpstream.core.tables.keyed_reading import KeyedBatch, KeyRules, Snapshot
 from dpstream.stream.admission import Batch
 from dpstream.stream.asking_stream import AnsweredQuestion, AskingStream
+from dpstream.stream.inspection import StreamStatus, read_status, verify_ledger
 from dpstream.stream.ledger.account import Account
 from dpstream.stream.ledger.limit import Limit
-from dpstream.stream.ledger.reading import Ledger, read_ledger, verify_ledger
+from dpstream.stream.ledger.reading import Ledger, read_ledger
 from dpstream.stream.opening import open_stream
 from dpstream.stream.predecessor_cost import Base
 from dpstream.stream.release.answers import MAX_ANSWER_CELLS, Answer
@@ -18,7 +19,6 @@ from dpstream.stream.store.encryption import StateKey
 from dpstream.stream.store.lock import StatePermissionWarning
 from dpstream.stream.store.postgres import PostgresServer
 from dpstream.stream.store.step_rows import LedgerEntry
-from dpstream.stream.store.store_status import StreamStatus, read_status
 from dpstream.stream.stream import Stream
 
 __all__ = [

@@ -23,9 +23,8 @@ from dpstream.stream.release.render import NotMadeError, RemadeFiles
 from dpstream.stream.release.sink import Sink
 from dpstream.stream.step_log import StepEvent, log_step
 from dpstream.stream.store.step_rows import Step
-from dpstream.stream.store.store import Store
+from dpstream.stream.store.store import Store, rollback_problems
 from dpstream.stream.store.store_database import file_errors
-from dpstream.stream.store.stored import rollback_problems
 
 _WITHDRAWN = ("withdrawing", "withdrawn")
 #: Publication states of steps that readers do not know of.

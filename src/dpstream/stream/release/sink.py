@@ -11,8 +11,8 @@ from dpstream.io.sinks.publisher import Differences, Publisher
 from dpstream.io.sinks.table_files import Content
 from dpstream.stream.store.place import viewed
 from dpstream.stream.store.postgres import PostgresServer
+from dpstream.stream.store.store import publication_states, published_files
 from dpstream.stream.store.store_database import file_errors
-from dpstream.stream.store.stored import publication_states, published_files
 
 
 class Sink(Protocol):
