@@ -55,11 +55,10 @@ from dpstream.mechanisms import options
 from dpstream.mechanisms.aim import AIM
 from dpstream.mechanisms.engine import Run
 from dpstream.mechanisms.headlines import check_headline, headline_cliques, headline_options
-from dpstream.mechanisms.limits import check_each
+from dpstream.mechanisms.limits import PRIOR_BOUND, check_each, check_fit, check_prior
 from dpstream.mechanisms.measured_cells import MeasuredCells
 from dpstream.mechanisms.mwem_pgm import OfflineRun
 from dpstream.mechanisms.prior_choice import PriorChoice
-from dpstream.mechanisms.recipe_checks import PRIOR_BOUND, check_fit, check_prior
 from dpstream.mechanisms.run_outputs import published
 
 #: Private counts of the records of a census's window.
