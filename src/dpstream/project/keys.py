@@ -13,7 +13,7 @@ from dpstream.core.contracts import HEADLINE_SHARE, Family, Key
 from dpstream.core.contracts.expectations import VARIES
 from dpstream.core.contracts.recipe_options import COUNT, NUMBER, TEXT, TEXTS, words
 from dpstream.families.registry import DEFAULT_MECHANISM, families, family_of, mechanisms
-from dpstream.io.sinks.feed import SINKS
+from dpstream.io.sinks.target import SINKS
 from dpstream.io.sources.source_keys import SOURCES, rows_of_source
 from dpstream.stream.release.publishing import FULL_EVERY
 
