@@ -29,6 +29,7 @@ from dpstream.io.sinks import (
 from dpstream.io.sinks.change_tables import apply_changes, content_sha256
 from dpstream.io.sinks.database_feed import DatabaseFeed
 from dpstream.stream import Sink
+from dpstream.stream.release.codebook import descriptor
 
 SCHEMA = Schema(
     [
@@ -37,7 +38,7 @@ SCHEMA = Schema(
         Date("filed", start="2024-01-01", end="2024-01-31", every="day"),
     ]
 )
-FIELDS = SCHEMA.codebook()["resources"][0]["schema"]["fields"]
+FIELDS = descriptor(SCHEMA)["resources"][0]["schema"]["fields"]
 RECORD_ID = {"name": "record_id", "type": "integer"}
 
 
@@ -242,7 +243,7 @@ def test_releases_are_compared_and_restored(case: Case, tmp_path: Path) -> None:
     ]
     for step, release in given.items():
         sink.publish(step, release)
-    book = json.dumps({**SCHEMA.codebook(), "resources": [{"schema": {"fields": [*FIELDS, RECORD_ID]}}]})
+    book = json.dumps({**descriptor(SCHEMA), "resources": [{"schema": {"fields": [*FIELDS, RECORD_ID]}}]})
     sink.write_public("codebook.json", book.encode())
     catalogue = {"format": 1, "part_steps": 100, "closed_parts": 0, "stream_id": "aa", "steps": entries}
     sink.write_public("catalogue.json", json.dumps(catalogue).encode())

@@ -21,6 +21,7 @@ from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, 
 from dpstream.io.sinks import Publisher, read_catalogue, read_manifest
 from dpstream.io.sinks import read_table as read
 from dpstream.io.sinks.table_files import FORMATS, from_bytes, to_bytes
+from dpstream.stream.release.codebook import descriptor
 
 SCHEMA = Schema(
     [
@@ -47,7 +48,7 @@ def table(rows: int) -> Any:
 def test_tables_come_back_typed(form: Any, rows: int) -> None:
     data = to_bytes(table(rows), form)
     assert data == to_bytes(table(rows), form), "equal tables give equal bytes"
-    fields = SCHEMA.codebook()["resources"][0]["schema"]["fields"]
+    fields = descriptor(SCHEMA)["resources"][0]["schema"]["fields"]
     assert from_bytes(data, form, fields).equals(table(rows))
 
 
@@ -70,7 +71,7 @@ def publish(root: Path, form: Any, steps: int, without: tuple[int, ...] = ()) ->
         publisher.publish(step, {**files, "manifest.json": manifest})
         digest = hashlib.sha256(manifest).hexdigest()
         entries.append({"step": step, "state": "full", "kept": True, "manifest_sha256": digest})
-    book = SCHEMA.codebook("test", publisher.table_name)
+    book = descriptor(SCHEMA, "test", publisher.table_name)
     publisher.write_public("codebook.json", json.dumps(book).encode())
     catalogue = {"format": 1, "part_steps": 100, "closed_parts": 0, "stream_id": "ab", "steps": entries}
     publisher.write_public("catalogue.json", json.dumps(catalogue).encode())

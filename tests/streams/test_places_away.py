@@ -14,10 +14,11 @@ from dpstream.core.errors import StoreError
 from dpstream.io.sinks import DuckDBFeed, FolderAndFeed, Publisher, read_catalogue
 from dpstream.io.sinks import read_table as read
 from dpstream.stream import Publishing, Sink, Stream, open_stream
+from dpstream.stream.release.codebook import descriptor
 from dpstream.stream.store.store_status import read_status
 
 CHANGES = Publishing(records="persistent", publish="changes", full_every=9)
-FIELDS = [{"name": "record_id", "type": "integer"}, *SCHEMA.codebook()["resources"][0]["schema"]["fields"]]
+FIELDS = [{"name": "record_id", "type": "integer"}, *descriptor(SCHEMA)["resources"][0]["schema"]["fields"]]
 
 
 def opened(home: Path, sink: Sink) -> Stream:

@@ -22,7 +22,7 @@ from dpstream.core.privacy.budget import PureDP
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Baseline
-from dpstream.families.tabular.baseline_facts import OFFLINE
+from dpstream.families.tabular.baseline import OFFLINE
 from dpstream.mechanisms import OfflinePlan
 from dpstream.project.keys import section_of
 from dpstream.project.sections import read_recipe

@@ -37,8 +37,7 @@ from dpstream.families.census.census_report import (
 from dpstream.families.census.census_terms import CensusTerms
 from dpstream.mechanisms import options
 from dpstream.mechanisms.headlines import check_headline, headline_options
-from dpstream.mechanisms.limits import check_each
-from dpstream.mechanisms.recipe_checks import check_fit, check_prior
+from dpstream.mechanisms.limits import check_each, check_fit, check_prior
 
 T = TypeVar("T")
 Levels = Literal[1, 2, "unlimited"] | None

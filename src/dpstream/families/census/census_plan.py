@@ -38,10 +38,10 @@ from dpstream.families.census.schedule import Amounts, CensusSchedule, expected_
 from dpstream.mechanisms.aim import AIM
 from dpstream.mechanisms.engine import Run
 from dpstream.mechanisms.headlines import headline_cliques
+from dpstream.mechanisms.limits import PRIOR_BOUND
 from dpstream.mechanisms.measured_cells import MeasuredCells
 from dpstream.mechanisms.mwem_pgm import OfflineRun
 from dpstream.mechanisms.prior_choice import PriorChoice
-from dpstream.mechanisms.recipe_checks import PRIOR_BOUND
 from dpstream.mechanisms.run_outputs import published
 
 #: Private counts of the records of a census's window.
