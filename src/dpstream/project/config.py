@@ -50,71 +50,48 @@ from dpstream.project.sections import (
 from dpstream.stream import PostgresServer, StateKey
 
 if TYPE_CHECKING:
+    from dpstream.io.sinks import Publisher
     from dpstream.io.sources import Source
-    from dpstream.stream import Sink, Stream
+    from dpstream.stream import Stream
     from dpstream.stream.predecessor_cost import Base
 
 
-def sink_of(
-    output: Output,
-    state: Path,
-    name: str,
-    make_plan: Callable[[], StreamPlan],
-    schema: Schema,
-) -> Sink:
+def sink_of(output: Output, state: Path, make_plan: Callable[[], StreamPlan], schema: Schema) -> Publisher:
     """The folder, and the database, the bucket, the standard output or the tables that it is followed by.
 
     Args:
         state: the secret state's folder.
-        name: of the stream.
 
     Errors:
         ConfigError: a place that lies in the state, or a column whose name the sink needs.
     """
-    from dpstream.io.sinks import (
-        Bucket,
-        DuckDBFeed,
-        Feed,
-        FolderAndBucket,
-        FolderAndFeed,
-        PostgresFeed,
-        Publisher,
-        StandardOutput,
-    )
-    from dpstream.io.sinks.feed import SINKS
-    from dpstream.stream.release.manifest import describe_tables
+    from dpstream.io.sinks import Bucket, DuckDBFeed, PostgresFeed, Publisher, StandardOutput, Target
+    from dpstream.io.sinks.target import SINKS
 
-    folder = Publisher(output.dir, format=output.format)
-    feed: Feed
-    reserved: tuple[str, ...] = ()
+    beside: Target | None = None
     if output.sink == "duckdb" and output.database is not None:
         check_places(state, Path(output.database), "output database")
-        feed = DuckDBFeed(Path(output.database), table=output.table)
+        beside = DuckDBFeed(Path(output.database), table=output.table)
     elif output.sink == "postgresql" and output.database is not None:
-        feed = PostgresFeed(output.database, table=output.table)
+        beside = PostgresFeed(output.database, table=output.table)
     elif output.sink == "bucket" and output.database is not None:
-        return FolderAndBucket(folder, Bucket(output.database))
+        beside = Bucket(output.database)
     elif output.sink == "stdout":
-        feed = StandardOutput()
-    elif output.sink == "folder":
-        return folder
-    else:
+        beside = StandardOutput()
+    elif output.sink != "folder":
         kind = SINKS.get(output.sink)
         if kind.folder and output.database is not None:
             check_places(state, Path(output.database), "output database")
-        feed, reserved = kind.open(output.database, output.table), kind.reserved
-    plan = make_plan()
-    released = plan.released_schema(schema)
-    taken = [column for column in released.names if column.lower() in reserved]
-    if taken:
-        raise ConfigError(
-            f"column {taken[0]!r} of the schema has a name that sink = {output.sink!r} needs",
-            where="[output] sink",
-            allowed="another name of the column, or another sink",
-        )
-    book = describe_tables(plan, released, name, folder.table_name, with_ids=False)
-    rows = book["dpstream"].get("panel", {}).get("fields", [])
-    return FolderAndFeed(folder, feed, [*book["resources"][0]["schema"]["fields"], *rows])
+        beside = kind.open(output.database, output.table)
+        names = make_plan().released_schema(schema).names if kind.reserved else ()
+        taken = [column for column in names if column.lower() in kind.reserved]
+        if taken:
+            raise ConfigError(
+                f"column {taken[0]!r} of the schema has a name that sink = {output.sink!r} needs",
+                where="[output] sink",
+                allowed="another name of the column, or another sink",
+            )
+    return Publisher(output.dir, format=output.format, beside=beside)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,9 +170,9 @@ class Settings:
         """The columns as the mechanism reads them."""
         return self.plan().reading_schema(self._schema)
 
-    def publisher(self) -> Sink:
+    def publisher(self) -> Publisher:
         """Where releases go: the folder, and what stands beside it."""
-        return sink_of(self.output, self.state_dir, self.name, self.plan, self._schema)
+        return sink_of(self.output, self.state_dir, self.plan, self._schema)
 
     def open_stream(self, *, randomness: Randomness | None = None, publish: bool = True) -> Stream:
         """The live stream: starts it, or goes on where it stopped.

@@ -21,7 +21,7 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import ZCDP, PureDP, exact_amount
 from dpstream.core.privacy.unit import Returns
 from dpstream.families.registry import DEFAULT_MECHANISM, families, family_of, mechanisms
-from dpstream.io.sinks.feed import SINKS
+from dpstream.io.sinks.target import SINKS
 from dpstream.io.sources.source_keys import SOURCES, rows_of_source
 from dpstream.project.base import BaseOptions
 from dpstream.project.reader import Section, did_you_mean

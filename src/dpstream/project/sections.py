@@ -40,7 +40,7 @@ from dpstream.core.privacy.unit import Returns
 from dpstream.core.schema import Schema
 from dpstream.families.registry import DEFAULT_MECHANISM, family_of, mechanisms, mechanisms_with
 from dpstream.io.objects import object_path
-from dpstream.io.sinks.feed import OWN_SINKS, SINKS
+from dpstream.io.sinks.target import OWN_SINKS, SINKS
 from dpstream.io.sources.keyed_source import plain_options
 from dpstream.io.sources.source_keys import Late, other_kind, rows_of_source
 from dpstream.io.sources.source_options import SourceOptions
