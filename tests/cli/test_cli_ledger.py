@@ -50,9 +50,9 @@ def test_show_verify_and_export(tmp_path: Path) -> None:
     manifest = tmp_path / "releases/step-000002/manifest.json"
     manifest.write_text(manifest.read_text(encoding="utf-8").replace("test", "best"), encoding="utf-8")
     found = printed("verify", config, code=4)
-    assert found["findings"] == ["the released manifest of step 2 is not the one in the ledger"]
+    assert found["findings"] == ["the released manifest.json of step 2 is not the committed one"]
     wrong = dpstream("ledger", "verify", out, "--releases", tmp_path / "releases", code=4)
-    assert wrong.stderr == "error: the released manifest of step 2 is not the one in the ledger\n"
+    assert wrong.stderr == "error: the released manifest.json of step 2 is not the committed one\n"
     text = out.read_text(encoding="utf-8")
     out.write_text(text.replace('"step":3', '"step":4'), encoding="utf-8")
     assert "line 5 does not follow line 4" in printed("verify", out, code=4)["findings"][0]

@@ -20,8 +20,8 @@ from torture_life import Settings
 from dpstream.core.errors import StoreDamagedError
 from dpstream.io.sinks import read_catalogue, read_manifest
 from dpstream.stream import read_ledger, verify_ledger
+from dpstream.stream.inspection import check_store
 from dpstream.stream.ledger.account import Account
-from dpstream.stream.store.upkeep import check_store
 
 
 @dataclass(frozen=True)

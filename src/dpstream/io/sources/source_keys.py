@@ -558,7 +558,7 @@ def _own_rows(kind: object) -> dict[str, Key]:
 
 @cache
 def _rows_of_all() -> tuple[Key, ...]:
-    return tuple(replace(row, mechanisms=()) for row in keys_of_recipes("source", {"": SourceKeys}))
+    return keys_of_recipes("source", {"": SourceKeys})
 
 
 def rows_of_source(of: Iterable[object]) -> dict[str, Key]:

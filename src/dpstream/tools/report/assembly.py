@@ -34,7 +34,7 @@ from dpstream.tools.report.known_errors import beside_verdicts
 from dpstream.tools.report.markup import Html, element, fold, integer, join, percent, raw, script_json, table
 
 if TYPE_CHECKING:
-    from dpstream.project.sections import Publication
+    from dpstream.project.keys import Publication
 
 
 #: Beyond this epsilon the bound has more than 13 digits, and says nothing.
