@@ -26,7 +26,7 @@ from dpstream.tools.report.known_errors import beside_verdicts
 from dpstream.tools.report.markup import Html, block, element, integer, join, page, part, percent, script_json
 
 if TYPE_CHECKING:
-    from dpstream.project.sections import Publication
+    from dpstream.project.keys import Publication
 
 
 Pairs = Sequence[tuple[str, str]]
