@@ -596,7 +596,7 @@ FAULTS = (
     Fault(
         "pages",
         "the pages of the service may be framed",
-        "service/pages/guard.py",
+        "service/pages/serving.py",
         '    "x-frame-options": "DENY",\n',
         "",
         ("service/pages", "service"),
@@ -604,7 +604,7 @@ FAULTS = (
     Fault(
         "pages",
         "a bug's text, which may quote what somebody typed, is in the log",
-        "service/pages/guard.py",
+        "service/pages/serving.py",
         "            record.exc_info = record.exc_text = None\n",
         "            pass\n",
         ("service/pages", "service"),
