@@ -13,7 +13,6 @@ import click
 from dpstream.cli.shared import DAMAGED, json_option, of_stream, print_json, print_table
 from dpstream.cli.types import FilePath, Whole
 from dpstream.core.errors import ConfigError, StoreDamagedError, counted
-from dpstream.service import service_installed
 
 if TYPE_CHECKING:
     from dpstream.project import Config
@@ -78,8 +77,7 @@ def verify(place: str, state: str | None, releases: str | None, as_json: bool) -
       dpstream ledger verify service
     """
     if Path(place).is_dir():
-        with service_installed():
-            from dpstream.service.desk import Desk, Settings
+        from dpstream.service.desk import Desk, Settings
 
         desk = Desk(Settings.load(place))
         wrong, lines, head = desk.check_log()

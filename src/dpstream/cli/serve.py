@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +11,7 @@ import click
 
 from dpstream.cli.shared import by_option, json_option, print_json, print_table
 from dpstream.cli.types import FilePath, Whole
-from dpstream.service import service_installed
+from dpstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from dpstream.service.desk import Desk
@@ -63,7 +65,7 @@ def releases(
       dpstream serve releases releases
       dpstream serve releases evictions=/srv/evictions jobs=/srv/jobs --port 8080 --tokens tokens.txt
     """
-    with service_installed():
+    with _installed():
         from dpstream.service.releases import find_places, make_app, serve
         from dpstream.service.tokens import TokenFile
     found = find_places(places)
@@ -84,7 +86,7 @@ def pages(folder: str, listen: str | None) -> None:
     Example:
       dpstream serve pages service
     """
-    with service_installed():
+    with _installed():
         from dpstream.service.pages import serve
     serve(folder, listen)
 
@@ -218,8 +220,8 @@ def token(file: str, note: str) -> None:
     Example:
       dpstream serve token tokens.txt "the statistics office"
     """
-    with service_installed():
-        from dpstream.service.tokens import add_token
+    from dpstream.service.tokens import add_token
+
     click.echo(add_token(Path(file), note))
 
 
@@ -255,8 +257,18 @@ def decisions(folder: str, after: int, as_json: bool) -> None:
     print_table(["number", "time", "person", "what", "stream", "steps", "reason"], rows, right=[0])
 
 
+@contextmanager
+def _installed() -> Iterator[None]:
+    """Around an import of what serves over HTTP; ConfigError where it is not installed."""
+    try:
+        yield
+    except ImportError:
+        raise ConfigError(
+            "what serves over HTTP is not installed", where="serve", allowed="pip install 'dpstream[service]'"
+        ) from None
+
+
 def _desk(folder: str) -> Desk:
-    with service_installed():
-        from dpstream.service.desk import Desk
+    from dpstream.service.desk import Desk
 
     return Desk.open(Path(folder))

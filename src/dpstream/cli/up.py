@@ -17,7 +17,6 @@ import click
 from dpstream.cli.interrupt import signalled
 from dpstream.cli.types import FilePath
 from dpstream.core.errors import ConfigError
-from dpstream.service import service_installed
 
 _POLL = 0.2
 #: Seconds in which the server of pages ends, once the worker has.
@@ -57,8 +56,7 @@ def command(folder: str, configs: tuple[str, ...], draft: bool, worker_only: boo
             allowed="--init with one or more CONFIG, or neither",
         )
     if draft:
-        with service_installed():
-            from dpstream.service.desk.settings import draft_service
+        from dpstream.service.desk.settings import draft_service
 
         click.echo(f"wrote {draft_service(Path(folder), [Path(one) for one in configs])}")
         return 0
@@ -70,9 +68,8 @@ def command(folder: str, configs: tuple[str, ...], draft: bool, worker_only: boo
 
 
 def _work(folder: str) -> int:
-    with service_installed():
-        from dpstream.service.desk import Desk
-        from dpstream.service.desk.worker import Worker
+    from dpstream.service.desk import Desk
+    from dpstream.service.desk.worker import Worker
 
     worker = Worker(Desk.open(folder))
     with contextlib.closing(worker), signalled(lambda _number, _frame: worker.stop()):
@@ -85,8 +82,7 @@ def _both(folder: str, listen: str | None) -> int:
 
     The worker is waited for however long its step takes; pages that do not end are killed.
     """
-    with service_installed():
-        from dpstream.service.desk import Desk
+    from dpstream.service.desk import Desk
 
     desk = Desk.open(folder)  # what is wrong with the settings is said once, here
     if not desk.people(desk.operator("command line")):

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
-
 from dpstream.core import durable
 from dpstream.core.contracts import shown
 from dpstream.core.durations import seconds
@@ -24,6 +22,15 @@ from dpstream.project.sections import is_url, refuse_password
 from dpstream.service.tokens import TokenFile
 from dpstream.stream import PostgresServer
 from dpstream.stream.store.postgres import schema_name
+
+try:
+    from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+except ImportError:
+    raise ConfigError(
+        "a service needs packages that are not installed",
+        where=__name__,
+        allowed="pip install 'dpstream[service]'",
+    ) from None
 
 FILE = "service.toml"
 #: The database, where it is a file.
