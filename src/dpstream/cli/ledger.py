@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpstream.cli.shared import DAMAGED, json_option, of_stream, print_json, print_table
+from dpstream.cli.shared import DAMAGED, json_option, of_stream, print_facts, print_json
 from dpstream.cli.types import FilePath, Whole
 from dpstream.core.errors import ConfigError, StoreDamagedError, counted
 
@@ -46,13 +46,11 @@ def show(config: Config, last: int | None, as_json: bool) -> None:
       dpstream ledger show dpstream.toml --last 10
     """
     from dpstream.project.status import ledger_facts
+    from dpstream.stream.ledger.limit import shown_amount
 
     facts = ledger_facts(config, _read(config))
     facts["spends"] = facts["spends"][-(last or 0) :]
-    if as_json:
-        print_json(facts)
-    else:
-        _print(facts)
+    print_facts("ledger", facts, as_json=as_json, amount=lambda text: shown_amount(Fraction(text)))
 
 
 @command.command("verify", short_help="Recompute a ledger from all that is known, and say what is wrong.")
@@ -153,48 +151,6 @@ def _read(config: Config) -> Ledger:
     return read_ledger(config.state_dir, server=config.server, key=config.state_key())
 
 
-def _print(facts: dict[str, Any]) -> None:
-    click.echo(f"stream {facts['stream']}, mechanism {facts['mechanism']}, unit {facts['unit']}")
-    click.echo(f"protected: {facts['protects']}")
-    if facts["spends"]:
-        rows = [
-            [
-                str(one["step"]),
-                one["period"] or "",
-                _amount(one["spent"]),
-                ", ".join(f"{part['name']} {_amount(part['total'])}" for part in one["parts"]),
-                one["time"] or "not known",
-            ]
-            for one in facts["spends"]
-        ]
-        print_table(["step", "period", "spent", "parts", "time"], rows, right=[0])
-    click.echo(
-        f"total so far: {facts['total_words']}; planned: {facts['planned_words']} (each unit is in one step, or "
-        "is charged once for all: steps do not add up)"
-    )
-    left = "without end" if facts["steps_left"] is None else str(facts["steps_left"])
-    click.echo(f"steps taken: {facts['steps']}; left: {left}")
-    if facts["used_up"]:
-        click.echo("the plan is used up: another step is refused (exit code 3)")
-    if facts["account"] is not None:
-        click.echo(_account_words(facts["account"]))
-
-
-def _account_words(account: dict[str, Any]) -> str:
-    charged = account["charged"] or "nothing: this stream is not in it"
-    closed = "; closed: another step is refused (exit code 3)" if account["closed"] else ""
-    return (
-        f"account {account['file']}: this stream was charged {charged}; {account['streams']} streams together cost "
-        f"{account['total']}; limit: {account['limit']}{closed}"
-    )
-
-
-def _amount(text: str) -> str:
-    from dpstream.stream.ledger.limit import shown_amount
-
-    return shown_amount(Fraction(text))
-
-
 def _tell(what: str, findings: list[str], as_json: bool, facts: dict[str, Any], *, head: str = "") -> int:
     """Whether something that was checked is sound, and what is wrong with it; gives the exit code."""
     if as_json:
@@ -257,26 +213,7 @@ def show_account(file: str, as_json: bool) -> None:
     """
     from dpstream.stream.ledger.account import Account
 
-    facts = _account_facts(Account(file).read())
-    if as_json:
-        print_json(facts)
-        return
-    if facts["charges"]:
-        rows = [
-            [
-                str(one["entry"]),
-                one["stream"],
-                one["stream_id"],
-                one["charged_words"],
-                one["time"],
-                "closed" if one["closed"] else "",
-            ]
-            for one in facts["charges"]
-        ]
-        print_table(["entry", "stream", "id", "charged", "time", ""], rows, right=[0])
-    click.echo(f"total: {facts['total_words']}; limit: {facts['limit_words']}; unit {facts['unit']}")
-    for one in facts["raised"]:
-        click.echo(f"entry {one['entry']}: the limit was raised to {one['limit_words']} ({one['time']})")
+    print_facts("account", _account_facts(Account(file).read()), as_json=as_json)
 
 
 @account.command("raise", short_help="Raise the limit; that stays on record.")
