@@ -36,7 +36,7 @@ from dpstream.core.tables.counter_files import write_file
 from dpstream.spark import batch, session
 from dpstream.spark.passes import SHARDS, begin
 from dpstream.stream import Batch, Stream, open_stream
-from dpstream.stream.store.upkeep import check_store
+from dpstream.stream.inspection import check_store
 from dpstream.stream.store.users import write_events
 from dpstream.tabular import DPStabs
 

@@ -76,8 +76,7 @@ PUBLIC_NAMES: Mapping[str, frozenset[str]] = {
         "io.sources.file_opening": "UnreadableError",
         # Of public tables: priors and constraints.
         "io.sources.formats": "read_table",
-        "io.sources.keyed_source": "plain_options",
-        "io.sources.operations": "KeyedOperations Operations",
+        "io.sources.operations": "BY_KEY Operations",
         # A source that nobody has read: its private method is ``steps``.
         "io.sources.source": "Source",
         "io.sources.source_opening": "open_source",
@@ -85,6 +84,7 @@ PUBLIC_NAMES: Mapping[str, frozenset[str]] = {
         "project.pending": "Pending check_recheck expected_steps last_wanted taken_steps",
         "spark.sessions": "session shielded_from_spark",
         "spark.tasks": "attempt require_version",
+        "stream.inspection": "StreamStatus check_store read_status verify_ledger wrong_state",
         # Whole stores, moved and checked without a look inside.
         "stream.store.archive": "archived_plan export_store import_store",
         "stream.store.encryption": "StateKey write_key",
@@ -94,12 +94,9 @@ PUBLIC_NAMES: Mapping[str, frozenset[str]] = {
         "stream.store.sealed_history": "outside_heads outside_heads_of_questions stored_plan",
         "stream.store.sqlite": "SQLiteDatabase create_file",
         "stream.store.step_rows": "Step",
-        "stream.store.store": "Store",
+        "stream.store.store": "Store publication_states published_files rollback_problems",
         "stream.store.store_database": "Sealing StoreDatabase UNSEALED file_errors",
-        "stream.store.store_status": "StreamStatus read_status wrong_state",
-        # Committed releases.
-        "stream.store.stored": "publication_states published_files rollback_problems",
-        "stream.store.upkeep": "check_store rekey_store stored_key",
+        "stream.store.upkeep": "rekey_store stored_key",
     }.items()
 }
 #: Methods that give private values: a source's steps, a batch's records and counts, a mechanism's state.
@@ -107,7 +104,6 @@ PRIVATE_METHODS = frozenset({"steps", "grant", "pack_state"})
 #: (module, method): why it gives nothing private there.
 HARMLESS = {
     ("project.planning", "pack_state"): "the state before the first step holds nothing of anybody",
-    ("io.sinks.bucket", "steps"): "step numbers of published releases",
 }
 
 

@@ -18,12 +18,11 @@ from dpstream.core.counters import (
     BLTCounter,
     Counter,
     ToeplitzCounter,
+    binned,
     counter_by_name,
-    noise_table,
 )
-from dpstream.core.counters.binned import BinnedDesign, CalibratedBinnedCounter, design_of
+from dpstream.core.counters.binned import BinnedDesign, CalibratedBinnedCounter, NoiseTable, design_of
 from dpstream.core.counters.lag_bins import LagBins, Weights
-from dpstream.core.counters.noise_table import NoiseTable
 from dpstream.core.errors import BudgetError, ConfigError, HorizonError, LimitError, StoreDamagedError
 from dpstream.core.privacy import ZCDP, DiscreteGaussian, Event, Noise, PureDP, Randomness
 
@@ -259,8 +258,8 @@ def test_far_variances_are_close(recipe: Counter, monkeypatch: pytest.MonkeyPatc
         for table_exact in [table()]
         for t in (1025, 1500, 3333, 4000)
     }
-    monkeypatch.setattr(noise_table, "_EXACT_TICKS", 1024)
-    monkeypatch.setattr(noise_table, "_LONGEST", 2048)
+    monkeypatch.setattr(binned, "_EXACT_TICKS", 1024)
+    monkeypatch.setattr(binned, "_LONGEST", 2048)
     far = table()
     for t, (variance, gain) in exact.items():
         assert far.variance(t) == pytest.approx(variance, rel=0.03)

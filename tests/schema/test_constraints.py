@@ -15,6 +15,7 @@ from dpstream.core.errors import ConfigError, DataError, SchemaError
 from dpstream.core.schema import Schema
 from dpstream.core.schema.predicate import parse_predicate
 from dpstream.project.schema_file import read_schema, write_schema
+from dpstream.stream.release.codebook import descriptor
 
 COLUMNS = """
 [schema.columns.zip]
@@ -145,7 +146,7 @@ def test_writing_and_reading_back_gives_an_equal_schema(tmp_path: Path) -> None:
     again = read_schema(tomllib.loads(write_schema(own)), base=tmp_path)
     assert again == own
     assert again.fingerprint() == own.fingerprint()
-    book = own.codebook()
+    book = descriptor(own)
     fields = book["resources"][0]["schema"]["fields"]
     columns = {
         f["name"]: {k: v for k, v in f["dpstream"].items() if k not in ("size", "codes")} for f in fields

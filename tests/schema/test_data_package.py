@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema
+from dpstream.stream.release.codebook import descriptor
 
 SCHEMA = Schema(
     [
@@ -54,11 +55,11 @@ def check(package: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", ["evictions", 'A "Shop" of / ü', "---"])
 def test_the_codebook_is_a_data_package(name: str) -> None:
-    check(json.loads(json.dumps(SCHEMA.codebook(name, "step-000001/table.parquet"), allow_nan=False)))
+    check(json.loads(json.dumps(descriptor(SCHEMA, name, "step-000001/table.parquet"), allow_nan=False)))
 
 
 def test_the_check_finds_what_is_wrong() -> None:
-    package = SCHEMA.codebook()
+    package = descriptor(SCHEMA)
     package["resources"][0]["schema"]["fields"][3]["type"] = "real"
     with pytest.raises(KeyError):
         check(package)

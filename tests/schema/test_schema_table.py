@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from dpstream.core.errors import ConfigError, DataError, SchemaError
 from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Problem, Real, Schema
+from dpstream.stream.release.codebook import descriptor
 
 SCHEMA = Schema(
     [
@@ -294,7 +295,7 @@ def test_fingerprints_follow_the_declaration_only() -> None:
 
 
 def test_codebook_is_a_data_package() -> None:
-    book = json.loads(json.dumps(SCHEMA.codebook("Eviction notices 2024", "step-000017/table.parquet")))
+    book = json.loads(json.dumps(descriptor(SCHEMA, "Eviction notices 2024", "step-000017/table.parquet")))
     assert book["name"] == "eviction-notices-2024"
     resource = book["resources"][0]
     assert resource["path"] == "step-000017/table.parquet"

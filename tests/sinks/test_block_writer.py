@@ -19,6 +19,7 @@ from dpstream.io.sinks import Publisher
 from dpstream.io.sinks.change_tables import LABEL
 from dpstream.io.sinks.table_files import BlockWriter, Format, StagedFile, blocks_of, from_bytes, to_bytes
 from dpstream.mechanisms.table_release import ModelSynthesis
+from dpstream.stream.release.codebook import descriptor
 from dpstream.stream.release.table_blocks import decoded_blocks, whole_table, write_blocks
 from dpstream.stream.store.staging import Staging
 
@@ -35,7 +36,7 @@ SCHEMA = Schema(
         DateTime("at", edges=["2024-01-01T00:00", "2024-01-02T00:00"], timezone="Europe/Zurich"),
     ]
 )
-FIELDS = SCHEMA.codebook()["resources"][0]["schema"]["fields"]
+FIELDS = descriptor(SCHEMA)["resources"][0]["schema"]["fields"]
 FORMS: list[Format] = ["parquet", "csv"]
 
 

@@ -26,8 +26,9 @@ from dpstream.spark import keyed_batch, passes
 from dpstream.spark.passes import SparkPresent
 from dpstream.spark.sessions import gone
 from dpstream.stream import StateKey, Stream
+from dpstream.stream.inspection import check_store
 from dpstream.stream.store.archive import export_store
-from dpstream.stream.store.upkeep import check_store, rekey_store
+from dpstream.stream.store.upkeep import rekey_store
 
 pytest.importorskip("pyspark", reason="PySpark is not installed (make spark)")
 pytest.importorskip("cryptography")

@@ -22,8 +22,9 @@ from dpstream.core.errors import ConfigError, DataError, StoreDamagedError, Stor
 from dpstream.core.privacy import Randomness, User
 from dpstream.spark import batch, passes
 from dpstream.stream import Batch, StateKey, Stream, open_stream
+from dpstream.stream.inspection import check_store
 from dpstream.stream.store.archive import export_store
-from dpstream.stream.store.upkeep import check_store, rekey_store
+from dpstream.stream.store.upkeep import rekey_store
 
 pytest.importorskip("pyspark", reason="PySpark is not installed (make spark)")
 pytest.importorskip("cryptography")

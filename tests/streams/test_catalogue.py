@@ -30,7 +30,7 @@ from dpstream.core.errors import ConfigError, StepError, StoreDamagedError
 from dpstream.io.sinks import Publisher, catalogue, read_catalogue, read_manifest, readable_steps
 from dpstream.io.sinks import read_table as read
 from dpstream.stream import Batch, Stream, open_stream
-from dpstream.stream.ledger.reading import verify_ledger
+from dpstream.stream.inspection import verify_ledger
 from dpstream.stream.release import persistent_records
 from dpstream.stream.release.persistent_records import Segment
 from dpstream.stream.release.publishing import Publishing

@@ -26,6 +26,7 @@ from dpstream.io.sinks import read_table as read
 from dpstream.io.sinks.change_tables import apply_changes, content_sha256
 from dpstream.mechanisms.table_release import ModelSynthesis
 from dpstream.stream import Publishing, Stream, open_stream, verify_ledger
+from dpstream.stream.inspection import check_store
 from dpstream.stream.release.persistent_records import (
     PersistentRecords,
     carry,
@@ -34,7 +35,6 @@ from dpstream.stream.release.persistent_records import (
     split_packed,
 )
 from dpstream.stream.store import container
-from dpstream.stream.store.upkeep import check_store
 
 SMALL = Schema(
     [Categorical("a", ["x", "y", "z"]), Categorical("b", ["u", "v"]), Categorical("c", ["r", "s"])]

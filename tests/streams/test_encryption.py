@@ -31,10 +31,11 @@ from dpstream.stream import (
     read_status,
     verify_ledger,
 )
+from dpstream.stream.inspection import check_store
 from dpstream.stream.store import container
 from dpstream.stream.store.archive import export_store, import_store
 from dpstream.stream.store.sqlite import SQLiteDatabase
-from dpstream.stream.store.upkeep import check_store, rekey_store, stored_key
+from dpstream.stream.store.upkeep import rekey_store, stored_key
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cli"))
 from cli_stream import dpstream, make

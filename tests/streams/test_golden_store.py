@@ -14,8 +14,8 @@ from toy_stream import ToyPlan, batch, start
 
 from dpstream.core.privacy import Randomness, User
 from dpstream.stream import Batch, Stream
+from dpstream.stream.inspection import check_store
 from dpstream.stream.store.archive import archived_plan, export_store, import_store
-from dpstream.stream.store.upkeep import check_store
 
 GOLDEN = Path(__file__).parent / "data" / "store.xz"
 

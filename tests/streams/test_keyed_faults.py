@@ -11,8 +11,8 @@ from toy_keyed import KeyedPlan, Values, batch, frame, values
 from toy_stream import SCHEMA
 
 from dpstream.stream import KeyedBatch, Snapshot, StateKey
+from dpstream.stream.inspection import check_store
 from dpstream.stream.release.publishing import Publishing
-from dpstream.stream.store.upkeep import check_store
 
 
 def mixed(step: int) -> KeyedBatch | Snapshot:

@@ -20,9 +20,10 @@ from dpstream.io.sinks import read_changes
 from dpstream.io.sinks import read_table as read
 from dpstream.io.sinks.change_tables import apply_changes
 from dpstream.stream import KeyedBatch, KeyRules, Publishing, Snapshot, StateKey, Stream
+from dpstream.stream.inspection import check_store
 from dpstream.stream.store import present_rows, store_database
 from dpstream.stream.store.archive import export_store, import_store
-from dpstream.stream.store.upkeep import check_store, rekey_store
+from dpstream.stream.store.upkeep import rekey_store
 
 KEY = StateKey(b"k" * 32)
 REFUSE = KeyedPlan(unit=Record(returns="refuse"))

@@ -22,13 +22,13 @@ from dpstream.core.errors import ConfigError, HorizonError, StoreDamagedError
 from dpstream.core.privacy import PureDP, Randomness
 from dpstream.io.sinks import Publisher
 from dpstream.stream import open_stream
+from dpstream.stream.inspection import verify_ledger
 from dpstream.stream.ledger.account import Account
 from dpstream.stream.ledger.limit import Limit
 from dpstream.stream.ledger.reading import (
     check_export,
     export_ledger,
     read_ledger,
-    verify_ledger,
     write_export,
 )
 from dpstream.stream.store.postgres import PostgresServer
@@ -41,15 +41,15 @@ if TYPE_CHECKING:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four published steps, in an account."""
     folder = tmp_path_factory.mktemp("ledger")
-    Account.create(folder / "account.sqlite", Limit.parse("epsilon=3"))
-    with start(folder, account=folder / "account.sqlite") as stream:
+    Account.create(folder / "account.jsonl", Limit.parse("epsilon=3"))
+    with start(folder, account=folder / "account.jsonl") as stream:
         for step in range(1, 5):
             stream.step(batch(step), f"secret-batch-{step}", period=f"2026-W{step:02d}")
     return folder
 
 
 def findings(folder: Path) -> list[str]:
-    return verify_ledger(folder / "state", releases=folder / "releases", account=folder / "account.sqlite")
+    return verify_ledger(folder / "state", releases=folder / "releases", account=folder / "account.jsonl")
 
 
 def test_what_a_ledger_says(made: Path) -> None:
@@ -144,11 +144,11 @@ DAMAGES: list[tuple[Callable[[Path], None], list[str]]] = [
     ),
     (
         rewrite("releases/step-000002/manifest.json", "W02", "W20"),
-        ["the released manifest of step 2 is not the one in the ledger"],
+        ["the released manifest.json of step 2 is not the committed one"],
     ),
     (
         lambda folder: shutil.rmtree(folder / "releases/step-000003"),
-        ["the manifest of step 3 is missing among the releases"],
+        ["manifest.json of step 3 is missing among the releases"],
     ),
     (
         lambda folder: (folder / "releases/step-000007").mkdir(),
@@ -249,7 +249,7 @@ def test_a_later_export_goes_on_where_an_earlier_one_ended(tmp_path: Path) -> No
     assert check_export(first, tmp_path / "releases").findings == ()  # the releases may be ahead
     (tmp_path / "releases/step-000002/manifest.json").write_text("{}", encoding="utf-8")
     assert check_export(first, tmp_path / "releases").findings == (
-        "the released manifest of step 2 is not the one in the ledger",
+        "the released manifest.json of step 2 is not the committed one",
     )
 
 
@@ -299,7 +299,7 @@ def test_sums_are_checked_behind_an_honest_chain(made: Path) -> None:
     """Somebody who makes the chain anew still has to make the sums fit."""
     original = [json.loads(line) for line in export_ledger(read_ledger(made / "state")).splitlines()]
     for number, key, value, said in [
-        (2, "spent", "1/2", "do not add up"),
+        (2, "spent", "1/2", "and 1/2 is booked"),
         (2, "total", "2", "not the largest cost so far"),
         (2, "step", 5, "stands where step 2 belongs"),
         (2, "definition", "zCDP", "and the plan says"),
@@ -323,7 +323,7 @@ def test_sums_are_checked_behind_an_honest_chain(made: Path) -> None:
 def test_on_postgresql(postgres: Cluster, tmp_path: Path) -> None:
     """The same ledger, account and findings where the store is on a server."""
     server = PostgresServer(postgres.url, "ledger_test")
-    book = Account.create(tmp_path / "account.sqlite", Limit.parse("epsilon=1"))
+    book = Account.create(tmp_path / "account.jsonl", Limit.parse("epsilon=1"))
     with start(tmp_path, server=server, account=book.path) as stream:
         for step in range(1, 4):
             stream.step(batch(step), f"b{step}")

@@ -19,7 +19,7 @@ from dpstream.core.privacy.law import NoiseSum, WeightedLaplace
 from dpstream.core.privacy.noise import noise_for
 from dpstream.io.sinks import read_measurements, read_table
 from dpstream.stream import Publishing
-from dpstream.stream.store.upkeep import check_store
+from dpstream.stream.inspection import check_store
 
 NAME = "measurements.ndjson"
 

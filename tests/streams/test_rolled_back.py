@@ -17,10 +17,9 @@ from toy_stream import SCHEMA, ToyPlan, batch
 from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.io.sinks import Publisher
 from dpstream.stream import Publishing, Stream, open_stream, verify_ledger
+from dpstream.stream.inspection import check_store, wrong_state
 from dpstream.stream.store.archive import export_store
 from dpstream.stream.store.sealed_history import outside_heads
-from dpstream.stream.store.store_status import wrong_state
-from dpstream.stream.store.upkeep import check_store
 
 
 def opened(home: Path, *, hold: bool = False) -> Stream:

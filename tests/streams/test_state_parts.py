@@ -22,6 +22,7 @@ from dpstream.core.privacy import PureDP, Randomness, Record
 from dpstream.core.tables import KeyedChanges, PresentBatch, PresentTable, PresentView, Workload
 from dpstream.families.census import Census
 from dpstream.stream import Publishing, StateKey
+from dpstream.stream.inspection import check_store
 from dpstream.stream.release.persistent_records import (
     PersistentRecords,
     Rows,
@@ -35,7 +36,7 @@ from dpstream.stream.store.sealed_history import derive, write_latest
 from dpstream.stream.store.sqlite import create_file
 from dpstream.stream.store.step_rows import STATE, read_state, split_state, verify_state, write_state
 from dpstream.stream.store.store_database import StoreDatabase, create_tables
-from dpstream.stream.store.upkeep import check_store, rekey_store
+from dpstream.stream.store.upkeep import rekey_store
 
 SECRET = b"s" * 32
 KEY = StateKey(b"k" * 32)

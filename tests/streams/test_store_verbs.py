@@ -18,9 +18,9 @@ from toy_stream import batch, run, start
 from dpstream.core.errors import ConfigError, StepError, StoreDamagedError, StoreError, StoreFormatError
 from dpstream.io.sinks import read_table as read
 from dpstream.stream import PostgresServer
+from dpstream.stream.inspection import check_store
 from dpstream.stream.store import sqlite
 from dpstream.stream.store.archive import export_store, import_store
-from dpstream.stream.store.upkeep import check_store
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cli"))
 from cli_stream import dpstream, make, released
@@ -100,7 +100,7 @@ def test_changed_archives_are_refused(tmp_path: Path) -> None:
     good = (tmp_path / "good").read_bytes()
     broken = tmp_path / "broken"
     cut = (good[:-1], good[: len(good) // 2], good[:20], b"", good[:-200] + good[-199:], good[:-32])
-    longer = (good + b"\0" * 9, good[:-32] + b"\0" * 32)
+    longer = (good + b"\1" * 32, good + b"\1" * 33, good[:-32] + b"\0" * 32)
     swapped = (
         good.replace(b"DPSP", b"DPSQ", 1),
         good.replace(b"moving", b"copies", 1),
@@ -116,9 +116,10 @@ def test_changed_archives_are_refused(tmp_path: Path) -> None:
             import_store(broken, tmp_path / f"place{number}", pinned)
         assert not (tmp_path / f"place{number}" / "stream.sqlite").exists()
     assert import_store(tmp_path / "good", tmp_path / "place", pinned) == 2
-    # The archive that was taken in has the SHA-256 of what it says now.
+    # The number of the import stands behind the archive, with its own SHA-256.
     taken = (tmp_path / "good").read_bytes()
-    assert taken[-32:] == hashlib.sha256(taken[:-32]).digest()
+    assert taken[:-32] == good
+    assert taken[-16:] == hashlib.sha256(taken[-32:-16]).digest()[:16]
 
 
 def test_a_stream_moves_to_a_server_and_back(tmp_path: Path, postgres: Cluster) -> None:
@@ -164,7 +165,7 @@ def test_check_says_what_is_damaged(tmp_path: Path) -> None:
         ("UPDATE steps SET spent = '1/2' WHERE step = 2", "record of step 2 was changed"),
         ("UPDATE steps SET synthesis = substr(synthesis, 1, 60) WHERE step = 1", "stored model of step 1"),
         ("UPDATE latest SET value = substr(value, 1, 60) WHERE name = 'state'", "the stored state"),
-        ("UPDATE files SET sha256 = 'x' WHERE step = 3", "published table.parquet of step 3 is not the"),
+        ("UPDATE files SET sha256 = 'x' WHERE step = 3", "released table.parquet of step 3 is not the"),
         ("UPDATE files SET bytes = x'00' WHERE step = 3", "stored table.parquet of step 3 was changed"),
     ]
     for statement, words in cases:
@@ -178,7 +179,7 @@ def test_check_says_what_is_damaged(tmp_path: Path) -> None:
         (state / "stream.sqlite").write_bytes(good)
     table = releases / "step-000002" / "table.parquet"
     table.write_bytes(table.read_bytes()[:-1])
-    assert "published table.parquet of step 2 is not the committed one" in problems()
+    assert "released table.parquet of step 2 is not the committed one" in problems()
     table.unlink()
     assert "table.parquet of step 2 is missing" in problems()
     shutil.rmtree(releases / "step-000003")

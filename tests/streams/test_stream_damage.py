@@ -19,9 +19,9 @@ from dpstream.core.privacy import User
 from dpstream.io.sinks import Publisher
 from dpstream.io.sinks import read_table as read
 from dpstream.stream import Batch, Stream, open_stream, read_status, verify_ledger
+from dpstream.stream.inspection import check_store
 from dpstream.stream.store import store_database as database
 from dpstream.stream.store.sealed_history import _seal
-from dpstream.stream.store.upkeep import check_store
 
 
 def test_a_seal_knows_where_each_column_ends() -> None:

@@ -20,10 +20,11 @@ from torture_upkeep import FORGOTTEN
 from dpstream.io.sources import query
 from dpstream.io.sources.files import FilesAsFound
 from dpstream.project import base
+from dpstream.stream import inspection
 from dpstream.stream.ledger import account
 from dpstream.stream.release import render
 from dpstream.stream.release.outlet import ReleasePublisher
-from dpstream.stream.store import sealed_history, store_status
+from dpstream.stream.store import sealed_history
 
 if TYPE_CHECKING:
     from postgres_server import Cluster
@@ -68,7 +69,7 @@ def test_a_copy_that_is_restored_at_the_same_step_is_found(monkeypatch: pytest.M
         known = None if heads is None else replace(heads, entry=0, entry_seal=b"", outside={})
         return real(known, *seals)
 
-    for module in (sealed_history, store_status):
+    for module in (sealed_history, inspection):
         monkeypatch.setattr(module, "head_problem", last_step_only)
     found: set[str] = set()
     for point in torture(4, range(1, 101), kinds=tuple(FORGOTTEN)):

@@ -13,7 +13,7 @@ from toy_stream import ToyPlan, batch, run, start
 
 from dpstream.core.errors import ConfigError, DataError, StoreDamagedError, StoreError
 from dpstream.stream import Account, Batch, Limit, StateKey, Stream, read_status
-from dpstream.stream.store.upkeep import check_store
+from dpstream.stream.inspection import check_store
 
 OTHER = ToyPlan(label="other")
 KEY = StateKey.generate()

@@ -24,6 +24,7 @@ from dpstream.io.sinks import read_changes, read_manifest
 from dpstream.io.sinks import read_table as read
 from dpstream.io.sinks.change_tables import apply_changes
 from dpstream.stream import Publishing
+from dpstream.stream.inspection import check_store
 from dpstream.stream.release import persistent_records
 from dpstream.stream.release.persistent_records import (
     PersistentRecords,
@@ -33,7 +34,6 @@ from dpstream.stream.release.persistent_records import (
     most_that_change,
     pair_alike,
 )
-from dpstream.stream.store.upkeep import check_store
 
 ALL = SCHEMA.names
 #: Both numbers are null to a reader.

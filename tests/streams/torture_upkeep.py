@@ -19,12 +19,12 @@ from dpstream.core.errors import ConfigError
 from dpstream.io.sinks import Publisher
 from dpstream.stream import StateKey, Stream, verify_ledger
 from dpstream.stream.identity import plan_facts
+from dpstream.stream.inspection import check_store, wrong_state
 from dpstream.stream.release.render import steps_to_keep
 from dpstream.stream.store.archive import export_store, import_store
 from dpstream.stream.store.sealed_history import outside_heads
 from dpstream.stream.store.store import Store
-from dpstream.stream.store.store_status import wrong_state
-from dpstream.stream.store.upkeep import check_store, rekey_store, stored_key
+from dpstream.stream.store.upkeep import rekey_store, stored_key
 
 #: What is done to a life's own store; what of it is restored from a copy: ``FORGOTTEN``.
 OWN = ("move", "compact", "rekey")

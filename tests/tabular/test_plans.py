@@ -16,7 +16,7 @@ from dpstream.core.privacy import Event, Individual, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload, count_marginals
 from dpstream.families.tabular import Baseline, DPStabs, Pooled
-from dpstream.families.tabular.baseline_facts import remove_nearest
+from dpstream.families.tabular.baseline import remove_nearest
 from dpstream.mechanisms import MWEMPGM
 
 DOMAIN = Domain(("a", "b", "c", "d"), (2, 3, 4, 1))

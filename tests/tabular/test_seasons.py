@@ -16,8 +16,7 @@ from dpstream.core.privacy import Event, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled, PooledPlan
-from dpstream.families.tabular.epoch_answers import with_margins
-from dpstream.families.tabular.pooled_estimates import SEASONAL, Epoch, Estimates, waves
+from dpstream.families.tabular.pooled_estimates import SEASONAL, Epoch, Estimates, waves, with_margins
 from dpstream.families.tabular.pooled_state import PooledState
 from dpstream.mechanisms.measured_cells import MeasuredCells
 from dpstream.mechanisms.table_model import fit_table

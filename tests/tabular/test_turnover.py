@@ -14,7 +14,7 @@ from dpstream.core.privacy import Event, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import DPStabs, Pooled
-from dpstream.families.tabular.growth import clear_part, growth_error
+from dpstream.families.tabular.pooled_book import clear_part, growth_error
 from dpstream.mechanisms import ModelSynthesis
 from dpstream.stream.release.manifest import accuracy_of
 from dpstream.stream.templates import words

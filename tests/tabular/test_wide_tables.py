@@ -15,7 +15,7 @@ from dpstream.core.privacy import Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled
-from dpstream.families.tabular.epoch_answers import move_to_columns
+from dpstream.families.tabular.pooled_estimates import move_to_columns
 from dpstream.mechanisms.limits import TreeCapacity
 from dpstream.mechanisms.workload_cells import Cells
 

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from dpstream.cli.shared import ATTENTION, json_option, print_json
+from dpstream.cli.shared import ATTENTION, json_option, print_facts
 from dpstream.cli.types import FilePath
 
 
@@ -41,38 +41,14 @@ def check(releases: str, path: str | None, as_json: bool) -> None:
 
     known = read_advisories(path)
     found, steps = concerned(releases, known)
-    if as_json:
-        concerns = [
-            {
-                "id": one.advisory.id,
-                "title": one.advisory.title,
-                "what": one.advisory.what,
-                "guarantee": one.advisory.guarantee,
-                "remedy": one.advisory.remedy,
-                "steps": list(one.steps),
-            }
-            for one in found
-        ]
-        print_json({"steps": steps, "advisories": len(known), "concerns": concerns})
-    else:
-        for one in found:
-            advisory = one.advisory
-            click.echo(f"{advisory.id} ({advisory.published}): {advisory.title}")
-            click.echo(f"  what:      {advisory.what}")
-            click.echo(f"  guarantee: {advisory.guarantee}")
-            click.echo(f"  steps:     {_spans(one.steps)}")
-            click.echo(f"  do:        {advisory.remedy}\n")
-        click.echo(_summary(len(known), len(found), steps))
+    texts = ("id", "published", "title", "what", "guarantee", "remedy")
+    concerns = [
+        {**{name: getattr(one.advisory, name) for name in texts}, "steps": list(one.steps)} for one in found
+    ]
+    facts = {"steps": steps, "advisories": len(known), "concerns": concerns}
+    print_facts("advisories", facts, as_json=as_json, spans=[_spans(one.steps) for one in found])
     if found:
         sys.exit(ATTENTION)
-
-
-def _summary(known: int, found: int, steps: int) -> str:
-    looked = f"{steps} step{'s' * (steps != 1)}"
-    if not known:
-        return f"no advisory is known to this version; {looked} looked at"
-    listed = f"{known} {'advisory' if known == 1 else 'advisories'}"
-    return f"{found} of {listed} concern{'s' * (found == 1)} this stream; {looked} looked at"
 
 
 def _spans(steps: tuple[int, ...]) -> str:

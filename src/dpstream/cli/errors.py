@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dpstream.cli.interrupt import Guard
 from dpstream.cli.progress import counted_progress
-from dpstream.cli.shared import INTERRUPTED, console, json_option, of_stream, print_json, print_table
+from dpstream.cli.shared import INTERRUPTED, json_option, of_stream, print_facts
 from dpstream.cli.types import Whole
-from dpstream.core.errors import counted
 
 if TYPE_CHECKING:
     from dpstream.project import Config
@@ -82,10 +80,16 @@ def command(
         )
         return INTERRUPTED
     found = publish_errors(simulation, questions=questions)
-    if as_json:
-        print_json([{key: value for key, value in facts.items() if key != "cells"} for facts in found])
-        return 0
-    _print(found, simulation.releases.folder)
+    print_facts(
+        "errors",
+        [{key: value for key, value in facts.items() if key != "cells"} for facts in found],
+        as_json=as_json,
+        wrap=True,
+        last=found[-1],
+        folder=simulation.releases.folder / "errors",
+        variation=_variation,
+        size=_number,
+    )
     return 0
 
 
@@ -98,56 +102,6 @@ def _variation(one: dict[str, Any]) -> str:
         if len(marginal["columns"]) == most and (value := marginal["total_variation"]) is not None
     ]
     return f"{sum(known) / len(known):.3f}" if known else "-"
-
-
-def _print(found: list[dict[str, Any]], folder: Path) -> None:
-    last = found[-1]
-    out = console()
-    out.print(f"{last['words']}\n")
-    headings = [
-        "step",
-        "records",
-        "standard error",
-        "AvgWE",
-        "total variation",
-        *(f"{name} (mean)" for name in last["distances"]),
-    ]
-    rows = [
-        [
-            str(one["step"]),
-            f"{one['total']['invented']:,.0f}",
-            _number(one["total"]["standard_error"]),
-            f"{one['avg_we']:.2e}",
-            _variation(one),
-            *(f"{far['mean']:.4g}" for far in one["distances"].values()),
-        ]
-        for one in found
-    ]
-    print_table(headings, rows, right=range(len(headings)))
-    out.print(f"Cells of the largest marginals at step {last['step']}, in records:")
-    sizes = [
-        [_size(one), str(one["cells"]), _number(one["standard_error"]), _number(one["bias"])]
-        for one in last["sizes"]
-    ]
-    print_table(["cells with", "cells", "standard error", "bias"], sizes, right=[1, 2, 3])
-    if "questions" in last:
-        asked = [
-            [
-                one["question"],
-                _number(one["standard_error"]),
-                _number(one["bias"]),
-                _number(one["half_width"]),
-            ]
-            for one in last["questions"]
-        ]
-        print_table(["question", "standard error", "bias", "95 % within"], asked, right=[1, 2, 3])
-    out.print(f"{counted(len(found), 'step')} in {folder / 'errors'}")
-
-
-def _size(one: dict[str, Any]) -> str:
-    if one["below"] is None:
-        return f"{one['from']} or more"
-    return str(one["from"]) if one["below"] == one["from"] + 1 else f"{one['from']} to {one['below'] - 1}"
 
 
 def _number(value: float) -> str:

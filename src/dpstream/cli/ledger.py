@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpstream.cli.shared import DAMAGED, json_option, of_stream, print_json, print_table
+from dpstream.cli.shared import DAMAGED, json_option, of_stream, print_facts, print_json
 from dpstream.cli.types import FilePath, Whole
 from dpstream.core.errors import ConfigError, StoreDamagedError, counted
 
@@ -46,13 +46,11 @@ def show(config: Config, last: int | None, as_json: bool) -> None:
       dpstream ledger show dpstream.toml --last 10
     """
     from dpstream.project.status import ledger_facts
+    from dpstream.stream.ledger.limit import shown_amount
 
     facts = ledger_facts(config, _read(config))
     facts["spends"] = facts["spends"][-(last or 0) :]
-    if as_json:
-        print_json(facts)
-    else:
-        _print(facts)
+    print_facts("ledger", facts, as_json=as_json, amount=lambda text: shown_amount(Fraction(text)))
 
 
 @command.command("verify", short_help="Recompute a ledger from all that is known, and say what is wrong.")
@@ -96,7 +94,7 @@ def verify(place: str, state: str | None, releases: str | None, as_json: bool) -
         head = f"; hash of the last step: {checked.head}" if checked.head else ""
         return _tell(f"ledger of {checked.stream}", list(checked.findings), as_json, facts, head=head)
     from dpstream.project import Config
-    from dpstream.stream.ledger.reading import verify_ledger
+    from dpstream.stream.inspection import verify_ledger
 
     config = Config.load(place).at(state, releases)
     findings = verify_ledger(
@@ -153,48 +151,6 @@ def _read(config: Config) -> Ledger:
     return read_ledger(config.state_dir, server=config.server, key=config.state_key())
 
 
-def _print(facts: dict[str, Any]) -> None:
-    click.echo(f"stream {facts['stream']}, mechanism {facts['mechanism']}, unit {facts['unit']}")
-    click.echo(f"protected: {facts['protects']}")
-    if facts["spends"]:
-        rows = [
-            [
-                str(one["step"]),
-                one["period"] or "",
-                _amount(one["spent"]),
-                ", ".join(f"{part['name']} {_amount(part['total'])}" for part in one["parts"]),
-                one["time"] or "not known",
-            ]
-            for one in facts["spends"]
-        ]
-        print_table(["step", "period", "spent", "parts", "time"], rows, right=[0])
-    click.echo(
-        f"total so far: {facts['total_words']}; planned: {facts['planned_words']} (each unit is in one step, or "
-        "is charged once for all: steps do not add up)"
-    )
-    left = "without end" if facts["steps_left"] is None else str(facts["steps_left"])
-    click.echo(f"steps taken: {facts['steps']}; left: {left}")
-    if facts["used_up"]:
-        click.echo("the plan is used up: another step is refused (exit code 3)")
-    if facts["account"] is not None:
-        click.echo(_account_words(facts["account"]))
-
-
-def _account_words(account: dict[str, Any]) -> str:
-    charged = account["charged"] or "nothing: this stream is not in it"
-    closed = "; closed: another step is refused (exit code 3)" if account["closed"] else ""
-    return (
-        f"account {account['file']}: this stream was charged {charged}; {account['streams']} streams together cost "
-        f"{account['total']}; limit: {account['limit']}{closed}"
-    )
-
-
-def _amount(text: str) -> str:
-    from dpstream.stream.ledger.limit import shown_amount
-
-    return shown_amount(Fraction(text))
-
-
 def _tell(what: str, findings: list[str], as_json: bool, facts: dict[str, Any], *, head: str = "") -> int:
     """Whether something that was checked is sound, and what is wrong with it; gives the exit code."""
     if as_json:
@@ -216,13 +172,13 @@ _limit = click.option(
 def account() -> None:
     """Add up what several streams on one private source cost, under a limit that none of them may cross.
 
-    A configuration names the file: [budget] account = "../account.sqlite". A stream is then charged its
+    A configuration names the file: [budget] account = "../account.jsonl". A stream is then charged its
     plan's whole budget when it is started, and refused (exit code 3) where the limit would be passed. Nothing
     is given back.
 
     \b
     Example:
-      dpstream ledger account create account.sqlite --limit epsilon=2
+      dpstream ledger account create account.jsonl --limit epsilon=2
     """
 
 
@@ -235,7 +191,7 @@ def create_account(file: str, limit: str, unit: str) -> None:
 
     \b
     Example:
-      dpstream ledger account create account.sqlite --limit "epsilon=2,delta=1e-9" --unit event
+      dpstream ledger account create account.jsonl --limit "epsilon=2,delta=1e-9" --unit event
     """
     from dpstream.stream.ledger.account import Account
     from dpstream.stream.ledger.limit import Limit
@@ -253,30 +209,11 @@ def show_account(file: str, as_json: bool) -> None:
 
     \b
     Example:
-      dpstream ledger account show account.sqlite
+      dpstream ledger account show account.jsonl
     """
     from dpstream.stream.ledger.account import Account
 
-    facts = _account_facts(Account(file).read())
-    if as_json:
-        print_json(facts)
-        return
-    if facts["charges"]:
-        rows = [
-            [
-                str(one["entry"]),
-                one["stream"],
-                one["stream_id"],
-                one["charged_words"],
-                one["time"],
-                "closed" if one["closed"] else "",
-            ]
-            for one in facts["charges"]
-        ]
-        print_table(["entry", "stream", "id", "charged", "time", ""], rows, right=[0])
-    click.echo(f"total: {facts['total_words']}; limit: {facts['limit_words']}; unit {facts['unit']}")
-    for one in facts["raised"]:
-        click.echo(f"entry {one['entry']}: the limit was raised to {one['limit_words']} ({one['time']})")
+    print_facts("account", _account_facts(Account(file).read()), as_json=as_json)
 
 
 @account.command("raise", short_help="Raise the limit; that stays on record.")
@@ -287,7 +224,7 @@ def raise_limit(file: str, limit: str) -> None:
 
     \b
     Example:
-      dpstream ledger account raise account.sqlite --limit epsilon=3
+      dpstream ledger account raise account.jsonl --limit epsilon=3
     """
     from dpstream.stream.ledger.account import Account
     from dpstream.stream.ledger.limit import Limit
@@ -307,7 +244,7 @@ def charge(config: Config, file: str) -> None:
 
     \b
     Example:
-      dpstream ledger account charge account.sqlite dpstream.toml
+      dpstream ledger account charge account.jsonl dpstream.toml
     """
     from dpstream.stream.ledger.account import Account
 
@@ -328,7 +265,7 @@ def close_stream(file: str, stream_id: str) -> None:
 
     \b
     Example:
-      dpstream ledger account close-stream account.sqlite 0123456789abcdef0123456789abcdef
+      dpstream ledger account close-stream account.jsonl 0123456789abcdef0123456789abcdef
     """
     from dpstream.stream.ledger.account import Account
 
@@ -348,7 +285,7 @@ def verify_account(file: str, configs: tuple[str, ...], as_json: bool) -> int:
 
     \b
     Example:
-      dpstream ledger account verify account.sqlite one/dpstream.toml two/dpstream.toml
+      dpstream ledger account verify account.jsonl one/dpstream.toml two/dpstream.toml
     """
     from dpstream.stream.ledger.account import Account
 
@@ -379,7 +316,8 @@ def verify_account(file: str, configs: tuple[str, ...], as_json: bool) -> int:
 def _verify_stream(config: str, file: str) -> tuple[str | None, object, list[str]]:
     """The stream's id, where its state is, and what is wrong."""
     from dpstream.project import Config
-    from dpstream.stream.ledger.reading import read_ledger, verify_ledger
+    from dpstream.stream.inspection import verify_ledger
+    from dpstream.stream.ledger.reading import read_ledger
 
     loaded = Config.load(config)
     key = loaded.state_key()
@@ -416,11 +354,11 @@ def _account_facts(state: AccountState) -> dict[str, Any]:
         ],
         "raised": [
             {
-                "entry": entry.number,
-                "limit": limit.as_dict(),
-                "limit_words": str(limit),
-                "time": entry.written,
+                "entry": raised.entry,
+                "limit": raised.limit.as_dict(),
+                "limit_words": str(raised.limit),
+                "time": raised.time,
             }
-            for entry, limit in state.raised
+            for raised in state.raised
         ],
     }

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpstream.cli.shared import json_option, print_json, print_table
+from dpstream.cli.shared import json_option, print_facts
 from dpstream.cli.types import FilePath, Whole
 from dpstream.core.errors import ConfigError
 
@@ -129,32 +129,18 @@ def _cells(estimate: Estimate, confidence: float, as_csv: bool, as_json: bool) -
 
         click.echo(to_bytes(table, "csv").decode(), nl=False)
         return
-    rows = table.drop_columns(["standard_error"]).to_pylist()
-    if as_json:
-        print_json(
-            {
-                "columns": list(estimate.columns),
-                "as_of": estimate.as_of,
-                "epochs": [list(epoch) for epoch in estimate.epochs],
-                "standard_error": estimate.standard_error,
-                "exact": estimate.exact,
-                "confidence": confidence,
-                "note": estimate.note,
-                "cells": rows,
-            }
-        )
-        return
+    facts = {
+        "columns": list(estimate.columns),
+        "as_of": estimate.as_of,
+        "epochs": [list(epoch) for epoch in estimate.epochs],
+        "standard_error": estimate.standard_error,
+        "exact": estimate.exact,
+        "confidence": confidence,
+        "note": estimate.note,
+        "cells": table.drop_columns(["standard_error"]).to_pylist(),
+    }
     counted, unit = ("number", "") if estimate.about else (estimate.records, f" {estimate.records}")
-    headings = [*estimate.columns, counted, f"from ({100 * confidence:g} %)", "to"]
-    shown = [
-        [
-            *(str(row[name]) for name in estimate.columns),
-            *("" if row[name] is None else f"{row[name]:,.1f}" for name in ("measured", "low", "high")),
-        ]
-        for row in rows
-    ]
-    print_table(headings, shown, right=range(len(estimate.columns), len(headings)))
-    click.echo(f"standard error of each number: {estimate.standard_error:,.3g}{unit}; {estimate.note}.")
+    print_facts("measured_cells", facts, as_json=as_json, counted=counted, unit=unit)
 
 
 def _answer(
@@ -162,34 +148,19 @@ def _answer(
 ) -> None:
     answer = release.answer(question, as_of=as_of)
     interval = answer.interval(confidence)
-    if as_json:
-        print_json(
-            {
-                "question": question,
-                "in_the_table": answer.value,
-                "measured": answer.measured_value,
-                "standard_error": answer.standard_error,
-                "error_kind": answer.error_kind,
-                "as_of": answer.as_of,
-                "confidence": confidence,
-                "interval": None if interval is None else list(interval),
-                "note": answer.note,
-            }
-        )
-        return
+    facts = {
+        "question": question,
+        "in_the_table": answer.value,
+        "measured": answer.measured_value,
+        "standard_error": answer.standard_error,
+        "error_kind": answer.error_kind,
+        "as_of": answer.as_of,
+        "confidence": confidence,
+        "interval": None if interval is None else list(interval),
+        "note": answer.note,
+    }
     records = _counted_records(release)
-    click.echo(f"{question}\n  in the released table of step {release.step}: {answer.value:,.1f} {records}")
-    if interval is not None and answer.measured_value is not None:
-        click.echo(
-            f"  measured: {answer.measured_value:,.1f} {records}; between {interval[0]:,.1f} and {interval[1]:,.1f} "
-            f"with a probability of {confidence:g} or more"
-        )
-    elif interval is not None:
-        click.echo(
-            f"  by simulation: between {interval[0]:,.1f} and {interval[1]:,.1f} in {100 * confidence:g} % of cases "
-            f"(standard error {answer.standard_error:,.3g})"
-        )
-    click.echo(f"  {answer.note}.")
+    print_facts("measured_answer", facts, as_json=as_json, records=records, step=release.step)
 
 
 def _known(release: PublicRelease, as_of: int | None, combine: Combine, as_json: bool) -> None:
@@ -219,40 +190,19 @@ def _known(release: PublicRelease, as_of: int | None, combine: Combine, as_json:
     for name, one in kinds.items():
         told = {"as_of": one.as_of, "standard_error": one.standard_error, "note": one.note}
         entries.append({"columns": [], "kind": name, **told})
-    if as_json:
-        print_json(entries)
-        return
-    records = _counted_records(release)
-    rows = [
-        [
-            entry.get("kind") or " x ".join(entry["columns"]) or f"number of {records}",
-            "" if entry["as_of"] is None else str(entry["as_of"]),
-            "" if entry["as_of"] is None else f"{entry['standard_error']:,.3g}",
-            entry["note"] if entry["as_of"] is None else "",
-        ]
-        for entry in entries
-    ]
-    print_table(["counts of", "as of step", "standard error of a cell", "why not"], rows, right=[1, 2])
-    older = [entry for entry in entries if entry["as_of"] is not None and entry["as_of"] < release.step]
-    if older and as_of is None:
-        click.echo(
-            f"The newest released step is {release.step}: counts as of an earlier step say nothing of what came or "
-            f"left since.{_counted(release)}"
-        )
+    known = [entry["as_of"] for entry in entries if entry["as_of"] is not None]
+    print_facts(
+        "measured",
+        entries,
+        as_json=as_json,
+        records=_counted_records(release),
+        step=release.step,
+        behind=as_of is None and min(known, default=release.step) < release.step,
+        counted=release.manifest()["accuracy"].get("counted"),
+    )
 
 
 def _counted_records(release: PublicRelease) -> str:
     from dpstream.stream.release.manifest import COUNTED
 
     return str(release.manifest()["accuracy"].get(COUNTED, "records"))
-
-
-def _counted(release: PublicRelease) -> str:
-    """The number of records of the newest step, where its manifest has one without any model."""
-    counted = release.manifest()["accuracy"].get("counted")
-    if not counted:
-        return ""
-    return (
-        f" Of step {release.step} its manifest has the number of records, from counts alone: "
-        f"{counted['records']:,.1f}, with a standard error of {counted['standard_error']:,.3g}."
-    )

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 _Verb = TypeVar("_Verb", bound=Callable[..., Any])
 _PLAIN_WIDTH = 110
+_SCREENS = Path(__file__).with_name("screens.j2")
+_RULE = re.compile("-+:?")
+_NUMBER = re.compile(r"unknown|inf|nan|-?[0-9][0-9,.]*(e[+-][0-9]+)?")
 #: Exit codes beside those of the exceptions: something that was checked is damaged; a run was interrupted and the state
 #: is clean; the stream can be read, and somebody should look at it; nobody should use the newest table.
 DAMAGED, INTERRUPTED, ATTENTION, UNFIT = 4, 5, 6, 7
@@ -112,6 +116,41 @@ def json_option(verb: _Verb) -> _Verb:
 def print_json(value: Any) -> None:
     """Indented JSON on standard output."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def print_facts(block: str, facts: Any, *, as_json: bool = False, wrap: bool = False, **more: Any) -> None:
+    """Print facts: as JSON for programs, or for people as a block of ``screens.j2`` says them.
+
+    Args:
+        facts: JSON-able. Where they are a list, the block has them as ``entries``.
+        wrap: break long lines between words.
+        more: what only the block needs.
+    """
+    if as_json:
+        print_json(facts)
+        return
+    from dpstream.stream.templates import Words
+
+    known = facts if isinstance(facts, dict) else {"entries": facts}
+    out = console()
+    for line in Words(_SCREENS).lines(block, **{**known, **more}):
+        if not isinstance(line, str):
+            _print_markdown(line)
+        elif wrap:
+            out.print(line)
+        else:
+            click.echo(line)
+
+
+def _print_markdown(table: list[list[str]]) -> None:
+    """A table whose second row may say how its columns are aligned; else columns of numbers are to the right."""
+    headings, *rows = table
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(headings)
+    if rows and all(_RULE.fullmatch(cell) for cell in rows[0]):
+        right = [at for at, cell in enumerate(rows.pop(0)) if cell.endswith(":")]
+    else:
+        right = [at for at, cells in enumerate(columns) if all(map(_NUMBER.fullmatch, cells))]
+    print_table(headings, rows, right=right)
 
 
 @contextlib.contextmanager

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from dpstream.cli.shared import ATTENTION, UNFIT, json_option, of_stream, print_json
+from dpstream.cli.shared import ATTENTION, UNFIT, json_option, of_stream, print_facts, print_json
 from dpstream.cli.types import Duration
 from dpstream.core.errors import ConfigError
 
@@ -68,7 +68,7 @@ def command(
             raise ConfigError(
                 f"{option} is part of the health line", where=option, allowed="with --health or --prometheus"
             )
-    from dpstream.project.status import health, metric_values, metrics_text, status_facts
+    from dpstream.project.status import health, metric_values, metrics_text, status_facts, steps_words
 
     facts = status_facts(config)
     if asks_health:
@@ -81,57 +81,5 @@ def command(
         else:
             click.echo(f"{config.name}: {word}: {why}")
         return {"healthy": 0, "unfit": UNFIT}.get(word, ATTENTION)
-    if as_json:
-        print_json(facts)
-    else:
-        _print(facts)
+    print_facts("status", facts, as_json=as_json, steps_words=steps_words(facts))
     return 0
-
-
-def _print(facts: dict[str, Any]) -> None:
-    from dpstream.project.status import steps_words
-
-    started = "" if facts["started"] else " (not started)"
-    click.echo(f"stream {facts['stream']}: {steps_words(facts)}{started}")
-    if facts["holds"] is not None:
-        click.echo(f"newest release: {facts['holds']}")
-    if facts["unfit"] is not None:
-        click.echo(f"unfit: {facts['unfit']}")
-    for verdict in facts["verdicts"]:
-        click.echo(verdict["words"])
-    click.echo(f"loss so far: {facts['spent'] or 'nothing'}; planned: {facts['planned']}")
-    click.echo(f"protected: {facts['protects']}")
-    for broken in facts["broken_borders"]:
-        click.echo(f"the published guarantee does not hold: {broken}")
-    if facts["steps_left"] is not None:
-        click.echo(f"steps left: {facts['steps_left']}")
-        if facts["steps_left"] == 0:
-            click.echo("the plan is used up: another step is refused (exit code 3)")
-    if facts["next_due"] is not None:
-        click.echo(f"next step due: {facts['next_due']}")
-    if facts["failed"] is not None:
-        click.echo(
-            f"step {facts['begun']} stopped with {facts['failed']} after noise was drawn: find the cause, "
-            "then run --discard-reserved once, by hand (each repetition is one more output, which the guarantee "
-            "does not cover; never put it into a scheduled command)"
-        )
-    elif facts["restored"]:
-        click.echo(
-            "the store was restored from a copy: whether a step was under way is not known; run "
-            "--discard-reserved once, by hand"
-        )
-    elif facts["begun"] is not None:
-        click.echo(f"step {facts['begun']} was begun: a run is at it, or the next run takes it")
-    if facts["unpublished"]:
-        click.echo("committed steps wait to be published: the next run does it")
-    if facts["held"]:
-        steps = ", ".join(map(str, facts["held"]))
-        click.echo(f"held until they are approved (dpstream approve): steps {steps}")
-    if not facts["same_plan"]:
-        click.echo(
-            "the configuration differs from the plan that the stream was started with: it will not run"
-            + ("" if facts["remedy"] is None else f" without {facts['remedy']}")
-        )
-    if facts["made_with_test_seed"]:
-        click.echo("NO GUARANTEE: steps of this stream were made with a test seed")
-    click.echo(f"releases: {facts['releases']}")

@@ -47,7 +47,7 @@ def check(config: Config, as_json: bool) -> int:
     Example:
       dpstream store check dpstream.toml
     """
-    from dpstream.stream.store.upkeep import check_store
+    from dpstream.stream.inspection import check_store
 
     checked = check_store(config.state_dir, config.output.dir, server=config.server, key=config.state_key())
     if as_json:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Events, Part, PrivateBatch
+from dpstream.core.contracts import Events, Part, PrivateBatch, check_share, check_whole, option
 from dpstream.core.graphical import Model, TreeSizes, tree_cells
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.noise import Noise, noise_for
@@ -24,11 +24,14 @@ from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
 from dpstream.mechanisms import options
 from dpstream.mechanisms.aim_candidates import Candidates
-from dpstream.mechanisms.aim_options import MAX_ROUNDS, AimOptions
 from dpstream.mechanisms.engine import Run, Selector
-from dpstream.mechanisms.limits import check_each
+from dpstream.mechanisms.limits import check_each, check_fit
 from dpstream.mechanisms.mwem_pgm import OfflineMechanism, OfflinePlan, OfflineRun
 from dpstream.mechanisms.run_outputs import MIN_VARIANCE
+
+#: The most rounds of a run, however large the budget: each costs a fit.
+MAX_ROUNDS = 100
+
 
 #: Columns get their number, divided by this times the number of rounds, as their part of the budget.
 _COLUMNS_DIVISOR = 5
@@ -41,7 +44,7 @@ _PURE_ROUNDS, _ZCDP_ROUNDS = 1 / 19, 0.2
 
 
 @dataclass(frozen=True)
-class AIM(AimOptions, OfflineMechanism):
+class AIM(OfflineMechanism):
     """AIM with fixed amounts per round: columns first, then select, measure and fit.
 
     Guarantee: pure epsilon (zCDP with a zCDP budget) for one record of the table. Columns get their part of the budget
@@ -64,6 +67,23 @@ class AIM(AimOptions, OfflineMechanism):
     Reference: McKenna, Mullins, Sheldon, Miklau, "AIM: An Adaptive and Iterative Mechanism for Differentially Private
     Synthetic Data" (2022), with the differences that docs/theory/aim.md lists.
     """
+
+    rounds: int | None = None
+    columns_share: Fraction = Fraction(3, 20)
+    measure_share: Fraction | None = None
+    unions: bool = True
+    iterations: int = option(10, options.ITERATIONS)
+    final_iterations: int = 100
+    max_cells: int = option(50_000, options.TREE_CELLS)
+    prior_weight: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.rounds is not None:
+            check_whole(self.rounds, "rounds", 1, MAX_ROUNDS)
+        object.__setattr__(self, "columns_share", check_share(self.columns_share, "columns_share"))
+        if self.measure_share is not None:
+            object.__setattr__(self, "measure_share", check_share(self.measure_share, "measure_share"))
+        check_fit(min(self.iterations, self.final_iterations), self.max_cells, self.prior_weight)
 
     def calibrate(self, workload: Workload, budget: Budget, unit: Event) -> AIMPlan:
         """Fix what may be measured and how the budget is shared."""

@@ -26,8 +26,7 @@ from dpstream.core.tables import Workload
 from dpstream.mechanisms import options
 from dpstream.mechanisms.engine import Run, Selector
 from dpstream.mechanisms.joint_groups import draws, noise_of
-from dpstream.mechanisms.limits import TreeCapacity, check_each
-from dpstream.mechanisms.recipe_checks import check_fit
+from dpstream.mechanisms.limits import TreeCapacity, check_each, check_fit
 from dpstream.mechanisms.run_outputs import RunOutput
 from dpstream.mechanisms.workload_cells import Cells, Score, ScoreName
 

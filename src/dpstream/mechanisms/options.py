@@ -12,7 +12,7 @@ from dpstream.core.contracts import Option, PublicPrior, RecipeContext, SectionR
 from dpstream.core.contracts.recipe_options import COUNT, NUMBER, TEXTS
 from dpstream.core.tables import Workload
 from dpstream.mechanisms.headlines import headline_options
-from dpstream.mechanisms.recipe_checks import DEFAULT_ROUNDS, default_rounds
+from dpstream.mechanisms.limits import DEFAULT_ROUNDS, default_rounds
 
 
 def _workload(section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any]) -> Workload:

@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from dpstream.core.errors import BudgetError, ConfigError, LimitError
 from dpstream.core.privacy import (
     ZCDP,
     Budget,
+    Event,
     InsertedRecord,
     PureDP,
     User,
@@ -26,6 +28,7 @@ from dpstream.core.privacy import (
     decimal_text,
     zcdp_to_epsilon,
 )
+from dpstream.core.privacy.convert import best_guess
 from dpstream.project.sections import round_down
 from dpstream.stream.declared import counted_records, declared_public
 from dpstream.stream.predecessor_cost import base_words, broken_words, covered
@@ -37,7 +40,7 @@ from dpstream.stream.release.verdicts import (
     only_good_news,
     verdicts_from,
 )
-from dpstream.stream.templates import paragraphs, words
+from dpstream.stream.templates import Words, about_plan, paragraphs, said, words
 
 if TYPE_CHECKING:
     from dpstream.project.config import Config
@@ -59,24 +62,7 @@ TOTAL = "total"
 #: Budgets that are tried have two digits: from 0.0010 up to this. Beyond, a guarantee protects hardly anything.
 _LARGEST = 30
 _WISH = re.compile(r"\s*(?P<what>.+?)\s+within\s+(?P<share>[0-9]{1,6}([.][0-9]{1,6})?)\s*%\s*")
-_WORDS = (
-    "standard errors of measured sums, from the law of their noise, for a table of the expected size. Shares are of "
-    "the expected number of records (total), or of a typical count: that number divided by the marginal's cells. "
-    "What a model adds to the sums is not included. Between two measurements the error of the number of records holds "
-    "what is not measured yet, if steps differ by {varies:.0%} ([expect] varies); where flows grow or have a season, "
-    "it may be twice as large."
-)
-_ADAPTIVE = "Of marginals that are selected as the data say, nothing is predicted."
-
-_OF_BASE = (
-    "The number of records has the error of the table that the stream begins with, too. How wrong counts of that table "
-    "are is not known, so nothing is predicted of them."
-)
-
-_AT_MOST = (
-    "These numbers are bounds: this mechanism measures more than it promises, and may be many times better. So no "
-    "release is called poor or unfit because of them."
-)
+_WORDS = Words(Path(__file__).with_name("words.j2"))
 
 
 @dataclass(frozen=True)
@@ -140,11 +126,14 @@ def expected_facts(config: Config, plan: StreamPlan, at: int | None = None) -> d
     predicted = _predicted(config, plan, sorted({*(step for step in _STEPS if step <= last), last}))
     if predicted is None or config.expected is None:
         return None
-    words = _WORDS.format(varies=config.expected.table.varies)
-    bound = f" {_AT_MOST}" if predicted[-1].at_most else ""
     records, _ = counted_records(plan.unit, config.schema())
     return {
-        "words": f"{words} {_ADAPTIVE if config.base_options is None else _OF_BASE}{bound}",
+        "words": _WORDS.text(
+            "expected",
+            varies=f"{config.expected.table.varies:.0%}",
+            begins=config.base_options is not None,
+            at_most=predicted[-1].at_most,
+        ),
         "steps": [_as_dict(one) for one in predicted],
         "verdict_step": {"step": last, "because": because},
         "hopeless": _hopeless(config, plan, predicted[-1].size),
@@ -264,14 +253,7 @@ def _hopeless(config: Config, plan: StreamPlan, size: float) -> str | None:
     if size <= 0 or error <= _HOPELESS * size:
         return None
     name = "rho" if isinstance(budget, ZCDP) else "epsilon"
-    share = error / size
-    told = "more than 1000 %" if share > 10 else f"{100 * share:.3g} %"
-    return (
-        f"HOPELESS: for about {size:,.0f} records (by [expect]) this budget is too small. One count of all of them, "
-        f"made once with the whole {name}, has a standard error of {error:,.3g} records ({told}), and a stream shares "
-        "the budget among many counts and steps. It takes more records (longer steps, a larger table) or a larger "
-        'budget; dpstream plan --want "total within 5 %" names the smallest.'
-    )
+    return _WORDS.text("hopeless", size=size, amount=name, error=error, share=error / size)
 
 
 def _step(config: Config, plan: StreamPlan, at: int | None) -> int:
@@ -367,18 +349,11 @@ def _verdicts(one: ExpectedErrors, records: str) -> tuple[Verdict, ...]:
     told = (found[0], *only_good_news(found[1:])) if one.at_most else found
     # Before there are releases there is nothing whose errors could be simulated.
     return tuple(
-        now if now.word != NOT_KNOWN else replace(now, words=_not_yet(now, bound))
+        now
+        if now.word != NOT_KNOWN
+        else replace(now, words=_WORDS.text("not_yet", use=now.use, share=bound.share))
         for now, bound in zip(told, found, strict=True)
     )
-
-
-def _not_yet(verdict: Verdict, bound: Verdict) -> str:
-    """What is said of a use of which no good word is known."""
-    words = f"{verdict.use.capitalize()}: not known before there are releases"
-    if bound.share is None:
-        return f"{words} (dpstream plan --compare tries invented ones)."
-    share = "more than 1000 %" if bound.share > 10 else f"{100 * bound.share:.3g} %"
-    return f"{words}: no promise, as the bound is {share} (dpstream plan --compare tries invented ones)."
 
 
 def _as_dict(one: ExpectedErrors) -> dict[str, Any]:
@@ -412,6 +387,7 @@ def _text(error: float | None, share: float | None) -> str:
 _LEDGER_STEPS = (1, 10, 100, 1000)
 #: The delta at which a rho is told as (epsilon, delta) where the file names none.
 _USUAL_DELTA = "1e-9"
+_HARDLY_A_BOUND = 30
 
 
 def told_base(config: Config, plan: StreamPlan) -> dict[str, Any] | None:
@@ -423,33 +399,68 @@ def told_base(config: Config, plan: StreamPlan) -> dict[str, Any] | None:
 def guarantee(config: Config, plan: StreamPlan) -> str:
     """The promise in words, for all records whose marks are in the tables: also those of an earlier stream."""
     base = told_base(config, plan)
+    broken = "" if base is None else broken_words(base.get("broken", ()))
+    return broken + _WORDS.text("guarantee", **promised(config, plan))
+
+
+def odds_told(config: Config, plan: StreamPlan) -> tuple[str, ...]:
+    """What the loss means for somebody who guesses."""
+    return tuple(said(_WORDS.paragraphs("odds", **promised(config, plan))))
+
+
+def promised(config: Config, plan: StreamPlan) -> dict[str, Any]:
+    """The facts of the guarantee, for templates."""
+    base = told_base(config, plan)
     budget = covered(plan.budget, base)
-    kind = "pure" if isinstance(budget, PureDP) else "zero-concentrated"
-    words = (
-        f"All releases of the stream {config.name!r} together, of every step, satisfy {kind} differential "
-        f"privacy with {budget}. Protected is {plan.unit.describe()}."
-    )
-    if base is not None:
-        words = f"{broken_words(base.get('broken', ()))}{words}"
-        if base["composition"]["rule"] == "parallel":
-            words += f" A record that only this stream has seen has {plan.budget}."
-    if isinstance(budget, ZCDP):
-        if config.budget.stated is not None and budget == config.budget.budget:
-            epsilon, delta = config.budget.stated
-            words += f" This is within epsilon = {decimal_text(epsilon)} and delta = {decimal_text(delta)}."
-        else:
-            # Rounded up, exactly.
-            epsilon = Fraction(zcdp_to_epsilon(budget, _USUAL_DELTA))
-            implied = decimal_text(Fraction(math.ceil(epsilon * 10**4), 10**4))
-            words += f" It implies epsilon = {implied} at delta = {_USUAL_DELTA}."
-    if isinstance(plan.unit, User) and not isinstance(plan.unit, InsertedRecord):
-        words += (
-            f" Each event has {plan.unit.per_event(plan.budget)}, so that all events of a user together lose no "
-            f"more than the whole; of a user with more than {plan.unit.max_events}, the others are left out."
-        )
-    if config.source_options.deletions and plan.unit.name == "event":
-        words += " The stream deletes records: one that was inserted and is deleted has twice the loss."
-    return words
+    stated = config.budget.stated if budget == config.budget.budget else None
+    implied = None
+    if isinstance(budget, ZCDP) and stated is None:
+        # Rounded up, exactly.
+        epsilon = Fraction(zcdp_to_epsilon(budget, _USUAL_DELTA))
+        implied = decimal_text(Fraction(math.ceil(epsilon * 10**4), 10**4)), _USUAL_DELTA
+    return {
+        "stream": config.name,
+        "plan": about_plan(plan),
+        "pure": isinstance(budget, PureDP),
+        "loss": loss_facts(config, budget),
+        "parallel": base is not None and base["composition"]["rule"] == "parallel",
+        "stated": None if stated is None else tuple(map(decimal_text, stated)),
+        "implied": implied,
+        "twice": config.source_options.deletions and isinstance(plan.unit, Event),
+        "declared_public": config.facts()["declared_public"],
+    }
+
+
+def loss_facts(config: Config, budget: Budget) -> dict[str, Any]:
+    """A budget in words, and what it means for somebody who guesses; ``hardly``: hardly a bound."""
+    epsilon, delta = loss_of(config, budget)
+    hardly = epsilon > _HARDLY_A_BOUND
+    return {
+        "words": str(budget),
+        "epsilon": epsilon,
+        "delta": delta,
+        "hardly": hardly,
+        "factor": None if hardly else math.ceil(math.exp(epsilon) * (1 + 1e-12) * 100) / 100,
+        "percent": percent(epsilon, delta),
+    }
+
+
+def loss_of(config: Config, budget: Budget) -> tuple[float, str]:
+    """(epsilon, delta as text) of a budget; delta is empty for pure DP."""
+    if isinstance(budget, PureDP):
+        return float(budget.epsilon), ""
+    stated = config.budget.stated
+    if stated is None:
+        return zcdp_to_epsilon(budget, _USUAL_DELTA), _USUAL_DELTA
+    if budget == config.budget.budget:
+        return float(stated[0]), decimal_text(stated[1])
+    return zcdp_to_epsilon(budget, str(stated[1])), decimal_text(stated[1])
+
+
+def percent(epsilon: float, delta: str) -> str:
+    """The chance of the best guess as a percentage, rounded up to a tenth; below 100 where the bound is."""
+    rate = best_guess(epsilon, float(Fraction(delta.split(" ")[0])) if delta else 0.0)
+    return f"{min(100.0, math.ceil(rate * 1000) / 10):g}"
 
 
 def describe(config: Config, at: int | None = None, runs_until: int | None = None) -> dict[str, Any]:
@@ -558,28 +569,14 @@ def _predicted_errors(plan: StreamPlan, base: Mapping[str, Any] | None) -> dict[
     predicted = plan.expected_errors(steps)
     if predicted is None:
         return None
-    text = words(plan, "predicted")
-    if any(error.even_share is not None for error in predicted):
-        text += f" {_TURNS}"
+    turns = any(error.even_share is not None for error in predicted)
+    more = _WORDS.text("predicted", turns=turns, begins=base is not None)
     if base is not None:
         base_error = base["total_standard_error"]
         predicted = tuple(replace(error, total=_together(base_error, error.total)) for error in predicted)
-        text += f" {_SUM_OF_BASE}"
     names = ("step", "every_step", "even_share", "measurements", "total")
     rows = [{name: getattr(error, name) for name in names} for error in predicted]
-    return {"steps": rows, "unit": "records", "words": text}
-
-
-_SUM_OF_BASE = (
-    "The stream begins with another one's table: total holds that table's error too; every_step and even_share are "
-    "of what came since."
-)
-
-
-_TURNS = (
-    "even_share and total assume that all marginals are measured equally often; which ones a stream measures "
-    "follows from its records."
-)
+    return {"steps": rows, "unit": "records", "words": f"{words(plan, 'predicted')} {more}".rstrip()}
 
 
 def _contribution(plan: StreamPlan) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -12,16 +11,22 @@ from urllib.parse import quote, urljoin
 
 from dpstream.core.errors import ConfigError
 from dpstream.core.paths import parse_json
-from dpstream.core.privacy import Budget, Event, PureDP, User, decimal_text, group, zcdp_to_epsilon
-from dpstream.core.privacy.convert import best_guess
-from dpstream.core.privacy.unit import Individual, InsertedRecord, Record
+from dpstream.core.privacy import PureDP, decimal_text, group
+from dpstream.core.privacy.unit import Individual
 from dpstream.core.version import __version__
 from dpstream.io.sinks import read_catalogue, read_manifest, read_table
-from dpstream.project.planning import expected_facts, guarantee, told_base
-from dpstream.stream.ledger.limit import budget_from_dict
+from dpstream.project.planning import (
+    expected_facts,
+    guarantee,
+    loss_facts,
+    loss_of,
+    odds_told,
+    promised,
+    told_base,
+)
 from dpstream.stream.predecessor_cost import base_words, broken_words, covered, together
 from dpstream.stream.release.verdicts import MEANING, PREDICTED, SIMULATED
-from dpstream.stream.templates import sentence, words
+from dpstream.stream.templates import Words, said, words
 
 if TYPE_CHECKING:
     from dpstream.core.contracts import StreamPlan
@@ -29,11 +34,11 @@ if TYPE_CHECKING:
     from dpstream.project.config import Config
 
 
-#: The delta at which a rho is told as (epsilon, delta), as in the plan.
-_DELTA = "1e-9"
-#: Units of which one person may have many.
-_RECORDS = (Event, Record, InsertedRecord)
-_HARDLY_A_BOUND = 30
+_WORDS = Words(Path(__file__).with_name("words.j2"))
+_SECTIONS = (
+    *("published", "fit", "protected", "each", "trust", "costs"),
+    *("decided", "before", "renewed", "limits", "questions"),
+)
 
 
 #: How far the stream is, as ``status_facts`` tells it.
@@ -72,107 +77,63 @@ def statement(config: Config, facts: Facts, *, date: str, contact: str | None = 
         date: of the statement.
         contact: whom to ask; ``[statement] contact``, or a line to fill in, where it is None.
     """
-    plan, told = config.plan(), config.publication
+    plan = config.plan()
+    known = _known(config, plan, facts) | {"date": date, "contact": contact}
+    found = [
+        (said(_WORDS.paragraphs(f"section_{name}", **known)), name in ("each", "limits"))
+        for name in _SECTIONS
+    ]
+    sections = tuple((text[0], tuple(text[1:]), bullets) for text, bullets in found if text)
+    return Statement(f"Privacy statement: {config.publication.title or config.name}", sections)
+
+
+def _known(config: Config, plan: StreamPlan, facts: Facts) -> dict[str, Any]:
+    """The facts of a statement."""
     base = told_base(config, plan)
     budget = covered(plan.budget, base)
-    version = f"Version {told.version} of {date}" if told.version else f"As of {date}"
-    about = "" if told.description is None else f" {told.description}"
-    sections = [
-        ("What is published", (f"{version}.{about}", *_published(config, plan, facts, base)), False),
-        *((("What it is fit for", fit, False),) if (fit := _fit_for(config, plan, facts)) else ()),
-        ("What is protected", (*_seeded(facts), *_protected(config, plan, base)), False),
-        ("What a record, a stay and a person are protected with", _each(config, plan, budget), True),
-        ("Whom one has to trust", _trust(told.publisher), False),
-        ("What it costs", _costs(config, plan, facts, budget), False),
-        ("Who decided, and why", _decided(told.decided_by, told.reason), False),
-        *((("The stream before this one", _before(config, base), False),) if base else ()),
-        ("If the stream is renewed", _renewed(config, plan, budget), False),
-        ("What is not protected", limits_told(config, plan), True),
-        ("Questions", (contact or told.contact or "Contact: ______________________________",), False),
-    ]
-    return Statement(f"Privacy statement: {told.title or config.name}", tuple(sections))
-
-
-def _each(config: Config, plan: StreamPlan, budget: Budget) -> tuple[str, ...]:
-    """The loss of everything that somebody may mean by "my data", whichever of the streams has seen it."""
-
-    def line(what: str, loss: Budget) -> str:
-        epsilon, delta = loss_of(config, loss)
-        if epsilon > _HARDLY_A_BOUND:
-            return f"{what}: {loss}, which protects hardly anything."
-        return f"{what}: {loss}; a guess is right in at most {percent(epsilon, delta)} of 100 cases."
-
-    if not isinstance(plan.unit, _RECORDS):
-        return (line("One person, with everything that the stream holds of them", budget),)
-    stay = isinstance(plan.unit, Record)
-    lines = [line("One stay of a record, with all its changes" if stay else "One record", budget)]
-    if config.source_options.deletions and isinstance(plan.unit, Event):
-        lines.append(line("One record that is entered and later deleted", group(budget, 2)))
-    what = "stays or records" if stay else "records"
-    return (*lines, *(line(f"One person with {many} {what}", group(budget, many)) for many in (2, 10)))
-
-
-def _trust(publisher: str | None) -> tuple[str, ...]:
-    owner = publisher or "the owner of the original records"
-    return (
-        f"{owner[:1].upper()}{owner[1:]} runs the program, which reads the original records and adds the noise before "
-        "anything leaves it (the central model). Who receives the tables need not be trusted with anything. Who runs "
-        "it has to be: with the original records, with the program's secret state, and to run it as is said here.",
-    )
-
-
-def _decided(who: str | None, why: str | None) -> tuple[str, ...]:
-    return (
-        f"The budget was decided by {who}." if who else "Decided by: ______________________________",
-        f"Why: {why}" if why else "Why: ______________________________",
-    )
-
-
-def _published(
-    config: Config, plan: StreamPlan, facts: Facts, base: Mapping[str, Any] | None
-) -> tuple[str, ...]:
-    how = None
-    if any(verdict["how"] == SIMULATED for verdict in facts["verdicts"]):
-        how = SIMULATED
-    elif any(verdict["how"] == PREDICTED and verdict["use"] == "columns" for verdict in facts["verdicts"]):
-        how = PREDICTED
-    known = {**plan.facts(), "how": how}
-    counts = words(plan, "counts", **known)
+    own = plan.facts()
+    fit, step = _fit_for(config, plan, facts)
+    how = _how_known(facts)
+    counts = words(plan, "counts", **own, how=how)
     if base is not None and counts:
         counts = words(plan, "counts_unknown", how=how)
-    steps = {0: "Nothing has been published yet.", 1: "One table has been published so far."}.get(
-        facts["steps"], f"{facts['steps']} tables have been published so far."
-    )
-    period = "" if facts["holds"] is None else f" The newest one is made from {facts['holds']}."
-    end = "" if plan.horizon is None else f" At most {plan.horizon} will be."
-    return (
-        words(plan, "published", **known, often=_often(config.source_options)),
-        f"{steps}{period}{end} Published with each table: how it was made, what it cost, and "
-        f"{words(plan, 'number', **known)}{counts}.",
-    )
+    return {
+        **promised(config, plan),
+        "told": config.publication,
+        "steps": facts["steps"],
+        "holds": facts["holds"],
+        "unfit": facts["unfit"],
+        "seeded": facts["made_with_test_seed"],
+        "published": words(plan, "published", **own, how=how, often=_often(config.source_options)),
+        "number": words(plan, "number", **own, how=how),
+        "counts": counts,
+        "costs": words(plan, "costs", **own),
+        "fit": fit,
+        "expected_step": step,
+        "meaning": MEANING,
+        "base": base,
+        "base_words": None if base is None else base_words(base),
+        "broken": "" if base is None else broken_words(base.get("broken", ())),
+        "doubled": loss_facts(config, group(budget, 2)),
+        "tenfold": loss_facts(config, group(budget, 10)),
+        "renewed": loss_facts(config, together([budget, plan.budget], "sum")),
+    }
 
 
-def _fit_for(config: Config, plan: StreamPlan, facts: Facts) -> tuple[str, ...]:
-    """Of the newest table; before there is one, what the plan expects of the last one."""
-    meaning = "; ".join(f"{word}: {what}" for word, what in MEANING.items())
-    found = _words(facts)
-    before: tuple[str, ...] = (f"DO NOT USE THE NEWEST TABLE: {facts['unfit']}.",)
-    if not facts["steps"]:
-        expected = expected_facts(config, plan)
-        if expected is None:
-            return ()
-        found = tuple(one["words"] for one in expected["verdicts"])
-        before = (
-            f"Nothing has been published yet. What is expected of step {expected['steps'][-1]['step']}:",
-        )
-    elif facts["unfit"] is None:
-        before = ()
-    return (*before, *found, f"What the words mean: {meaning}.") if found else ()
+def _how_known(facts: Facts) -> str | None:
+    """Where the errors of the newest table's counts come from."""
+    known = {(verdict["how"], verdict["use"]) for verdict in facts["verdicts"]}
+    if any(how == SIMULATED for how, _ in known):
+        return SIMULATED
+    return PREDICTED if (PREDICTED, "columns") in known else None
 
 
-def _words(facts: Facts) -> tuple[str, ...]:
-    """What the newest table is fit for, in sentences."""
-    return tuple(verdict["words"] for verdict in facts["verdicts"])
+def _fit_for(config: Config, plan: StreamPlan, facts: Facts) -> tuple[list[str], int | None]:
+    """What the newest table is fit for; before there is one, what the plan expects of the last one, and its step."""
+    expected = None if facts["steps"] else expected_facts(config, plan)
+    verdicts = facts["verdicts"] if expected is None else expected["verdicts"]
+    step = None if expected is None else int(expected["steps"][-1]["step"])
+    return [verdict["words"] for verdict in verdicts], step
 
 
 def _often(options: SourceOptions) -> str:
@@ -183,138 +144,6 @@ def _often(options: SourceOptions) -> str:
     if options.every == "files":
         return "for every file of records that arrives"
     return f"for every {options.every or 'step of the records'}"
-
-
-def _seeded(facts: Facts) -> tuple[str, ...]:
-    if not facts["made_with_test_seed"]:
-        return ()
-    return (
-        "THERE IS NO GUARANTEE: tables of this stream were made with predictable noise, for a test. Otherwise:",
-    )
-
-
-def _protected(config: Config, plan: StreamPlan, base: Mapping[str, Any] | None) -> tuple[str, ...]:
-    broken = "" if base is None else broken_words(base.get("broken", ()))
-    before = "" if base is None else " with those of the stream before, which they hold,"
-    return (
-        f"{broken}Protected is {plan.unit.describe()}.",
-        *odds_told(config, plan),
-        f"This holds for all published tables together, past and future,{before} against somebody who knows every "
-        "other record and has any amount of computing power.",
-        f"In exact terms: {guarantee(config, plan).removeprefix(broken)}",
-    )
-
-
-def odds_told(config: Config, plan: StreamPlan) -> tuple[str, ...]:
-    """What the loss means for somebody who guesses."""
-    budget, unit = covered(plan.budget, told_base(config, plan)), plan.unit
-    epsilon, delta = loss_of(config, budget)
-    if epsilon > _HARDLY_A_BOUND:
-        return (f"The loss is so large (epsilon = {epsilon:.4g}) that it protects hardly anything.",)
-    factor = math.ceil(math.exp(epsilon) * (1 + 1e-12) * 100) / 100
-    but = f", up to an exception of probability {delta}" if delta else ""
-    if unit.relation == "add-remove":
-        cases, what = "with it than without it", "whether it is among the data"
-    else:
-        cases, what = "for one content of it than for another", "which of two contents it has"
-    return (
-        f"Whatever is published is at most {factor:g} times likelier {cases}{but}.",
-        f"An example: somebody guesses {what}, and either is as likely as the other. Without the tables they are "
-        "right in 50 of 100 cases. With all tables, and with the best method there is, in at most "
-        f"{percent(epsilon, delta)} of 100.",
-    )
-
-
-def loss_of(config: Config, budget: Budget) -> tuple[float, str]:
-    """(epsilon, delta as text) of a budget; delta is empty for pure DP."""
-    if isinstance(budget, PureDP):
-        return float(budget.epsilon), ""
-    stated = config.budget.stated
-    if stated is not None and budget == config.budget.budget:
-        return float(stated[0]), decimal_text(stated[1])
-    delta = _DELTA if stated is None else str(stated[1])
-    return zcdp_to_epsilon(budget, delta), _DELTA if stated is None else decimal_text(stated[1])
-
-
-def percent(epsilon: float, delta: str) -> str:
-    """The chance of the best guess as a percentage, rounded up to a tenth; below 100 where the bound is."""
-    rate = best_guess(epsilon, float(Fraction(delta.split(" ")[0])) if delta else 0.0)
-    return f"{min(100.0, math.ceil(rate * 1000) / 10):g}"
-
-
-def _costs(config: Config, plan: StreamPlan, facts: Facts, budget: Budget) -> tuple[str, ...]:
-    spent = str(plan.budget) if facts["steps"] else "nothing"
-    costs = words(plan, "costs", **plan.facts())
-    if isinstance(plan.unit, User) and not isinstance(plan.unit, InsertedRecord):
-        costs = (
-            f"Each of the {plan.unit.max_events} events of a user that are counted at most costs "
-            f"{plan.unit.per_event(plan.budget)}, and all of them together no more than what is planned. It is charged "
-            "in full at the first step, and further tables cost nothing more."
-        )
-    return (
-        f"Planned: {plan.budget}. Spent so far: {spent}.",
-        costs,
-        *((_several(config, plan, budget, 2),) if isinstance(plan.unit, _RECORDS) else ()),
-    )
-
-
-def _several(config: Config, plan: StreamPlan, budget: Budget, events: int) -> str:
-    epsilon, delta = loss_of(config, group(budget, events))
-    twice = config.source_options.deletions and isinstance(plan.unit, Event)
-    deleted = ", or one record that is entered and later deleted," if twice else ""
-    return (
-        f"A person with {events} such records{deleted} has "
-        f"{group(budget, events)}: the example above then reads {percent(epsilon, delta)} of 100."
-    )
-
-
-def _before(config: Config, base: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a stream that began with another one's release costs together with it."""
-    both = budget_from_dict(base["composition"]["together"])
-    epsilon, delta = loss_of(config, both)
-    seeded = ("THE EARLIER STREAM HAS NO GUARANTEE: it was made with predictable noise, for a test.",)
-    return (
-        *(seeded if base["made_with_test_seed"] else ()),
-        base_words(base),
-        f"For both periods together the example above reads {percent(epsilon, delta)} of 100. A record of the "
-        "earlier period that is deleted later is one more event, of this stream.",
-    )
-
-
-def _renewed(config: Config, plan: StreamPlan, budget: Budget) -> tuple[str, ...]:
-    both = together([budget, plan.budget], "sum")
-    epsilon, delta = loss_of(config, both)
-    one = "A person" if isinstance(plan.unit, Individual) else "A record"
-    return (
-        f"A renewal is a new stream with a budget of its own. {one} that only one of the two streams has seen costs "
-        f"what is said above. One that both have seen costs the sum: on the same terms {both}, and the example "
-        f"reads {percent(epsilon, delta)} of 100.",
-    )
-
-
-def limits_told(config: Config, plan: StreamPlan) -> tuple[str, ...]:
-    """What is not protected, in sentences."""
-    declared = [sentence(text) for text in config.facts()["declared_public"]]
-    return (
-        *((_many_records(plan),) if isinstance(plan.unit, _RECORDS) else ()),
-        "Facts about groups are what the tables are for. A fact about a group can be unwelcome to its members, whether "
-        "or not they are among the data.",
-        "Columns, their possible values and the times of the tables are public.",
-        "When a table appears, and that one is withdrawn or late, is not protected.",
-        *declared,
-        "The original records are kept by their owner as before. This statement is about what is published.",
-    )
-
-
-def _many_records(plan: StreamPlan) -> str:
-    """Group privacy in words: k times the epsilon, k^2 times the rho."""
-    what = "records, or stays of a record," if isinstance(plan.unit, Record) else "records"
-    pure = isinstance(plan.budget, PureDP)
-    cost = (
-        "epsilon is k times" if pure else "rho is k^2 times, and epsilon at the same delta at least k times,"
-    )
-    less = f"A person with many {what} is protected less, in proportion to their number"
-    return f"{less}: with k of them {cost} as large."
 
 
 def _escape(text: str) -> str:
@@ -473,8 +302,8 @@ def registry(config: Config, facts: Facts, newest: Newest | None, date: str) -> 
             "noise": "exact discrete distributions, drawn with the operating system's randomness",
             "made_with_test_seed": facts["made_with_test_seed"],
         },
-        "accuracy": {"verdicts": list(_words(facts)), "unfit": facts["unfit"]},
-        "not_covered": list(limits_told(config, plan)),
+        "accuracy": {"verdicts": [one["words"] for one in facts["verdicts"]], "unfit": facts["unfit"]},
+        "not_covered": said(_WORDS.paragraphs("limits", **promised(config, plan))),
     }
 
 

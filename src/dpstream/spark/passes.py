@@ -221,7 +221,7 @@ class Passes(CountedPasses):
         if operations is None:
             return problems_of(tally, self.schema, ids)
         name, words = operations
-        return problems_of(tally, self.schema, ids, (name, (*words.insert, *words.delete)))
+        return problems_of(tally, self.schema, ids, (name, words.words))
 
 
 @dataclass(frozen=True, repr=False)
@@ -367,8 +367,7 @@ class KeyedPasses(Passes):
         batch, words = self._columns.batch, self._columns.words
         operations = None
         if words is not None:
-            every = (*words.insert, *words.update, *words.delete, *words.ignore)
-            operations = str(batch.operation), every
+            operations = str(batch.operation), words.words
         return problems_of(tally, self.schema, (batch.key, "key"), operations, self._columns.order)
 
 

@@ -15,7 +15,7 @@ from dpstream.core.tables.access import BatchAccess, FrameKind, ReadRequest
 from dpstream.core.tables.contribution import id_problem, no_ids_of
 from dpstream.core.tables.counter_files import require_cipher
 from dpstream.io.sources.counted_file import CountedView
-from dpstream.io.sources.operations import KeyedOperations
+from dpstream.io.sources.operations import Operations
 from dpstream.spark.passes import BatchFrame, KeyedPasses, Passes, SparkBounded
 from dpstream.spark.sessions import require_protected, require_reading, shielded_from_spark
 from dpstream.spark.tasks import Ids, KeyedColumns
@@ -23,7 +23,6 @@ from dpstream.spark.tasks import Ids, KeyedColumns
 if TYPE_CHECKING:
     from dpstream.core.schema import Problem, Schema
     from dpstream.core.schema.domain import Clique
-    from dpstream.io.sources.operations import Operations
 
 
 def batch(
@@ -166,7 +165,7 @@ def with_operations(
 
 
 #: The words of ``KeyedBatch``.
-_PLAIN = KeyedOperations(("insert",), ("delete",), ("update",), ())
+_PLAIN = Operations(("insert",), ("delete",), ("update",), ())
 
 
 def keyed_batch(
@@ -240,7 +239,7 @@ class KeyedSparkBatch:
 
     frame: Any
     batch: KeyedBatch
-    words: KeyedOperations | None
+    words: Operations | None
     order: str | None
     allow_plain_shuffle: bool = False
 

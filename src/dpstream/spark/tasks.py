@@ -71,7 +71,7 @@ from dpstream.core.tables.present_table import PresentTable, holds
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
     from dpstream.core.schema.domain import Clique, Domain
-    from dpstream.io.sources.operations import KeyedOperations, Operations
+    from dpstream.io.sources.operations import Operations
 
 #: The columns of a part, as Spark names types.
 PART_TYPE = "part int, chunk int, data binary"
@@ -351,13 +351,11 @@ class EventColumns(Reading):
 
     def encoded(self, table: Any, schema: Schema, tally: Tally) -> Rows | None:
         """See ``Reading``."""
-        from dpstream.io.sources.times import delete_flags
-
         flags, ids, wrong = np.full(table.num_rows, self.deletes), None, 0
         if self.operations is not None:
             name, words = self.operations
             try:
-                flags = delete_flags(table.column(name), name=name, where="", before=None, words=words)
+                flags = words.deletes(table.column(name), name=name, where="")
             except DataError:
                 wrong |= WRONG_OPERATION
             table = table.drop_columns([name])
@@ -389,7 +387,7 @@ class KeyedColumns(Reading):
     """
 
     batch: KeyedBatch
-    words: KeyedOperations | None
+    words: Operations | None
     order: str | None
     secret: bytes
 
@@ -407,11 +405,13 @@ class KeyedColumns(Reading):
         if self.words is not None:
             name = str(self.batch.operation)
             try:
-                meaning, keep = self.words.read(table.column(name), name=name, where="")
+                read = self.words.read(table.column(name), name=name, where="")
             except DataError:
                 tally.problems[-1] |= WRONG_OPERATION  # which rows are deletes is not known: no other look
                 return None
-            table, operations = table.filter(keep), operation_numbers(pa.chunked_array([meaning]), name, "")
+            kept = read != "ignore"
+            table, words = table.filter(pa.array(kept)), pa.chunked_array([pa.array(read[kept], pa.string())])
+            operations = operation_numbers(words, name, "")
         keys, order = np.zeros((0, 2), np.uint64), None
         try:
             keys = hash_keys(table.column(self.batch.key), self.secret, "")

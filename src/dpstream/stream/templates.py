@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable
 from fractions import Fraction
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,19 +38,61 @@ def words(plan: StreamPlan, block: str, **facts: Any) -> str:
     Args:
         facts: what the block says besides plan and options; ``**plan.facts()`` for what is said before any data.
     """
-    return " ".join(_rendered(plan, block, facts).split("\n")).replace(_BAR, "|").strip()
+    return _running(_of_plan(plan, block, facts))
 
 
 def paragraphs(plan: StreamPlan, block: str, **facts: Any) -> list[str | Table]:
     """The paragraphs of a block, and its tables: those paragraphs whose lines begin with a bar."""
-    found = list[str | Table]()
-    for text in re.split(r"\n(?:[ ]*\n)+", _rendered(plan, block, facts)):
-        if text.startswith("|"):
-            cells = [line.removeprefix("|").removesuffix("|").split("|") for line in text.split("\n")]
-            found.append([[cell.strip().replace(_BAR, "|") for cell in row] for row in cells])
-        elif text:
-            found.append(" ".join(text.split("\n")).replace(_BAR, "|"))
-    return found
+    return _paragraphs(_of_plan(plan, block, facts))
+
+
+class Words:
+    """The blocks of a file that says more than a plan does: screens, statements, drafts.
+
+    A line of the file that ends with a backslash goes on in the next one.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def text(self, block: str, **facts: Any) -> str:
+        """One block as running text."""
+        return _running(self._rendered(block, facts))
+
+    def paragraphs(self, block: str, **facts: Any) -> list[str | Table]:
+        """As ``paragraphs`` of a plan."""
+        return _paragraphs(self._rendered(block, facts))
+
+    def lines(self, block: str, **facts: Any) -> list[str | Table]:
+        """The lines of a block, blank ones too, and its tables: neighbouring lines that begin with a bar."""
+        lines = list[str | Table]()
+        rendered = self._rendered(block, facts).removesuffix("\n").split("\n")
+        for is_table, group in groupby(rendered, key=lambda line: line.startswith("|")):
+            neighbours = list(group)
+            lines += [_cells(neighbours)] if is_table else map(_plain, neighbours)
+        return lines
+
+    def _rendered(self, block: str, facts: dict[str, Any]) -> str:
+        template = _compiled(self._file)
+        return "".join(template.blocks[block](template.new_context(facts)))
+
+
+def _plain(line: str) -> str:
+    return line.rstrip().replace(_BAR, "|")
+
+
+def _running(text: str) -> str:
+    return _plain(" ".join(line.strip(" ") for line in text.strip().split("\n")))
+
+
+def _paragraphs(text: str) -> list[str | Table]:
+    parts = re.split(r"\n(?:[ ]*\n)+[ ]*", text.strip())
+    return [_cells(part.split("\n")) if part.startswith("|") else _running(part) for part in parts if part]
+
+
+def _cells(lines: Iterable[str]) -> Table:
+    rows = [line.strip().removeprefix("|").removesuffix("|").split("|") for line in lines]
+    return [[_plain(cell.strip()) for cell in row] for row in rows]
 
 
 def said(block: list[str | Table]) -> list[str]:
@@ -85,16 +129,15 @@ def _columns(names: list[str], every: int, most: int | None) -> str:
     return f"{len(names)} of {every} columns ({names[0]!r}, {names[1]!r}, ..., {names[-1]!r})"
 
 
-def _rendered(plan: StreamPlan, block: str, facts: dict[str, Any]) -> str:
+def _of_plan(plan: StreamPlan, block: str, facts: dict[str, Any]) -> str:
     templates = _templates(type(plan))
-    context = templates[0].new_context({"options": plan.options(), **facts, "plan": _of_every_plan(plan)})
+    context = templates[0].new_context({"options": plan.options(), **facts, "plan": about_plan(plan)})
     # A family's block comes before the usual one, which it reaches by super().
     context.blocks = {}
     for template in templates:
         for name, render in template.blocks.items():
             context.blocks.setdefault(name, []).append(render)
-    text = "".join(context.blocks[block][0](context))
-    return "\n".join(line.strip(" ") for line in text.strip().split("\n"))
+    return "".join(context.blocks[block][0](context))
 
 
 @cache
@@ -104,7 +147,13 @@ def _templates(kind: type[StreamPlan]) -> tuple[Template, ...]:
     folders = [Path(sys.modules[one.__module__].__file__ or "").parent for one in classes]
     files = [file for folder in dict.fromkeys(folders) if (file := folder / _NAME).is_file()]
     usual = Path(__file__).with_name(_NAME)
-    return tuple(_environment().from_string(file.read_text(encoding="utf-8")) for file in (*files, usual))
+    return tuple(_compiled(file) for file in (*files, usual))
+
+
+@cache
+def _compiled(file: Path) -> Template:
+    source = re.sub(r"\\\n *", "", file.read_text(encoding="utf-8"))
+    return _environment().from_string(source)
 
 
 @cache
@@ -133,13 +182,17 @@ def _environment() -> Environment:
         "digits": lambda value, most=4: "unknown" if value is None else f"{value:.{most}g}",
         "initial": lambda text: text[:1].upper() + text[1:],
         "number": lambda text: f"{float(Fraction(text)):.4g}",
+        "percent": lambda share: f"{100 * share:.3g} %",
         "quoted": repr,
+        "short": "{:,.3g}".format,
+        "tenths": "{:,.1f}".format,
         "whole": "{:,}".format,
     }
     return made
 
 
-def _of_every_plan(plan: StreamPlan) -> dict[str, Any]:
+def about_plan(plan: StreamPlan) -> dict[str, Any]:
+    """What every plan has, for templates."""
     unit, kinds = plan.unit, {Individual: "person", Record: "stay", InsertedRecord: "inserted", User: "user"}
     about: dict[str, Any] = {
         "kind": next((name for kind, name in kinds.items() if isinstance(unit, kind)), "event"),

@@ -22,7 +22,7 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import DPStabs, DPStabsPlan
-from dpstream.families.tabular.dpstabs_state import DPStabsState
+from dpstream.families.tabular.dpstabs import DPStabsState
 from dpstream.io.sinks import Publisher
 from dpstream.mechanisms import ModelSynthesis
 from dpstream.stream import Batch, open_stream

@@ -40,8 +40,15 @@ from dpstream.core.counters.counter import (
     check_event,
     check_noise,
 )
-from dpstream.core.counters.forest_designs import Filtered, epochs, filtered, finished, optimal_trees
-from dpstream.core.counters.forest_tree import Tree, TreePosition
+from dpstream.core.counters.forest_tree import (
+    Filtered,
+    Tree,
+    TreePosition,
+    epochs,
+    filtered,
+    finished,
+    optimal_trees,
+)
 from dpstream.core.errors import BudgetError, ConfigError
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.joint import AnyNoise

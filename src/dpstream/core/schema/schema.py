@@ -373,13 +373,6 @@ class Schema:
         text = json.dumps(spec, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def codebook(self, name: str = "dpstream", path: str = "table.parquet") -> dict[str, Any]:
-        """A Frictionless data package descriptor of a released table, ready for ``json.dump``."""
-        from dpstream.core.schema.codebook import codebook
-
-        constraints = None if self.constraints is None else self.constraints.spec()
-        return codebook(self.released_columns, self.fingerprint(), name, path, constraints)
-
 
 def _columns(names: list[str]) -> str:
     quoted = ", ".join(repr(name) for name in names)

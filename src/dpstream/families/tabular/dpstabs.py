@@ -25,18 +25,72 @@ from dpstream.core.contracts import (
     Terms,
     marginal_query,
     pack_fields,
+    unpack_fields,
 )
-from dpstream.core.graphical import Measurement, estimate_total
+from dpstream.core.counters import CalibratedCounter, CounterState
+from dpstream.core.errors import StoreDamagedError
+from dpstream.core.graphical import Measurement, Model, estimate_total
 from dpstream.core.privacy.randomness import Exact, Noisy, Randomness
 from dpstream.core.schema.domain import Clique
-from dpstream.families.tabular.dpstabs_book import arrival_weights
+from dpstream.families.tabular.dpstabs_book import DPStabsBook, PublicSide, TotalNoise, arrival_weights
 from dpstream.families.tabular.dpstabs_facts import DPStabsFacts, DPStabsOptions, counter_for, fit_table
-from dpstream.families.tabular.dpstabs_state import DpstabsSide, DPStabsState, fresh_state, unpack
-from dpstream.mechanisms import plans, recipe_checks
+from dpstream.mechanisms import plans
 from dpstream.mechanisms.engine import Selector
-from dpstream.mechanisms.limits import TreeCapacity
+from dpstream.mechanisms.limits import PRIOR_BOUND, TreeCapacity, check_domain
 from dpstream.mechanisms.table_release import ModelSynthesis
-from dpstream.mechanisms.workload_cells import Score
+from dpstream.mechanisms.workload_cells import Cells, Score
+
+
+@dataclass
+class DpstabsSide(PublicSide):
+    """The same, and one vector counter per workload (C_i); they hold private sums."""
+
+    counters: list[CounterState]
+
+
+@dataclass
+class DPStabsState(DPStabsBook):
+    """All that DP-STabS remembers. The sides hold private sums: the state is secret."""
+
+    sides: tuple[DpstabsSide, ...]
+
+
+def fresh_state(cells: Cells, counter: CalibratedCounter, sides: int) -> DPStabsState:
+    """The state before the first step: nothing is counted; the model is uniform over an unknown (zero) total."""
+    domain = cells.workload.domain
+    return DPStabsState(
+        step=0,
+        sides=tuple(_fresh_side(cells, counter) for _ in range(sides)),
+        models=(Model.uniform(domain, 0.0),),
+        marginals=np.zeros(cells.total),
+        kept=[],
+        rebuild_at=1,
+    )
+
+
+def _fresh_side(cells: Cells, counter: CalibratedCounter) -> DpstabsSide:
+    return DpstabsSide(
+        total=0.0,
+        rate=0.0,
+        counters=[counter.init(int(size)) for size in cells.sizes],
+        ticks=np.zeros(len(cells.cliques), dtype=np.int64),
+        estimates=np.zeros(cells.total, dtype=np.int64),
+        remainder=np.zeros(cells.total),
+        batch=Model.uniform(cells.workload.domain, 1.0),
+        noise=TotalNoise.fresh(counter, cells.sizes),
+    )
+
+
+def unpack(packed: Packed, cells: Cells, counter: CalibratedCounter) -> DPStabsState:
+    """The inverse of ``pack_fields``; StoreDamagedError if the counters' arrays do not fit the counter."""
+    state = unpack_fields(DPStabsState, packed, counter=counter, sizes=cells.sizes)
+    for side in state.sides:
+        vectors = len(side.estimates), len(side.remainder), len(side.ticks), len(side.counters)
+        if vectors != (cells.total, cells.total, len(cells.cliques), len(cells.cliques)):
+            raise StoreDamagedError("the counts of a side do not fit the workload", where="state")
+        for arrays, size in zip(side.counters, cells.sizes, strict=True):
+            counter.check_state(arrays, int(size))
+    return state
 
 
 @dataclass(frozen=True)
@@ -111,7 +165,7 @@ class DPStabsPlan(DPStabsFacts):
     def start_from(self, base: StartTable) -> DPStabsState:
         """The state that begins with the base: its marginals are booked (``r_i``), and the first models are fitted
         to them."""
-        recipe_checks.check_domain(base, self.domain)
+        check_domain(base, self.domain)
         state = self.start()
         state.sides[0].total = base.total
         state.sides[0].remainder = np.concatenate(base.marginals(self.cells.cliques))
@@ -298,7 +352,7 @@ class _PredictedStep(_Step):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.prior = self.batch = self.side.batch.bounded(recipe_checks.PRIOR_BOUND)
+        self.prior = self.batch = self.side.batch.bounded(PRIOR_BOUND)
         self.rounds = [self.plan.marginals(self.batch.with_total(1.0))]
 
     def expected(self) -> NDArray[np.float64]:

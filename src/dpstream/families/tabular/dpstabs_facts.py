@@ -32,10 +32,10 @@ from dpstream.core.privacy.unit import Event, EventUnit
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
 from dpstream.families.tabular.dpstabs_book import DPStabsBook, PublicSide, total_in_turns
-from dpstream.mechanisms import options, plans, recipe_checks
+from dpstream.mechanisms import options, plans
 from dpstream.mechanisms.description import counter_facts
 from dpstream.mechanisms.engine import Selector
-from dpstream.mechanisms.limits import TreeCapacity, check_each
+from dpstream.mechanisms.limits import TreeCapacity, check_each, check_fit, default_rounds
 from dpstream.mechanisms.run_outputs import MIN_VARIANCE
 from dpstream.mechanisms.table_release import ModelSynthesis, average_marginals
 from dpstream.mechanisms.workload_cells import Cells, ScoreName
@@ -227,7 +227,7 @@ class DPStabsOptions:
             raise ConfigError(what, where="mechanism", allowed=f"1 to {count}")
         check_words(self)
         object.__setattr__(self, "select_share", check_share(self.select_share, "select_share"))
-        recipe_checks.check_fit(self.iterations, self.max_cells, self.prior_weight)
+        check_fit(self.iterations, self.max_cells, self.prior_weight)
         check_each(self.workload, self.max_cells)
 
     @property
@@ -245,7 +245,7 @@ class DPStabsOptions:
     @property
     def rounds(self) -> int:
         """``k``, or its default for this workload."""
-        return recipe_checks.default_rounds(self.workload) if self.k is None else self.k
+        return default_rounds(self.workload) if self.k is None else self.k
 
 
 @dataclass(frozen=True)

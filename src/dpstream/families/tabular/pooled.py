@@ -30,9 +30,9 @@ from dpstream.families.tabular.pooled_state import PooledSide, PooledState, fres
 from dpstream.mechanisms.engine import Selector
 from dpstream.mechanisms.headlines import headline_cliques, headline_words
 from dpstream.mechanisms.joint_groups import split_budget
+from dpstream.mechanisms.limits import check_domain
 from dpstream.mechanisms.measured_cells import MeasuredCells
 from dpstream.mechanisms.plans import event_unit, read_events
-from dpstream.mechanisms.recipe_checks import check_domain
 from dpstream.mechanisms.run_outputs import published
 from dpstream.mechanisms.table_release import ModelSynthesis
 

@@ -34,8 +34,7 @@ from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.unit import EventUnit
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
-from dpstream.families.tabular.growth import growth_error
-from dpstream.families.tabular.pooled_book import PooledBook, open_model
+from dpstream.families.tabular.pooled_book import PooledBook, growth_error, open_model
 from dpstream.families.tabular.pooled_estimates import Answer, Estimates
 from dpstream.families.tabular.pooled_run import Design, Runner
 from dpstream.families.tabular.pooled_state import (
@@ -44,10 +43,9 @@ from dpstream.families.tabular.pooled_state import (
 from dpstream.mechanisms import options
 from dpstream.mechanisms.description import headline_facts, table_facts
 from dpstream.mechanisms.headlines import check_headline
-from dpstream.mechanisms.limits import check_each
+from dpstream.mechanisms.limits import check_each, check_fit, check_prior
 from dpstream.mechanisms.plans import events_apart, leaves_out_cancelled
 from dpstream.mechanisms.prior_choice import PriorChoice
-from dpstream.mechanisms.recipe_checks import check_fit, check_prior
 from dpstream.mechanisms.table_model import fit_table
 from dpstream.mechanisms.table_release import ModelSynthesis
 from dpstream.mechanisms.workload_cells import Cells

@@ -22,14 +22,12 @@ from dpstream.core.privacy.noise import DiscreteGaussian, Noise, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique
-from dpstream.families.tabular.epoch_answers import move_to_columns, with_margins
-from dpstream.families.tabular.pooled_estimates import Epoch
+from dpstream.families.tabular.pooled_estimates import Epoch, move_to_columns, with_margins
 from dpstream.mechanisms.engine import Run
 from dpstream.mechanisms.joint_cuts import cost, together
 from dpstream.mechanisms.joint_groups import draws, noise_of, weight_of
-from dpstream.mechanisms.limits import TreeCapacity
+from dpstream.mechanisms.limits import PRIOR_BOUND, TreeCapacity
 from dpstream.mechanisms.measured_cells import MeasuredCells
-from dpstream.mechanisms.recipe_checks import PRIOR_BOUND
 from dpstream.mechanisms.run_outputs import MIN_VARIANCE, RunOutput, signs_query
 from dpstream.mechanisms.workload_cells import MAX_RECORDS, Cells, Score
 

@@ -22,11 +22,13 @@ from dpstream.project.planning import (
     advice,
     expected_facts,
     expected_table,
+    loss_of,
+    odds_told,
+    percent,
     smallest_budget,
     told_base,
 )
 from dpstream.project.schema_file import load_toml, toml_value
-from dpstream.project.statement import loss_of, odds_told, percent
 from dpstream.stream.predecessor_cost import covered
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What a stream spent, on what and when: read, verified against everything that knows of it, and exported.
+"""What a stream spent, on what and when: read, compared with the plan and with what is released, and exported.
 
 Read without the stream's lock and without changing anything, in one consistent view of the store.
 
@@ -7,43 +7,41 @@ Trusted base: owner (reads what was spent).
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreFormatError
-from dpstream.core.paths import parse_json, read_bytes
 from dpstream.core.privacy.budget import Budget
 from dpstream.io.sinks.catalogue import Catalogue
-from dpstream.io.sinks.publisher import MANIFEST, noticed, published_steps, step_name
+from dpstream.io.sinks.publisher import published_steps
+from dpstream.io.sinks.table_files import file_sha256
+from dpstream.io.sinks.target import MANIFEST, compare_files, step_name
 from dpstream.stream.identity import canonical_json, plan_hash
-from dpstream.stream.ledger.account import Account, Pin
+from dpstream.stream.ledger.account import Pin
+from dpstream.stream.ledger.chained_lines import as_file, chained, line_hash, read_chain
 from dpstream.stream.ledger.limit import budget_from_dict
 from dpstream.stream.store.encryption import StateKey, unlock
-from dpstream.stream.store.place import has_store, no_stream, questions_path, questions_server, viewed
+from dpstream.stream.store.place import has_store, no_stream, viewed
 from dpstream.stream.store.postgres import PostgresServer
 from dpstream.stream.store.sealed_history import (
     POSITION,
-    Head,
     account_pin,
-    history_problems,
-    outside_heads,
-    outside_heads_of_questions,
     read_history,
     read_latest,
     read_meta,
 )
+from dpstream.stream.store.store import as_position, key_of_sources
 from dpstream.stream.store.store_database import StoreDatabase, file_errors
-from dpstream.stream.store.stored import as_position, key_of_sources, rollback_problems
 
 #: Publication states of steps whose manifest is among the releases.
-_KNOWN_TO_READERS = ("published", "expiring", "expired", "withdrawing", "withdrawn")
+KNOWN_TO_READERS = ("published", "expiring", "expired", "withdrawn")
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,9 @@ class Ledger:
     @property
     def inside(self) -> list[int]:
         """Steps whose manifest is not among the releases (yet): held for approval, or without a sink."""
-        return [spend.step for spend in self.spends if spend.publication not in _KNOWN_TO_READERS]
+        return [
+            spend.step for spend in self.spends if spend.publication not in (*KNOWN_TO_READERS, "withdrawing")
+        ]
 
     @property
     def steps_left(self) -> int | None:
@@ -111,7 +111,7 @@ def read_ledger(
     with _view(path, server, key) as db:
         meta = read_meta(db)
         read_history(db, meta, db.where)
-        return _ledger(db, meta)
+        return ledger_of(db, meta)
 
 
 def read_identity(
@@ -142,67 +142,6 @@ def read_source_position(
         return None if stored is None else (as_position(stored[1]), key_of_sources(secret))
 
 
-def verify_ledger(
-    path: str | Path,
-    *,
-    releases: str | Path | None = None,
-    account: str | Path | None = None,
-    server: PostgresServer | None = None,
-    key: StateKey | None = None,
-) -> list[str]:
-    """Recompute everything that is known of a ledger, and say what is wrong, in one sentence each.
-
-    Looks at the store's structure and seals, the head file, sums against the plan, the manifests in the store and
-    among the ``releases``, their catalogue, and the stream's charge in its ``account``; and at the store of its
-    questions. A run may be under way.
-
-    Errors:
-        ConfigError: there is no stream, or no account. StoreError: the disk or the server fails.
-    """
-    folder = None if releases is None else Path(releases)
-    # Before the view of the store: what is written meanwhile is ahead of that view.
-    before = set() if folder is None else published_steps(folder)
-    try:
-        head = Head(Path(path), outside_heads(folder)).read(str(path))
-        with _view(path, server, key) as db:
-            meta = read_meta(db)
-            findings, sound = history_problems(db, meta, head)
-            if not sound:
-                return findings
-            ledger = _ledger(db, meta)
-            findings += _check_plan(ledger) + _check_manifests(db, ledger)
-        findings += _check_questions(Path(path), folder, server, key)
-    except StoreDamagedError as error:
-        return [error.what]
-    if folder is not None:
-        findings += rollback_problems(
-            before, noticed(folder), {spend.step: spend.publication for spend in ledger.spends}
-        )
-        known = {spend.step: spend.manifest_sha256 for spend in ledger.spends}
-        outside = {step: digest for step, digest in known.items() if step not in ledger.inside}
-        findings += verify_releases(folder, ledger.stream_id, known, outside)
-    return findings + _check_account(ledger, account)
-
-
-def verify_releases(
-    folder: Path, stream_id: str, known: dict[int, str], required: dict[int, str]
-) -> list[str]:
-    """Compare released manifests and the catalogue with a ledger's hashes.
-
-    Args:
-        known: SHA-256 of the manifest of every step in the ledger.
-        required: those that have to be there.
-    """
-    findings: list[str] = []
-    for step, digest in sorted(required.items()):
-        path = folder / step_name(step) / MANIFEST
-        if not path.is_file():
-            findings.append(f"the manifest of step {step} is missing among the releases")
-        elif hashlib.sha256(read_bytes(path)).hexdigest() != digest:
-            findings.append(f"the released manifest of step {step} is not the one in the ledger")
-    return findings + _check_catalogue(folder, stream_id, known)
-
-
 # Inside
 
 
@@ -216,21 +155,12 @@ def _view(path: str | Path, server: PostgresServer | None, key: StateKey | None)
         yield db
 
 
-def _check_questions(
-    state: Path, releases: Path | None, server: PostgresServer | None, key: StateKey | None
-) -> list[str]:
-    """What is wrong with the store of the stream's questions, where it has one or had one."""
-    path = questions_path(state)
-    head = Head(path, outside_heads_of_questions(state, releases))
-    heads = head.read(str(path))
-    if not has_store(path, server=questions_server(server)):
-        left = heads is not None or any(witness.exists() for witness in head.outside)
-        return ["the store of the questions is gone, and its witness is there"] if left else []
-    with _view(path, questions_server(server), key) as db:
-        return [f"the questions: {finding}" for finding in history_problems(db, read_meta(db), heads)[0]]
+def ledger_of(db: StoreDatabase, meta: dict[str, bytes]) -> Ledger:
+    """The ledger in a view of a store.
 
-
-def _ledger(db: StoreDatabase, meta: dict[str, bytes]) -> Ledger:
+    Errors:
+        StoreDamagedError: it cannot be read.
+    """
     try:
         facts: dict[str, Any] = json.loads(meta["plan"])
         rows = db.execute(
@@ -259,45 +189,67 @@ def _ledger(db: StoreDatabase, meta: dict[str, bytes]) -> Ledger:
     return Ledger(meta["stream_id"].hex(), plan_hash(facts), facts, spends, pin)
 
 
-def _check_plan(ledger: Ledger) -> list[str]:
-    """Every step spent what the plan says, part by part, and no step is beyond the horizon."""
-    findings, planned = [], ledger.planned
-    for one in ledger.spends:
-        parts = sum((Fraction(part["total"]) for part in one.parts), Fraction(0))
-        if parts != one.spent:
-            findings.append(f"the parts of step {one.step} add up to {parts}, and {one.spent} is booked")
-        if one.definition != planned.as_dict()["definition"] or one.spent != planned.amount:
-            findings.append(
-                f"step {one.step} spent {one.spent} ({one.definition}), and the plan says {planned}"
+def plan_problems(ledger: Ledger) -> list[str]:
+    """Where a step did not spend what the plan says, part by part, or is beyond the horizon."""
+    problems, planned = list[str](), ledger.planned
+    for place, spend in enumerate(ledger.spends, start=1):
+        if spend.step != place:
+            problems.append(f"step {spend.step} stands where step {place} belongs")
+        parts = sum((Fraction(part["total"]) for part in spend.parts), Fraction(0))
+        if parts != spend.spent:
+            problems.append(f"the parts of step {spend.step} add up to {parts}, and {spend.spent} is booked")
+        if spend.definition != planned.as_dict()["definition"] or spend.spent != planned.amount:
+            problems.append(
+                f"step {spend.step} spent {spend.spent} ({spend.definition}), and the plan says {planned}"
             )
-        if canonical_json(list(one.parts)) != canonical_json(ledger.facts["parts"]):
-            findings.append(f"the parts of step {one.step} are not the plan's")
-    horizon = ledger.facts["horizon"]
-    if horizon is not None and len(ledger.spends) > horizon:
-        findings.append(f"there are {len(ledger.spends)} steps, and the plan pays for {horizon}")
-    return findings
-
-
-def _check_manifests(db: StoreDatabase, ledger: Ledger) -> list[str]:
-    """The manifests in the store say what the ledger says."""
-    findings = []
-    for one in ledger.spends:
-        (data,) = db.execute("SELECT manifest FROM steps WHERE step = ?", (one.step,)).fetchone()
-        if hashlib.sha256(data).hexdigest() != one.manifest_sha256:
-            findings.append(f"the stored manifest of step {one.step} does not have the recorded hash")
-        manifest = parse_json(data)
-        facts = (
-            manifest["step"],
-            manifest["stream_id"],
-            Fraction(manifest["spent"]["step"]),
-            manifest["mechanism"]["parts"],
+        if canonical_json(list(spend.parts)) != canonical_json(ledger.facts["parts"]):
+            problems.append(f"the parts of step {spend.step} are not the plan's")
+    if ledger.facts["horizon"] is not None and len(ledger.spends) > ledger.facts["horizon"]:
+        problems.append(
+            f"there are {len(ledger.spends)} steps, and the plan pays for {ledger.facts['horizon']}"
         )
-        if facts != (one.step, ledger.stream_id, one.spent, list(one.parts)):
-            findings.append(f"the manifest of step {one.step} does not say what the ledger says")
-    return findings
+    return problems
 
 
-def _check_catalogue(folder: Path, stream_id: str, known: dict[int, str]) -> list[str]:
+# What is released, against a ledger.
+
+#: step -> file -> SHA-256.
+Files = Mapping[int, Mapping[str, str]]
+
+
+def released_files(releases: Path, *, everything: bool = False) -> dict[int, dict[str, str]]:
+    """The SHA-256 of the released files, step by step; without ``everything`` those of the manifests, and of the others
+    their names only."""
+    folders = {step: releases / step_name(step) for step in sorted(published_steps(releases))}
+    return {
+        step: {
+            file.name: file_sha256(file) or "" if everything or file.name == MANIFEST else ""
+            for file in sorted(folder.iterdir())
+        }
+        for step, folder in folders.items()
+        if folder.is_dir()
+    }
+
+
+def release_problems(there: Files, committed: Files, withdrawn: Collection[int] = ()) -> list[str]:
+    """How released files differ from the committed ones."""
+    words = {
+        "missing": "{name} of step {step} is missing among the releases",
+        "changed": "the released {name} of step {step} is not the committed one",
+        "withdrawn": "{name} is in the folder of step {step}, which was withdrawn: move it away",
+    }
+    differences = compare_files(
+        committed,
+        lambda step: there.get(step, {}),
+        lambda step, name: there[step][name],
+        deep=True,
+        withdrawn=withdrawn,
+    )
+    return [words[how].format(name=name, step=step) for (step, name), how in sorted(differences.items())]
+
+
+def catalogue_problems(folder: Path, stream_id: str, known: Mapping[int, str]) -> list[str]:
+    """How the catalogue differs from a ledger, of which ``known`` has the SHA-256 of the manifest of each step."""
     try:
         catalogue = Catalogue(folder)
         listed = {int(entry["step"]): str(entry["manifest_sha256"]) for entry in catalogue.entries()}
@@ -315,29 +267,11 @@ def _check_catalogue(folder: Path, stream_id: str, known: dict[int, str]) -> lis
     ]
 
 
-def _check_account(ledger: Ledger, account: str | Path | None) -> list[str]:
-    if account is None:
-        return [] if ledger.pin is None else ["the stream is charged in an account, and none is given"]
-    try:
-        state = Account(account).read()
-    except StoreDamagedError as error:
-        return [f"the account: {error.what}"]
-    charge = state.find(ledger.stream_id)
-    if charge is None or (ledger.pin is not None and not state.knows(ledger.pin)):
-        return [
-            "the account does not know the stream's charge: it was rolled back, changed, or is another one"
-        ]
-    if charge.budget != ledger.planned:
-        return [f"the account charged {charge.budget}, and the plan says {ledger.planned}"]
-    return []
-
-
 # A ledger as a public file that checks itself: JSON lines, each with the SHA-256 of the line before.
 #
 # Public facts only: no hash of private records, no batch id and no time, unless the owner asks for them. Two exports of
 # one stream agree line by line, up to the last line of the shorter one; whoever keeps that line's hash sees
-# every later change of what came before it. The chain has no key: it shows edits to those who hold a copy or a
-# hash, and proves nothing to others.
+# every later change of what came before it.
 
 _KIND = "dpstream ledger"
 EXPORT_FORMAT = 1
@@ -379,9 +313,10 @@ def export_ledger(ledger: Ledger, *, secret: bool = False, times: bool = False) 
         "unit": facts["unit"],
         "budget": facts["budget"],
         "horizon": facts["horizon"],
+        "parts": facts["parts"],
         "total_is": "the largest step's cost: what all steps together cost one unit of protection",
     }
-    lines, total = [_chained(head, None)], Fraction(0)
+    lines, total = [chained(head, None)], Fraction(0)
     for one in ledger.spends:
         total = max(total, one.spent)
         line: dict[str, Any] = {
@@ -398,11 +333,11 @@ def export_ledger(ledger: Ledger, *, secret: bool = False, times: bool = False) 
             line["batch_id"] = one.batch_id
         if times:
             line["time"] = one.time
-        lines.append(_chained(line, lines[-1]))
+        lines.append(chained(line, lines[-1]))
     end = {"end": True, "steps": len(ledger.spends), "total": str(total), "not_released": ledger.inside}
-    end["previous"] = _digest(lines[-1])
-    lines.append(canonical_json({**end, "sha256": _digest(canonical_json(end))}))
-    return b"".join(line + b"\n" for line in lines)
+    end["previous"] = line_hash(lines[-1])
+    lines.append(canonical_json({**end, "sha256": line_hash(canonical_json(end))}))
+    return as_file(lines)
 
 
 def write_export(path: Path, data: bytes, *, private: bool) -> None:
@@ -424,34 +359,41 @@ def check_export(data: bytes, releases: str | Path | None = None) -> CheckedExpo
 
     Later steps among the releases are fine: an export is older than what was released after it.
     """
-    findings, lines = _check_lines(data)
+    findings, lines = read_chain(data)
     if not lines or lines[0].get("kind") != _KIND:
         return CheckedExport(("is not an exported ledger", *findings), None, 0, None, None, None)
     if lines[0].get("format") != EXPORT_FORMAT:
         return CheckedExport(
             (f"format {lines[0].get('format')!r} is unknown here", *findings), None, 0, None, None, None
         )
-    head, spends, end = lines[0], [line for line in lines[1:] if "step" in line], lines[-1]
-    known: dict[int, str] = {}
+    head, end, spends, totals = lines[0], lines[-1], list[Spend](), list[Fraction]()
     try:
-        planned = {key: value for key, value in head["budget"].items() if key != "definition"}
-        amount, definition = Fraction(next(iter(planned.values()))), head["budget"]["definition"]
-        total = Fraction(0)
-        for expected, line in enumerate(spends, start=1):
-            total = max(total, Fraction(line["spent"]))
-            findings += _check_spend(line, expected, amount, definition, total)
-            known[int(line["step"])] = str(line["manifest_sha256"])
+        for line in lines[1:]:
+            if "step" in line:
+                spends.append(_spend_of(line))
+                totals.append(Fraction(line["total"]))
+        ledger = Ledger(str(head["stream_id"]), str(head["plan_hash"]), head, tuple(spends), None)
+        findings += plan_problems(ledger)
+        largest = accumulate((spend.spent for spend in spends), max)
+        findings += [
+            f"the total at step {spend.step} is not the largest cost so far"
+            for spend, total, wanted in zip(spends, totals, largest, strict=True)
+            if total != wanted
+        ]
         if end.get("end") is not True:
             findings.append("the last line is missing: the file was cut short")
-        elif end["steps"] != len(spends) or Fraction(end["total"]) != total or len(lines) != len(spends) + 2:
+        elif (end["steps"], Fraction(end["total"]), len(lines)) != (
+            len(spends),
+            ledger.total.amount,
+            len(spends) + 2,
+        ):
             findings.append("the last line does not fit the lines before it")
-        elif end["sha256"] != _digest(canonical_json({key: end[key] for key in end if key != "sha256"})):
+        elif end["sha256"] != line_hash(canonical_json({key: end[key] for key in end if key != "sha256"})):
             findings.append("the last line was changed")
-        if head["horizon"] is not None and len(spends) > head["horizon"]:
-            findings.append(f"there are {len(spends)} steps, and the plan pays for {head['horizon']}")
-        name, stream_id = str(head["stream"]), str(head["stream_id"])
-        inside = set(end.get("not_released", ()))
-    except (KeyError, ValueError, TypeError, AttributeError, StopIteration, ZeroDivisionError):
+        name, inside = str(head["stream"]), set(end.get("not_released", ()))
+        symbol = "epsilon" if ledger.planned.as_dict()["definition"] == "pure" else "rho"
+        total, planned = (f"{symbol} = {budget.amount}" for budget in (ledger.total, ledger.planned))
+    except (KeyError, ValueError, TypeError, AttributeError, ZeroDivisionError):
         findings.append("a line lacks what it has to say")
         return CheckedExport(tuple(findings), str(head.get("stream")), len(spends), None, None, None)
     if releases is not None:
@@ -460,63 +402,29 @@ def check_export(data: bytes, releases: str | Path | None = None) -> CheckedExpo
             raise ConfigError(
                 "there are no releases", where=str(folder), allowed="the folder of a stream's releases"
             )
-        required = {step: digest for step, digest in known.items() if step not in inside}
-        last = max(known, default=0)
+        known, there = {spend.step: spend.manifest_sha256 for spend in spends}, released_files(folder)
         findings += [
             f"step {step} is among the releases, but not in the ledger"
-            for step in sorted(published_steps(folder))
-            if step not in known and step <= last
+            for step in there
+            if step not in known and step <= max(known, default=0)
         ]
-        findings += verify_releases(folder, stream_id, known, required)
-    symbol = "epsilon" if definition == "pure" else "rho"
-    return CheckedExport(
-        tuple(findings), name, len(spends), f"{symbol} = {total}", f"{symbol} = {amount}", end.get("previous")
+        required = {step: {MANIFEST: digest} for step, digest in known.items() if step not in inside}
+        findings += release_problems(there, required)
+        findings += catalogue_problems(folder, ledger.stream_id, known)
+    return CheckedExport(tuple(findings), name, len(spends), total, planned, end.get("previous"))
+
+
+def _spend_of(line: dict[str, Any]) -> Spend:
+    """The step in an exported line."""
+    return Spend(
+        step=int(line["step"]),
+        period=line["period"],
+        definition=line["definition"],
+        spent=Fraction(line["spent"]),
+        parts=tuple(line["parts"]),
+        manifest_sha256=str(line["manifest_sha256"]),
+        test_seed=line["made_with_test_seed"],
+        batch_id=line.get("batch_id", ""),
+        publication="",
+        time=line.get("time", ""),
     )
-
-
-def _chained(content: dict[str, Any], previous: bytes | None) -> bytes:
-    return canonical_json({**content, "previous": None if previous is None else _digest(previous)})
-
-
-def _digest(line: bytes) -> str:
-    return hashlib.sha256(line).hexdigest()
-
-
-def _check_lines(data: bytes) -> tuple[list[str], list[dict[str, Any]]]:
-    """Check the chain line by line, up to the first line that cannot be read."""
-    findings, lines = [], []
-    previous: bytes | None = None
-    if data and not data.endswith(b"\n"):
-        findings.append("the file ends in the middle of a line")
-    for number, raw in enumerate(data.splitlines(), start=1):
-        try:
-            line = parse_json(raw)
-            linked = line["previous"]
-        except (ValueError, KeyError, TypeError):
-            findings.append(f"line {number} cannot be read")
-            break
-        if linked != (None if previous is None else _digest(previous)):
-            findings.append(
-                f"line {number} does not follow line {number - 1}: one of them was changed, or one is missing"
-            )
-        lines.append(line)
-        previous = raw
-    return findings, lines
-
-
-def _check_spend(
-    line: dict[str, Any], expected: int, amount: Fraction, definition: str, total: Fraction
-) -> list[str]:
-    findings, step = [], line["step"]
-    spent = Fraction(line["spent"])
-    if step != expected:
-        findings.append(f"step {step} stands where step {expected} belongs")
-    if sum((Fraction(part["total"]) for part in line["parts"]), Fraction(0)) != spent:
-        findings.append(f"the parts of step {step} do not add up to {spent}")
-    if line["definition"] != definition or spent > amount:
-        findings.append(
-            f"step {step} spent {spent} ({line['definition']}), and the plan says {amount} ({definition})"
-        )
-    if Fraction(line["total"]) != total:
-        findings.append(f"the total at step {step} is not the largest cost so far")
-    return findings

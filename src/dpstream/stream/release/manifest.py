@@ -17,10 +17,11 @@ from dpstream.core.privacy.unit import Individual, InsertedRecord, Record, User
 from dpstream.core.version import __version__
 from dpstream.io.sinks.change_tables import ID, LABEL
 from dpstream.io.sinks.period_tables import PERIOD, PERSON, WEIGHT, called, wide_name
-from dpstream.io.sinks.publisher import MEASUREMENTS
 from dpstream.io.sinks.table_files import Content, sha256_of, size_of
+from dpstream.io.sinks.target import MEASUREMENTS
 from dpstream.stream.declared import counted_records
 from dpstream.stream.predecessor_cost import base_words, covered
+from dpstream.stream.release.codebook import descriptor
 from dpstream.stream.release.released_verdicts import averages_verdict, released_verdicts, when_measured
 from dpstream.stream.templates import words
 
@@ -300,11 +301,11 @@ def describe_tables(
         path: of the table, beside its manifest.
         with_ids: whether records persist, and have ids.
     """
-    descriptor = schema.codebook(name, path)
-    described = descriptor["resources"][0]["schema"]
+    book = descriptor(schema, name, path)
+    described = book["resources"][0]["schema"]
     fields = described["fields"]
     if row := words(plan, "row"):
-        descriptor["description"] = row
+        book["description"] = row
     if isinstance(plan.unit, Individual):
         periods = range(1, (plan.horizon or 0) + 1)
         told = plan.facts().get("panel", {})
@@ -319,11 +320,11 @@ def describe_tables(
                 for field in [*fields, *weight]
             ]
         described["fields"] = [own[0], *wide]
-        descriptor["dpstream"]["panel"] = {"fields": [*own, *fields, *([_weight()] if weighs else [])]}
-        return descriptor
+        book["dpstream"]["panel"] = {"fields": [*own, *fields, *([_weight()] if weighs else [])]}
+        return book
     if with_ids:
         fields.insert(0, _whole(ID))
-    return descriptor
+    return book
 
 
 def _whole(name: str) -> dict[str, Any]:

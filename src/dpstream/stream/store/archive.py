@@ -1,16 +1,16 @@
 """A whole store as one portable file, for copies and for moves between databases.
 
 An archive is a SQLite store with the same tables and the same rows, which refuses to be opened as a stream: where
-others say that they were moved, it says what it is (``copy``, ``moving``, or ``taken`` and by which import). It is as
-secret as the store; that of an encrypted store holds the same encrypted values, and is taken in with the same key.
-Behind the last page stands the SHA-256 of all pages, so that no changed byte is taken in. Everything in an archive is
-checked when it is taken in, as ``dpstream store check`` does.
+others say that they were moved, it says what it is (``copy`` or ``moving``). It is as secret as the store; that of an
+encrypted store holds the same encrypted values, and is taken in with the same key. Behind the last page stands the
+SHA-256 of all pages, so that no changed byte is taken in, and behind that the number of the import that took it in.
+Everything in an archive is checked when it is taken in, as ``dpstream store check`` does.
 
 A stream must not exist twice, so an archive is taken in only where it moved (its source refuses to go on), or
 where the witness in the state directory says that it is the newest there is.
 
-An archive that moved is taken in once. The import draws a number, notes it in the head file of the new place, then in
-the archive, and only then makes the store. Whoever finds another number in the archive than in the head file refuses. A
+An archive that moved is taken in once. The import draws a number, notes it in the head file of the new place, then
+behind the archive, and only then makes the store. Whoever finds another number there than in the head file refuses. A
 stop in between leaves the number in the head file, and the same import goes on with it.
 
 Trusted base: owner (moves private state unseen).
@@ -20,10 +20,10 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -61,13 +61,13 @@ from dpstream.stream.store.users import read_shards, user_folder
 
 #: In the head file of a place that a stream left, instead of the number of an import.
 _LEFT = "moved away"
-#: What an archive says of itself; after the last word stands the number of its import.
-_COPY, _MOVING, _TAKEN = b"copy", b"moving", b"taken "
+#: What an archive says of itself.
+_COPY, _MOVING = b"copy", b"moving"
 #: Tables with a row, or some, of their own for each step, which may be large.
 _BY_STEP = ("steps", "files")
 _MAGIC = b"SQLite format 3\0"
-#: Bytes that are read at once.
-_BLOCK = 2**20
+#: Bytes that are read at once; those of the number of an import, which are followed by as many of its SHA-256.
+_BLOCK, _NUMBER = 2**20, 16
 
 
 def export_store(
@@ -109,7 +109,7 @@ def export_store(
         witness = Head(path, outside)
         witness.check(history, where)
         temporary = out.with_name(f".{out.name}.tmp")
-        last, entry = (history.last_step, history.seals[-1]), (len(history.log) - 1, history.log[-1])
+        last, entry = history.last, history.last_entry
         # The mark is durable before the archive gets its name: an archive that may be imported has no source that goes
         # on. Its entry in the log goes along, so that a database from before the move is seen here.
         db.begin()
@@ -126,7 +126,7 @@ def export_store(
 
             with file_errors("the archive could not be written", out):
                 create_file(temporary, fill)
-                _close_whole(SQLiteDatabase(temporary))
+                _close_whole(temporary)
             durable.commit(db)
         except BaseException:
             db.rollback()
@@ -146,10 +146,8 @@ def archived_plan(archive: Path) -> dict[str, Any]:
     Errors:
         ConfigError: no archive. StoreDamagedError: it was changed or cut short. StoreFormatError: in another format.
     """
-    with _opened(archive), _archived(archive) as db:
-        return stored_plan(
-            {str(key): value for key, value in db.execute("SELECT key, value FROM meta")}, db.where
-        )
+    with _opened(archive), _archived(archive) as read:
+        return stored_plan(dict(read.db.execute("SELECT key, value FROM meta").fetchall()), read.db.where)
 
 
 def import_store(
@@ -174,10 +172,10 @@ def import_store(
         StoreDamagedError: the archive was changed or cut short, or is older than the witness in ``path``.
         StoreFormatError: in another format. StoreLockedError: another import has the archive.
     """
-    with _opened(archive) as writable:
-        with _archived(archive) as db:
-            kind = read_open(db, MOVED) or b""
-        if kind == _MOVING and not writable:
+    with _opened(archive) as file:
+        with _archived(archive) as read:
+            pass
+        if read.moving and read.taken is None and not file.writable():
             raise ConfigError(
                 "the archive cannot be marked as taken in, and a second import would make two streams of one",
                 where=str(archive),
@@ -193,23 +191,23 @@ def import_store(
             def fill(db: StoreDatabase) -> None:
                 create_tables(db)
                 with _archived(archive) as source:
-                    (last,) = source.execute("SELECT coalesce(max(step), 0) FROM steps").fetchone()
-                    _copy(source, db, last)
+                    (last,) = source.db.execute("SELECT coalesce(max(step), 0) FROM steps").fetchone()
+                    _copy(source.db, db, last)
                 forget_latest(db, MOVED)
                 history = _checked(db, key, facts, directory.path, str(archive))
-                if kind != _COPY and SealedLog(db, read_meta(db)["key"]).entries()[-1].kind != LEFT:
+                store_key = read_meta(db)["key"]
+                if read.moving and SealedLog(db, store_key).entries()[-1].kind != LEFT:
                     raise StoreDamagedError(
                         "the archive was changed: its log has no move", where=str(archive)
                     )
-                number = _allow_import(history, before, witness, kind, str(archive))
+                number = _allow_import(history, before, witness, read, str(archive))
                 # First the witness: a store without it could be rolled back unseen, and one that is missing
                 # is made by the same import again.
-                entry = len(history.log) - 1
-                witness.write((last, history.seals[last]), (entry, history.log[entry]), importing=number)
+                witness.write(history.last, history.last_entry, importing=number)
                 if number is None:
-                    note_restored(db, read_meta(db)["key"], last + 1)
-                elif kind == _MOVING:
-                    _mark_taken(archive, last, number)
+                    note_restored(db, store_key, last + 1)
+                elif read.taken is None:
+                    _mark_taken(file, read.size, number)
 
             backend.create(fill)
         finally:
@@ -247,14 +245,13 @@ def _checked(
 
 
 @contextmanager
-def _opened(archive: Path) -> Iterator[bool]:
-    """Keep an archive to one import at a time (the kernel gives the lock up when the process dies); gives whether it
-    can be written."""
+def _opened(archive: Path) -> Iterator[BinaryIO]:
+    """Keep an archive to one import at a time (the kernel gives the lock up when the process dies)."""
     with file_errors("the archive could not be read", archive):
         try:
-            file: BinaryIO = archive.open("r+b")
+            file: BinaryIO = archive.open("r+b", buffering=0)
         except OSError:
-            file = archive.open("rb")
+            file = archive.open("rb", buffering=0)
         # Open until no connection is: the first descriptor that is closed takes the locks of all others along.
         with file:
             try:
@@ -263,12 +260,27 @@ def _opened(archive: Path) -> Iterator[bool]:
                 raise StoreLockedError("another import is reading this archive", where=str(archive)) from None
             if file.read(len(_MAGIC)) != _MAGIC:
                 raise _no_archive(archive)
-            yield file.writable()
+            yield file
+
+
+@dataclass(frozen=True)
+class _Archive:
+    """An archive whose pages, format and tables are sound.
+
+    Attributes:
+        moving: whether its source refuses to go on; else it is a copy.
+        taken: the number of the import that took it in.
+        size: bytes of its pages and of their SHA-256.
+    """
+
+    db: SQLiteDatabase
+    moving: bool
+    taken: str | None
+    size: int
 
 
 @contextmanager
-def _archived(archive: Path) -> Iterator[SQLiteDatabase]:
-    """An archive whose pages, format and tables are sound."""
+def _archived(archive: Path) -> Iterator[_Archive]:
     db = SQLiteDatabase(archive, read_only=True)
     try:
         with db.errors():
@@ -276,15 +288,18 @@ def _archived(archive: Path) -> Iterator[SQLiteDatabase]:
             kind = read_open(db, MOVED)
             if not kind:
                 raise _no_archive(archive)
-            # An import that was stopped while it marked the archive: its mark is not in the file yet, or the SHA-256
-            # of what it wrote is not. This import alone goes on, and saw all bytes when it began.
-            aside = archive.with_name(f"{archive.name}-wal").exists()
-            digest, behind = _pages(archive, db.size())
-            stopped = aside or (kind.startswith(_TAKEN) and len(behind) <= len(digest))
-            wrong = db.verify_all() if stopped or behind == digest else "its SHA-256 is another one"
+            size = db.size()
+            digest, behind = _pages(archive, size)
+            wrong = db.verify_all() if behind.startswith(digest) else "its SHA-256 is another one"
+            # A mark that was cut short is of an import that has made no store.
+            mark = behind[len(digest) :]
+            whole = len(mark) >= 2 * _NUMBER and any(mark)
+            if wrong is None and (kind not in (_COPY, _MOVING) or (whole and mark != _mark(mark[:_NUMBER]))):
+                wrong = "nothing says whether it moved, or was taken in"
             if wrong is not None:
                 raise StoreDamagedError(f"the archive was changed or cut short: {wrong}", where=db.where)
-            yield db
+            taken = mark[:_NUMBER].hex() if whole else None
+            yield _Archive(db, kind == _MOVING, taken, size + len(digest))
     finally:
         db.close()
 
@@ -295,33 +310,32 @@ def _no_archive(archive: Path) -> ConfigError:
     )
 
 
-def _mark_taken(archive: Path, step: int, number: str) -> None:
-    """Write the number of the import into the archive, durably."""
+def _mark(number: bytes) -> bytes:
+    return number + hashlib.sha256(number).digest()[:_NUMBER]
+
+
+def _mark_taken(file: BinaryIO, size: int, number: str) -> None:
+    """Write the number of the import behind the archive, durably; what an import that was stopped left is replaced."""
+    file.truncate(size)
+    file.seek(size)
+    durable.write(file.fileno(), _mark(bytes.fromhex(number)))
+    durable.sync_file(file.fileno())
+
+
+def _close_whole(archive: Path) -> None:
+    """Make an archive one file, which can be read from where nothing can be written, with the SHA-256 of its pages."""
     db = SQLiteDatabase(archive)
-    with db.errors():
-        db.begin()
-        write_open(db, MOVED, step, _TAKEN + number.encode())
-        durable.commit(db)
-        _close_whole(db)
-
-
-def _close_whole(db: SQLiteDatabase) -> None:
-    """Close an archive so that it is one file, which can be read from where nothing can be written, with the SHA-256
-    of its pages."""
     try:
         with db.errors():
             db.execute("PRAGMA journal_mode = DELETE")
             size = db.size()
     finally:
         db.close()
-    descriptor = os.open(db.where, os.O_RDWR)
-    try:
-        os.ftruncate(descriptor, size)
-        os.lseek(descriptor, size, os.SEEK_SET)
-        durable.write(descriptor, _pages(Path(db.where), size)[0])
-        durable.sync_file(descriptor)
-    finally:
-        os.close(descriptor)
+    with archive.open("r+b", buffering=0) as file:
+        file.truncate(size)
+        file.seek(size)
+        durable.write(file.fileno(), _pages(archive, size)[0])
+        durable.sync_file(file.fileno())
 
 
 def _pages(archive: Path, size: int) -> tuple[bytes, bytes]:
@@ -330,7 +344,7 @@ def _pages(archive: Path, size: int) -> tuple[bytes, bytes]:
     with archive.open("rb") as file:
         while block := file.read(min(_BLOCK, size - file.tell())):
             digest.update(block)
-        return digest.digest(), file.read(digest.digest_size + 1)
+        return digest.digest(), file.read(digest.digest_size + 2 * _NUMBER + 1)
 
 
 def _history_there(backend: StoreBackend, key: StateKey | None) -> SealedHistory | None:
@@ -354,29 +368,30 @@ def _history_there(backend: StoreBackend, key: StateKey | None) -> SealedHistory
 
 
 def _allow_import(
-    history: SealedHistory, before: SealedHistory | None, witness: Head, kind: bytes, where: str
+    history: SealedHistory,
+    before: SealedHistory | None,
+    witness: Head,
+    archive: _Archive,
+    where: str,
 ) -> str | None:
     """Refuse what would make two streams of one, or a stream that forgets steps.
 
     Gives the number of the import; None for a copy, which replaces a store that was lost.
     """
-    if before is not None and history.seals[: before.last_step + 1] != before.seals:
+    if before is not None and not before.seals.items() <= history.seals.items():
         raise ConfigError(
             "the store that was moved away from here has another history, or a longer one",
             where=where,
             allowed="the newest archive of the same stream",
         )
-    if kind not in (_COPY, _MOVING) and not kind.startswith(_TAKEN):
-        raise StoreDamagedError("the archive was changed: nothing says whether it moved", where=where)
-    moving, taken = kind != _COPY, kind.removeprefix(_TAKEN).decode() if kind.startswith(_TAKEN) else None
-    known = witness.read(where)
+    known, moving = witness.read(where), archive.moving
     noted = None if known is None else known.importing
     if known is not None and (moving or noted != _LEFT):
         witness.check(history, where)
-    if moving and taken in (None, noted):
+    if moving and archive.taken in (None, noted):
         return secrets.token_hex(16) if noted in (None, _LEFT) else noted
     # A store was lost here at this very step: none that was moved away, and none that an import has yet to make.
-    lost = known is not None and (known.seal, known.entry_seal) == (history.seals[-1], history.log[-1])
+    lost = known is not None and (known.seal, known.entry_seal) == (history.last[1], history.last_entry[1])
     if before is None and noted is None and lost:
         return None
     if moving:

@@ -55,17 +55,38 @@ _SEAL_BYTES = 32
 
 @dataclass(frozen=True)
 class SealedHistory:
-    """The seals of all steps, the first one that of ``meta``, and of the log, the first one empty; whether any step was
-    made with predictable noise."""
+    """The stored seals of a store.
 
-    seals: list[bytes]
-    log: list[bytes]
-    used_test_seed: bool
+    Attributes:
+        seals: of each step; of step 0 that of ``meta``, or empty where it is not known.
+        log: of each entry of the log; of entry 0 empty.
+        used_test_seed: whether any step was made with predictable noise.
+        problems: what does not hold together, in a sentence each.
+        sound: whether the rows of all steps fit their seals, and none is missing.
+    """
+
+    seals: Mapping[int, bytes]
+    log: Mapping[int, bytes]
+    used_test_seed: bool = False
+    problems: tuple[str, ...] = ()
+    sound: bool = True
+
+    @property
+    def last(self) -> tuple[int, bytes]:
+        """Number and seal of the last step."""
+        step = max(self.seals)
+        return step, self.seals[step]
+
+    @property
+    def last_entry(self) -> tuple[int, bytes]:
+        """Number and seal of the last entry of the log."""
+        entry = max(self.log)
+        return entry, self.log[entry]
 
     @property
     def last_step(self) -> int:
         """Number of committed steps."""
-        return len(self.seals) - 1
+        return self.last[0]
 
 
 def read_meta(db: StoreDatabase) -> dict[str, bytes]:
@@ -76,42 +97,57 @@ def read_meta(db: StoreDatabase) -> dict[str, bytes]:
     return meta
 
 
-def read_history(db: StoreDatabase, meta: dict[str, bytes], where: str) -> SealedHistory:
+def read_history(db: StoreDatabase, meta: dict[str, bytes], where: str | None = None) -> SealedHistory:
     """Seals of steps, log, reservation: everything that opening has to trust, over small columns.
 
     Errors:
         StoreDamagedError: says at which step it does not hold together.
     """
-    if len(meta.get("key", b"")) != _KEY_BYTES:
-        raise damaged_store("the store's key is missing", where)
-    seals, used_test_seed = [first_seal(meta)], False
-    for expected, (step, seal, test_seed, fits) in enumerate(checked_steps(db, meta), start=1):
-        if step != expected or not fits:
-            raise damaged_store(f"the record of step {expected} was changed or is missing", where)
-        seals.append(seal)
-        used_test_seed |= test_seed
-    log = [b"", *(entry.seal for entry in SealedLog(db, meta["key"]).entries())]
-    for problem in latest_problems(db, meta["key"], len(seals) - 1):
-        raise damaged_store(problem, where)
-    return SealedHistory(seals, log, used_test_seed)
+    history = look_at_history(db, meta)
+    for problem in history.problems:
+        raise damaged_store(problem, where or db.where)
+    return history
 
 
-def checked_steps(db: StoreDatabase, meta: dict[str, bytes]) -> Iterator[tuple[int, bytes, bool, bool]]:
-    """Each step in order: its number, its stored seal, whether its noise was predictable, and whether its row fits the
-    seal, given the stored seal of the step before it (True where that step is missing)."""
+def look_at_history(db: StoreDatabase, meta: dict[str, bytes]) -> SealedHistory:
+    """As ``read_history``, with all problems: one changed row does not hide the others."""
+    if len(meta.get("key", b"")) != _KEY_BYTES or not {"plan", "stream_id"} <= set(meta):
+        problem = "what the stream is pinned to, or its key, is missing"
+        return SealedHistory({0: b""}, {0: b""}, problems=(problem,), sound=False)
+    key, last, seals = meta["key"], 0, {0: first_seal(meta)}
+    used_test_seed, problems = False, list[str]()
     rows = db.execute(
         "SELECT step, seal, batch_id, content, manifest, manifest_sha256, test_seed, definition, spent, parts, "
         "committed FROM steps ORDER BY step"
     )
-    before: tuple[int, bytes] = 0, first_seal(meta)
     for step, stored, batch_id, content, *columns in rows:
-        seal, fits = bytes(stored), True
-        if step - 1 == before[0]:
+        problems += [f"step {lost} is missing in the store" for lost in range(last + 1, step)]
+        if step == last + 1:
             opened = db.sealing.open(content, "content", step)
-            wanted = step_seal(meta["key"], before[1], step, batch_id, opened, *columns)
-            fits = hmac.compare_digest(wanted, seal)
-        before = step, seal
-        yield step, seal, bool(columns[2]), fits
+            wanted = step_seal(key, seals[last], step, batch_id, opened, *columns)
+            if not hmac.compare_digest(wanted, bytes(stored)):
+                what = "or what the stream is pinned to " if step == 1 else ""
+                problems.append(f"the record of step {step} {what}was changed")
+        last, seals[step] = step, bytes(stored)
+        used_test_seed |= bool(columns[2])
+    sound = not problems
+    if sound:
+        problems += latest_problems(db, key, last)
+    try:
+        SealedLog(db, key).entries()
+    except StoreDamagedError as error:
+        problems.append(error.what)
+    return SealedHistory(seals, _log_seals(db), used_test_seed, tuple(problems), sound)
+
+
+def stored_seals(db: StoreDatabase) -> SealedHistory:
+    """The seals as they are stored, unchecked; the seal of ``meta`` needs the key of an encrypted store."""
+    steps = {int(step): bytes(seal) for step, seal in db.execute("SELECT step, seal FROM steps")}
+    return SealedHistory({0: b"", **steps}, _log_seals(db))
+
+
+def _log_seals(db: StoreDatabase) -> dict[int, bytes]:
+    return {0: b"", **{int(number): bytes(seal) for number, seal in db.execute("SELECT id, seal FROM log")}}
 
 
 def step_seal(key: bytes, previous: bytes, *columns: int | str | bytes | None) -> bytes:
@@ -374,18 +410,15 @@ class Head:
             StoreDamagedError: missing, ahead, or of another history.
         """
         heads = self.read(where)
-        wrong = head_problem(heads, dict(enumerate(history.seals)), dict(enumerate(history.log)))
+        wrong = head_problem(heads, history)
         if wrong is not None:
             raise damaged_store(wrong, where)
-        seal, entry_seal = history.seals[-1], history.log[-1]
+        shown = _shown(*history.last, history.last_entry[1])
         return (
             heads is not None
-            and (heads.seal, heads.entry_seal) == (seal, entry_seal)
+            and (heads.seal, heads.entry_seal) == (history.last[1], history.last_entry[1])
             and heads.importing is None
-            and all(
-                heads.outside.get(path) == _shown(history.last_step, seal, entry_seal)
-                for path in self.outside
-            )
+            and all(heads.outside.get(path) == shown for path in self.outside)
         )
 
     def write(
@@ -463,18 +496,10 @@ def is_half_rekeyed(db: StoreDatabase) -> bool:
     return row is not None and row[0] == RESEALED
 
 
-def stored_seals(db: StoreDatabase, first: bytes = b"") -> tuple[dict[int, bytes], dict[int, bytes]]:
-    """The seals of steps and of the log as they are stored, for ``head_problem``; ``first``: that of ``meta``, which
-    only the key of an encrypted store gives."""
-    steps = {int(step): bytes(seal) for step, seal in db.execute("SELECT step, seal FROM steps")}
-    log = {int(number): bytes(seal) for number, seal in db.execute("SELECT id, seal FROM log")}
-    return {0: first, **steps}, {0: b"", **log}
-
-
-def head_problem(heads: Heads | None, seals: Mapping[int, bytes], log: Mapping[int, bytes]) -> str | None:
-    """What is wrong with the witnesses beside a store with these seals of steps and of its log; None where nothing is.
-    An empty seal of step 0 is not known, and fits."""
-    last = max(seals)
+def head_problem(heads: Heads | None, history: SealedHistory) -> str | None:
+    """What is wrong with the witnesses beside a store; None where nothing is. An empty seal of step 0 is not known, and
+    fits."""
+    last, seals, log = history.last_step, history.seals, history.log
     if heads is None:
         # A store is without a head only between its creation and its first step.
         return f"{HEAD} is missing" if last > 0 else None
@@ -509,32 +534,6 @@ def is_unspent(db: StoreDatabase) -> bool:
         return False
     others = [name for name in STORE_TABLES if name not in ("meta", "latest")]
     return all(not db.execute(f"SELECT 1 FROM {name} LIMIT 1").fetchall() for name in others)
-
-
-def history_problems(
-    db: StoreDatabase, meta: dict[str, bytes], heads: Heads | None
-) -> tuple[list[str], bool]:
-    """What is wrong with seals, witnesses and the values that there are once, in a sentence each, and whether the seals
-    of the steps are right. One changed row does not hide the others."""
-    if len(meta.get("key", b"")) != _KEY_BYTES or not {"plan", "stream_id"} <= set(meta):
-        return ["what the stream is pinned to, or its key, is missing"], False
-    problems, last = list[str](), 0
-    for step, _, _, fits in checked_steps(db, meta):
-        problems += [f"step {lost} is missing in the store" for lost in range(last + 1, step)]
-        last = step
-        if not fits:
-            what = "or what the stream is pinned to " if step == 1 else ""
-            problems.append(f"the record of step {step} {what}was changed")
-    sound = not problems
-    wrong = head_problem(heads, *stored_seals(db, first_seal(meta)))
-    problems += [] if wrong is None else [wrong]
-    if sound:
-        problems += latest_problems(db, meta["key"], last)
-    try:
-        SealedLog(db, meta["key"]).entries()
-    except StoreDamagedError as error:
-        problems.append(error.what)
-    return problems, sound
 
 
 def derive(key: bytes, purpose: bytes) -> bytes:

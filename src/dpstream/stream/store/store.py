@@ -9,24 +9,32 @@ Trusted base: store (holds private state).
 from __future__ import annotations
 
 import hashlib
+import hmac
+import json
 import secrets
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from fractions import Fraction
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dpstream.core import durable
-from dpstream.core.errors import StoreDamagedError, StoreError
+from dpstream.core.contracts import Packed
+from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
+from dpstream.core.tables.access import CounterShards
 from dpstream.core.tables.counter_files import sweep_files
-from dpstream.io.sinks.publisher import MEASUREMENTS
 from dpstream.io.sinks.table_files import Content, sha256_of
+from dpstream.io.sinks.target import MANIFEST, MEASUREMENTS, NOTICE
 from dpstream.stream.identity import canonical_json, is_same_plan, require_same_plan
 from dpstream.stream.store.encryption import StateKey, mark, sealing_for, unlock
 from dpstream.stream.store.lock import FolderLock, StateDirectory
 from dpstream.stream.store.place import backend_for, refuse_moved
 from dpstream.stream.store.postgres import PostgresServer
-from dpstream.stream.store.present_rows import PresentChange, write_present
+from dpstream.stream.store.present_rows import PresentChange, any_departed, read_present, write_present
 from dpstream.stream.store.sealed_history import (
     BEGUN,
     DISCARDED,
@@ -37,11 +45,14 @@ from dpstream.stream.store.sealed_history import (
     RESERVED_POSITION,
     RESTORED,
     STATE_ROW,
+    USER_SUM,
     Head,
     SealedLog,
+    derive,
     forget_latest,
     is_unspent,
     read_history,
+    read_latest,
     read_meta,
     sealed_pin,
     step_seal,
@@ -52,7 +63,7 @@ from dpstream.stream.store.sealed_history import (
 )
 from dpstream.stream.store.sqlite import DATABASE
 from dpstream.stream.store.staging import Staging
-from dpstream.stream.store.step_rows import Prepared, Reservation, write_state
+from dpstream.stream.store.step_rows import Decision, Prepared, Reservation, Step, read_state, write_state
 from dpstream.stream.store.store_database import (
     Sealing,
     StoreDatabase,
@@ -60,11 +71,25 @@ from dpstream.stream.store.store_database import (
     damaged_store,
     file_errors,
 )
-from dpstream.stream.store.stored import StoreReader
-from dpstream.stream.store.users import problem_of_files, read_shards, verify_events, write_events
+from dpstream.stream.store.users import (
+    dropped,
+    problem_of_files,
+    read_events,
+    read_shards,
+    user_folder,
+    verify_events,
+    write_events,
+)
+
+if TYPE_CHECKING:
+    from dpstream.core.schema.domain import Domain
+    from dpstream.core.tables import PresentTable
+
+#: What ``meta`` is to hold besides plan and key (the ``stream_id``), and the packed first state.
+Genesis = Callable[[], tuple[dict[str, bytes], bytes]]
 
 
-class Store(StoreReader):
+class Store:
     """One stream's store, locked for this process.
 
     Errors (all methods):
@@ -77,7 +102,7 @@ class Store(StoreReader):
         self,
         path: Path,
         facts: dict[str, Any],
-        genesis: Callable[[], tuple[dict[str, bytes], bytes]] | None = None,
+        genesis: Genesis | None = None,
         *,
         server: PostgresServer | None = None,
         key: StateKey | None = None,
@@ -108,6 +133,7 @@ class Store(StoreReader):
         try:
             with file_errors("the state could not be opened", self.path):
                 if not self._backend.exists():
+                    self._require_new()
                     self._create(facts, genesis)
                 self._open(facts, genesis if renew else None, published)
                 if not self.witnessed and not outside:
@@ -120,9 +146,8 @@ class Store(StoreReader):
 
     # Opening
 
-    def _create(
-        self, facts: dict[str, Any], genesis: Callable[[], tuple[dict[str, bytes], bytes]] | None
-    ) -> None:
+    def _require_new(self) -> None:
+        """Refuse to make a store where a witness knows one that is gone."""
         for witness in (self._head.path, *self._backend.witnesses()):
             if witness.exists():
                 raise damaged_store(f"the store is gone, but its {witness.name} is there", str(self.path))
@@ -134,104 +159,78 @@ class Store(StoreReader):
                     where=str(witness.parent),
                     allowed="the newest state; or another folder for the releases of a new stream",
                 )
+
+    def _create(self, facts: dict[str, Any], genesis: Genesis | None) -> None:
+        """Make the store, whole; one of which no step was ever begun gives way to it."""
         if genesis is None:
             raise StoreError(
                 "there is no stream yet",
                 where=str(self.path),
                 allowed="a state directory that dpstream run made",
             )
-        first = self._first_rows(facts, genesis)
-
-        def fill(db: StoreDatabase) -> None:
-            create_tables(db)
-            first(db)
-
-        self._backend.create(fill)
-
-    def _first_rows(
-        self, facts: dict[str, Any], genesis: Callable[[], tuple[dict[str, bytes], bytes]]
-    ) -> Callable[[StoreDatabase], None]:
-        """What writes the rows that a store holds before its first step."""
         given, state = genesis()
-        sealing, key = (
-            sealing_for(self._key, given["stream_id"], self._backend.where),
-            secrets.token_bytes(32),
-        )
+        sealing, key = sealing_for(self._key, given["stream_id"], self._where), secrets.token_bytes(32)
         meta = {**given, "plan": canonical_json(facts), "key": sealing.seal(key, "key")}
 
         def fill(db: StoreDatabase) -> None:
+            create_tables(db)
             db.sealing = sealing
             mark(db, sealing)
             db.executemany("INSERT INTO meta VALUES (?, ?)", sorted(meta.items()))
             write_latest(db, key, STATE_ROW, 0, state)
 
-        return fill
-
-    def _begin_anew(
-        self, facts: dict[str, Any], genesis: Callable[[], tuple[dict[str, bytes], bytes]]
-    ) -> None:
-        """Give a store of which no step was ever begun another plan, in one transaction, as in a new stream."""
-        fill = self._first_rows(facts, genesis)
-        # The head names the plan before. Without one, a store without steps opens under either.
-        self._head.forget()
-        with self._transaction() as db:
-            db.execute("DELETE FROM meta")
-            fill(db)
-        warnings.warn(
-            f"{self.path}: the state belonged to another plan, of which no step was ever begun; it begins anew with "
-            "this one",
-            stacklevel=2,
-        )
-        if self._database is not None:
-            self._backend.release(self._database)
-            self._database = None
-        self._open(facts, None)
+        self._backend.create(fill)
 
     def _open(
         self,
         facts: dict[str, Any],
-        genesis: Callable[[], tuple[dict[str, bytes], bytes]] | None,
+        genesis: Genesis | None,
         published: Callable[[str], Collection[int]] | None = None,
     ) -> None:
-        self._database = self._backend.connect()
+        self._database = db = self._backend.connect()
         self._directory.repair_permissions()
-        where = self._backend.where
-        with self._database.errors():
-            self._database.verify_structure()
-            refuse_moved(self._database, where)
-            unlock(self._database, self._key)
-            self.meta = read_meta(self._database)
-            history = read_history(self._database, self.meta, where)
-            wrong = verify_events(self._database, self.meta["key"])
-            shards = read_shards(self._database, self.meta["key"])
+        with db.errors():
+            db.verify_structure()
+            refuse_moved(db, self._where)
+            unlock(db, self._key)
+            self.meta = read_meta(db)
+            history = read_history(db, self.meta)
+            wrong, shards = verify_events(db, self.meta["key"]), read_shards(db, self.meta["key"])
             if wrong is None and shards is not None:
-                step = history.last_step
-                wrong = problem_of_files(self.user_folder, shards, step, everything=False)
+                wrong = problem_of_files(self.user_folder, shards, history.last_step, everything=False)
             if wrong is not None:
                 raise self._damaged(wrong)
-        self.last_step, self._last_seal = history.last_step, history.seals[-1]
-        self._last_entry = (len(history.log) - 1, history.log[-1])
+            unspent = is_unspent(db)
+        self.last_step, self._last_seal = history.last
+        self._last_entry = history.last_entry
         #: Whether any step was made with predictable noise: its traces stay in the state.
         self.used_test_seed = history.used_test_seed
-        pinned = stored_plan(self.meta, where)
-        if genesis is not None and not is_same_plan(pinned, facts):
-            with self._database.errors():
-                unspent = is_unspent(self._database)
-            if unspent:
-                # A damaged head is reported before it is forgotten.
-                self._head.check(history, where)
-                if published is not None and published(self.meta["stream_id"].hex()):
-                    raise StoreDamagedError(
-                        "no step was begun in this state, and steps of its stream are published: the state was "
-                        "rolled back, and does not begin anew with another plan",
-                        where=str(self.path),
-                        allowed="the newest state, or a new state directory and releases of its own",
-                    )
-                self._begin_anew(facts, genesis)
-                return
+        pinned = stored_plan(self.meta, self._where)
+        if unspent and genesis is not None and not is_same_plan(pinned, facts):
+            # A damaged head is reported before it is forgotten.
+            self._head.check(history, self._where)
+            if published is not None and published(self.meta["stream_id"].hex()):
+                raise StoreDamagedError(
+                    "no step was begun in this state, and steps of its stream are published: the state was "
+                    "rolled back, and does not begin anew with another plan",
+                    where=str(self.path),
+                    allowed="the newest state, or a new state directory and releases of its own",
+                )
+            # The head names the plan before. Without one, a store without steps opens under either.
+            self._head.forget()
+            self._backend.release(db)
+            self._database = None
+            self._create(facts, genesis)
+            warnings.warn(
+                f"{self.path}: the state belonged to another plan, of which no step was ever begun; it begins anew "
+                "with this one",
+                stacklevel=2,
+            )
+            self._open(facts, None)
+            return
         require_same_plan(pinned, facts, str(self.path))
         #: Whether the witnesses are as far as the store; else ``write_head`` is to be called.
-        self.witnessed = self._head.check(history, where)
+        self.witnessed = self._head.check(history, self._where)
         self._head.sweep()
 
     @property
@@ -268,6 +267,255 @@ class Store(StoreReader):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    # Reading
+
+    def fingerprint(self, parts: list[bytes]) -> bytes:
+        """Keyed hash (HMAC-SHA256) of a question."""
+        mac = hmac.new(self.meta["key"], b"batch", hashlib.sha256)
+        for part in parts:
+            mac.update(len(part).to_bytes(8, "little"))
+            mac.update(part)
+        return mac.digest()
+
+    def derived_key(self, purpose: bytes) -> bytes:
+        """32 secret bytes for one purpose."""
+        return derive(self.meta["key"], purpose)
+
+    @property
+    def source_key(self) -> bytes:
+        """The key for fingerprints of source files."""
+        return key_of_sources(self.meta["key"])
+
+    def reservation(self) -> Reservation | None:
+        """The intent that has no committed step yet."""
+        stored = self._latest(RESERVATION)
+        if stored is None:
+            return None
+        intent = json.loads(stored[1])
+        return Reservation(stored[0], intent["batch_id"], bytes.fromhex(intent["content"]))
+
+    def reserved_position(self) -> tuple[int, dict[str, int]] | None:
+        """The reserved step, and how far the source was read for it; None where nothing is known of that."""
+        stored = self._latest(RESERVED_POSITION)
+        return None if stored is None else (stored[0], as_position(stored[1]))
+
+    def undecided_failure(self) -> str | None:
+        """What kind of exception stopped the reserved step after noise was drawn (or ``RESTORED``), until that is
+        decided."""
+        with self._reading() as db:
+            return undecided_failure(db)
+
+    def find(self, *, step: int | None = None, batch_id: str | None = None) -> Step | None:
+        """One committed step, by one of the two."""
+        key, value = ("step", step) if batch_id is None else ("batch_id", batch_id)
+        with self._reading() as db:
+            row = db.execute(
+                f"SELECT step, batch_id, content, manifest, test_seed, publication FROM steps WHERE {key} = ?",
+                (value,),
+            ).fetchone()
+            if row is None:
+                return None
+            number, name, sealed, manifest, test_seed, publication = row
+            content = db.sealing.open(sealed, "content", number)
+        return Step(number, name, content, manifest, bool(test_seed), publication)
+
+    def publications(self, first: int, last: int) -> list[tuple[int, str, str]]:
+        """(step, publication, manifest's SHA-256) of the steps from ``first`` to ``last``, in order."""
+        with self._reading() as db:
+            return db.execute(
+                "SELECT step, publication, manifest_sha256 FROM steps WHERE step BETWEEN ? AND ? ORDER BY step",
+                (first, last),
+            ).fetchall()
+
+    def in_publication(self, *states: str, since: int = 1) -> list[int]:
+        """Steps from ``since`` on in one of these publication states, in order."""
+        marks = ", ".join("?" * len(states))
+        with self._reading() as db:
+            rows = db.execute(
+                f"SELECT step FROM steps WHERE publication IN ({marks}) AND step >= ? ORDER BY step",
+                (*states, since),
+            )
+            return [step for (step,) in rows]
+
+    def last_in_publication(self, *states: str) -> int:
+        """The last step in one of these publication states; 0 where there is none. One look at the index for each."""
+        with self._reading() as db:
+            query = "SELECT coalesce(max(step), 0) FROM steps WHERE publication = ?"
+            return max(int(db.execute(query, (state,)).fetchone()[0]) for state in states)
+
+    def files(self, step: int) -> dict[str, bytes | None]:
+        """The released bytes of a step that is not published yet, checked against their hashes; None for files that
+        wait on the disk, or are made again."""
+        return {name: self.remembered_file(step, name)[1] for name in sorted(self.file_names(step))}
+
+    def file_names(self, step: int) -> set[str]:
+        """Names of a step's released files."""
+        return self.file_names_of(step, step).get(step, set())
+
+    def file_names_of(self, first: int, last: int) -> dict[int, set[str]]:
+        """Names of the released files of the steps from ``first`` to ``last``, by step."""
+        names: dict[int, set[str]] = {}
+        with self._reading() as db:
+            rows = db.execute("SELECT step, name FROM files WHERE step BETWEEN ? AND ?", (first, last))
+            for number, name in rows.fetchall():
+                names.setdefault(number, set()).add(name)
+        return names
+
+    def published_files(self) -> dict[int, dict[str, str]]:
+        """SHA-256 of every file of every published step, by its name; the manifest included."""
+        with self._reading() as db:
+            return published_files(db)
+
+    def remembered_file(self, step: int, name: str) -> tuple[str, bytes | None]:
+        """SHA-256 of a released file, and its bytes, where they are still here.
+
+        Errors:
+            StoreDamagedError: the store knows no such file, or its bytes were changed.
+        """
+        with self._reading() as db:
+            row = db.execute(
+                "SELECT sha256, bytes FROM files WHERE step = ? AND name = ?", (step, name)
+            ).fetchone()
+            if row is None:
+                raise self._damaged(f"the store has no file {name} of step {step}")
+            digest, sealed = row
+            data = None if sealed is None else db.sealing.open(sealed, "file", step, name)
+        if data is not None and hashlib.sha256(data).hexdigest() != digest:
+            raise self._damaged(f"the stored {name} of step {step} was changed")
+        return digest, data
+
+    def state(self) -> Packed:
+        """The packed state after the last step.
+
+        Errors:
+            StoreDamagedError: it was changed, or lost in part.
+        """
+        with self._reading() as db:
+            return read_state(db, self.meta["key"])
+
+    def position(self) -> dict[str, int] | None:
+        """How far the source was read for the last step; None before the first."""
+        stored = self._latest(POSITION)
+        if stored is None and self.last_step == 0:
+            return None
+        if stored is None or stored[0] != self.last_step:
+            raise self._damaged(f"the source's position at step {self.last_step} is missing")
+        return as_position(stored[1])
+
+    def user_events(self, ids: list[bytes]) -> NDArray[np.int64]:
+        """Events admitted so far of some users, by their keyed hashes.
+
+        Errors:
+            ConfigError: the counters are files.
+        """
+        self._require_place("the counters of this stream's users", self._counted(), files=False)
+        with self._reading() as db:
+            return read_events(db, ids)
+
+    def counter_files(self) -> tuple[Path, CounterShards | None]:
+        """The folder of users' counters, which may not be there, and the files in it; None before the first step.
+
+        Errors:
+            ConfigError: the counters are rows.
+        """
+        shards = self._counted()
+        self._require_place("the counters of this stream's users", shards, files=True)
+        return self.user_folder, shards
+
+    @property
+    def user_folder(self) -> Path:
+        """Where files of users' counters, or of present records, are: a folder of this stream's own, also where a link
+        leads to one of many."""
+        return user_folder(self.path, self.meta)
+
+    def present(self, domain: Domain) -> PresentTable:
+        """The keyed records that are present. Private.
+
+        Errors:
+            StoreDamagedError: one was changed, lost or added. ConfigError: they are files.
+        """
+        self._require_place("the present records of this stream", self._shards(), files=False)
+        with self._reading() as db:
+            return read_present(db, self.meta["key"], domain, self.last_step)
+
+    def present_files(self) -> tuple[Path, CounterShards | None]:
+        """The folder of the files of present records, which may not be there, and those files; None before the first
+        step.
+
+        Errors:
+            ConfigError: the present records are rows.
+        """
+        shards = self._shards()
+        self._require_place("the present records of this stream", shards, files=True)
+        return self.user_folder, shards
+
+    def _shards(self) -> CounterShards | None:
+        """The files that the store names."""
+        with self._reading() as db:
+            return read_shards(db, self.meta["key"])
+
+    def _counted(self) -> CounterShards | None:
+        """The same, of users' counters, of which something is there after the first step."""
+        if self.last_step and self._latest(USER_SUM) is None:
+            raise self._damaged("the counters of users are missing")
+        return self._shards()
+
+    def _require_place(self, what: str, shards: CounterShards | None, *, files: bool) -> None:
+        """Refuse counters or records that are where this batch cannot be compared with them."""
+        if files and self.last_step and shards is None:
+            raise ConfigError(
+                f"{what} are in its store, where Spark's executors do not read them",
+                where=self._where,
+                allowed="records of files, databases or frames of this process at every step, as at the first one; or "
+                "a new stream for records of Spark",
+            )
+        if not files and shards is not None:
+            raise ConfigError(
+                f"{what} are files, which Spark's executors read and write",
+                where=self._where,
+                allowed="records of Spark at every step, as at the first one; or a new stream for other records",
+            )
+
+    def any_departed(self, keys: NDArray[np.uint64]) -> bool:
+        """Whether a record with one of these hashed keys left before, where such keys are kept."""
+        with self._reading() as db:
+            return any_departed(db, keys)
+
+    def dropped_events(self) -> int:
+        """Events left out so far, because their users had reached the bound. Private."""
+        with self._reading() as db:
+            return dropped(db, self.meta["key"])
+
+    def synthesis(self, step: int) -> bytes | None:
+        """The packed synthesis of a step; None where the keep policy dropped it."""
+        with self._reading() as db:
+            row = db.execute("SELECT synthesis FROM steps WHERE step = ?", (step,)).fetchone()
+            return None if row is None or row[0] is None else db.sealing.open(row[0], "synthesis", step)
+
+    def ledger(self) -> list[tuple[int, str, str, str]]:
+        """(step, definition, spent, parts) of every step; amounts are exact text."""
+        with self._reading() as db:
+            return db.execute("SELECT step, definition, spent, parts FROM steps ORDER BY step").fetchall()
+
+    def largest_cost(self) -> Fraction:
+        """What the dearest step cost; 0 before the first."""
+        with self._reading() as db:
+            return largest_cost(db)
+
+    def decisions(self) -> list[Decision]:
+        """Who approved or withdrew which step, in order."""
+        with self._reading() as db:
+            return read_decisions(db)
+
+    def stored_file(self, step: int, name: str) -> bytes | None:
+        """One file of a step whose bytes stay, checked against its hash; None where there is none."""
+        if name not in self.file_names(step):
+            return None
+        _, data = self.remembered_file(step, name)
+        if data is None:
+            raise self._damaged(f"the stored {name} of step {step} was changed")
+        return data
 
     # Writing
 
@@ -459,6 +707,27 @@ class Store(StoreReader):
         data = db.sealing.seal(content, "file", step, name) if isinstance(content, bytes) else None
         db.execute("INSERT INTO files VALUES (?, ?, ?, ?)", (step, name, sha256_of(content), data))
 
+    @property
+    def _db(self) -> StoreDatabase:
+        if self._broken is not None:
+            raise StoreError(self._broken, where=str(self.path), allowed="closing it and opening it again")
+        if self._database is None:
+            raise StoreError("the stream is closed", where=str(self.path), allowed="opening it again")
+        return self._database
+
+    @contextmanager
+    def _reading(self) -> Iterator[StoreDatabase]:
+        db = self._db
+        with db.errors():
+            yield db
+
+    def _latest(self, name: str) -> tuple[int, bytes] | None:
+        with self._reading() as db:
+            return read_latest(db, self.meta["key"], name)
+
+    def _damaged(self, what: str) -> StoreDamagedError:
+        return damaged_store(what, self._where)
+
 
 def staged_files(db: StoreDatabase) -> list[tuple[int, str]]:
     """Step and name of the files that wait on the disk to be published."""
@@ -482,3 +751,65 @@ def note_restored(db: StoreDatabase, key: bytes, step: int) -> None:
     """Note that a copy replaces a lost store, which alone knew whether ``step`` was begun, or failed after it drew."""
     if undecided_failure(db) is None:
         SealedLog(db, key).add(step, FAILED, RESTORED)
+
+
+def largest_cost(db: StoreDatabase) -> Fraction:
+    """What the dearest step cost; 0 before the first."""
+    amounts = (Fraction(amount) for (amount,) in db.execute("SELECT DISTINCT spent FROM steps"))
+    return max(amounts, default=Fraction(0))
+
+
+def published_files(db: StoreDatabase) -> dict[int, dict[str, str]]:
+    """SHA-256 of every file of every published step, by its name; the manifest included."""
+    rows = db.execute("SELECT step, manifest_sha256 FROM steps WHERE publication = 'published' ORDER BY step")
+    hashes = {step: {MANIFEST: digest} for step, digest in rows}
+    for step, name, digest in db.execute(
+        "SELECT step, name, f.sha256 FROM files f JOIN steps s USING (step) WHERE s.publication = 'published'"
+    ):
+        hashes.setdefault(step, {})[name] = digest
+    return hashes
+
+
+def read_decisions(db: StoreDatabase) -> list[Decision]:
+    """Who approved or withdrew which step, in order."""
+    kinds = "('approved', 'withdrawn', 'rejected')"
+    rows = db.execute(f"SELECT step, kind, detail, written FROM log WHERE kind IN {kinds} ORDER BY id")
+    return [Decision(*row) for row in rows.fetchall()]
+
+
+def rollback_problems(
+    published: Collection[int], withdrawn: Collection[int], states: Mapping[int, str]
+) -> list[str]:
+    """What readers know and the store does not, in a sentence each: the state was rolled back.
+
+    Args:
+        published: steps that readers have. withdrawn: those of which they have a notice.
+        states: the publication state of each committed step.
+    """
+    last = max(states, default=0)
+    problems = [
+        f"step {step} is published, but the ledger ends at step {last}: the state was rolled back"
+        for step in sorted(set(published) - states.keys())
+    ]
+    problems += [
+        f"step {step} was withdrawn ({NOTICE} is in its folder), and the store does not know it: the state was rolled "
+        "back"
+        for step in sorted(withdrawn)
+        if states.get(step) not in ("withdrawing", "withdrawn")
+    ]
+    return problems
+
+
+def publication_states(db: StoreDatabase) -> dict[int, str]:
+    """The publication state of each committed step."""
+    return dict(db.execute("SELECT step, publication FROM steps ORDER BY step").fetchall())
+
+
+def key_of_sources(key: bytes) -> bytes:
+    """The key for fingerprints of source files, of the key of a store."""
+    return derive(key, b"source files")
+
+
+def as_position(text: bytes) -> dict[str, int]:
+    """A position as the store keeps it."""
+    return {str(name): int(value) for name, value in json.loads(text).items()}

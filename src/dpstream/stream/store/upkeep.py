@@ -6,40 +6,25 @@ Trusted base: owner (checks private state).
 from __future__ import annotations
 
 import hashlib
-import re
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dpstream.core import durable
 from dpstream.core.errors import StoreDamagedError, StoreError
-from dpstream.core.paths import parse_json, read_bytes
-from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS, NOTICE, compare_files
+from dpstream.core.paths import parse_json
+from dpstream.io.sinks.target import NOTICE
 from dpstream.stream.store import container
 from dpstream.stream.store.encryption import StateKey, key_name, mark, sealing_for, unlock
 from dpstream.stream.store.place import (
-    backend_for,
-    has_store,
-    is_moved,
     locked_store,
-    no_stream,
-    questions_path,
-    questions_server,
     refuse_moved,
-    viewed,
 )
 from dpstream.stream.store.postgres import PostgresServer
 from dpstream.stream.store.present_rows import verify_present
 from dpstream.stream.store.sealed_history import (
     CLEANED,
-    HEAD,
     RESEALED,
-    Head,
-    Heads,
     SealedLog,
-    history_problems,
     is_half_rekeyed,
-    outside_heads,
-    outside_heads_of_questions,
     read_history,
     read_meta,
     sealed_names,
@@ -48,124 +33,18 @@ from dpstream.stream.store.staging import Staging
 from dpstream.stream.store.step_rows import verify_state
 from dpstream.stream.store.store import staged_files
 from dpstream.stream.store.store_database import (
-    STORE_FORMAT,
     VALUE_TABLES,
     Sealing,
     StoreDatabase,
     file_errors,
     reseal_values,
 )
-from dpstream.stream.store.stored import publication_states, rollback_problems
-from dpstream.stream.store.users import problem_of_files, read_shards, user_folder, verify_events
-
-_STEP = re.compile(r"step-(\d{6,})")
-
-
-@dataclass(frozen=True)
-class CheckedStore:
-    """What a check of a store found; it holds no value and no number of records.
-
-    Attributes:
-        format: of the store; None where it is broken.
-        steps: committed steps that hold together.
-        moved: whether the stream goes on elsewhere.
-        key: the name of the key that it is encrypted with; None where it is not.
-        problems: one sentence each; none if all is well.
-    """
-
-    format: int | None
-    steps: int | None
-    moved: bool
-    key: str | None
-    problems: tuple[str, ...]
-
-
-def check_store(
-    path: Path,
-    releases: Path | None,
-    *,
-    server: PostgresServer | None = None,
-    key: StateKey | None = None,
-) -> CheckedStore:
-    """Read everything: structure, seals, head, stored bytes, what is published, and the store of questions. Changes
-    nothing.
-
-    Needs no lock. The witnesses are read before the store, so that a step that is committed meanwhile does not
-    look like a store that was rolled back.
-
-    Errors:
-        ConfigError: there is no stream. StoreError: the database cannot be reached.
-    """
-    checked = _check_one(path, releases, outside_heads(releases), server, key)
-    outside, asked = outside_heads_of_questions(path, releases), questions_path(path)
-    if has_store(asked, server=questions_server(server)) or any(
-        witness.exists() for witness in (asked / HEAD, *outside)
-    ):
-        # Answers are nowhere but in the store.
-        questions = _check_one(asked, None, outside, questions_server(server), key)
-        found = (f"the questions: {problem}" for problem in questions.problems)
-        checked = replace(checked, problems=(*checked.problems, *found))
-    return checked
-
-
-def _check_one(
-    path: Path,
-    releases: Path | None,
-    outside: tuple[Path, ...],
-    server: PostgresServer | None,
-    key: StateKey | None,
-) -> CheckedStore:
-    published = _published(releases)
-    head, problems = Head(path, outside), []
-    heads: Heads | None = None
-    try:
-        heads = head.read(str(head.path))
-    except StoreDamagedError as error:
-        problems.append(str(error))
-    version, steps, moved = None, None, False
-    try:
-        with viewed(path, server) as db:
-            if db is None and not head.path.exists():
-                raise no_stream(backend_for(path, server).where)
-            if db is None:
-                raise StoreDamagedError("the store is gone, and its head.json is there", where=str(path))
-            version = STORE_FORMAT
-            unlock(db, key)
-            moved, meta = is_moved(db), read_meta(db)
-            wrong, sound = history_problems(db, meta, heads)
-            wrong += [broken] if (broken := db.verify_all()) is not None else []
-            if sound:
-                steps = max(publication_states(db), default=0)
-                wrong += stored_problems(db, meta["key"], steps, user_folder(path, meta))
-                problems += [
-                    f"{releases}: {problem}" for problem in _published_problems(db, published, releases)
-                ]
-            problems += [f"{db.where}: {problem}" for problem in dict.fromkeys(wrong)]
-    except StoreDamagedError as error:
-        problems.append(str(error))
-    return CheckedStore(version, steps, moved, None if key is None else key.name, tuple(problems))
-
+from dpstream.stream.store.users import problem_of_files, read_shards, verify_events
 
 #: Publication states of a step (``ReleasePublisher``).
 _PUBLICATIONS = {"pending", "published", "held", "expiring", "expired", "unpublished", "dropped"}
 #: Those with a notice.
 _TAKEN_BACK = {"withdrawing", "withdrawn", "rejected"}
-#: States in which a step's table is gone, and what it measured is still published.
-_STAYED = ("expired", "withdrawn")
-
-
-def _published(releases: Path | None) -> dict[int, dict[str, str]]:
-    """Step -> file -> SHA-256, of the released files."""
-    hashes: dict[int, dict[str, str]] = {}
-    if releases is None or not releases.is_dir():
-        return hashes
-    for folder in sorted(releases.iterdir()):
-        match = _STEP.fullmatch(folder.name)
-        if match is not None and folder.is_dir():
-            hashes[int(match[1])] = {
-                file.name: hashlib.sha256(read_bytes(file)).hexdigest() for file in sorted(folder.iterdir())
-            }
-    return hashes
 
 
 def stored_problems(db: StoreDatabase, key: bytes, last_step: int, users: Path) -> list[str]:
@@ -225,45 +104,6 @@ def stored_problems(db: StoreDatabase, key: bytes, last_step: int, users: Path) 
             if opened is not None and hashlib.sha256(opened).hexdigest() != wanted:
                 problems.append(f"the stored {name} of step {step} was changed")
     return problems
-
-
-def _published_problems(
-    db: StoreDatabase, published: dict[int, dict[str, str]], releases: Path | None
-) -> list[str]:
-    """How the released files differ from the committed ones."""
-    if releases is None:
-        return []
-    states = publication_states(db)
-    hashes = dict(db.execute("SELECT step, manifest_sha256 FROM steps").fetchall())
-    told = [step for step, files in published.items() if NOTICE in files]
-    problems = rollback_problems(published, told, states)
-    committed: dict[int, dict[str, str]] = {}
-    for step, state in states.items():
-        files = published.get(step)
-        wanted = dict(db.execute("SELECT name, sha256 FROM files WHERE step = ?", (step,)).fetchall())
-        wanted[MANIFEST] = hashes[step]
-        if state == "published":
-            # Looked at again: it may have been published since.
-            if files is not None or not (releases / f"step-{step:06d}").is_dir():
-                committed[step] = wanted
-        elif files is not None:
-            stays = {MEASUREMENTS} if state in _STAYED else set()
-            committed[step] = {name: digest for name, digest in wanted.items() if name in {*files, *stays}}
-    differences = compare_files(
-        committed,
-        lambda step: published.get(step, {}),
-        lambda step, name: published[step][name],
-        deep=True,
-        withdrawn=[step for step, state in states.items() if state == "withdrawn"],
-    )
-    words = {
-        "missing": "{name} of step {step} is missing",
-        "changed": "the published {name} of step {step} is not the committed one",
-        "withdrawn": "{name} is in the folder of step {step}, which was withdrawn: move it away",
-    }
-    return problems + [
-        words[how].format(name=name, step=step) for (step, name), how in sorted(differences.items())
-    ]
 
 
 # Another key for a store, or its first one, or none: every sealed value is written anew, in one transaction.

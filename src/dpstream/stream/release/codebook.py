@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dpstream.core.schema import Schema
 from dpstream.core.schema.column import Column
 from dpstream.core.schema.discrete import Categorical
 from dpstream.core.schema.numeric import Ordered
@@ -18,24 +18,18 @@ from dpstream.core.schema.numeric import Ordered
 _TYPES = {"real": "number"}
 
 
-def codebook(
-    columns: Sequence[Column],
-    fingerprint: str,
-    name: str,
-    path: str,
-    constraints: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """The descriptor as plain values for JSON. It holds public declarations only.
+def descriptor(schema: Schema, name: str = "dpstream", path: str = "table.parquet") -> dict[str, Any]:
+    """The descriptor of a released table, as plain values for JSON. It holds public declarations only.
 
     ``name`` becomes the package's name (lower case, other signs become ``-``); ``path`` is where a released
-    table lies relative to the descriptor. ``constraints``: what every record satisfies (``Constraints.spec``).
+    table lies relative to the descriptor.
     """
     slug = re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-") or "dpstream"
     resource = {
         "name": "table",
         "path": path,
         "profile": "tabular-data-resource",
-        "schema": {"fields": [_field(column) for column in columns], "missingValues": [""]},
+        "schema": {"fields": [_field(column) for column in schema.released_columns], "missingValues": [""]},
     }
     return {
         "profile": "tabular-data-package",
@@ -46,8 +40,8 @@ def codebook(
         "resources": [resource],
         "dpstream": {
             "format": 1,
-            "schema": fingerprint,
-            **({} if constraints is None else {"constraints": dict(constraints)}),
+            "schema": schema.fingerprint(),
+            **({} if schema.constraints is None else {"constraints": schema.constraints.spec()}),
         },
     }
 
