@@ -32,10 +32,15 @@ from dpstream.io.sources.counted_file import (
     is_large,
     read_block,
 )
-from dpstream.io.sources.file_opening import UnreadableError, changed_file, file_format, readable
+from dpstream.io.sources.file_opening import (
+    UnreadableError,
+    changed_file,
+    file_format,
+    other_separator,
+    readable,
+)
 from dpstream.io.sources.formats import JsonKeys, blocks, column_names, fingerprint
 from dpstream.io.sources.pieces import StepRows
-from dpstream.io.sources.sample import other_separator
 from dpstream.io.sources.source import Source, StepInput, apart_from_users, check_start
 from dpstream.io.sources.source_keys import SourceKeys
 from dpstream.io.sources.source_options import SourceOptions
