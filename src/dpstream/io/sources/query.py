@@ -28,6 +28,7 @@ from dpstream.io.sources.keyed_source import KeyedSource, StaySource
 from dpstream.io.sources.pieces import StepRows
 from dpstream.io.sources.source import PeriodSource, Source, StepInput, apart_from_users, step_input
 from dpstream.io.sources.source_options import SourceOptions
+from dpstream.io.sources.times import deletes_of
 
 #: shape -> the numbers of parameters that a query may have, and the words for messages.
 PARAMETERS: Mapping[str, tuple[tuple[int, ...], str]] = {
@@ -152,10 +153,7 @@ def split_records(empty: Any, tables: Any, options: SourceOptions, where: str) -
     names = [name for name in empty.column_names if name != column]
     pieces = StepRows(empty.select(names))
     for table in tables:
-        flags = np.zeros(table.num_rows, np.bool_)
-        if column is not None:
-            cells = table.column(column)
-            flags = options.op_values.deletes(cells, name=column, where=where)
+        flags = deletes_of(table, options, where)
         pieces.add(table.select(names), flags, steps=np.ones(table.num_rows, np.int64))
     return pieces.take(1)
 
