@@ -434,17 +434,11 @@ _HOW = {"predicted": "by the plan", "simulated": "by simulation", "modelled": "b
 def _error(
     one: Verdict, size: int, first_unknown: bool, more: str | None, one_column: bool, records: str
 ) -> list[Html | str]:
+    if one.share is None and one.word == NOT_KNOWN and one.as_of is None and one.use != "averages":
+        command = "how wrong is not known; the publisher can find out with dpstream errors"
+        return [text for text in (more, command if first_unknown else None) if text]
     if one.share is None:
-        if one.word == NOT_KNOWN and one.as_of is not None:
-            return [one.words.split(": ", 2)[-1]]
-        if one.use == "averages":
-            return [one.words.split(": ", 1)[-1]]
-        if one.word == NOT_KNOWN:
-            command = "how wrong is not known; the publisher can find out with dpstream errors"
-            return [text for text in (more, command if first_unknown else None) if text]
-        return [one.words.split(": ", 1)[-1]]
-    if one.word == "unfit" and one.use == "totals" and "standard error" not in one.words:
-        return [one.words.split(": ", 1)[-1]]
+        return [f"{one.why}."]
     off = 2 * one.share
     if off == 0:
         return ["exact" if one.use != "totals" else f"{integer(size)}, a public number"]
