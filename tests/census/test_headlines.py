@@ -46,7 +46,7 @@ def stays(many: int, *, drift: bool) -> list[KeyedStay]:
 def test_every_census_of_every_level_measures_the_headlines_with_its_share(
     budget: Budget, unit: Record
 ) -> None:
-    plan = transcript_plan(CensusPlan, budget, unit, headline=HEADLINE, max_cells=13, headline_share="1/4")
+    plan = transcript_plan(budget, unit, headline=HEADLINE, max_cells=13, headline_share="1/4")
     drawn, counts = drawn_and_published(
         plan, keyed_ends(stays(80, drift=False), STEPS, DOMAIN), Randomness.seeded(1)
     )
@@ -70,7 +70,7 @@ def test_every_census_of_every_level_measures_the_headlines_with_its_share(
 @pytest.mark.parametrize("unit", [Record(), Record("replace")])
 def test_headlines_are_drawn_together(unit: Record) -> None:
     """What is published is what was drawn; one draw for all headlines, with all of their share."""
-    plan = transcript_plan(CensusPlan, PureDP.of(2), unit, headline=(("a",), ("c",)))
+    plan = transcript_plan(PureDP.of(2), unit, headline=(("a",), ("c",)))
     assert sum(part.total for part in plan.parts()) == 2
     drawn, counts = drawn_and_published(
         plan, keyed_ends(stays(80, drift=False), STEPS, DOMAIN), Randomness.seeded(1)

@@ -14,8 +14,8 @@ from dpstream.core.privacy import AnyNoise, Randomness
 from dpstream.core.schema import Boolean, Categorical, Integer, Schema
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.families.growing.blackbox import LinearQuery
+from dpstream.families.growing.pmwg_facts import QueryAnswer, Question, Standing, linear_query
 from dpstream.families.growing.pmwg_plan import PMWG, PMWGPlan, PMWGState
-from dpstream.families.growing.questions import QueryAnswer, Question, Standing, linear_query
 
 SCHEMA = Schema(
     [

@@ -21,9 +21,8 @@ from postgres_server import Cluster, programs
 
 from dpstream.core.errors import BudgetError, ConfigError, StepError, StoreDamagedError, StoreError
 from dpstream.core.privacy import Noise, Randomness
-from dpstream.families.growing.pmwg_histogram import WEIGHT_BITS
+from dpstream.families.growing.pmwg_facts import WEIGHT_BITS, linear_query
 from dpstream.families.growing.pmwg_plan import PMWGPlan, grid_values
-from dpstream.families.growing.questions import linear_query
 from dpstream.io.sinks import Publisher
 from dpstream.stream import AskingStream, Batch, PostgresServer, StateKey, open_stream, verify_ledger
 from dpstream.stream.inspection import check_store, wrong_state

@@ -19,10 +19,9 @@ from dpstream.core.privacy import ZCDP, Budget, DiscreteLaplace, Event, PureDP, 
 from dpstream.core.schema.domain import Domain
 from dpstream.families.growing.blackbox import LinearQuery
 from dpstream.families.growing.numeric_sparse import GRID, NumericSparse, SparseRun, SpentAmounts
-from dpstream.families.growing.pmwg_histogram import WEIGHT_BITS, matched, mixed, multiplied
+from dpstream.families.growing.pmwg_facts import WEIGHT_BITS, hard_limit, matched, mixed, multiplied
 from dpstream.families.growing.pmwg_noise import XI_BITS, RootNoise, _whole_cost, published_noise
 from dpstream.families.growing.pmwg_plan import PMWG, PMWGPlan
-from dpstream.families.growing.pmwg_promise import hard_limit
 
 HALF = Fraction(1, 2)
 

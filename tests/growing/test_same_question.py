@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pmwg_cases import CELLS, DOMAIN, SCHEMA, Arrived, asker, plan
 
 from dpstream.families.growing.blackbox import LinearQuery
-from dpstream.families.growing.pmwg_histogram import WEIGHT_BITS
+from dpstream.families.growing.pmwg_facts import WEIGHT_BITS
 from dpstream.families.growing.pmwg_plan import grid_values
 from dpstream.stream import Batch, open_stream
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dpstream.core.errors import BudgetError, ConfigError, DataError, HorizonError, LimitError, UnitError
 from dpstream.core.privacy import DiscreteGaussian, Event, Individual, Randomness
-from dpstream.families.panel.cumulative_noise import proxies
+from dpstream.families.panel.cumulative import proxies
 from dpstream_lab.audits.panel_audit import cumulative_plan
 
 REPLACE = Individual("replace")

@@ -17,7 +17,7 @@ from dpstream.core.counters import COUNTER_NAMES, counter_by_name
 from dpstream.core.counters.counter import LinearMap
 from dpstream.core.errors import BudgetError, ConfigError
 from dpstream.core.privacy import ZCDP, DiscreteGaussian, Event, Individual, PureDP, Randomness
-from dpstream.families.panel.cumulative_noise import moved_loss, person_factor
+from dpstream.families.panel.cumulative import moved_loss, person_factor
 from dpstream.tools.audit.controls import QuietNoise
 from dpstream.tools.audit.door import as_it_is, run_loss
 from dpstream.tools.audit.transcripts import audit_subject

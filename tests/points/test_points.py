@@ -26,9 +26,10 @@ from dpstream.families.points.cells import (
     Schedule,
     cell_rule,
     default_design,
+    pool,
 )
+from dpstream.families.points.estimates import Splits, split_evenly
 from dpstream.families.points.online import OnlineCells
-from dpstream.families.points.splits import Splits, pool, split_evenly
 from dpstream_lab.audits.points_audit import cube_cells, cube_plan, cube_points
 
 PLANS = [(1, "paper"), (1, "default"), (2, "paper"), (2, "default"), (3, "default"), (8, "default")]
@@ -166,8 +167,8 @@ def test_a_stream_that_is_full_changes_nothing() -> None:
     before = plan.counts(state)
     plan.read(state, cells[:0], source)
     assert (plan.counts(state) == before).all()
-    assert plan.most_points == MAX_TICK
-    state.points = plan.most_points
+    assert plan.schedule.most_points == MAX_TICK
+    state.points = plan.schedule.most_points
     kept = copy.deepcopy(state.cells.total)
     with pytest.raises(HorizonError):
         plan.read(state, cells, source)
@@ -253,7 +254,7 @@ def test_releases_at_any_time(dimension: int, variant: str, epsilon: str) -> Non
         cells = cube_cells(synthetic, depth) if depth else np.zeros(len(synthetic), np.int64)
         assert (np.bincount(cells, minlength=1 << depth) == counts).all()
     assert depth == (0 if epsilon == "0.001" else min(plan.schedule.level_of(700), 10))
-    assert plan.most_points > 10**7
+    assert plan.schedule.most_points > 10**7
 
 
 @pytest.mark.parametrize("variant", ["paper", "default"])

@@ -48,10 +48,10 @@ from dpstream.project.drafted_tables import (
 )
 from dpstream.project.json_schema import LINE
 from dpstream.project.keyed_draft import EventFeed, Recognised, event_operations, key_candidates, recognise
-from dpstream.project.keys import keys_of, rows_of
-from dpstream.project.reader import Section, exact_number, reason_for
+from dpstream.project.keys import keys_of, rows_of, section_of
+from dpstream.project.reader import exact_number, is_url, reason_for
 from dpstream.project.schema_file import read_schema, toml_value
-from dpstream.project.sections import DEFAULT_KEYED, is_url, read_recipe
+from dpstream.project.sections import DEFAULT_KEYED, read_recipe
 
 #: The mechanism that follows coordinates.
 POINTS = "points"
@@ -521,7 +521,7 @@ def _takes(mechanism: str, table: Any, attributes: list[str]) -> bool:
     options = {key: value for key, value in family.draft.get("mechanism", {}).items() if key in names}
     try:
         schema = read_schema(tomllib.loads(text))
-        section = Section("draft", "mechanism", {"name": mechanism, **options})
+        section = section_of("draft", "mechanism", {"name": mechanism, **options})
         recipe = read_recipe(section, RecipeContext(schema.domain, schema, step_name=str))
         drafted = family.draft["budget"]
         budget, horizon = (

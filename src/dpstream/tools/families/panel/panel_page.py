@@ -18,7 +18,7 @@ from dpstream.tools.evaluate.run_folder import Folder, PublishedRun
 from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of, errors_section
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.markup import Html, element, integer, interval_table, percent, significant
-from dpstream.tools.report.sections_time import states
+from dpstream.tools.report.plain_page import states
 
 #: Names of the reported columns with the labels of their codes.
 Columns = Sequence[tuple[str, tuple[str, ...]]]

@@ -18,7 +18,7 @@ from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of, e
 from dpstream.tools.report.charts import ChartLine, Charts, Unit, round_marks
 from dpstream.tools.report.dates import Calendar
 from dpstream.tools.report.markup import Html, element, integer, join, percent, significant, table
-from dpstream.tools.report.sections_time import states
+from dpstream.tools.report.plain_page import states
 
 #: Squares along a side of a map, and of the large one: powers of 2, as cells are; parts of a single coordinate.
 _SIDE, _LARGE_SIDE = 32, 64
