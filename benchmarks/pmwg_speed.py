@@ -23,7 +23,7 @@ from dpstream.core.privacy import Randomness
 from dpstream.core.schema import Categorical, Schema
 from dpstream.core.tables import EncodedBatch
 from dpstream.families.growing import PMWG, LinearQuery, PMWGPlan
-from dpstream.families.growing.pmwg_histogram import matched, multiplied
+from dpstream.families.growing.pmwg_facts import matched, multiplied
 from dpstream.stream import AskingStream, Batch, open_stream
 
 QUESTIONS = 100_000

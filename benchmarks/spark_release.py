@@ -23,7 +23,7 @@ from spark import cpu
 
 from dpstream.core.graphical import Model, junction_tree
 from dpstream.core.schema import Boolean, Categorical, Integer, Schema
-from dpstream.io.sinks.feed import FeedRelease
+from dpstream.io.sinks import StepFiles
 from dpstream.mechanisms.table_release import ModelSynthesis
 from dpstream.spark import session
 from dpstream.spark.release_tables import SparkTables
@@ -62,12 +62,15 @@ def measure(rows: int) -> str:
         sink = SparkTables(folder)
         manifest = json.dumps({"stream": "x", "stream_id": "y"}).encode()
         made = synthesis(rows)
-        piece = FeedRelease(
-            1, {"manifest.json": manifest}, (), lambda: drawing(made, SCHEMA, rows, 7, BLOCK, LABEL)
+        files = StepFiles(
+            1,
+            ["manifest.json"],
+            lambda _: manifest,
+            drawing=lambda: drawing(made, SCHEMA, rows, 7, BLOCK, LABEL),
         )
         before, began = cpu(os.getpid()), time.monotonic()
         start = peak(reset=True)
-        sink.publish(piece)
+        sink.put(files)
         clock, used, high = time.monotonic() - began, cpu(os.getpid()) - before, peak()
         told = json.loads((Path(folder) / "synthetic/step=1/_parts.json").read_bytes())
         found = session().read.parquet(f"{folder}/synthetic").count()

@@ -9,7 +9,6 @@ from door_runs import drawn_and_published, only_drawn
 from dpstream.core.contracts import NoisyCounts
 from dpstream.core.privacy import PureDP, Randomness, Record
 from dpstream.core.schema.domain import Domain
-from dpstream.families.census.census_plan import CensusPlan
 from dpstream_lab.audits.census_audit import (
     ChosenTimes,
     KeyedStay,
@@ -34,7 +33,7 @@ def stays(many: int) -> list[KeyedStay]:
 
 
 def test_where_presence_is_public_only_censuses_are_published() -> None:
-    plan = transcript_plan(CensusPlan, PureDP.of(2), Record("replace"))
+    plan = transcript_plan(PureDP.of(2), Record("replace"))
     drawn, counts = drawn_and_published(plan, keyed_ends(stays(80), STEPS, DOMAIN), Randomness.seeded(1))
     assert only_drawn(drawn, counts)
     assert {one.counted for one in counts} == {"present"}
@@ -61,7 +60,7 @@ def exact(one: NoisyCounts, known: list[KeyedStay], since: int) -> np.ndarray:
 def test_windows_and_steps_are_those_of_the_records_that_were_counted(times: ChosenTimes | None) -> None:
     """Nearly without noise, so that a wrong window shows; with counts of departures between censuses, too."""
     known = stays(300)
-    plan = transcript_plan(CensusPlan, PureDP.of(900), Record(), times)
+    plan = transcript_plan(PureDP.of(900), Record(), times)
     _, counts = drawn_and_published(plan, keyed_ends(known, STEPS, DOMAIN), Randomness.seeded(1))
     censuses = sorted({one.as_of for one in counts if one.as_of is not None})
     assert len(censuses) > 3

@@ -12,11 +12,11 @@ from dpstream.core.contracts import RecipeContext, build
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import PureDP
 from dpstream.families.census import Census
-from dpstream.project.reader import Section
+from dpstream.project.keys import section_of
 
 
 def read(expected: Fraction | None = None, coming: int | None = None, **table: Any) -> Census:
-    section = Section("dpstream.toml", "mechanism", {"name": "census", **table})
+    section = section_of("dpstream.toml", "mechanism", {"name": "census", **table})
     section.variant = "census"
     recipe: Census = build(
         section, Census, RecipeContext(SMALL, turnover=expected, budget=PureDP.of(1), records_per_step=coming)

@@ -79,7 +79,7 @@ def test_a_classifier_runs_from_a_file_through_the_verbs(tmp_path: Path) -> None
         ('target = "late"\npositive = "maybe"', "", "has no label 'maybe'"),
         ('target = "late"\nworkload = "all-1-way"', "", "preserves no marginals"),
         ('target = "late"\nnumbers = ["kind"]', "", "'kind' is categorical"),
-        ('target = "late"\npredictors = "kind"', "", "is no list of columns"),
+        ('target = "late"\npredictors = "kind"', "", "is not a list of columns"),
         ('target = "late"\npredictors = ["late"]', "", "one of them is the target"),
         ('target = "late"\nloss = "hinge"', "", "is not a choice"),
         ('target = "late"\nk = 3', "", "has no option 'k'"),

@@ -179,7 +179,7 @@ def test_a_database_file_holds_the_newest_table(tmp_path: Path) -> None:
         (["full_every = 3"], "only with publish"),
         (['may_change = "any"'], "with records = persistent"),
         (['records = "persistent"', 'may_change = ["city"]'], "'city', which is no column"),
-        (['records = "persistent"', 'may_change = "some"'], "is no list of columns"),
+        (['records = "persistent"', 'may_change = "some"'], "is not a list of columns"),
         (['approve = "yes"'], "true, false"),
         (['sink = "kafka"'], "folder, duckdb, postgresql, bucket, stdout"),
         (['sink = "postgresql"'], "database: the key is missing"),

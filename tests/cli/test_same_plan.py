@@ -32,14 +32,14 @@ CASES = {
     "census": ("", 'unit = "record"\n', 'op_column = "op"\nkey_column = "id"\n', KIND + PAID, EPSILON,
         {"size": 1000, "records_per_step": 300}, {"unit": dp.Record()}),
     "panel-window": ("window = 2\n", 'unit = "individual"\n', 'user_column = "id"\n', PAID,
-        'rho = "1/10"\nhorizon = 3\n', None, {"unit": dp.Individual(), "window": 2, "horizon": 3}),
+        'rho = "1/10"\nhorizon = 3\n', None, {}),
     "panel-cumulative": ("", 'unit = "individual"\n', 'user_column = "id"\n', PAID,
-        'rho = "1/10"\nhorizon = 3\n', None, {"unit": dp.Individual(), "horizon": 3}),
+        'rho = "1/10"\nhorizon = 3\n', None, {}),
     "points": ("", PUBLIC, "", PRICE, EPSILON, None, {"unit": dp.Event("replace")}),
     "scheduler": ('first_run = 10\ngamma = "1/2"\n', PUBLIC, "", KIND + PAID, EPSILON, None,
-        {"unit": dp.Event("replace"), "first_run": 10, "gamma": "1/2"}),
+        {"unit": dp.Event("replace")}),
     "improver": ("first_run = 10\n", PUBLIC, "", KIND + PAID, 'rho = "1"\n', None,
-        {"unit": dp.Event("replace"), "first_run": 10}),
+        {"unit": dp.Event("replace")}),
 }  # fmt: skip
 
 
@@ -76,10 +76,9 @@ def write(folder: Path, name: str) -> Path:
 @pytest.mark.parametrize("name", CASES)
 def test_python_and_a_minimal_file_give_one_plan(name: str, tmp_path: Path) -> None:
     config = Config.load(write(tmp_path, name))
-    amount = tomllib.loads(config.path.read_text())["budget"]
-    amount = {key: amount[key] for key in ("epsilon", "rho") if key in amount}
-    *_, expect, arguments = CASES[name]
-    arguments = {**arguments, **amount, "mechanism": name.partition(",")[0], "expect": expect}
+    document = tomllib.loads(config.path.read_text())
+    sections = {key: document[key] for key in ("mechanism", "budget", "expect") if key in document}
+    arguments = {**CASES[name][-1], **sections}
     with dp.open(tmp_path / "python", config.schema(), **arguments) as stream:
         assert same(stream.plan, config.plan())
 

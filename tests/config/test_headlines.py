@@ -39,7 +39,7 @@ WRONG = {
     "none": ("headline = []", "headline", "no marginal is named"),
     "all": ('headline = [["zip"]]\nheadline_share = 1', "headline_share", "not a share"),
     "nothing": ('headline = [["zip"]]\nheadline_share = 0', "headline_share", "not a share"),
-    "share alone": ('headline_share = "1/2"', "headline_share", "there are none"),
+    "share alone": ('headline_share = "1/2"', "headline_share", "without headline"),
 }
 
 

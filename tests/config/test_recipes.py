@@ -14,12 +14,14 @@ import pytest
 from config_files import DEFAULTS, GROWING, KEYED, PANELS, POINTS, load
 
 from dpstream.core.contracts import Nested, Option, RecipeContext, build, option
+from dpstream.core.contracts.recipe_options import keys_of_recipes
 from dpstream.core.errors import BudgetError, ConfigError, HorizonError, UnitError
 from dpstream.core.privacy import Event, PureDP
 from dpstream.core.schema import Boolean, Schema
 from dpstream.families import registry
 from dpstream.project import Config
 from dpstream.project.config_draft import draft_config
+from dpstream.project.keys import section_of
 from dpstream.project.reader import Section
 from dpstream.project.sections import read_recipe
 from dpstream_lab.experiments.methods import Method
@@ -120,20 +122,12 @@ class Outer:
     sure: bool = option(True, allowed="true, false", reason="mostly", meaning="whether")
 
 
-class Loose(Section):
-    """A section of options that no table knows."""
-
-    def __post_init__(self) -> None:
-        from dpstream.core.contracts.recipe_options import keys_of_recipes
-
-        self._rows = {key.name: key for key in keys_of_recipes("mechanism", {"outer": Outer})}
-
-
+ROWS = {key.name: key for key in keys_of_recipes("mechanism", {"outer": Outer})}
 GIVEN = RecipeContext(Schema([Boolean("a")]).domain, Schema([Boolean("a")]))
 
 
 def read(**table: Any) -> Outer:
-    outer: Outer = build(Loose("file", "mechanism", table), Outer, GIVEN)
+    outer: Outer = build(Section("file", "mechanism", table, ROWS), Outer, GIVEN)
     return outer
 
 
@@ -141,9 +135,8 @@ def test_a_recipe_in_a_recipe_is_read_with_its_own_options() -> None:
     assert read() == Outer(GIVEN.schema, Inner(3), (), True)  # type: ignore[arg-type]
     assert read(depth=5, names=["a"], sure=False).inner == Inner(5)
     assert read(box="other", width=2, both=4).inner == Other(2, 4)
-    rows = Loose("file", "mechanism", {})._rows
-    assert list(rows) == ["both", "depth", "width", "box", "names", "sure"]
-    assert [(row.default, dict(row.fragment)) for row in rows.values()][1:4] == [
+    assert list(ROWS) == ["both", "depth", "width", "box", "names", "sure"]
+    assert [(row.default, dict(row.fragment)) for row in ROWS.values()][1:4] == [
         ("3", {"type": "integer", "minimum": 1}),
         ("not set", {"type": "integer", "minimum": 1}),
         ("inner", {"enum": ["inner", "other"]}),
@@ -161,7 +154,7 @@ def test_a_recipe_in_a_recipe_is_read_with_its_own_options() -> None:
         ({"box": "other", "depth": 2}, ("file [mechanism] depth: it is flat", "a box")),
         ({"depth": 0}, ("file [mechanism] depth", "0 is not a whole number")),
         ({"sure": 1}, ("file [mechanism] sure", "1 is not a choice", "true, false")),
-        ({"names": "a"}, ("file [mechanism] names", "is no list of columns")),
+        ({"names": "a"}, ("file [mechanism] names", "is not a list of columns")),
     ],
 )
 def test_errors_name_the_place(table: dict[str, Any], words: tuple[str, ...]) -> None:
@@ -182,7 +175,7 @@ def test_methods_that_are_compared_are_streams_of_tables(name: str) -> None:
 def test_where_only_the_domain_is_known_a_classifier_says_what_it_needs() -> None:
     options = {"name": "scheduler", "first_run": 8, "black_box": "erm", "target": "a"}
     with pytest.raises(ConfigError, match=r"file \[mechanism\] target: a classifier needs a schema"):
-        read_recipe(Section("file", "mechanism", options), RecipeContext(GIVEN.domain))
+        read_recipe(section_of("file", "mechanism", options), RecipeContext(GIVEN.domain))
 
 
 def test_a_workload_of_groups_is_in_the_plan_as_it_was_written(tmp_path: Path) -> None:

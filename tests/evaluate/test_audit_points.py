@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from dpstream.core.privacy import Randomness
-from dpstream.tools.audit.transcripts import Subject, audit_subject, rebuilt
+from dpstream.tools.audit.controls import QuietNoise
+from dpstream.tools.audit.door import as_it_is
+from dpstream.tools.audit.transcripts import Subject, audit_subject
 from dpstream_lab.audits.points_audit import (
-    BrokenQuiet,
     _places,
     _sampled_cells,
-    far_plan,
+    audited_plan,
     points_subject,
     points_subjects,
 )
@@ -28,7 +29,7 @@ def test_what_is_audited() -> None:
     }
     assert honest == {f"points, {variant}, d = {d}" for variant in ("paper", "default") for d in (1, 2, 8)}
     for dimension in (1, 8):
-        places = _places(far_plan("default", dimension, 8), 4, np.random.default_rng(1))
+        places = _places(audited_plan("default", dimension, 8), 4, np.random.default_rng(1))
         assert {0, 150, 299} <= set(places)
     assert [control for *_, control in _sampled_cells()] == [False, True, True]
 
@@ -45,7 +46,7 @@ def test_exact_audits_tell_honest_from_broken(subject: Subject) -> None:
 
 
 def test_less_noise_costs_in_proportion() -> None:
-    plan = far_plan("paper", 1, 8)
-    tried = [points_subject(1, own, "") for own in (plan, rebuilt(BrokenQuiet, plan))]
+    plan = audited_plan("paper", 1, 8)
+    tried = [points_subject(1, plan, "", wrap=wrap) for wrap in (as_it_is, QuietNoise)]
     found = [audit_subject(subject, 1, Randomness.seeded(3)).found for subject in tried]
     assert found[0] < found[1] <= 1.5 * found[0] * (1 + 1e-9)

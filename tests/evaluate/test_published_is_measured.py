@@ -16,9 +16,10 @@ from door_runs import published_beside
 
 from dpstream.core.contracts import NoisyCounts
 from dpstream.core.privacy import ZCDP, Event, Individual, Noisy, PureDP, Randomness, Record
+from dpstream.core.schema import Boolean, Real, Schema
 from dpstream.core.schema.domain import Domain
-from dpstream.core.tables import EncodedBatch, EncodedReports, Workload
-from dpstream.families.census.census_plan import CensusPlan
+from dpstream.core.tables import EncodedBatch, EncodedRecords, EncodedReports, Workload
+from dpstream.families.points import Points
 from dpstream.families.tabular import Baseline, DPStabs, Pooled
 from dpstream.mechanisms import MWEMPGM
 from dpstream.tools.audit.door import Door
@@ -70,6 +71,18 @@ def reports(plan: Any) -> Callable[[int], list[Any]]:
     return panel
 
 
+def places(plan: Any) -> Callable[[int], list[Any]]:
+    """Points in the same numbers whatever the seed."""
+
+    def stream(seed: int) -> list[Any]:
+        sizes, generator = np.array(plan.reading.domain.sizes), np.random.default_rng(seed)
+        drawn = [generator.random((many, len(sizes))) ** (1 + seed) for many in (3, 0, 40, 200, 300)]
+        domain = plan.reading.domain
+        return [EncodedRecords(domain, np.asfortranarray((one * sizes).astype(np.int32))) for one in drawn]
+
+    return stream
+
+
 def growing(plan: Any) -> Callable[[int], list[Any]]:
     """Arrivals in the same numbers whatever the seed."""
 
@@ -88,6 +101,15 @@ def _cases() -> dict[str, tuple[Any, Callable[[int], list[Any]]]]:
     stabs = DPStabs(PAIRS, k=2, iterations=5, deletions=True)
     window, cumulative = window_plan(5, 2, unit=Individual()), cumulative_plan(5, unit=Individual())
     growers = growing_plans()
+    square = Schema((Boolean("car"), Real("x", [0, 1]), Real("y", [0, 1])))
+    line = Schema((Real("x", [0, 1]),))
+    points = {
+        f"points of {len(schema)} columns, {variant}": Points(schema, variant, max_depth=6).calibrate(
+            PureDP.of(8), unit=Event("replace")
+        )
+        for schema in (square, line)
+        for variant in ("default", "paper")
+    }
     streams = {
         "pooled, pure": (pooled.calibrate(PureDP.of(2), horizon=STEPS), rows),
         "pooled, zCDP": (pooled.calibrate(ZCDP.of("1/4"), horizon=STEPS), rows),
@@ -101,15 +123,16 @@ def _cases() -> dict[str, tuple[Any, Callable[[int], list[Any]]]]:
         ),
         "DP-STabS, replace": (stabs.calibrate(PureDP.of(2), unit=Event("replace")), rows),
         "baseline": (Baseline(PAIRS, offline=MWEMPGM(k=3), deletions=True).calibrate(PureDP.of(2)), rows),
-        "census, pure": (transcript_plan(CensusPlan, PureDP.of(2), Record()), keyed),
-        "census, zCDP": (transcript_plan(CensusPlan, ZCDP.of("1/2"), Record()), keyed),
+        "census, pure": (transcript_plan(PureDP.of(2), Record()), keyed),
+        "census, zCDP": (transcript_plan(ZCDP.of("1/2"), Record()), keyed),
         "census, nothing selected": (
-            transcript_plan(CensusPlan, PureDP.of(2), Record(), max_cells=1000),
+            transcript_plan(PureDP.of(2), Record(), max_cells=1000),
             keyed,
         ),
         "window": (window, reports(window)),
         "cumulative": (cumulative, reports(cumulative)),
     }
+    streams |= {name: (plan, places(plan)) for name, plan in points.items()}
     return streams | {name: (plan, growing(plan)) for name, plan in list(growers.items())[:5]}
 
 
@@ -123,6 +146,7 @@ COUNTED = {
     "census": {"present", "left"},
     "window": {"people"},
     "cumulative": {"people"},
+    "points": {"points"},
     "scheduler": {"inserts"},
     "improver": {"inserts"},
 }

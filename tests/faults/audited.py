@@ -193,15 +193,15 @@ FAULTS = (
     Fault(
         "a stay is counted in two censuses of one level",
         "families/census/census_plan.py",
-        "        return last_of(state.last, level)\n",
-        "        return max(0, last_of(state.last, level) - 1)\n",
+        "present.count(cliques, last_of(state.last, level))",
+        "present.count(cliques, max(0, last_of(state.last, level) - 1))",
         ("census, changes", "census, snapshots, rho"),
     ),
     Fault(
         "departures are published as they are",
         "families/census/census_plan.py",
-        "return exact if noise is None else int(randomness.measure(np.array([exact]), noise)[0])",
-        "return exact",
+        "                found = int(values[0])\n",
+        "",
         ("census, changes",),
     ),
     # Panels.
@@ -222,7 +222,7 @@ FAULTS = (
     Fault(
         "the exact number of people is published",
         "families/panel/cumulative.py",
-        "            people = max(0, noisy + self.padding)\n",
+        "            people = max(0, int(values[0]) + self.padding)\n",
         "            people = max(0, people + self.padding)\n",
         ("panel cumulative",),
     ),

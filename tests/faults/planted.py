@@ -271,8 +271,9 @@ FAULTS = (
         "stream/stream.py",
         "        self._store.commit_step(prepared)\n        self._state",
         "        if self._outlet is not None and prepared.publication == 'pending':\n"
+        "            from dpstream.io.sinks import StepFiles\n"
         "            files = {**prepared.files, 'manifest.json': prepared.manifest}\n"
-        "            self._outlet._sink.publish(prepared.reservation.step, files)\n"
+        "            self._outlet._sink.put(StepFiles.of(prepared.reservation.step, files))\n"
         "        self._store.commit_step(prepared)\n        self._state",
         ("streams/test_faults.py",),
     ),
@@ -452,7 +453,7 @@ FAULTS = (
     Fault(
         "panels",
         "a replaced person counts as one changed pattern",
-        "families/panel/window_noise.py",
+        "families/panel/window.py",
         '        cells = 1 if self.unit.relation == "add-remove" else 2\n        noise',
         "        cells = 1\n        noise",
         ("panel",),
@@ -460,7 +461,7 @@ FAULTS = (
     Fault(
         "panels",
         "histograms have more than the budget together",
-        "families/panel/window_noise.py",
+        "families/panel/window.py",
         "self.budget.scaled(Fraction(1, self.histograms))",
         "self.budget.scaled(Fraction(2, 2 * self.histograms - 1))",
         ("panel",),
@@ -525,7 +526,7 @@ FAULTS = (
         "families/points/cells.py",
         "DiscreteLaplace(1 / (epsilon * (1 - design.test_share))))",
         "DiscreteLaplace(1 / epsilon))",
-        ("points/test_audit.py", "points"),
+        ("evaluate/test_audit_points.py", "points"),
     ),
     # What is published, and how.
     Fault(
@@ -540,8 +541,8 @@ FAULTS = (
         "formats",
         "a withdrawn table stays in its folder",
         "io/sinks/publisher.py",
-        "        self.expire(step, names)\n        self._sweep()",
-        "        self._sweep()",
+        "        for name in sorted(gone):\n            durable.unlink(folder / name)\n",
+        "",
         ("sinks", "streams/test_stream.py"),
     ),
     Fault(
@@ -581,8 +582,8 @@ FAULTS = (
         "pages",
         "a value of the table becomes markup",
         "tools/report/markup.py",
-        "            parts.append(html.escape(child))",
-        "            parts.append(child)",
+        "        autoescape=True,",
+        "        autoescape=False,",
         ("evaluate/test_report_browser.py", "evaluate"),
     ),
     Fault(

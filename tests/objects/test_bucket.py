@@ -14,7 +14,7 @@ import dpstream as dp
 from dpstream.core.errors import ConfigError, DpstreamError, StoreDamagedError, StoreError
 from dpstream.core.foreign import arrow_input
 from dpstream.io.objects import ObjectPath, object_path
-from dpstream.io.sinks import Bucket, FolderAndBucket, Publisher
+from dpstream.io.sinks import Bucket, Publisher, StepFiles
 from dpstream.io.sinks.table_files import StagedFile
 
 Place = tuple[str, str]
@@ -171,21 +171,21 @@ def test_what_was_left_of_a_step_is_replaced_and_what_was_published_is_not(
     tmp_path: Path, bucket: Place
 ) -> None:
     place = root(bucket)
-    sink = FolderAndBucket(Publisher(tmp_path / "releases"), Bucket(f"{bucket[0]}/shop{bucket[1]}"))
+    sink = Publisher(tmp_path / "releases", beside=Bucket(f"{bucket[0]}/shop{bucket[1]}"))
     large = tmp_path / "large"
     large.write_bytes(b"rows" * 1000)
     staged = StagedFile(hashlib.sha256(large.read_bytes()).hexdigest(), 4000, large)
     release = {"table.parquet": staged, "manifest.json": b"{}"}
     (place / "step-000001/table.parquet").write(arrow_input(b"half").read_buffer())
     assert sink.published("aa") == {}
-    for _ in range(2):
-        sink.publish(1, release)
+    for target in (*sink.targets, *sink.targets):
+        target.put(StepFiles.of(1, release))
     assert (place / "step-000001/table.parquet").read_bytes() == large.read_bytes()
     (place / "step-000001/table.parquet").write(arrow_input(b"another").read_buffer())
     with pytest.raises(StoreDamagedError, match=r"table\.parquet differ"):
-        sink.publish(1, release)
+        sink.targets[1].put(StepFiles.of(1, release))
     hashes = {"table.parquet": staged.sha256}
-    assert sink.compare({1: hashes}, deep=False) == {(1, "table.parquet"): "changed"}
+    assert sink.compared({1: hashes}, deep=False) == {(1, "table.parquet"): "changed"}
     (place / "catalogue.json").write(
         arrow_input(
             json.dumps(

@@ -172,7 +172,9 @@ def _algorithm_3(
         epsilon = schedule.spent(depth, max(level, depth))
         part = stream[begin - 1 : min(end, last)]
         if end >= last:
-            return stored + _algorithm_2(part, epsilon / 2, end - begin + 1, plan.design.factor, randomness)
+            return stored + _algorithm_2(
+                part, epsilon / 2, end - begin + 1, plan.schedule.design.factor, randomness
+            )
         stored += sum(part) + int(randomness.draw(DiscreteLaplace(2 / epsilon), 1)[0])
     raise AssertionError
 

@@ -4,7 +4,6 @@ noise of the stated law."""
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,16 +12,11 @@ from door_runs import only_drawn
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import NoisyCounts, PrivateBatch
-from dpstream.core.privacy import DiscreteLaplace, Event, Randomness
+from dpstream.core.privacy import AnyNoise, Event, Noisy, Randomness, Relay
 from dpstream.core.schema import Boolean, Real, Schema
 from dpstream.core.tables import EncodedRecords
-from dpstream.families.points import Points, PointsPlan, cells, online
-from dpstream.families.points.cells import CellCounts, PointsState
-from dpstream.io.sinks import Publisher, read_measurements
-from dpstream.stream import Batch, Publishing, open_stream
-from dpstream.tools.audit.door import Door
-from dpstream.tools.audit.transcripts import rebuilt
-from dpstream_lab.audits.points_audit import BrokenTwiceStored, cube_plan, far_plan
+from dpstream.families.points import Points, PointsPlan, PointsState
+from dpstream_lab.audits.points_audit import cube_plan
 
 CITY = Schema((Boolean("car"), Real("x", [0, 0.5, 1]), Real("y", [0, 0.5, 1])))
 LINE = Schema((Real("x", [0, 0.5, 1]),))
@@ -43,44 +37,6 @@ def codes(count: int, seed: int = 1) -> Ints:
     return some
 
 
-def as_noisy_counts(measured: list[CellCounts]) -> list[NoisyCounts]:
-    return [
-        NoisyCounts(
-            f"{one.depth}, {one.first} to {one.last}",
-            "points",
-            one.first,
-            one.last,
-            {},
-            one.values,
-            one.noise,
-        )
-        for one in measured
-    ]
-
-
-@pytest.mark.parametrize("variant", ["default", "paper"])
-@pytest.mark.parametrize("dimension", [1, 2, 8])
-def test_cells_publish_what_their_transcript_holds(variant: Any, dimension: int) -> None:
-    far = far_plan(variant, dimension, 8)
-
-    def published(tried: Any) -> tuple[list[tuple[Any, Ints]], list[CellCounts]]:
-        door, state, found = Door(b"1"), tried.fresh(), list[CellCounts]()
-        for first in range(0, 2000, 50):
-            tried.read(state, codes(2000)[first : first + 50], door)
-            found += state.measured
-        return [(one.noise, one.noisy) for one in door.measured], found
-
-    drawn, measured = published(far)
-    counts = as_noisy_counts(measured)
-    assert only_drawn(drawn, counts)
-    assert {one.depth for one in measured} == set(range(1, DEPTH + 1))
-    planted = replace(counts[3], draw="exact", values=counts[3].values + 1)
-    assert not only_drawn(drawn, [*counts[:3], planted, *counts[4:]])
-    assert not only_drawn(drawn, [*counts, planted])
-    drawn, measured = published(rebuilt(BrokenTwiceStored, far))
-    assert not only_drawn(drawn, as_noisy_counts(measured))
-
-
 class Leaking(PointsPlan):
     """BROKEN: publishes the exact counts of all cells besides."""
 
@@ -91,44 +47,42 @@ class Leaking(PointsPlan):
         return [*counts, replace(counts[0], draw="exact", values=cells[2:4])]
 
 
-def watched(
-    made: PointsPlan, monkeypatch: pytest.MonkeyPatch
-) -> tuple[list[tuple[DiscreteLaplace, Ints]], list[NoisyCounts]]:
-    """Everything that noise was added to outside of the sparse counters (whose segments end), and what is published."""
-    seen, published = list[tuple[DiscreteLaplace, Ints]](), list[NoisyCounts]()
-    real = cells.noisy
+class Watched(Relay):
+    """Remembers every measurement but those of the sparse counters, which are of one cell each."""
 
-    def recorded(exact: Ints, noise: DiscreteLaplace, randomness: Randomness) -> Any:
-        values = real(exact, noise, randomness)
-        seen.append((noise, values.astype(np.int64)))
+    def __init__(self, inner: Randomness) -> None:
+        super().__init__(inner)
+        self.seen = list[tuple[AnyNoise, Ints]]()
+
+    def measure(self, exact: Ints, law: AnyNoise, drawn: Ints | None = None) -> Noisy:
+        values = super().measure(exact, law, drawn)
+        if len(exact) > 1:
+            self.seen.append((law, values))
         return values
 
-    for module in (online, cells):
-        monkeypatch.setattr(module, "noisy", recorded)
-    state, source, generator = made.start(), Randomness.seeded(1), np.random.default_rng(2)
-    ended = 0
+
+def watched(made: PointsPlan) -> tuple[list[tuple[AnyNoise, Ints]], list[NoisyCounts]]:
+    """Everything that was measured outside of the sparse counters (whose segments end), and what is published."""
+    state, generator, source = made.start(), np.random.default_rng(2), Watched(Randomness.seeded(1))
+    published, ended = list[NoisyCounts](), 0
     for _ in range(12):
         fine = np.column_stack([generator.integers(0, min(size, 64), 400) for size in made.space.sizes])
         batch: PrivateBatch = EncodedRecords(made.reading.domain, fine.astype(np.int32))
         published += made.step(state, batch, source).noisy_counts
         ended += int((state.cells.counted != 0).sum())
-    monkeypatch.undo()
     assert ended
-    return seen, published
+    return source.seen, published
 
 
 @pytest.mark.parametrize("schema", [CITY, LINE], ids=["city", "line"])
-def test_a_stream_publishes_its_sums_and_nothing_of_its_tests(
-    schema: Schema, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stream_publishes_its_sums_and_nothing_of_its_tests(schema: Schema) -> None:
     made = plan(schema)
-    seen, counts = watched(made, monkeypatch)
+    seen, counts = watched(made)
     assert only_drawn(seen, counts)
     assert all(one.counted == "points" and one.series is None for one in counts)
     assert counts[0].query == {"kind": "cells", "columns": list(schema.names), "depth": 1}
     leaking = Leaking(*(getattr(made, name) for name in made.__dataclass_fields__))
-    seen, counts = watched(leaking, monkeypatch)
-    assert not only_drawn(seen, counts)
+    assert not only_drawn(*watched(leaking))
 
 
 def judged(errors: NDArray[np.float64]) -> bool:
@@ -168,27 +122,3 @@ def test_a_plan_says_how_many_numbers_it_publishes(variant: Any, dimension: int)
     made.read(state, codes(last), source)
     numbers = sum(len(one.values) for one in state.measured)
     assert numbers == sum(made.schedule.measured(level) for level in range(DEPTH + 2))
-
-
-def test_a_stream_publishes_them_beside_a_table_that_stays_as_it_is(tmp_path: Path) -> None:
-    made, files, generator = plan(), dict[bool, dict[str, bytes]](), np.random.default_rng(4)
-    places = [generator.random((200, 2)) for _ in range(3)]
-    for published in (True, False):
-        home = tmp_path / str(published)
-        with open_stream(
-            made,
-            CITY,
-            home / "state",
-            publish_to=Publisher(home / "releases"),
-            randomness=Randomness.seeded(1),
-            publishing=Publishing(measurements=published),
-        ) as stream:
-            for step, place in enumerate(places, start=1):
-                frame = {"car": place[:, 0] > 0.7, "x": place[:, 0], "y": place[:, 1]}
-                stream.step(Batch(frame), f"b{step}")
-        tables = home.glob("releases/*/table.*")
-        files[published] = {str(path.relative_to(home)): path.read_bytes() for path in tables}
-    assert files[True] == files[False] != {}
-    read = read_measurements(tmp_path / "True" / "releases")
-    assert len({one.draw for one in read}) == len(read) > 10
-    assert max(one.last for one in read) <= 600

@@ -6,7 +6,6 @@ import copy
 import math
 from dataclasses import replace
 from fractions import Fraction
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -26,9 +25,10 @@ from dpstream.families.points.cells import (
     Schedule,
     cell_rule,
     default_design,
+    pool,
 )
+from dpstream.families.points.estimates import Splits, split_evenly
 from dpstream.families.points.online import OnlineCells
-from dpstream.families.points.splits import Splits, pool, split_evenly
 from dpstream_lab.audits.points_audit import cube_cells, cube_plan, cube_points
 
 PLANS = [(1, "paper"), (1, "default"), (2, "paper"), (2, "default"), (3, "default"), (8, "default")]
@@ -101,18 +101,6 @@ def test_the_infinite_horizon_is_paid() -> None:
     assert len({schedule.path_cost(level) for level in range(-1, 60)}) == 1
 
 
-def test_the_clock_of_levels() -> None:
-    for epsilon in (Fraction(1, 7), Fraction(3), Fraction(100)):
-        schedule = Schedule(2, epsilon, PAPER, 20)
-        ticks = range(1, 400)
-        levels = [schedule.level_of(t) for t in ticks]
-        assert all(
-            schedule.start(level) <= t < schedule.start(level + 1)
-            for t, level in zip(ticks, levels, strict=True)
-        )
-        assert all(b >= a for a, b in pairwise(levels))
-
-
 def test_a_budget_too_large_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     real = Schedule.spent
     monkeypatch.setattr(Schedule, "spent", lambda self, j, r: real(self, j, r) * Fraction(3, 2))
@@ -166,8 +154,8 @@ def test_a_stream_that_is_full_changes_nothing() -> None:
     before = plan.counts(state)
     plan.read(state, cells[:0], source)
     assert (plan.counts(state) == before).all()
-    assert plan.most_points == MAX_TICK
-    state.points = plan.most_points
+    assert plan.schedule.most_points == MAX_TICK
+    state.points = plan.schedule.most_points
     kept = copy.deepcopy(state.cells.total)
     with pytest.raises(HorizonError):
         plan.read(state, cells, source)
@@ -253,7 +241,7 @@ def test_releases_at_any_time(dimension: int, variant: str, epsilon: str) -> Non
         cells = cube_cells(synthetic, depth) if depth else np.zeros(len(synthetic), np.int64)
         assert (np.bincount(cells, minlength=1 << depth) == counts).all()
     assert depth == (0 if epsilon == "0.001" else min(plan.schedule.level_of(700), 10))
-    assert plan.most_points > 10**7
+    assert plan.schedule.most_points > 10**7
 
 
 @pytest.mark.parametrize("variant", ["paper", "default"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import subprocess
 import sys
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,9 @@ def test_deletes_and_users_stand_beside_a_frame(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("approve", [False, True])
 def test_a_table_of_persistent_records_is_the_published_one(tmp_path: Path, approve: bool) -> None:
-    with opened(tmp_path, records="persistent", publish="changes", approve=approve) as stream:
+    with opened(
+        tmp_path, output={"records": "persistent", "publish": "changes", "approve": approve}
+    ) as stream:
         for name in ("1", "2"):
             release = stream.step(ROWS, name=name)
         if approve:
@@ -82,21 +85,20 @@ def test_a_table_of_persistent_records_is_the_published_one(tmp_path: Path, appr
 @pytest.mark.parametrize(
     ("options", "reports"),
     [
-        ({"mechanism": "dpstabs", "k": 1, "workload": [("paid",)]}, ROWS),
-        ({"mechanism": "pooled", "workload": [{"pairs_with": ["paid"], "weight": 2}, "all-1-way"]}, ROWS),
-        ({"mechanism": "baseline", "rho": "1/2", "epsilon": None}, ROWS),
-        ({"mechanism": "scheduler", "first_run": 100, "gamma": "1/10", **REPLACE}, ROWS),
-        (
-            {"mechanism": "points", "unit": dp.Event("replace"), "schema": dp.Schema([dp.Real("x", [0, 1])])},
-            {"x": [0.5]},
-        ),
+        ({"mechanism": {"name": "dpstabs", "k": 1, "workload": [("paid",)]}}, ROWS),
+        ({"mechanism": {"workload": [{"pairs_with": ["paid"], "weight": 2}, "all-1-way"]}}, ROWS),
+        ({"mechanism": "baseline", "budget": {"rho": "1/2"}, "epsilon": None}, ROWS),
+        ({"mechanism": {"name": "scheduler", "first_run": 100, "gamma": Fraction(1, 10)}, **REPLACE}, ROWS),
+        ({"mechanism": "points", "schema": dp.Schema([dp.Real("x", [0, 1])]), **REPLACE}, {"x": [0.5]}),
     ],
 )
 def test_every_mechanism_opens_by_its_name(tmp_path: Path, options: dict[str, Any], reports: Any) -> None:
     with opened(tmp_path, **options) as stream:
         release = stream.step(reports, name="1")
-        assert options["mechanism"] in repr(stream)
-        assert options["mechanism"] in str(stream.plan)
+        name = options["mechanism"]
+        name = name if isinstance(name, str) else name.get("name", "pooled")
+        assert name in repr(stream)
+        assert name in str(stream.plan)
         assert stream.plan.unit.describe() in stream.plan._repr_html_()
     assert release._repr_html_().startswith("<div>")
     assert dp.read(tmp_path / "releases").spent == release.spent
@@ -104,11 +106,13 @@ def test_every_mechanism_opens_by_its_name(tmp_path: Path, options: dict[str, An
 
 def test_a_panel_opens_with_a_recipe_or_a_name(tmp_path: Path) -> None:
     schema = dp.Schema([dp.Boolean("poor")])
-    rule: dict[str, Any] = {"rho": 1, "unit": dp.Individual(), "horizon": 3}
+    rule: dict[str, Any] = {"budget": {"rho": 1, "horizon": 3}}
     people = {"poor": [True, False] * 20}
     ids = [f"p{i}" for i in range(40)]
     recipe = dp.panel.PanelWindow(schema, window=1)
-    for number, given in enumerate([{"mechanism": recipe}, {"mechanism": "panel-window", "window": 1}]):
+    for number, given in enumerate(
+        [{"mechanism": recipe}, {"mechanism": {"name": "panel-window", "window": 1}}]
+    ):
         with dp.open(
             tmp_path / str(number), schema, randomness=Randomness.seeded(3), **given, **rule
         ) as stream:
@@ -120,7 +124,7 @@ def test_a_panel_opens_with_a_recipe_or_a_name(tmp_path: Path) -> None:
 
 
 def test_what_a_person_reads_is_escaped_and_tells_no_number_of_records(tmp_path: Path) -> None:
-    with opened(tmp_path, name="<b>notices</b>") as stream:
+    with opened(tmp_path, stream={"name": "<b>notices</b>"}) as stream:
         assert "0 steps, spent nothing" in repr(stream)
         release = stream.step(ROWS, name="owner's name")
         assert "1 steps, spent epsilon = 2 (pure)" in repr(stream)

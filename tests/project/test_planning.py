@@ -164,7 +164,9 @@ def test_halves_of_coordinates_are_as_wrong_as_predicted(dimension: int, variant
         plan.read(state, cells, randomness)
         for depth in range(dimension):
             since = (
-                0 if schedule.rereads_all else schedule.start(depth if plan.design.history else depth + 1) - 1
+                0
+                if schedule.rereads_all
+                else schedule.start(depth if plan.schedule.design.history else depth + 1) - 1
             )
             true = float((where[since:last, depth] >= 0.5).sum())
             off[depth].append(float(state.stored[depth].reshape(-1, 2)[:, 1].sum()) - true)

@@ -19,7 +19,7 @@ from dpstream.core.errors import ConfigError
 from dpstream.project.column_draft import coordinates, followers, is_nearly_unique
 from dpstream.project.config_draft import draft_config
 from dpstream.project.drafted_tables import periods_of
-from dpstream.project.reader import Section
+from dpstream.project.keys import section_of
 from dpstream.project.schema_file import read_schema
 
 DAYS = [dt.date(2026, 1, 5) + dt.timedelta(days=n // 10) for n in range(60)]
@@ -220,7 +220,7 @@ def test_what_a_draft_offers_as_comments_is_read_once_the_marks_are_gone(tmp_pat
     assert {"expect", "mechanism"} <= set(read)
     for name, table in read.items():
         if name not in ("format", "schema"):
-            Section("d.toml", name, table, mechanism=read["mechanism"]["name"])
+            section_of("d.toml", name, table, mechanism=read["mechanism"]["name"])
     for part, spec in read["schema"]["constraints"]["derived"].items():
         pairs = sorted(set(zip(rows[spec["from"]], rows[part], strict=True)))
         named = read["schema"]["columns"][spec["from"]]

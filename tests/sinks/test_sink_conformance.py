@@ -8,7 +8,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,14 @@ from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
 from dpstream.core.schema import Categorical, Date, Real, Schema
 from dpstream.io.sinks import (
     DuckDBFeed,
-    FolderAndFeed,
     PostgresFeed,
     Publisher,
     StandardOutput,
+    StepFiles,
     database_feed,
 )
 from dpstream.io.sinks.change_tables import apply_changes, content_sha256
 from dpstream.io.sinks.database_feed import DatabaseFeed
-from dpstream.stream import Sink
 from dpstream.stream.release.codebook import descriptor
 
 SCHEMA = Schema(
@@ -58,7 +57,7 @@ Look = Callable[[], list[tuple[Any, ...]] | None]
 class Case:
     """A sink, and a way to look at the table beside the folder."""
 
-    def __init__(self, make: Callable[[], Sink], look: Look, out: io.BytesIO | None = None) -> None:
+    def __init__(self, make: Callable[[], Publisher], look: Look, out: io.BytesIO | None = None) -> None:
         self.make = make
         self.look = look
         self.out = out
@@ -72,12 +71,11 @@ def rows_of(table: Any) -> list[tuple[Any, ...]]:
 def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
     kind = request.param
     form: Any = "csv" if kind.endswith("csv") else "parquet"
-    folder = Publisher(tmp_path / "releases", format=form)
     if kind in ("parquet", "csv"):
         return Case(lambda: Publisher(tmp_path / "releases", format=form), lambda: None)
     if kind == "stdout":
         out = io.BytesIO()
-        return Case(lambda: FolderAndFeed(folder, StandardOutput(out), FIELDS), lambda: None, out)
+        return Case(lambda: Publisher(tmp_path / "releases", beside=StandardOutput(out)), lambda: None, out)
     if kind.startswith("duckdb"):
         duckdb = pytest.importorskip("duckdb")
         path = tmp_path / "releases.duckdb"
@@ -86,7 +84,7 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
             with duckdb.connect(str(path)) as db:
                 return sorted(db.execute("SELECT * FROM synthetic").fetchall())
 
-        return Case(lambda: FolderAndFeed(folder, DuckDBFeed(path), FIELDS), look)
+        return Case(lambda: Publisher(tmp_path / "releases", format=form, beside=DuckDBFeed(path)), look)
     psycopg = pytest.importorskip("psycopg")
     conninfo = request.getfixturevalue("postgres")
     with psycopg.connect(conninfo) as db:
@@ -96,7 +94,7 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
         with psycopg.connect(conninfo) as db:
             return sorted(db.execute("SELECT * FROM synthetic").fetchall())
 
-    return Case(lambda: FolderAndFeed(folder, PostgresFeed(conninfo), FIELDS), ask)
+    return Case(lambda: Publisher(tmp_path / "releases", beside=PostgresFeed(conninfo)), ask)
 
 
 def table(ids: list[int], later: int = 0) -> Any:
@@ -115,7 +113,7 @@ def changes(gone: list[int], come: list[int], before: Any, updated: tuple[int, .
 
 
 def files(
-    sink: Sink,
+    sink: Publisher,
     step: int,
     *,
     full: Any = None,
@@ -123,8 +121,8 @@ def files(
     stream: str = "aa",
     leads_to: Any = None,
 ) -> dict[str, bytes]:
-    parts = ({} if full is None else sink.folder.render(full)) | (
-        {} if change is None else sink.folder.render_changes(change)
+    parts = ({} if full is None else sink.render(full)) | (
+        {} if change is None else sink.render_changes(change)
     )
     hashes = {name: {"sha256": hashlib.sha256(data).hexdigest()} for name, data in parts.items()}
     manifest: dict[str, Any] = {
@@ -138,6 +136,11 @@ def files(
         manifest["rows_in_table"] = (leads_to or full).num_rows
         manifest["records"] = {"kind": "persistent", "content_sha256": content_sha256(leads_to or full)}
     return {**parts, "manifest.json": json.dumps(manifest).encode()}
+
+
+def publish(sink: Publisher, step: int, release: Mapping[str, bytes]) -> None:
+    for target in sink.targets:
+        target.put(StepFiles.of(step, release, FIELDS))
 
 
 def digest(release: dict[str, bytes]) -> str:
@@ -156,14 +159,14 @@ def test_publishing_twice_is_publishing_once(case: Case) -> None:
         zip(releases, [FIRST, SECOND, table([1, 9])], strict=True), start=1
     ):
         for _ in range(2):
-            sink.publish(step, release)
+            publish(sink, step, release)
         again = case.make()  # as after a crash
-        again.publish(step, release)
+        publish(again, step, release)
         assert again.published("aa")[step] == digest(release)
         if case.look() is not None:
             assert case.look() == rows_of(rows)
     for step, release in enumerate(releases, start=1):  # all of them, from the first one on
-        case.make().publish(step, release)
+        publish(case.make(), step, release)
     if case.look() is not None:
         assert case.look() == rows_of(table([1, 9]))
     assert sorted(case.make().published("aa")) == [1, 2, 3]
@@ -177,7 +180,7 @@ def test_a_step_without_a_change_and_one_that_empties_the_table(case: Case) -> N
     for step, (release, rows) in enumerate(
         zip(steps, [FIRST, FIRST, nothing, nothing], strict=True), start=1
     ):
-        sink.publish(step, release)
+        publish(sink, step, release)
         if case.look() is not None:
             assert case.look() == rows_of(rows)
 
@@ -212,12 +215,12 @@ def test_what_is_not_stored_is_not_published(
 ) -> None:
     """Every sink that can be read: all but standard output, whose folder is."""
     sink = case.make()
-    sink.publish(1, files(sink, 1, full=FIRST))
+    publish(sink, 1, files(sink, 1, full=FIRST))
     second = files(sink, 2, change=CHANGE, leads_to=SECOND) if change else files(sink, 2, full=SECOND)
     with monkeypatch.context() as patch:
         drop_writes(kind, patch)
         with pytest.raises((StoreError, StoreDamagedError)):
-            case.make().publish(2, second)
+            publish(case.make(), 2, second)
     if case.look() is not None:
         # The folder's writes were dropped first: now those of the database alone.
         shutil.rmtree(sink.directory / "step-000002", ignore_errors=True)
@@ -226,7 +229,7 @@ def test_what_is_not_stored_is_not_published(
             drop_writes(kind, patch)
             patch.setattr(durable, "write_file", real)
             with pytest.raises(StoreError, match="another connection does not find it"):
-                case.make().publish(2, second)
+                publish(case.make(), 2, second)
 
 
 def test_releases_are_compared_and_restored(case: Case, tmp_path: Path) -> None:
@@ -242,30 +245,31 @@ def test_releases_are_compared_and_restored(case: Case, tmp_path: Path) -> None:
         for n, one in committed.items()
     ]
     for step, release in given.items():
-        sink.publish(step, release)
+        publish(sink, step, release)
     book = json.dumps({**descriptor(SCHEMA), "resources": [{"schema": {"fields": [*FIELDS, RECORD_ID]}}]})
-    sink.write_public("codebook.json", book.encode())
+    sink.index("codebook.json", book.encode())
     catalogue = {"format": 1, "part_steps": 100, "closed_parts": 0, "stream_id": "aa", "steps": entries}
-    sink.write_public("catalogue.json", json.dumps(catalogue).encode())
+    sink.index("catalogue.json", json.dumps(catalogue).encode())
     for deep in (False, True):
-        assert case.make().compare(committed, deep=deep) == {}
+        assert case.make().compared(committed, deep=deep) == {}
     (name,) = (one for one in given[1] if one != "manifest.json")
     shutil.rmtree(sink.directory / "step-000001")
     (sink.directory / "step-000005" / name).unlink()
-    found = case.make().compare(committed, deep=False)
+    found = case.make().compared(committed, deep=False)
     assert dict(found) == {(1, name): "missing", (1, "manifest.json"): "missing", (5, name): "missing"}
     before = None if case.out is None else case.out.getvalue()
     for step in (1, 5):
-        case.make().restore(step, list(given[step]), lambda one, step=step: given[step][one])
+        for target in case.make().targets:
+            target.put(StepFiles.of(step, given[step], FIELDS), mend=True)
     assert before is None or case.out is None or case.out.getvalue() == before, "told once"
     for deep in (False, True):
-        assert case.make().compare(committed, deep=deep) == {}
+        assert case.make().compared(committed, deep=deep) == {}
     (sink.directory / "step-000001" / name).write_bytes(b"edited")
-    assert case.make().compare(committed, deep=False) == {}
-    assert case.make().compare(committed, deep=True) == {(1, name): "changed"}
+    assert case.make().compared(committed, deep=False) == {}
+    assert case.make().compared(committed, deep=True) == {(1, name): "changed"}
     (sink.directory / "step-000001" / name).write_bytes(given[1][name])
     (sink.directory / "step-000004" / name).write_bytes(b"edited")
-    assert case.make().compare(committed, deep=False) == {(4, name): "changed"}
+    assert case.make().compared(committed, deep=False) == {(4, name): "changed"}
 
 
 def test_a_lost_database_gets_what_the_store_makes(case: Case, tmp_path: Path) -> None:
@@ -273,36 +277,39 @@ def test_a_lost_database_gets_what_the_store_makes(case: Case, tmp_path: Path) -
     lost, third = case.make(), apply_changes(SECOND, follow := changes([1], [8], SECOND))
     given = files(lost, 3, change=follow, leads_to=third)
     withdrawn = {number: files(lost, number, full=table([number])) for number in (2, 4)}
-    folder = Publisher(lost.directory, format="csv" if lost.table_name.endswith("csv") else "parquet")
-    folder.publish(3, given)
+    lost.targets[0].put(StepFiles.of(3, given))
     (lost.directory / "step-000003" / lost.table_name).write_bytes(b"from somewhere else")
-    whole = {**given, **lost.folder.render(third)}
+    made = StepFiles(3, list(given), given.__getitem__, fields=FIELDS, whole=lambda: third)
+    for target in case.make().targets:
+        target.put(made, mend=True)
+        for number, release in withdrawn.items():
+            staying = {"manifest.json": release["manifest.json"], "withdrawn.json": b"{}"}
+            target.withdraw(number, [lost.table_name], staying)
     notes = {number: digest(one) for number, one in withdrawn.items()}
-    case.make().restore(3, list(given), whole.__getitem__, notes)
     if case.look() is not None:
         assert case.look() == rows_of(third)
         assert case.make().published("aa") == {3: digest(given), **notes}
-        case.make().publish(5, files(lost, 5, change=changes([8], [9], third)))
+        publish(case.make(), 5, files(lost, 5, change=changes([8], [9], third)))
         assert case.look() == rows_of(third), "a change of a withdrawn step waits"
     for name in ("table.csv", "manifest.json", "withdrawn.json"):
         path = lost.directory / "step-000002" / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"{}")
     shutil.rmtree(lost.directory / "step-000003")
-    assert dict(case.make().compare({}, deep=False, withdrawn=notes)) == {(2, "table.csv"): "withdrawn"}
+    assert dict(case.make().compared({}, deep=False, withdrawn=notes)) == {(2, "table.csv"): "withdrawn"}
 
 
 def test_another_release_or_stream_is_refused(case: Case, tmp_path: Path) -> None:
     sink = case.make()
-    sink.publish(1, files(sink, 1, full=FIRST))
-    sink.write_public(
+    publish(sink, 1, files(sink, 1, full=FIRST))
+    sink.index(
         "catalogue.json",
         json.dumps(
             {"format": 1, "part_steps": 100, "closed_parts": 0, "stream_id": "aa", "steps": []}
         ).encode(),
     )
     with pytest.raises(StoreDamagedError):
-        case.make().publish(1, files(sink, 1, full=SECOND))
+        publish(case.make(), 1, files(sink, 1, full=SECOND))
     with pytest.raises(StoreDamagedError, match="another stream"):
         case.make().published("bb")
     if case.look() is not None:
@@ -310,7 +317,7 @@ def test_another_release_or_stream_is_refused(case: Case, tmp_path: Path) -> Non
         with pytest.raises(StoreDamagedError, match="another stream"):
             case.make().published("bb")
         with pytest.raises(StoreDamagedError, match="another stream"):
-            case.make().publish(2, files(sink, 2, full=SECOND, stream="bb"))
+            publish(case.make(), 2, files(sink, 2, full=SECOND, stream="bb"))
         assert case.look() == rows_of(FIRST)
 
 
@@ -320,7 +327,7 @@ def test_a_publication_that_stopped_is_replayed(
 ) -> None:
     """At every durable call in turn; before the replay readers see the old table, whole."""
     sink = case.make()
-    sink.publish(1, files(sink, 1, full=FIRST))
+    publish(sink, 1, files(sink, 1, full=FIRST))
     release = files(sink, 2, change=CHANGE)
     original = getattr(durable, call)
     stopped = 0
@@ -337,7 +344,7 @@ def test_a_publication_that_stopped_is_replayed(
         with monkeypatch.context() as patch:
             patch.setattr(durable, call, fail)
             try:
-                case.make().publish(2, release)
+                publish(case.make(), 2, release)
             except OSError:
                 stopped += 1
                 if case.look() is not None:
@@ -345,7 +352,7 @@ def test_a_publication_that_stopped_is_replayed(
                 continue
         break
     assert stopped or (call == "commit" and case.look() is None)
-    case.make().publish(2, release)
+    publish(case.make(), 2, release)
     assert case.make().published("aa")[2] == digest(release)
     if case.look() is not None:
         assert case.look() == rows_of(SECOND)
@@ -354,49 +361,48 @@ def test_a_publication_that_stopped_is_replayed(
 def test_tables_expire_and_are_withdrawn(case: Case, tmp_path: Path) -> None:
     sink = case.make()
     first, second = files(sink, 1, full=FIRST), files(sink, 2, full=SECOND, change=CHANGE)
-    sink.publish(1, first)
-    sink.publish(2, second)
+    publish(sink, 1, first)
+    publish(sink, 2, second)
     for _ in range(2):
-        case.make().expire(1, [name for name in first if name != "manifest.json"])
         notice = {"manifest.json": second["manifest.json"], "withdrawn.json": b"{}"}
-        case.make().withdraw(2, [name for name in second if name != "manifest.json"], notice)
+        for target in case.make().targets:
+            target.withdraw(1, [name for name in first if name != "manifest.json"], {})
+            target.withdraw(2, [name for name in second if name != "manifest.json"], notice)
     left = {str(path.relative_to(tmp_path / "releases")) for path in (tmp_path / "releases").rglob("*.*")}
     assert left == {"step-000001/manifest.json", "step-000002/manifest.json", "step-000002/withdrawn.json"}
     if case.look() is not None:
         assert case.look() == [], "the withdrawn table is gone"
         follow = changes([1], [8], SECOND)
-        sink.publish(3, files(sink, 3, change=follow))
+        publish(sink, 3, files(sink, 3, change=follow))
         assert case.look() == [], "changes wait for the table that they change"
-        sink.publish(4, files(sink, 4, full=table([1, 8])))
+        publish(sink, 4, files(sink, 4, full=table([1, 8])))
         assert case.look() == rows_of(table([1, 8]))
     assert set(case.make().published("aa")) >= {1, 2}
 
 
 def test_standard_output_is_whole_steps_in_order(tmp_path: Path) -> None:
     out = io.BytesIO()
-    folder = Publisher(tmp_path / "releases")
-    sink = FolderAndFeed(folder, StandardOutput(out), FIELDS)
-    sink.publish(1, files(sink, 1, full=FIRST))
-    sink.publish(2, files(sink, 2, full=SECOND, change=CHANGE))
+    sink = Publisher(tmp_path / "releases", beside=StandardOutput(out))
+    publish(sink, 1, files(sink, 1, full=FIRST))
+    publish(sink, 2, files(sink, 2, full=SECOND, change=CHANGE))
     after_crash = io.BytesIO()
-    FolderAndFeed(folder, StandardOutput(after_crash), FIELDS).publish(
-        2, files(sink, 2, full=SECOND, change=CHANGE)
-    )
+    again = Publisher(tmp_path / "releases", beside=StandardOutput(after_crash))
+    publish(again, 2, files(sink, 2, full=SECOND, change=CHANGE))
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     assert [line["event"] for line in lines if "event" in line] == ["begin", "end"] * 2
     assert [line["kind"] for line in lines if "event" in line] == ["table"] * 2 + ["changes"] * 2
     second = [line for line in lines if line["step"] == 2 and "event" not in line]
     assert [line["op"] for line in second] == ["delete"] * 2 + ["update"] * 2 + ["insert"] * 3
-    again = [json.loads(line) for line in after_crash.getvalue().splitlines()]
-    assert (again[0]["kind"], again[-1]["rows"]) == ("table", SECOND.num_rows)
-    assert [line["record_id"] for line in again[1:-1]] == SECOND["record_id"].to_pylist()
+    lines = [json.loads(line) for line in after_crash.getvalue().splitlines()]
+    assert (lines[0]["kind"], lines[-1]["rows"]) == ("table", SECOND.num_rows)
+    assert [line["record_id"] for line in lines[1:-1]] == SECOND["record_id"].to_pylist()
 
 
 def test_a_database_that_is_away_is_a_sentence(tmp_path: Path) -> None:
     pytest.importorskip("psycopg")
     feed = PostgresFeed(f"host={tmp_path} user=nobody dbname=none connect_timeout=2")
     with pytest.raises(StoreError, match="the database could not be used"):
-        feed.published("aa")
+        feed.have("aa")
 
 
 def test_drivers_are_optional(tmp_path: Path) -> None:
@@ -405,7 +411,7 @@ def test_drivers_are_optional(tmp_path: Path) -> None:
         "from pathlib import Path\n"
         "from dpstream.core.errors import ConfigError\n"
         "from dpstream.io.sinks import DuckDBFeed\n"
-        f"try: DuckDBFeed(Path({str(tmp_path / 'x.duckdb')!r})).withdraw(1)\n"
+        f"try: DuckDBFeed(Path({str(tmp_path / 'x.duckdb')!r})).withdraw(1, (), {{'manifest.json': b''}})\n"
         "except ConfigError as error: print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -417,7 +423,7 @@ def test_a_late_release_reads_no_more_notes_than_an_early_one(
 ) -> None:
     """Rows of ``<table>_steps`` that a database reads for one release, after 3 and after 203."""
     sink = case.make()
-    feed = getattr(sink, "_feed", None)
+    feed = sink.targets[-1]
     if not isinstance(feed, DatabaseFeed):
         pytest.skip("keeps no notes in a database")
     read, run = [0], feed._run
@@ -443,7 +449,7 @@ def test_a_late_release_reads_no_more_notes_than_an_early_one(
                 for filler in range(5, 204):
                     run(db, f"INSERT INTO {feed._steps} VALUES (?, ?, ?, ?)", (filler, "aa", "00", "past"))
         read[0] = 0
-        sink.publish(step, files(sink, step, full=FIRST))
+        publish(sink, step, files(sink, step, full=FIRST))
         counts[step] = read[0]
     assert counts[4] > 0
     assert counts[204] <= counts[4]
@@ -457,9 +463,9 @@ def test_what_readers_made_of_a_table_stays(
     import psycopg
 
     monkeypatch.setattr(database_feed, "LOCK_SECONDS", 1)
-    sink = FolderAndFeed(Publisher(tmp_path / "releases"), PostgresFeed(postgres, table="kept"), FIELDS)
+    sink = Publisher(tmp_path / "releases", beside=PostgresFeed(postgres, table="kept"))
     first, second = (rows.drop_columns(["record_id"]) for rows in (FIRST, SECOND))
-    sink.publish(1, files(sink, 1, full=first))
+    publish(sink, 1, files(sink, 1, full=first))
     reader_url = postgres.replace("user=dpstream", "user=reader")
     with psycopg.connect(postgres, autocommit=True) as db:
         db.execute("DROP ROLE IF EXISTS reader")
@@ -483,24 +489,24 @@ def test_what_readers_made_of_a_table_stays(
 
     with psycopg.connect(reader_url) as idle:
         seen = idle.execute("SELECT count(*) FROM kept").fetchone()
-        sink.publish(2, files(sink, 2, full=second))
+        publish(sink, 2, files(sink, 2, full=second))
         assert numbers() == (second.num_rows, cheap(second), 1)
         assert seen == (first.num_rows,)
         # Records persist from here on: the table gets a column, which waits for readers.
         persistent = files(sink, 3, full=FIRST)
         with pytest.raises(StoreError, match="locked for 1 seconds, such as a reader in an open transaction"):
-            sink.publish(3, persistent)
+            publish(sink, 3, persistent)
         assert numbers() == (second.num_rows, cheap(second), 1), "no other reader waits"
-    sink.publish(3, persistent)
+    publish(sink, 3, persistent)
     assert numbers() == (FIRST.num_rows, cheap(FIRST), 1)
     with psycopg.connect(postgres, autocommit=True) as db:
         db.execute("CREATE VIEW named AS SELECT record_id FROM kept")
     with pytest.raises(StoreError, match=r"a view of the table kept uses a column .* dropping that view"):
-        sink.publish(4, files(sink, 4, full=second))
+        publish(sink, 4, files(sink, 4, full=second))
     with psycopg.connect(postgres, autocommit=True) as db:
         db.execute("DROP VIEW named")
-    sink.publish(4, files(sink, 4, full=second))
-    sink.withdraw(4, [], {})
+    publish(sink, 4, files(sink, 4, full=second))
+    sink.targets[1].withdraw(4, [], {"manifest.json": files(sink, 4, full=second)["manifest.json"]})
     assert numbers() == (0, 0, 1)
 
 
@@ -508,4 +514,4 @@ def test_what_readers_made_of_a_table_stays(
 def test_a_malformed_connection_string_is_wrong_input(url: str) -> None:
     pytest.importorskip("psycopg")
     with pytest.raises(ConfigError, match="the URL of the database cannot be read"):
-        PostgresFeed(url).published("aa")
+        PostgresFeed(url).have("aa")

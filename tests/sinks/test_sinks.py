@@ -18,7 +18,7 @@ import pytest
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreFormatError
 from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema
-from dpstream.io.sinks import Publisher, read_catalogue, read_manifest
+from dpstream.io.sinks import Publisher, StepFiles, read_catalogue, read_manifest
 from dpstream.io.sinks import read_table as read
 from dpstream.io.sinks.table_files import FORMATS, from_bytes, to_bytes
 from dpstream.stream.release.codebook import descriptor
@@ -68,13 +68,13 @@ def publish(root: Path, form: Any, steps: int, without: tuple[int, ...] = ()) ->
         files = publisher.render(table(step))
         hashes = {name: {"sha256": hashlib.sha256(data).hexdigest()} for name, data in files.items()}
         manifest = json.dumps({"format": 1, "step": step, "files": hashes}).encode()
-        publisher.publish(step, {**files, "manifest.json": manifest})
+        publisher.put(StepFiles.of(step, {**files, "manifest.json": manifest}))
         digest = hashlib.sha256(manifest).hexdigest()
         entries.append({"step": step, "state": "full", "kept": True, "manifest_sha256": digest})
     book = descriptor(SCHEMA, "test", publisher.table_name)
-    publisher.write_public("codebook.json", json.dumps(book).encode())
+    publisher.index("codebook.json", json.dumps(book).encode())
     catalogue = {"format": 1, "part_steps": 100, "closed_parts": 0, "stream_id": "ab", "steps": entries}
-    publisher.write_public("catalogue.json", json.dumps(catalogue).encode())
+    publisher.index("catalogue.json", json.dumps(catalogue).encode())
     return publisher
 
 
@@ -104,7 +104,7 @@ def test_a_step_is_repeated_but_never_changed(tmp_path: Path) -> None:
     folder = tmp_path / "step-000001"
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
     before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
-    publisher.publish(1, files)
+    publisher.put(StepFiles.of(1, files))
     assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
     for wrong in (
         {**files, "table.csv": files["table.csv"] + b"\n"},
@@ -112,7 +112,7 @@ def test_a_step_is_repeated_but_never_changed(tmp_path: Path) -> None:
         {"manifest.json": files["manifest.json"]},
     ):
         with pytest.raises(StoreDamagedError, match="differ from what was committed"):
-            publisher.publish(1, wrong)
+            publisher.put(StepFiles.of(1, wrong))
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == files
 
 
@@ -127,16 +127,16 @@ def test_half_a_step_is_never_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         with monkeypatch.context() as patch:
             patch.setattr(durable, name, refuse)
             with pytest.raises(OSError, match="No space"):
-                publisher.publish(2, files)
+                publisher.put(StepFiles.of(2, files))
         assert not (tmp_path / "step-000002").exists()
-    publisher.publish(2, files)
+    publisher.put(StepFiles.of(2, files))
     assert sorted(p.name for p in tmp_path.iterdir() if p.is_dir()) == ["step-000001", "step-000002"]
 
 
 def test_expiring_keeps_the_manifest_and_may_be_repeated(tmp_path: Path) -> None:
     publisher = publish(tmp_path, "csv", 1)
     for _ in range(2):
-        publisher.expire(1, ["table.csv"])
+        publisher.withdraw(1, ["table.csv"], {})
     assert [path.name for path in (tmp_path / "step-000001").iterdir()] == ["manifest.json"]
     assert sorted(publisher.published("ab")) == [1]
 
@@ -200,16 +200,16 @@ def test_of_two_who_publish_a_step_at_once_the_first_wins_whole(tmp_path: Path) 
         real(path, data, mode=mode)
         if not begun.is_set():
             begun.set()
-            second.publish(2, other)
+            second.put(StepFiles.of(2, other))
 
     for seconds, wins in ((slow, other), (real, mine)):
         shutil.rmtree(tmp_path / "step-000002", ignore_errors=True)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(durable, "write_file", seconds)
             with contextlib.suppress(StoreDamagedError, OSError):
-                first.publish(2, mine)
+                first.put(StepFiles.of(2, mine))
         assert {path.name: path.read_bytes() for path in (tmp_path / "step-000002").iterdir()} == wins
-        first.publish(2, wins)
+        first.put(StepFiles.of(2, wins))
         assert [path.name for path in tmp_path.iterdir()] == ["step-000002"]
 
 
@@ -217,7 +217,7 @@ def test_folders_are_not_for_everybody_to_write_to(tmp_path: Path) -> None:
     mask = os.umask(0)
     try:
         publisher = publish(tmp_path / "releases", "csv", 1)
-        publisher.write_public("catalogue/1.json", b"{}")
+        publisher.index("catalogue/1.json", b"{}")
     finally:
         os.umask(mask)
     folders = [path for path in (tmp_path / "releases").rglob("*") if path.is_dir()]

@@ -22,7 +22,7 @@ import dpstream as dp
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
 from dpstream.core.privacy import Randomness
 from dpstream.core.tables import Workload
-from dpstream.io.sinks import FolderAndFeed, Publisher, read_manifest, read_table
+from dpstream.io.sinks import Publisher, read_manifest, read_table
 from dpstream.project import Config
 from dpstream.spark import release_tables
 from dpstream.spark.release_tables import SparkTables
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("small_blocks")
 
 def opened(home: Path, *, blocks: int = 20, seed: int | None = 1, **policy: Any) -> Stream:
     keep, max_rows = policy.pop("keep", "all"), policy.pop("max_rows", None)
-    sink = FolderAndFeed(Publisher(home / "releases"), SparkTables(home / "tables", blocks=blocks), ())
+    sink = Publisher(home / "releases", beside=SparkTables(home / "tables", blocks=blocks))
     return open_stream(
         PLAN,
         SCHEMA,
@@ -92,7 +92,7 @@ def test_small_tables_and_kinds_that_only_one_process_draws_are_one_part(tmp_pat
     """The toy's blocks cannot be sent anywhere; a small table is drawn at once, as ever. No session is needed."""
     for name, rows in (("small", 20), ("toy", 0)):
         home = tmp_path / name
-        sink = FolderAndFeed(Publisher(home / "releases"), SparkTables(home / "tables", blocks=2), ())
+        sink = Publisher(home / "releases", beside=SparkTables(home / "tables", blocks=2))
         plan, schema = (PLAN, SCHEMA) if rows else (ToyPlan(), TOY)
         with open_stream(
             plan,
@@ -156,7 +156,7 @@ def test_a_partition_that_is_gone_is_drawn_again_and_one_that_was_changed_stops_
     # Another stream's partition is nobody's to go on with.
     (folder / "_parts.json").write_bytes(before["_parts.json"])
     with pytest.raises(StoreDamagedError, match="belongs to another stream"):
-        SparkTables(tmp_path / "tables").published("another")
+        SparkTables(tmp_path / "tables").have("another")
 
 
 def test_a_state_that_was_rolled_back_is_noticed_by_the_partitions_alone(
@@ -219,7 +219,7 @@ def test_a_stop_at_any_durability_call_leaves_a_whole_partition_or_none(
                 life(home, 1, withdrawn=True)
 
         assert in_child(disturbed) == (-signal.SIGKILL if fault is kill else 0)
-        before = SparkTables(home / "tables").published(stream_id(home))
+        before = SparkTables(home / "tables").have(stream_id(home))
         for folder in (home / "tables/synthetic").glob("*"):
             told = json.loads((folder / "_parts.json").read_bytes())
             sizes = {path.name: path.stat().st_size for path in folder.glob("part*")}
@@ -229,7 +229,7 @@ def test_a_stop_at_any_durability_call_leaves_a_whole_partition_or_none(
             gone = stream.last_step == 1 and not stream.is_given(1)
             release = stream.step(table(ROWS), "1")
             assert gone or drawn(home, 1).equals(release.sample())
-            there = SparkTables(home / "tables").published(stream_id(home))
+            there = SparkTables(home / "tables").have(stream_id(home))
             assert there.keys() == (set() if gone else {1})
             assert gone or before.get(1, there[1]) == there[1], "it was drawn from other noise before"
         assert left_behind(home) == []
@@ -278,7 +278,7 @@ def test_what_a_table_of_spark_cannot_be_is_said_before_anything_starts(
     path.write_text(FILE.replace("step_column", "time_column").replace(old, new, 1), encoding="utf-8")
     with pytest.raises(ConfigError, match=words):
         Config.load(path).publisher()
-    sink = FolderAndFeed(Publisher(tmp_path / "releases"), SparkTables(tmp_path / "tables"), ())
+    sink = Publisher(tmp_path / "releases", beside=SparkTables(tmp_path / "tables"))
     with pytest.raises(ConfigError, match="draws each table anew"):
         open_stream(
             PLAN, SCHEMA, tmp_path / "s", publish_to=sink, publishing=Publishing(records="persistent")

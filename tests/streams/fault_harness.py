@@ -29,7 +29,7 @@ from dpstream.core.contracts import StreamPlan
 from dpstream.core.errors import StoreError
 from dpstream.core.privacy import Randomness
 from dpstream.core.schema import Schema
-from dpstream.io.sinks import Publisher, read_catalogue
+from dpstream.io.sinks import Publisher, StepFiles, read_catalogue
 from dpstream.io.sinks import read_table as read
 from dpstream.stream import Batch, StateKey, Stream, open_stream
 from dpstream.stream.release.publishing import Publishing
@@ -118,7 +118,7 @@ class PublishFirst(Stream):
     def _commit_and_publish(self, prepared: Prepared, state: object) -> None:
         assert self._sink is not None
         step = prepared.reservation.step
-        self._sink.publish(step, {**prepared.files, "manifest.json": prepared.manifest})
+        self._sink.put(StepFiles.of(step, {**prepared.files, "manifest.json": prepared.manifest}))
         super()._commit_and_publish(prepared, state)
 
 

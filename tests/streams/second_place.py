@@ -2,38 +2,48 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from dpstream.core.errors import StoreError
-from dpstream.io.sinks import Bucket, FolderAndBucket, Publisher
-from dpstream.io.sinks.publisher import MANIFEST
+from dpstream.io.sinks import Publisher, StepFiles
+from dpstream.io.sinks.publisher import published_steps
 from dpstream.io.sinks.table_files import Format
 
 
 class SecondFolder(Publisher):
-    """What ``FolderAndBucket`` wants of a bucket. It is away while the file ``away`` is there."""
+    """As a bucket: it is away while the file ``away`` is there, and lists no table that it lacks."""
 
     def __init__(self, directory: Path, away: Path, form: Format) -> None:
         super().__init__(directory, format=form)
         self._away = away
 
-    def steps(self) -> set[int]:
-        """The steps that have a manifest."""
-        return {int(path.parent.name[5:]) for path in self._directory.glob(f"step-*/{MANIFEST}")}
+    def index(
+        self, name: str, data: bytes, staying: Callable[[int], Mapping[str, bytes]] | None = None
+    ) -> None:
+        listed = {int(entry["step"]): entry["kept"] for entry in json.loads(data).get("steps", ())}
+        lacking = sorted(listed.keys() - published_steps(self._directory))
+        if any(listed[step] for step in lacking):
+            return
+        for step in lacking:
+            assert staying is not None
+            super().put(StepFiles.of(step, staying(step)))
+        super().index(name, data)
 
     def __getattribute__(self, name: str) -> Any:
-        if name in ("published", "publish", "compare", "restore", "expire", "withdraw", "write_public"):
+        if name in ("have", "put", "compare", "withdraw", "index"):
             away = super().__getattribute__("_away")
             if away.exists():
                 raise StoreError("the second place does not answer", where=str(away))
         return super().__getattribute__(name)
 
 
-def mirrored(home: Path, form: Format = "parquet") -> FolderAndBucket:
+def mirrored(home: Path, form: Format = "parquet") -> Publisher:
     """The folder ``releases``, and ``second`` beside it, which is away while ``away`` is there."""
     second = SecondFolder(home / "second", home / "away", form)
-    return FolderAndBucket(Publisher(home / "releases", format=form), cast(Bucket, second))
+    return Publisher(home / "releases", format=form, beside=second)
 
 
 __all__ = ["SecondFolder", "mirrored"]

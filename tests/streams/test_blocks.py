@@ -22,7 +22,8 @@ from dpstream.core.errors import ConfigError, StepError, StoreError
 from dpstream.core.privacy import Randomness
 from dpstream.core.threads import in_order
 from dpstream.io.sinks import Publisher, read_manifest, read_table
-from dpstream.io.sinks.feed import FolderAndFeed, StandardOutput
+from dpstream.io.sinks.standard_output import StandardOutput
+from dpstream.io.sinks.target import Differences, TakesTables, Target
 from dpstream.stream import Publishing, StateKey, Stream, open_stream
 from dpstream.stream.release import render, table_blocks
 from dpstream.stream.store import staging
@@ -229,7 +230,7 @@ def test_a_sealed_table_is_opened_once_for_folder_and_feed(
         path.unlink()
     made, write = list[int](), table_blocks.write_blocks
     monkeypatch.setattr(render, "write_blocks", lambda *given: made.append(1) or write(*given))
-    sink = FolderAndFeed(Publisher(tmp_path / "releases"), StandardOutput(io.BytesIO()), ())
+    sink = Publisher(tmp_path / "releases", beside=StandardOutput(io.BytesIO()))
     with open_stream(ToyPlan(), SCHEMA, tmp_path / "state", publish_to=sink, key=KEY) as stream:
         remade = stream._outlet._remade()  # type: ignore[union-attr]
         first = remade.file(1, "table.parquet")
@@ -357,14 +358,22 @@ def test_a_staged_table_has_the_rights_that_the_process_gives_new_files(tmp_path
         os.umask(before)
 
 
-class _Reading:
-    """A feed that keeps nothing."""
+class _Reading(Target):
+    """A place that keeps nothing, and reads whole tables."""
 
-    def published(self, stream_id: str) -> dict[int, str]:
+    takes: TakesTables = "whole"
+
+    def have(self, stream_id: str) -> dict[int, str]:
         return {}
 
-    def publish(self, piece: Any) -> None:
+    def put(self, files: Any, *, mend: bool = False) -> None:
         pass
+
+    def withdraw(self, *_: Any) -> None:
+        pass
+
+    def compare(self, *_: Any, **__: Any) -> Differences:
+        return {}
 
 
 @pytest.mark.parametrize(
@@ -375,9 +384,8 @@ def test_only_tables_that_are_made_in_blocks_may_have_more_rows_than_memory_take
 ) -> None:
     monkeypatch.setattr(render, "MAX_ROWS", 1000)
     monkeypatch.setattr(render, "MAX_ROWS_WHOLE", 20)
-    folder = Publisher(tmp_path / "releases")
-    feeds = {"output": StandardOutput(io.BytesIO()), "feed": _Reading()}
-    sink = FolderAndFeed(folder, feeds[what], ()) if what in feeds else None if what == "nowhere" else folder
+    places: dict[str, Target] = {"output": StandardOutput(io.BytesIO()), "feed": _Reading()}
+    sink = None if what == "nowhere" else Publisher(tmp_path / "releases", beside=places.get(what))
     policy = Publishing(records="persistent" if what == "persistent" else "fresh")
     options: dict[str, Any] = {"publish_to": sink, "publishing": policy, "randomness": Randomness.seeded(1)}
     with open_stream(ToyPlan(), SCHEMA, tmp_path / "state", **options) as stream:

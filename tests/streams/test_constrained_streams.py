@@ -125,10 +125,9 @@ def test_no_released_record_violates_a_constraint(
         tmp_path / mechanism,
         schema,
         epsilon=1,
-        mechanism=mechanism,
-        records=records,
+        mechanism={"name": mechanism, **options},
+        output={"records": records},
         randomness=Randomness.seeded(3),
-        **options,
     ) as stream:
         for step in range(5):
             # At the first step there is nothing but noise.
@@ -191,7 +190,7 @@ def test_no_release_of_a_census_violates_a_constraint(
     recipe = Census(workload, turnover=2, iterations=10, headline=(("zip", "kind"),))
     with dpstream.open(
         folder / "s", schema, epsilon=2, unit=dpstream.Record(), mechanism=recipe,
-        randomness=Randomness.seeded(3), **options,
+        randomness=Randomness.seeded(3), output=options,
     ) as stream:  # fmt: skip
         for number, rows in enumerate(steps):
             release = stream.step(_events(rows, keeps=keeps), f"batch {number}")
@@ -263,7 +262,7 @@ def _plans(kind: type[StreamPlan]) -> Iterator[type[StreamPlan]]:
 
 def test_constraints_that_do_not_fit_into_a_model_are_refused(schema: Schema, tmp_path: Path) -> None:
     with pytest.raises(LimitError, match="public constraints"):
-        dpstream.open(tmp_path / "s", schema, epsilon=1, max_cells=15)
+        dpstream.open(tmp_path / "s", schema, epsilon=1, mechanism={"max_cells": 15})
 
 
 def _config(folder: Path, mechanism: str = "pooled", more: str = "") -> Path:
@@ -349,7 +348,9 @@ def test_updates_that_say_what_changes_leave_derived_columns_unread(tmp_path: Pa
     _files(tmp_path)
     schema = read_schema(tmp_path / "schema.toml")
     rows = [(1, "insert", ("94102", "5", "flat", 40, True))]
-    with dpstream.open(tmp_path / "s", schema, epsilon=1, unit=dpstream.Record(), turnover=4) as stream:
+    with dpstream.open(
+        tmp_path / "s", schema, epsilon=1, unit=dpstream.Record(), mechanism={"turnover": 4}
+    ) as stream:
         with pytest.raises(
             ConfigError, match=r"columns that follow from others \(district\) cannot be held against"
         ):
@@ -378,7 +379,9 @@ def test_a_record_is_held_against_constraints_once_it_is_put_together(tmp_path: 
         (tmp_path / "schema.toml").write_text(text)
     schema = read_schema(tmp_path / "schema.toml")
     none = (None,) * 3
-    with dpstream.open(tmp_path / "s", schema, epsilon=1, unit=dpstream.Record(), turnover=4) as stream:
+    with dpstream.open(
+        tmp_path / "s", schema, epsilon=1, unit=dpstream.Record(), mechanism={"turnover": 4}
+    ) as stream:
         stream.step(_events([(1, "insert", ("94102", None, "flat", 3, False))], keeps=True), "batch 1")
         works = _events([(1, "update", (*none, None, True))], keeps=True)
         if rule == "error":

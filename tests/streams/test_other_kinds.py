@@ -23,7 +23,6 @@ from dpstream.core.privacy import DiscreteLaplace, Individual, PureDP, Randomnes
 from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedReports
-from dpstream.families.census.census_plan import CensusPlan
 from dpstream.families.panel import PanelCumulative, PanelWindow
 from dpstream.io.sinks import Publisher
 from dpstream.stream import Batch, open_stream
@@ -184,7 +183,7 @@ def test_intervals_of_departures_hold() -> None:
         leaves = comes + 1 + int(generator.integers(0, 9))
         values = tuple(int(generator.integers(0, size)) for size in domain.sizes)
         stays.append(KeyedStay(comes, leaves if leaves <= 9 else None, {comes: values}))
-    plan = transcript_plan(CensusPlan, PureDP.of(2), Record())
+    plan = transcript_plan(PureDP.of(2), Record())
     _, counts = drawn_and_published(plan, keyed_ends(stays, 9, domain), Randomness.seeded(1))
     left = [one for one in counts if one.counted == "left"]
     censuses = sorted({one.as_of for one in counts if one.as_of is not None})

@@ -11,22 +11,20 @@ from second_place import mirrored
 from toy_stream import SCHEMA, ToyPlan, batch
 
 from dpstream.core.errors import StoreError
-from dpstream.io.sinks import DuckDBFeed, FolderAndFeed, Publisher, read_catalogue
+from dpstream.io.sinks import DuckDBFeed, Publisher, read_catalogue
 from dpstream.io.sinks import read_table as read
-from dpstream.stream import Publishing, Sink, Stream, open_stream
+from dpstream.stream import Publishing, Stream, open_stream
 from dpstream.stream.inspection import read_status
-from dpstream.stream.release.codebook import descriptor
 
 CHANGES = Publishing(records="persistent", publish="changes", full_every=9)
-FIELDS = [{"name": "record_id", "type": "integer"}, *descriptor(SCHEMA)["resources"][0]["schema"]["fields"]]
 
 
-def opened(home: Path, sink: Sink) -> Stream:
+def opened(home: Path, sink: Publisher) -> Stream:
     return open_stream(ToyPlan(), SCHEMA, home / "state", publish_to=sink, publishing=CHANGES)
 
 
 @pytest.fixture(params=["bucket", "duckdb"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Callable[[], Sink], Any, Any]:
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Callable[[], Publisher], Any, Any]:
     """A sink with a second place, what makes that one go away, and what brings it back."""
     if request.param == "bucket":
         away = tmp_path / "away"
@@ -34,8 +32,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Callable[[], 
     duckdb = pytest.importorskip("duckdb")
     path, readers = tmp_path / "releases.duckdb", list[Any]()
 
-    def sink() -> Sink:
-        return FolderAndFeed(Publisher(tmp_path / "releases"), DuckDBFeed(path), FIELDS)
+    def sink() -> Publisher:
+        return Publisher(tmp_path / "releases", beside=DuckDBFeed(path))
 
     # A reader who has the file open keeps everybody from writing.
     return (
@@ -51,7 +49,7 @@ def states(root: Path) -> list[str]:
 
 @pytest.mark.parametrize("step", [2, 3])
 def test_a_withdrawal_does_not_wait_for_a_place_that_is_away(
-    tmp_path: Path, place: tuple[Callable[[], Sink], Any, Any], step: int
+    tmp_path: Path, place: tuple[Callable[[], Publisher], Any, Any], step: int
 ) -> None:
     make, leave, come_back = place
     root = tmp_path / "releases"

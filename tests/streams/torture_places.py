@@ -22,8 +22,8 @@ from dpstream.core.privacy import Randomness
 from dpstream.io.sinks import Publisher, read_changes
 from dpstream.io.sinks import read_table as read
 from dpstream.io.sinks.change_tables import DELETE, INSERT, OP, content_sha256
-from dpstream.io.sinks.publisher import STAYING
 from dpstream.io.sinks.table_files import Format
+from dpstream.io.sinks.target import STAYING
 from dpstream.stream import Publishing, Stream, open_stream
 from dpstream.stream.inspection import check_store
 

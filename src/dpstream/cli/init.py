@@ -132,7 +132,7 @@ def command(
       dpstream init --json-schema > dpstream.schema.json
     """
     from dpstream.project.config_draft import draft_config
-    from dpstream.project.sections import is_url
+    from dpstream.project.reader import is_url
     from dpstream.project.succession import draft_successor
 
     said = (time_column, person_column, key_column, delete_time_column, mechanism, table)

@@ -16,7 +16,7 @@ from dpstream.project.pending import (
 from dpstream.project.planning import describe, guarantee
 from dpstream.project.reader import EffectiveSetting
 from dpstream.project.schema_file import read_schema, write_schema
-from dpstream.project.sections import BudgetOptions, OutputOptions
+from dpstream.project.sections import BudgetOptions
 from dpstream.project.status import Watch
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "Config",
     "EffectiveSetting",
     "Key",
-    "OutputOptions",
     "Pending",
     "Watch",
     "check_recheck",

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import StreamPlan, shown
+from dpstream.core.contracts import StreamPlan, option, shown
+from dpstream.core.contracts.recipe_options import TEXT
 from dpstream.core.errors import (
     ConfigError,
     DataError,
@@ -48,88 +49,38 @@ if TYPE_CHECKING:
 
 #: New label -> share; the shares add up to 1, exactly.
 Shares = dict[str, Fraction]
+_SHARES = (
+    'one label, a list of labels (even shares), or labels with exact shares such as {A = "0.6", B = "0.4"}'
+)
 
 
-@dataclass(frozen=True)
-class BaseOptions:
-    """What the section says, read but not yet compared with any columns.
-
-    Attributes:
-        place: file and section, for messages.
-        releases: the predecessor's public folder.
-        step: which of its releases; None for its last one.
-        config: the predecessor's configuration, for evaluation only (private side).
-        rename: new column -> old column.
-        map: new column -> old label -> shares of its new labels.
-        fill: new column -> shares of its labels.
-        drop: old columns that are left out.
-    """
-
-    place: str
-    releases: Path
-    step: int | None
-    config: Path | None
-    rename: dict[str, str]
-    map: dict[str, dict[str, Shares]]
-    fill: dict[str, Shares]
-    drop: tuple[str, ...]
-
-    def rule(self) -> dict[str, Any]:
-        """The declared rule, JSON-able and exact: one spelling per meaning."""
-        return {
-            "rename": self.rename,
-            "map": {
-                column: {old: _texts(shares) for old, shares in rules.items()}
-                for column, rules in self.map.items()
-            },
-            "fill": {column: _texts(shares) for column, shares in self.fill.items()},
-            "drop": sorted(self.drop),
-        }
+def _rename(section: Section, given: Any, earlier: Mapping[str, Any]) -> dict[str, str]:
+    return {new: _text(section, "rename", old) for new, old in _table(section, "rename").items()}
 
 
-def read_base(section: Section, folder: Path) -> BaseOptions:
-    """Read the section; paths are relative to ``folder``.
-
-    Errors:
-        ConfigError: a value that cannot be used, or shares that do not add up to 1.
-    """
-    releases = section.file_path("releases", folder, "folder")
-    step = section.count("step")
-    config = section.file_path("config", folder, "file") if section.has("config") else None
-    rename = {new: _text(section, "rename", old) for new, old in _table(section, "rename").items()}
-    maps = {
+def _map(section: Section, given: Any, earlier: Mapping[str, Any]) -> dict[str, dict[str, Shares]]:
+    return {
         column: {
             old: _shares(section, "map", value, f"{column!r}, {old!r}")
             for old, value in _inner(section, column, rules).items()
         }
         for column, rules in _table(section, "map").items()
     }
-    fill = {
+
+
+def _fill(section: Section, given: Any, earlier: Mapping[str, Any]) -> dict[str, Shares]:
+    return {
         column: _shares(section, "fill", value, repr(column))
         for column, value in _table(section, "fill").items()
     }
-    drop = section.raw("drop") if section.has("drop") else []
-    if not isinstance(drop, list) or not all(isinstance(name, str) for name in drop):
-        raise section.wrong("drop", f"{shown(drop)} is not a list of columns")
-    for key in ("rename", "map", "fill", "drop"):
-        if section.has(key):
-            section.note(key, ", ".join(section.raw(key)), default=False)
-    return BaseOptions(
-        section.place(),
-        releases,
-        step,
-        config,
-        rename,
-        maps,
-        fill,
-        tuple(drop),
-    )
 
 
 def _table(section: Section, key: str) -> Mapping[str, Any]:
     value = section.raw(key) if section.has(key) else {}
     if not isinstance(value, Mapping):
         raise section.wrong(key, f"{shown(value)} is not a table")
+    if section.has(key):
+        section.note(key, ", ".join(value), default=False)
     return value
 
 
@@ -171,6 +122,81 @@ def _shares(section: Section, key: str, value: Any, what: str) -> Shares:
             allowed='exact shares that add up to 1, such as {A = "0.6", B = "0.4"}',
         )
     return shares
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaseOptions:
+    """``[base]``, read but not yet compared with any columns. ``place``: file and section, for messages."""
+
+    place: str = "[base]"
+    releases: Path = option(
+        allowed="the folder of the earlier stream's releases, relative to this file",
+        meaning="The earlier stream: its public folder. It is read when the stream is started, and not needed "
+        "afterwards.",
+        place="folder",
+    )
+    step: int | None = option(
+        None,
+        allowed="the number of its last published step",
+        shown="its last one",
+        meaning="Which release the stream begins with. Steps after it have to be withdrawn ones.",
+        reason="what came in a later step would be lost",
+    )
+    rename: dict[str, str] = option(
+        read=_rename,
+        allowed='columns of this schema with their names there, such as {postcode = "zip"}',
+        shown="none",
+        meaning="Columns that had another name.",
+        reason="columns and labels that are called alike are alike",
+        fragment={"type": "object", "additionalProperties": TEXT},
+    )
+    map: dict[str, dict[str, Shares]] = option(
+        read=_map,
+        allowed="for a column of this schema: its old labels, each with one label, a list of labels (even shares), or "
+        'labels with exact shares such as {A = "0.6", B = "0.4"}; "null" is the null of a column that declared '
+        "other and missing and shows both as null",
+        shown="equal labels",
+        meaning="`[base.map.COLUMN]`: what becomes of the old values (or bins) that are not called alike: renamed, "
+        "merged, or split.",
+        reason="columns and labels that are called alike are alike",
+        fragment={"type": "object"},
+    )
+    fill: dict[str, Shares] = option(
+        read=_fill,
+        allowed="for a column of this schema: one label, a list of labels (even shares), or labels with exact "
+        'shares such as {A = "0.6", B = "0.4"}',
+        shown="none",
+        meaning="What the old records get in a new column.",
+        reason="columns and labels that are called alike are alike",
+        fragment={"type": "object"},
+    )
+    drop: tuple[str, ...] = option(
+        (),
+        allowed="a list of the earlier stream's columns",
+        shown="none",
+        meaning="Its columns that this stream does not have any more.",
+        reason="a column does not vanish by mistake",
+    )
+    config: Path | None = option(
+        None,
+        allowed="the earlier stream's configuration file, relative to this one",
+        meaning="Tells `dpstream evaluate` where the private records of the earlier period are. When the stream is "
+        "started, it is refused while steps of the earlier one wait to be published.",
+        reason="only an evaluation against the private truth needs it",
+        place="file",
+    )
+
+    def rule(self) -> dict[str, Any]:
+        """The declared rule, JSON-able and exact: one spelling per meaning."""
+        return {
+            "rename": self.rename,
+            "map": {
+                column: {old: _texts(shares) for old, shares in rules.items()}
+                for column, rules in self.map.items()
+            },
+            "fill": {column: _texts(shares) for column, shares in self.fill.items()},
+            "drop": sorted(self.drop),
+        }
 
 
 def _texts(shares: Shares) -> dict[str, str]:

@@ -50,10 +50,10 @@ from dpstream.project.drafted_tables import (
 )
 from dpstream.project.json_schema import LINE
 from dpstream.project.keyed_draft import Recognised, event_operations, key_candidates, recognise
-from dpstream.project.keys import keys_of, rows_of
-from dpstream.project.reader import Section, exact_number, reason_for
+from dpstream.project.keys import keys_of, rows_of, section_of
+from dpstream.project.reader import exact_number, is_url, reason_for
 from dpstream.project.schema_file import toml_key, toml_value
-from dpstream.project.sections import DEFAULT_KEYED, is_url, read_recipe
+from dpstream.project.sections import DEFAULT_KEYED, read_recipe
 from dpstream.stream.templates import Words, said
 
 #: The mechanism that follows coordinates.
@@ -424,7 +424,7 @@ def _takes(mechanism: str, table: Any, attributes: list[str]) -> bool:
     options = {key: value for key, value in family.draft.get("mechanism", {}).items() if key in names}
     try:
         schema = Schema(tuple(guess.column for guess in guesses.values() if guess.column is not None))
-        section = Section("draft", "mechanism", {"name": mechanism, **options})
+        section = section_of("draft", "mechanism", {"name": mechanism, **options})
         recipe = read_recipe(section, RecipeContext(schema.domain, schema, step_name=str))
         drafted = family.draft["budget"]
         budget, horizon = (

@@ -18,7 +18,7 @@ from dpstream.io.sources.query import open_database
 from dpstream.io.sources.source_keys import SourceKeys
 from dpstream.project.column_draft import is_text, words_in
 from dpstream.project.keyed_draft import Recognised
-from dpstream.project.sections import refuse_password
+from dpstream.project.reader import refuse_password
 
 _WHERE = "table"
 

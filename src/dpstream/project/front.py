@@ -1,4 +1,4 @@
-"""``dpstream.open``: a durable stream from Python arguments, as a file's sections say them."""
+"""``dpstream.open``: a durable stream from Python. Its arguments are read as the sections of a file are."""
 
 from __future__ import annotations
 
@@ -7,26 +7,23 @@ from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from dpstream.core.contracts import Family, Limits
-from dpstream.core.errors import BudgetError, ConfigError, SchemaError, UnitError
-from dpstream.core.privacy import ZCDP, Budget, Event, Individual, PureDP, Randomness, Record, Unit, User
-from dpstream.core.privacy.budget import Amount, amounts
+from dpstream.core.errors import ConfigError, SchemaError, UnitError
+from dpstream.core.privacy import Event, Individual, Randomness, Record, Unit, User, handled_as
+from dpstream.core.privacy.budget import Amount
 from dpstream.core.schema import Schema
 from dpstream.core.tables import Workload
-from dpstream.families.registry import DEFAULT_MECHANISM, families, family_of
-from dpstream.io.sinks import Publisher
-from dpstream.project.keys import keys_of
-from dpstream.project.public_knowledge import Expected, expected_words, facts_for, read_expected
-from dpstream.project.reader import Section, did_you_mean
-from dpstream.project.sections import DEFAULT_KEYED, read_recipe
-from dpstream.stream import Publishing, StateKey, Stream, open_stream
-from dpstream.stream.arguments import check_text
+from dpstream.families.registry import families
+from dpstream.project.config import Settings, read_settings
+from dpstream.project.keys import StreamKeys, keys_of
+from dpstream.project.reader import did_you_mean
+from dpstream.project.sections import default_mechanism, named_family, read_unit, sections_of
+from dpstream.stream import Stream
 
 _WHERE = "dpstream.open"
-_EVENT = Event()
-_NAMES = "the name of a mechanism, or a recipe such as dpstream.tabular.Pooled(workload)"
+_SECTIONS = ("stream", "budget", "expect", "accuracy", "prior", "output", "state")
 #: As ``StreamRecipe`` has it. Recipes of single tables take something else.
 _CALIBRATED_WITH = ["budget", "unit", "horizon"]
 
@@ -36,24 +33,11 @@ def open(
     schema: Schema,
     *,
     epsilon: Amount | None = None,
-    rho: Amount | None = None,
-    budget: Budget | None = None,
-    unit: Unit = _EVENT,
-    mechanism: Any = DEFAULT_MECHANISM,
-    horizon: int | None = None,
+    unit: Unit | None = None,
+    mechanism: Any = None,
     deletions: bool = False,
-    expect: Mapping[str, Any] | None = None,
-    releases: str | Path | None = None,
-    name: str = "stream",
-    records: Literal["fresh", "persistent"] | None = None,
-    publish: Literal["full", "changes", "both"] = "full",
-    approve: bool = False,
-    keep: Literal["all"] | int = "all",
-    account: str | Path | None = None,
-    same_unit: str | None = None,
-    key: StateKey | None = None,
     randomness: Randomness | None = None,
-    **options: Any,
+    **sections: Mapping[str, Any],
 ) -> Stream:
     """Open the stream that lives in a folder, or start it there; then ``stream.step(frame, name=...)``.
 
@@ -63,196 +47,124 @@ def open(
     Args:
         place: a folder. The secret state is in ``place/state``, the public releases are in ``place/releases``.
         schema: the public declaration of the columns.
-        epsilon, rho, budget: what all releases together may cost; one of the three. A budget is ``PureDP(1)`` or
-            ``ZCDP("1/2")``.
-        unit: who is protected.
-        mechanism: a name as in ``[mechanism] name`` of a file, or a recipe such as ``dpstream.tabular.Pooled(...)``. Of
-            the unit ``Record`` it is ``census`` by default.
-        horizon: the largest number of steps; some mechanisms need it.
+        epsilon: what all releases together may cost; for another budget see ``sections``.
+        unit: who is protected; as the mechanism has it by default.
+        mechanism: a name, or options such as ``{"name": "dpstabs", "k": 3}``, as in ``[mechanism]`` of a file; or a
+            recipe such as ``dpstream.tabular.Pooled(...)``.
         deletions: a public statement that records may leave (``stream.step(..., deletes=...)``); a recipe says it
             itself.
-        expect: public guesses as in ``[expect]`` of a file, such as ``{"records_per_step": 300}``; they are published.
-        releases: another folder for the releases.
-        name: of the stream, in its manifests; it cannot change later.
-        records: ``fresh`` draws every table anew, ``persistent`` changes as few records as the mechanism allows; as
-            the mechanism has it by default.
-        publish: ``full`` tables, ``changes`` between full ones, or ``both`` (with persistent records).
-        approve: hold each release until ``stream.approve`` is called.
-        keep: how many of the last steps keep their tables.
-        account: a file in which several streams on one private source add up.
-        same_unit: of an account with a unit of users or of records: why one of this stream is one of the others, which
-            no column says here, such as "users are the column pid". Public.
-        key: of an encrypted state.
         randomness: for tests; releases made with it say so.
-        options: of the mechanism, as in ``[mechanism]`` of a file (``workload="all-3-way"``).
+        sections: ``stream``, ``budget``, ``expect``, ``accuracy``, ``prior``, ``output`` and ``state``, with the keys
+            that they have in a file: ``budget={"rho": "1/2", "horizon": 12}``, ``output={"records": "persistent"}``.
+            Paths are relative to ``place``.
 
     Errors:
         ConfigError, SchemaError: an argument, named, with what is allowed. BudgetError, UnitError, HorizonError: a
         guarantee that cannot be given. StoreError: the state is locked, damaged, or cannot be written.
     """
-    folder = _folder(place, "place")
-    public = folder / "releases" if releases is None else _folder(releases, "releases")
+    if not isinstance(place, str | Path) or not str(place):
+        raise _wrong("place", f"{place!r} is no folder", "a path")
     if not isinstance(schema, Schema):
         raise SchemaError(
             f"a {type(schema).__name__} is no schema",
             where=f"{_WHERE} schema",
             allowed="dpstream.Schema([dpstream.Boolean(...), ...]), dpstream.project.read_schema(...)",
         )
-    for what, value, kind, allowed in (
-        ("key", key, StateKey, "dpstream.stream.StateKey, or None"),
-        ("randomness", randomness, Randomness, "None; dpstream.core.privacy.Randomness.seeded(7) in tests"),
-        ("account", account, (str, Path), "a path, or None"),
-    ):
-        if value is not None and not isinstance(value, kind):
-            raise ConfigError(
-                f"a {type(value).__name__} cannot be used", where=f"{_WHERE} {what}", allowed=allowed
-            )
-    for what, flag in (("deletions", deletions), ("approve", approve)):
-        if not isinstance(flag, bool):
-            raise ConfigError(f"{flag!r} cannot be used", where=f"{_WHERE} {what}", allowed="True, False")
+    if not isinstance(deletions, bool):
+        raise _wrong("deletions", f"{deletions!r} cannot be used", "True, False")
+    if randomness is not None and not isinstance(randomness, Randomness):
+        allowed = "None; dpstream.core.privacy.Randomness.seeded(7) in tests"
+        raise _wrong("randomness", f"a {type(randomness).__name__} cannot be used", allowed)
+    _check_names(sections)
+    document = {name: _as_written(table) for name, table in sections.items()}
+    _add(document, "stream", _unit_keys(unit))
+    _add(document, "budget", {} if epsilon is None else {"epsilon": epsilon})
+    if isinstance(document["stream"], Mapping):
+        document["stream"] = {"name": "stream", **document["stream"]}
+    recipe = None if mechanism is None or isinstance(mechanism, str | Mapping) else mechanism
+    if recipe is None:
+        document["mechanism"] = {"name": mechanism} if isinstance(mechanism, str) else _as_written(mechanism)
+    parts = sections_of(_WHERE, Path(place), document)
+    keys = parts["stream"].read(StreamKeys)
+    if recipe is None:
+        chosen, _ = default_mechanism(parts["stream"], parts["source"])
+        family = named_family(parts["mechanism"], chosen)
+    else:
+        others = ["season"] if keys.season is not None else []
+        others += [name for name in ("expect", "accuracy", "prior") if name in document]
+        family = _family_of(recipe, unit, [*others, *(["deletions"] if deletions else [])])
+    if deletions and family.limits.deletes:
+        raise _wrong("deletions", family.limits.deletes, "False")
+    found = read_unit(parts["stream"], keys, parts["source"], family.limits)
+    settings = read_settings(parts, schema, keys, family, found, deletions=deletions, recipe=recipe)
+    if settings["accuracy"].simulate is not None:
+        allowed = "none here; dpstream errors simulates the releases of a file's stream"
+        raise parts["accuracy"].wrong("simulate", "Python gives the steps, so no run ends", allowed)
+    return Settings(**settings, used=()).open_stream(randomness=randomness)
+
+
+def _wrong(argument: str, what: str, allowed: str) -> ConfigError:
+    return ConfigError(what, where=f"{_WHERE} {argument}", allowed=allowed)
+
+
+def _check_names(sections: Mapping[str, Any]) -> None:
+    """Refuse an unknown argument; a key of a section is told where it stands."""
+    known = [*list(inspect.signature(open).parameters)[:-1], *_SECTIONS]
+    for name in sections:
+        if name not in _SECTIONS:
+            homes = [home for home in ("mechanism", *_SECTIONS) if name in keys_of(home)]
+            hint = f"; it is a key of {homes[0]}: {homes[0]}={{{name!r}: ...}}" if homes else ""
+            what = f"unknown argument {name!r}{hint or did_you_mean(name, known)}"
+            raise ConfigError(what, where=_WHERE, allowed=", ".join(known))
+
+
+def _add(document: dict[str, Any], section: str, keys: Mapping[str, Any]) -> None:
+    """Put keys that are arguments of their own into their section."""
+    table = document.setdefault(section, {})
+    for key, value in keys.items():
+        if not isinstance(table, Mapping) or key in table:
+            raise _wrong(section, f"{key} is given twice", f"{key} as an argument, or in {section}")
+        document[section] = table = {**table, key: _as_written(value)}
+
+
+def _unit_keys(unit: Unit | None) -> dict[str, Any]:
+    """A unit as ``[stream]`` says it."""
+    if unit is None:
+        return {}
     if not isinstance(unit, Event | User | Individual | Record):
         allowed = "dpstream.Event(), Event('replace'), User(max_events), Individual(), Record()"
         raise UnitError(f"{unit!r} is no unit", where=f"{_WHERE} unit", allowed=allowed)
-    if isinstance(unit, Record) and mechanism == DEFAULT_MECHANISM:
-        mechanism = DEFAULT_KEYED
-    if horizon is not None and (isinstance(horizon, bool) or not isinstance(horizon, int)):
-        raise ConfigError(
-            f"{horizon!r} is no number of steps",
-            where=f"{_WHERE} horizon",
-            allowed="a whole number from 1, or None",
-        )
-    amount = _budget(budget, epsilon, rho)
-    family, recipe, expected = _recipe(
-        mechanism, schema, options, expect, unit=unit, budget=amount, deletions=deletions, horizon=horizon
-    )
-    limits = Limits() if family is None else family.limits_of(recipe)
-    if family is not None:
-        _check_limits(family, limits, unit, deletions)
-    kind_of_records = limits.records[0] if records is None else records
-    if kind_of_records in limits.no_records:
-        raise ConfigError(
-            limits.no_records[kind_of_records], where=f"{_WHERE} records", allowed="another kind"
-        )
-    publishing = Publishing(records=kind_of_records, publish=publish, approve=approve)  # type: ignore[arg-type]
-    if same_unit is not None:
-        check_text(same_unit, "same_unit", longest=500)
-    plan = recipe.calibrate(amount, unit, horizon)
-    return open_stream(
-        plan,
-        schema,
-        folder / "state",
-        name=name,
-        randomness=randomness,
-        publish_to=Publisher(public),
-        keep=keep,
-        account=account,
-        declared_public=expected_words(expected),
-        source=None if same_unit is None else {"same_unit": same_unit},
-        publishing=publishing,
-        key=key,
-    )
+    keys = {name: getattr(unit, name) for name in ("max_events", "returns") if hasattr(unit, name)}
+    return {"unit": unit.name, **keys}
 
 
-def _folder(path: object, name: str) -> Path:
-    if not isinstance(path, str | Path) or not str(path):
-        raise ConfigError(f"{path!r} is no folder", where=f"{_WHERE} {name}", allowed="a path")
-    return Path(path)
-
-
-def _budget(budget: Budget | None, epsilon: Amount | None, rho: Amount | None) -> Budget:
-    """The one that is given.
+def _family_of(recipe: Any, unit: Unit | None, beside: list[str]) -> Family:
+    """The family of a recipe; of one that no family has, a family that takes every unit.
 
     Errors:
-        BudgetError: none, two, or one that cannot be used.
+        ConfigError: no recipe of a stream, or arguments ``beside`` it that belong into it.
     """
-    epsilon, rho = amounts(budget, epsilon, rho)
-    if (epsilon is None) == (rho is None):
-        what = "there is no budget" if epsilon is None else "the budget is given twice"
-        raise BudgetError(what, where=_WHERE, allowed="one of epsilon, rho and budget")
-    return PureDP.of(epsilon) if epsilon is not None else ZCDP.of(rho or 0)
-
-
-def _recipe(
-    mechanism: Any,
-    schema: Schema,
-    options: Mapping[str, Any],
-    expect: Mapping[str, Any] | None,
-    *,
-    unit: Unit,
-    budget: Budget,
-    deletions: bool,
-    horizon: int | None,
-) -> tuple[Family | None, Any, Expected | None]:
-    """The recipe, its family where it has one, and the guesses.
-
-    Errors:
-        ConfigError, LimitError: an unknown mechanism, or options that it does not have or cannot use.
-    """
-    if isinstance(mechanism, str):
-        family = family_of(mechanism)
-        own = [key.name for key in family.keys if mechanism in key.mechanisms]
-        arguments = list(inspect.signature(open).parameters)[:-1]
-        for option in options:
-            if option not in own:
-                raise ConfigError(
-                    f"unknown argument {option!r}{did_you_mean(option, [*own, *arguments])}",
-                    where=_WHERE,
-                    allowed=", ".join([*arguments, *own]),
-                )
-        table = {"name": mechanism, **{option: _as_written(value) for option, value in options.items()}}
-        section = Section(_WHERE, "mechanism", table)
-        guesses = Section(_WHERE, "expect", _guesses(expect))
-        expected = read_expected(
-            guesses, unit, section, expect is not None, deletions=deletions, horizon=horizon
-        )
-        given = facts_for(schema, unit, budget, expected, deletions=deletions, horizon=horizon)
-        return family, read_recipe(section, given), expected
-    calibrate = None if isinstance(mechanism, type) else getattr(mechanism, "calibrate", None)
+    calibrate = None if isinstance(recipe, type) else getattr(recipe, "calibrate", None)
     if not callable(calibrate) or list(inspect.signature(calibrate).parameters)[:3] != _CALIBRATED_WITH:
-        shown = (
-            f"the class {mechanism.__name__}"
-            if isinstance(mechanism, type)
-            else f"an object of the type {type(mechanism).__name__}"
+        kind = f"the class {recipe.__name__}" if isinstance(recipe, type) else f"a {type(recipe).__name__}"
+        allowed = (
+            "the name of a mechanism, its options, or a recipe such as dpstream.tabular.Pooled(workload)"
         )
-        raise ConfigError(f"{shown} is no recipe of a stream", where=f"{_WHERE} mechanism", allowed=_NAMES)
-    beside = [*options, *(["deletions"] if deletions else []), *(["expect"] if expect is not None else [])]
+        raise _wrong("mechanism", f"{kind} is no recipe of a stream", allowed)
     if beside:
-        raise ConfigError(
-            f"{', '.join(beside)} beside a recipe", where=_WHERE, allowed="options inside the recipe"
-        )
-    known = (family for family in families() if type(mechanism) in family.recipes.values())
-    return next(known, None), mechanism, None
-
-
-def _guesses(expect: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    if expect is None:
-        return {}
-    keys = list(keys_of("expect"))
-    if not isinstance(expect, Mapping) or not set(expect) <= set(keys):
-        what = f"a {type(expect).__name__}"
-        if isinstance(expect, Mapping):
-            what = f"the key {next(key for key in expect if key not in keys)!r}"
-        raise ConfigError(
-            f"{what} cannot be used", where=f"{_WHERE} expect", allowed=f"a dict with {', '.join(keys)}"
-        )
-    return {key: _as_written(value) for key, value in expect.items()}
-
-
-def _check_limits(family: Family, limits: Limits, unit: Unit, deletions: bool) -> None:
-    """Refuse a unit or deletions that the family cannot have, as the reader of a configuration file does."""
-    if unit.name not in limits.units:
-        why = limits.other_units or f"{family.noun} cannot protect the unit {{unit!r}}"
-        raise UnitError(why.format(unit=unit.name), where=f"{_WHERE} unit", allowed=", ".join(limits.units))
-    if deletions and limits.deletes:
-        raise ConfigError(limits.deletes, where=f"{_WHERE} deletions", allowed="False")
+        what = f"{', '.join(beside)} beside a recipe"
+        raise ConfigError(what, where=_WHERE, allowed="options inside the recipe")
+    units = ("event",) if unit is None else (handled_as(unit),)
+    known = (family for family in families() if type(recipe) in family.recipes.values())
+    return next(known, Family("", "a stream", {}, Limits(units=units)))
 
 
 def _as_written(value: Any) -> Any:
-    """An option as a file would have it."""
+    """A value as a file would have it."""
+    if isinstance(value, Mapping):
+        return {key: _as_written(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_written(part) for part in value]
     if isinstance(value, Workload):
         return value.as_option()
-    if isinstance(value, Fraction | Decimal):
-        return str(value)
-    if isinstance(value, tuple):
-        return list(value)
-    return value
+    return str(value) if isinstance(value, Fraction | Decimal | Path) else value

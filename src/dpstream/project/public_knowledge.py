@@ -9,18 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import ExpectedTable, PublicPrior, RecipeContext, StreamRecipe, shown
+from dpstream.core.contracts import ExpectedTable, PublicPrior, RecipeContext, StreamRecipe
 from dpstream.core.contracts.expectations import VARIES
 from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.privacy import Budget, Individual, InsertedRecord, Record, Unit
 from dpstream.core.schema import Schema
-from dpstream.io.sources.calendar import DayPeriods, MonthPeriods
-from dpstream.io.sources.source_options import SourceOptions
+from dpstream.io.sources.calendar import DayPeriods, Grid, MonthPeriods
+from dpstream.project.keys import ExpectKeys, PriorKeys
 from dpstream.project.reader import Section
 
 if TYPE_CHECKING:
@@ -54,46 +54,44 @@ class Expected:
 
 
 def read_expected(
-    section: Section, unit: Unit, mechanism: Section, given: bool, *, deletions: bool, horizon: int | None
+    section: Section, unit: Unit, mechanism: Section, *, deletions: bool, horizon: int | None
 ) -> Expected | None:
     """``[expect]``; None where the file has none and nothing rests on it.
 
     Args:
-        given: whether the file has the section.
         deletions: whether records leave the table.
 
     Errors:
         ConfigError: numbers that cannot be used, or that contradict each other.
     """
-    ordered = given and section.choice("order") == "sorted"
+    keys = section.read(ExpectKeys) if section.written else ExpectKeys()
+    ordered = keys.order == "sorted"
     if ordered and isinstance(unit, Record | Individual):
         raise section.wrong(
             "order", "those who are followed are there in every step, in whatever order they came", "mixed"
         )
-    varies = VARIES
-    if given and section.has("varies"):
-        varies = section.number("varies", VARIES)
-        if varies > _MAX_VARIES or isinstance(unit, Individual):
-            raise section.wrong("varies", f"varies = {varies:g} cannot be used")
+    if keys.varies > _MAX_VARIES or (section.has("varies") and isinstance(unit, Individual)):
+        raise section.wrong("varies", f"varies = {keys.varies:g} cannot be used")
+    found: Expected | None
     if isinstance(unit, Record):
-        followed = _of_records(section, mechanism, given)
-        return None if followed is None else replace(followed, table=replace(followed.table, varies=varies))
-    if not given:
+        found = _of_records(section, mechanism, keys)
+    elif not section.written:
         return None
-    size, coming = section.count("size"), section.count("records_per_step")
-    if isinstance(unit, Individual):
-        return _of_people(section, mechanism, size, coming)
-    if size is None and coming is None:
+    elif isinstance(unit, Individual):
+        return _of_people(section, mechanism, keys.size, keys.records_per_step)
+    elif keys.size is None and keys.records_per_step is None:
         raise ConfigError(
             "the section holds no guess",
             where=section.place(),
             allowed="size, records_per_step, or both; or a file without [expect]",
         )
-    if deletions and not isinstance(unit, InsertedRecord):
-        found = _with_defaults(section, size, coming, "turns-over")
+    elif deletions and not isinstance(unit, InsertedRecord):
+        found = _with_defaults(section, keys, "turns-over")
     else:
-        found = _of_growing(section, size, coming, horizon)
-    return replace(found, table=replace(found.table, ordered=ordered, varies=varies))
+        found = _of_growing(section, keys.size, keys.records_per_step, horizon)
+    if found is None:
+        return None
+    return replace(found, table=replace(found.table, ordered=ordered, varies=keys.varies))
 
 
 def facts_for(
@@ -172,26 +170,25 @@ def expected_words(expected: Expected | None) -> tuple[str, ...]:
     )
 
 
-def _of_records(section: Section, mechanism: Section, given: bool) -> Expected | None:
+def _of_records(section: Section, mechanism: Section, keys: ExpectKeys) -> Expected | None:
     if not mechanism.has("turnover"):
-        return _with_defaults(section, section.count("size"), section.count("records_per_step"), "steady")
-    if given:
+        return _with_defaults(section, keys, "steady")
+    if section.written:
         raise ConfigError(
             "turnover in [mechanism] says the same", where=section.place(), allowed="[expect], or turnover"
         )
     return None
 
 
-def _with_defaults(section: Section, size: int | None, coming: int | None, change: str) -> Expected:
+def _with_defaults(section: Section, keys: ExpectKeys, change: Literal["steady", "turns-over"]) -> Expected:
+    size, coming = keys.size, keys.records_per_step
     if size is None:
         size = _SIZE if coming is None else _STEPS * coming
         section.note("size", str(size), default=True)
     if coming is None:
         coming = max(1, size // _STEPS)
         section.note("records_per_step", str(coming), default=True)
-    steady = change == "steady"
-    table = ExpectedTable(size, coming, "steady" if steady else "turns-over")
-    return Expected(size, coming, table)
+    return Expected(size, coming, ExpectedTable(size, coming, change))
 
 
 def _of_people(section: Section, mechanism: Section, size: int | None, coming: int | None) -> Expected:
@@ -249,7 +246,7 @@ _SHARES_UP_TO = 1.000_001
 _MAX_RECORDS = 1e12
 
 
-def read_prior(section: Section, base: Path, schema: Schema) -> PublicPrior:
+def read_prior(section: Section, schema: Schema) -> PublicPrior:
     """Read the section and its file.
 
     Errors:
@@ -258,16 +255,9 @@ def read_prior(section: Section, base: Path, schema: Schema) -> PublicPrior:
 
     Cost: the whole file is read.
     """
-    path = section.file_path("file", base, "file")
-    if section.required("public") is not True:
-        raise section.wrong(
-            "public",
-            f"{shown(section.raw('public'))} does not confirm that the prior is public",
-            "true, as your word that everybody may know this file",
-        )
-    section.note("public", "true", default=False)
+    keys = section.read(PriorKeys)
+    path, weight = keys.file, keys.weight
     schema.require_exact(f"{section.file} [schema]")
-    weight = section.text("weight") if section.has("weight") else None
     if weight is None:
         section.note("weight", "every row is one record", default=True)
     elif weight in schema.names:
@@ -367,35 +357,26 @@ def _weights(section: Section, table: Any, name: str) -> NDArray[np.float64]:
 
 _DAYS = {"year": Fraction(1461, 4), "week": Fraction(7)}
 _MONTHS = 12
-#: A year of minutes has 525,960.
-MAX_STEPS = 1_000_000
 
 
-def read_season(section: Section, options: SourceOptions) -> Fraction | None:
+def read_season(section: Section, season: str | int | None, grid: Grid | None) -> Fraction | None:
     """How many steps a season has; None where the file names none.
 
+    Args:
+        grid: of the steps; None where they are no periods of a calendar.
+
     Errors:
-        ConfigError: no season; one of a calendar, where steps are no periods of one; or of fewer than two steps.
+        ConfigError: one of a calendar, where steps are no periods of one; or of fewer than two steps.
     """
-    if not section.has("season"):
+    if season is None:
         return None
-    value = section.raw("season")
-    if isinstance(value, int) and not isinstance(value, bool):
-        steps = Fraction(value)
-    elif isinstance(value, str) and value in _DAYS:
-        steps = _of_calendar(section, value, options)
-    else:
-        raise section.wrong("season", f"{value!r} is no season")
+    steps = _of_calendar(section, season, grid) if isinstance(season, str) else Fraction(season)
     if steps < 2:
         raise section.wrong("season", "a season is shorter than two steps", "a longer season, or none")
-    if steps > MAX_STEPS:
-        raise section.wrong("season", f"a season of {value} steps", f"2 to {MAX_STEPS:,} steps, or none")
-    section.note("season", value if isinstance(value, str) else f"{value} steps", default=False)
     return steps
 
 
-def _of_calendar(section: Section, word: str, options: SourceOptions) -> Fraction:
-    grid = options.grid
+def _of_calendar(section: Section, word: str, grid: Grid | None) -> Fraction:
     if isinstance(grid, DayPeriods):
         return _DAYS[word] / grid.days
     if isinstance(grid, MonthPeriods):

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from dpstream.core import paths
-from dpstream.core.contracts import Key, shown
+from dpstream.core.contracts import Key, build, shown
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import exact_text
-from dpstream.families.registry import DEFAULT_MECHANISM
-from dpstream.project.keys import (
-    SECTIONS,
-    keys_of,
-    rows_of,
-)
 
 
 @dataclass(frozen=True)
@@ -66,48 +59,81 @@ def reason_for(reason: str, variant: str) -> str:
     return parts[3] if variant in parts[2].split(", ") else parts[1]
 
 
+_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+_HOST = r"(?:[A-Za-z0-9_.%-]*|\[[0-9a-fA-F:.%]+\])(?::[0-9]+)?"
+#: No password can hide in what this lets through: no second part before the host, no other sign.
+_URL = re.compile(rf"postgres(?:ql)?://(?:[^\s:@/?#]+@)?{_HOST}(?:,{_HOST})*(?:/[^\s?#@:]*)?(?:\?[^\s#@]*)?")
+
+
+def is_url(given: object) -> bool:
+    """Whether this is the URL of a PostgreSQL server, by its beginning."""
+    return isinstance(given, str) and given.startswith(("postgresql://", "postgres://"))
+
+
+def refuse_password(url: str, where: str, url_env: str = "url_env") -> None:
+    """Refuse a URL that would stand in a public file and may hold a password (ConfigError); it is not shown then.
+
+    Args:
+        url_env: how the variable with the whole URL is named where ``url`` was given.
+    """
+    if not _URL.fullmatch(url) or "password" in url.lower():
+        raise ConfigError(
+            "the URL holds a password, or signs that need %XX (it is not shown here)",
+            where=where,
+            allowed="postgresql://user@host:5432/database; the password in PGPASSWORD, ~/.pgpass, a service file "
+            f"(postgresql:///?service=name), or the whole URL in the variable that {url_env} names",
+        )
+
+
+AnyKeys = TypeVar("AnyKeys")
+
+
 @dataclass
 class Section:
-    """One table of the file, or its top level (name ``""``)."""
+    """One table of the file, or its top level (name ``""``); ``keys.section_of`` makes it.
+
+    Attributes:
+        rows: its keys.
+        folder: that paths are relative to.
+        written: whether the file has the section.
+        noted: the values that were read, by key.
+        variant: the mechanism, where reasons differ between them: "... (dpstabs, aim: ...)" in the declaration.
+        title: what messages call it; empty: its name.
+    """
 
     file: str
     name: str
     table: Mapping[str, Any]
-    used: list[EffectiveSetting] = field(default_factory=list)
-    #: The mechanism, where reasons differ between them: "... (dpstabs, aim: ...)" in the table.
+    rows: Mapping[str, Key]
+    folder: Path = Path()
+    written: bool = True
+    noted: dict[str, EffectiveSetting] = field(default_factory=dict)
     variant: str = ""
-    #: Whose options they are, where the table names no mechanism.
-    mechanism: str = DEFAULT_MECHANISM
-    _rows: dict[str, Key] = field(init=False, repr=False)
+    title: str = ""
 
-    def __post_init__(self) -> None:
-        self._rows = rows_of(self.name, self.table, self.mechanism)
-        known = set(self._rows) if self.name else {*self._rows, *SECTIONS} - {""}
-        for key in self.table:
-            if key not in known:
-                value = self.table[key]
-                raise ConfigError(
-                    f"unknown key {key!r} ({shown(value)}){self._belongs(key) or did_you_mean(key, known)}",
-                    where=self.place(),
-                    allowed=", ".join(sorted(known)),
-                )
+    def read(self, kind: type[AnyKeys]) -> AnyKeys:
+        """All keys, as the dataclass declares them.
 
-    def _belongs(self, key: str) -> str:
-        """Which other kinds of source have a key, as the end of a sentence; empty: none."""
-        row = keys_of(self.name).get(key) if self.name == "source" else None
-        kinds = () if row is None else row.mechanisms
-        return (
-            f"; it belongs to kind = {' or '.join(json.dumps(kind) for kind in kinds)} only" if kinds else ""
-        )
+        Errors:
+            ConfigError: names file, section, key and value, and what is allowed.
+        """
+        values: AnyKeys = build(self, kind)
+        return values
+
+    @property
+    def used(self) -> tuple[EffectiveSetting, ...]:
+        """Every value that was read, with the reason of each default; of a section that may be missing, if it is
+        there."""
+        return tuple(self.noted.values()) if self.written or self.name != "accuracy" else ()
 
     def place(self, key: str | None = None) -> str:
         """File, section and key for messages."""
-        parts = [self.file, *([f"[{self.name}]"] if self.name else []), *([key] if key else [])]
-        return " ".join(parts)
+        title = self.title or self.name
+        return " ".join([self.file, *([f"[{title}]"] if title else []), *([key] if key else [])])
 
     def wrong(self, key: str, what: str, allowed: str | None = None) -> ConfigError:
         """The error for one key's value; what is allowed stands in the table of keys."""
-        return ConfigError(what, where=self.place(key), allowed=allowed or self._rows[key].allowed)
+        return ConfigError(what, where=self.place(key), allowed=allowed or self.rows[key].allowed)
 
     def has(self, key: str) -> bool:
         """Whether the file says it."""
@@ -119,8 +145,9 @@ class Section:
 
     def note(self, key: str, value: str, *, default: bool, reason: str | None = None) -> None:
         """Remember a value for the plan."""
-        why = (reason or reason_for(self._rows[key].reason, self.variant)) if default else None
-        self.used.append(EffectiveSetting(self.name, key, value, why))
+        why = (reason or reason_for(self.rows[key].reason, self.variant)) if default else None
+        self.noted.pop(key, None)
+        self.noted[key] = EffectiveSetting(self.name, key, value, why)
 
     def required(self, key: str) -> Any:
         """A value that has no default."""
@@ -129,52 +156,70 @@ class Section:
         return self.table[key]
 
     def text(self, key: str, default: str | None = None) -> str:
-        """A text that is not empty."""
+        """A text that is not empty; where a longest one is declared, of printable characters."""
         value = self.required(key) if default is None else self.table.get(key, default)
         if not isinstance(value, str) or not value or value != value.strip():
             raise self.wrong(key, f"{shown(value)} is not a text that can be used")
+        bounds = self.rows[key].fragment
+        longest = bounds.get("maxLength")
+        if (longest is not None and (len(value) > longest or not value.isprintable())) or not re.fullmatch(
+            bounds.get("pattern", ".*"), value, re.DOTALL
+        ):
+            raise self.wrong(key, f"{shown(value)} cannot be used")
         self.note(key, value, default=key not in self.table)
         return value
 
-    def line(self, key: str, longest: int) -> str:
-        """A text of printable characters."""
-        value = self.text(key)
-        if len(value) > longest or not value.isprintable():
-            raise self.wrong(key, f"{shown(value)} cannot be used")
-        return value
+    def variable(self, key: str) -> str:
+        """The name of an environment variable. What is written instead may be a secret, and is not shown."""
+        name = self.raw(key)
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise self.wrong(key, "this is not the name of an environment variable")
+        return self.text(key)
+
+    def server_url(self, key: str) -> str:
+        """The URL of a PostgreSQL database, without a password; one that may hold one is not shown."""
+        url = self.raw(key)
+        if not isinstance(url, str) or not is_url(url):
+            raise self.wrong(key, "this is not the URL of a PostgreSQL database")
+        refuse_password(url, self.place(key))
+        return self.text(key)
 
     def file_path(
-        self, key: str, base: Path, kind: Literal["file", "folder", "any"], default: str | None = None
+        self, key: str, kind: Literal["file", "folder"] = "file", default: str | None = None
     ) -> Path:
-        """A path, relative to ``base``; what is there is a file or a folder, as ``kind`` says, or nothing is there."""
+        """A path, relative to the section's folder; what is there is a file or a folder, as ``kind`` says, or nothing
+        is there."""
         text = self.text(key, default)
-        path = base / text
-        check = {"file": paths.check_file, "folder": paths.check_folder, "any": paths.check_path}[kind]
+        path = self.folder / text
         try:
             paths.check_local(text)
         except ConfigError as error:  # without the text: a URL may hold a password
             raise self.wrong(key, error.what, error.allowed) from None
         try:
-            check(path)
+            (paths.check_file if kind == "file" else paths.check_folder)(path)
         except ConfigError as error:
             raise self.wrong(key, f"{paths.shown_path(path)}: {error.what}", error.allowed) from None
         return path
 
-    def choice(self, key: str, choices: Iterable[str] | None = None, default: str | None = None) -> str:
-        """One of some words; these, and the default, are those of the table of keys where they are not given."""
-        row = self._rows[key]
-        names = tuple(row.fragment["enum"] if choices is None else choices)
-        value = self.table.get(key, row.default if default is None else default)
+    def alone(self, *keys: str) -> None:
+        """Refuse a key beside another one that says the same."""
+        first, *others = [key for key in keys if self.has(key)] or [""]
+        if others:
+            raise self.wrong(others[0], f"{first} says it already", f"one of {' and '.join(keys)}")
+
+    def choice(self, key: str, choices: Iterable[str], default: str | None = None) -> str:
+        """One of some words."""
+        names = tuple(choices)
+        value = self.required(key) if default is None else self.table.get(key, default)
         if not isinstance(value, str) or value not in names:
             hint = did_you_mean(value, names) if isinstance(value, str) else ""
             raise self.wrong(key, f"{shown(value)} is not a choice{hint}", ", ".join(names))
         self.note(key, value, default=key not in self.table)
         return value
 
-    def flag(self, key: str, default: bool | None = None) -> bool:
-        """True or false; by default as the table of keys has it."""
-        usual = self._rows[key].default == "true" if default is None else default
-        value = self.table.get(key, usual)
+    def flag(self, key: str, default: bool) -> bool:
+        """True or false."""
+        value = self.table.get(key, default)
         if not isinstance(value, bool):
             raise self.wrong(key, f"{shown(value)} is not a choice")
         self.note(key, str(value).lower(), default=key not in self.table)
@@ -187,7 +232,7 @@ class Section:
             return None
         given = self.table[key]
         if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
-            raise self.wrong(key, f"{shown(given)} is no list of columns")
+            raise self.wrong(key, f"{shown(given)} is not a list of columns")
         self.note(key, ", ".join(given), default=False)
         return tuple(given)
 
@@ -197,24 +242,19 @@ class Section:
             self.note(key, str(default), default=True)
         return key in self.table
 
-    def count(self, key: str, default: int | None = None, *, least: int = 1) -> int | None:
-        """A whole number, or ``default``."""
+    def count(self, key: str, default: int | None = None) -> int | None:
+        """A whole number within the bounds that are declared, or ``default``."""
         if not self._has_or_notes(key, default):
             return default
         value = self.table[key]
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise self.wrong(key, f"{shown(value)} is not a whole number from {least}")
+        fragment = self.rows[key].fragment
+        bounds = fragment.get("anyOf", [fragment])[-1]
+        least, most = bounds.get("minimum", 1), bounds.get("maximum")
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= (most or value):
+            until = "" if most is None else f" to {most}"
+            raise self.wrong(key, f"{shown(value)} is not a whole number from {least}{until}")
         self.note(key, str(value), default=False)
         return value
-
-    def count_or_word(self, key: str) -> int | None:
-        """A whole number from 1, or None for the word, which is the default."""
-        word = str(self._rows[key].default)
-        value = self.table.get(key, word)
-        if value == word:
-            self.note(key, word, default=key not in self.table)
-            return None
-        return self.count(key)
 
     def share(self, key: str, default: Fraction) -> Fraction:
         """An exact number strictly between 0 and 1."""
@@ -249,7 +289,7 @@ class Section:
         try:
             result = read(value)
         except DpstreamError as error:
-            allowed = error.allowed or self._rows[key].allowed
+            allowed = error.allowed or self.rows[key].allowed
             raise type(error)(error.what, where=self.place(key), allowed=allowed) from None
         self.note(key, str(value), default=False)
         return result

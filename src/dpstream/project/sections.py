@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import fnmatch
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Literal, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 from dpstream.core.contracts import (
-    HEADLINE_SHARE,
     Family,
-    Headline,
     Limits,
     RecipeContext,
     StreamPlan,
@@ -32,12 +29,10 @@ from dpstream.core.privacy import (
     EventUnit,
     Individual,
     InsertedRecord,
-    PureDP,
     Record,
     Unit,
     User,
     approximate_to_zcdp,
-    exact_amount,
     handled_as,
     parse_unit,
 )
@@ -45,15 +40,23 @@ from dpstream.core.privacy.unit import Returns
 from dpstream.core.schema import Schema
 from dpstream.families.registry import DEFAULT_MECHANISM, family_of, mechanisms, mechanisms_with
 from dpstream.io.objects import object_path
-from dpstream.io.sinks.feed import OWN_SINKS, SINKS
-from dpstream.io.sources.keyed_source import plain_options
+from dpstream.io.sinks.target import OWN_SINKS, SINKS
 from dpstream.io.sources.source_keys import Late, other_kind, rows_of_source
 from dpstream.io.sources.source_options import SourceOptions
-from dpstream.project.keys import LICENSE, WEB_ADDRESS, keys_of
-from dpstream.project.reader import EffectiveSetting, Section
-from dpstream.stream import PostgresServer, StateKey
+from dpstream.project.keys import (
+    SECTIONS,
+    BudgetKeys,
+    FileKeys,
+    Output,
+    StateKeys,
+    StreamKeys,
+    keys_of,
+    section_of,
+)
+from dpstream.project.reader import Section
+from dpstream.stream import PostgresServer
 from dpstream.stream.identity import require_constraints
-from dpstream.stream.release.publishing import FULL_EVERY, Publishing, RecordKind, TableKind
+from dpstream.stream.release.publishing import RecordKind
 from dpstream.stream.store.postgres import schema_name
 
 #: What runs where records have keys and the file names no mechanism.
@@ -83,6 +86,24 @@ def default_mechanism(stream: Section, source: Section) -> tuple[str, str | None
     return DEFAULT_KEYED, "records have keys: it measures the records that are there, so churn adds no error"
 
 
+def sections_of(file: str, folder: Path, document: Mapping[str, Any]) -> dict[str, Section]:
+    """All sections of a file by name, before their values are read.
+
+    Args:
+        folder: that paths are relative to.
+
+    Errors:
+        ConfigError: a section that is no table, an unknown key, or another format.
+    """
+    found = {"": section_of(file, "", document, folder)}
+    found[""].read(FileKeys)
+    for name in SECTIONS:
+        if name not in ("", "schema"):
+            chosen = default_mechanism(found["stream"], found["source"])[0] if name == "mechanism" else ""
+            found[name] = section_of(file, name, document.get(name), folder, chosen)
+    return found
+
+
 def check_key_column(section: Section, unit: Unit) -> None:
     """A key belongs to the unit ``record``, and that unit to a key.
 
@@ -100,132 +121,41 @@ def check_key_column(section: Section, unit: Unit) -> None:
         )
 
 
-_HOST = r"(?:[A-Za-z0-9_.%-]*|\[[0-9a-fA-F:.%]+\])(?::[0-9]+)?"
-#: No password can hide in what this lets through: no second part before the host, no other sign.
-_URL = re.compile(rf"postgres(?:ql)?://(?:[^\s:@/?#]+@)?{_HOST}(?:,{_HOST})*(?:/[^\s?#@:]*)?(?:\?[^\s#@]*)?")
-_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
-_HOLDS = "the URL holds a password, or signs that need %XX (it is not shown here)"
-_ELSEWHERE = (
-    "postgresql://user@host:5432/database; the password in PGPASSWORD, ~/.pgpass, a service file "
-    "(postgresql:///?service=name), or the whole URL in the variable that {url_env} names"
-)
-
-
-def read_server(section: Section, stream: str) -> PostgresServer | None:
-    """``url`` or ``url_env``; None where the store is a file.
+def read_server(state: StateKeys, section: Section, stream: str) -> PostgresServer | None:
+    """The server that keeps the store; None where it is a file.
 
     A password may come from PGPASSWORD, a password file, a service file or the variable that ``url_env``
     names; the configuration is a public file, so a URL with a password in it is refused, and not shown.
 
     Errors:
-        ConfigError: a URL that is none, one with a password, or a variable that is not set.
+        ConfigError: a variable that is not set.
     """
-    url, name = section.raw("url"), section.raw("url_env")
-    if url is not None and name is not None:
-        raise section.wrong("url_env", "url says it already", "one of url and url_env")
-    if name is not None:
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise section.wrong("url_env", "this is not the name of an environment variable")
-        url = os.environ.get(name, "")
+    section.alone("url", "url_env")
+    url = state.url
+    if state.url_env is not None:
+        url = os.environ.get(state.url_env)
         if not url:
-            raise section.wrong("url_env", f"the environment variable {name} is not set")
-        section.note("url_env", name, default=False)
-        return PostgresServer(url, schema_name(stream))
-    if url is None:
-        return None
-    check_url(section)
-    section.note("url", url, default=False)
-    return PostgresServer(url, schema_name(stream))
+            raise section.wrong("url_env", f"the environment variable {state.url_env} is not set")
+    return None if url is None else PostgresServer(url, schema_name(stream))
 
 
-def is_url(given: object) -> bool:
-    """Whether this is the URL of a PostgreSQL server, by its beginning."""
-    return isinstance(given, str) and given.startswith(("postgresql://", "postgres://"))
-
-
-def check_url(section: Section) -> None:
-    """Refuse a ``url`` that is none, or that holds a password (ConfigError); it is not shown then."""
-    url = section.raw("url")
-    if not isinstance(url, str) or not is_url(url):
-        raise section.wrong("url", "this is not the URL of a PostgreSQL database")
-    if _may_hold_password(url):
-        raise section.wrong("url", _HOLDS, _ELSEWHERE.format(url_env="url_env"))
-
-
-def refuse_password(url: str, where: str, url_env: str = "url_env") -> None:
-    """Refuse a URL that would stand in a public file and may hold a password (ConfigError); it is not shown then.
-
-    Args:
-        url_env: how the variable with the whole URL is named where ``url`` was given.
-    """
-    if _may_hold_password(url):
-        raise ConfigError(_HOLDS, where=where, allowed=_ELSEWHERE.format(url_env=url_env))
-
-
-def _may_hold_password(url: str) -> bool:
-    return not _URL.fullmatch(url) or "password" in url.lower()
-
-
-@dataclass(frozen=True)
-class KeyPlace:
-    """A file or an environment variable; the key itself is read when a store is opened, not before."""
-
-    file: Path | None
-    variable: str | None
-
-    def read(self) -> StateKey:
-        """The key.
-
-        Errors:
-            ConfigError: it is not there, is none, or others may read it.
-        """
-        if self.file is not None:
-            return StateKey.from_file(self.file)
-        return StateKey.from_environment(self.variable or "")
-
-
-def read_key_place(section: Section, base: Path, state: Path, output: Path) -> KeyPlace | None:
-    """One of ``key_file`` and ``key_env``; None where the store is not encrypted.
-
-    Errors:
-        ConfigError: both, no name, or a file that lies in the state or among the releases.
-    """
-    if section.has("key_file") and section.has("key_env"):
-        raise section.wrong("key_env", "key_file says it already", "one of key_file and key_env")
-    if section.has("key_env"):
-        name = section.text("key_env")
-        if not _NAME.fullmatch(name):
-            raise section.wrong("key_env", "this is not the name of an environment variable")
-        return KeyPlace(None, name)
-    if not section.has("key_file"):
-        return None
-    file = section.file_path("key_file", base, "file")
-    for folder, what in ((state, "beside what it protects"), (output, "among the releases")):
-        if folder.resolve() in file.resolve().parents:
+def check_key(state: StateKeys, section: Section, output: Path) -> None:
+    """The key of an encrypted store lies neither in the state nor among the releases (ConfigError)."""
+    section.alone("key_file", "key_env")
+    for folder, what in ((state.dir, "beside what it protects"), (output, "among the releases")):
+        if state.key_file is not None and folder.resolve() in state.key_file.resolve().parents:
             raise section.wrong("key_file", f"the key lies {what}")
-    return KeyPlace(file, None)
 
 
-def check_account(account: Path | None, state: Path, output: Path, section: Section, base: Path) -> None:
-    """An account belongs to several streams: not into the state or the output of one.
-
-    Args:
-        base: the folder of the configuration.
-    """
-    if account is None:
-        return
-    section.file_path("account", base, "file")
+def check_account(account: Path | None, state: Path, output: Path, section: Section) -> None:
+    """An account belongs to several streams: not into the state or the output of one."""
     for folder in (state, output):
-        if folder.resolve() in account.resolve().parents:
+        if account is not None and folder.resolve() in account.resolve().parents:
             raise section.wrong("account", f"the account lies inside {str(folder)!r}")
 
 
-def check_database(output: OutputOptions, source: SourceOptions, section: Section, base: Path) -> None:
-    """The file of ``sink = "duckdb"``: not among the releases, and not what the next step reads as a source.
-
-    Args:
-        base: the folder of the configuration.
-    """
+def check_database(output: Output, source: SourceOptions, section: Section) -> None:
+    """The file of ``sink = "duckdb"``: not among the releases, and not what the next step reads as a source."""
     if output.sink != "duckdb" or output.database is None:
         return
     file, folder = Path(output.database).resolve(), output.dir.resolve()
@@ -237,7 +167,7 @@ def check_database(output: OutputOptions, source: SourceOptions, section: Sectio
         )
     patterns = source.path if source.kind == "files" else ()
     for pattern in patterns:
-        whole = os.path.normpath(base.resolve() / pattern)
+        whole = os.path.normpath(section.folder.resolve() / pattern)
         if file.match(whole) or ("**" in pattern and fnmatch.fnmatch(str(file), whole)):
             raise section.wrong(
                 "database",
@@ -266,120 +196,96 @@ def check_places(state: Path, output: Path, where: str) -> Path:
 class BudgetOptions:
     """What the stream may cost. ``stated`` is the (epsilon, delta) that ``budget`` was derived from.
 
-    ``account``: the file in which several streams add up, as written.
+    ``account``: the file in which several streams add up.
     """
 
     budget: Budget
     stated: tuple[Fraction, Fraction] | None
     horizon: int | None
-    account: str | None = None
+    account: Path | None = None
 
 
-@dataclass(frozen=True)
-class OutputOptions:
-    """Where releases go. ``keep`` is None for all.
-
-    ``database`` is a DuckDB file or a PostgreSQL connection string, where ``sink`` needs one.
-    """
-
-    dir: Path
-    format: Literal["parquet", "csv"]
-    keep: int | None
-    publishing: Publishing = field(default_factory=Publishing)
-    sink: str = "folder"
-    database: str | None = None
-    table: str = "synthetic"
-
-
-def read_unit(section: Section, source: Section, limits: Limits) -> Unit:
+def read_unit(section: Section, keys: StreamKeys, source: Section, limits: Limits) -> Unit:
     """``[stream] unit`` and ``total``, which say the relation together; of an insert-only table the one insert.
 
     Errors:
         UnitError: a unit that the mechanism's family cannot protect.
-        ConfigError: an unknown unit, or a unit and a total that contradict each other.
+        ConfigError: a unit and a total, or other keys, that contradict each other.
     """
-    word, keyed = section.raw("unit"), asks_for_record(section, limits)
-    if limits.bounded and section.has("max_events"):
+    keyed = asks_for_record(section, limits)
+    if limits.bounded and keys.max_events is not None:
         raise section.wrong("max_events", limits.bounded, "leave it out")
-    if section.has("unit") and not isinstance(word, str):
-        raise section.wrong(
-            "unit", f"{shown(word)} is not a unit", ", ".join(limits.units) if limits.people else None
-        )
-    if section.has("returns") and not keyed:
+    if keys.returns is not None and not keyed:
         raise section.wrong(
             "returns", "it is set without unit = record: no other unit has keys that come back"
         )
+    if keys.max_events is not None and (keyed or keys.unit != "user"):
+        raise section.wrong("max_events", "a bound on events per user is set without the unit user")
     unit: Unit
     if keyed:
-        unit = _of_records(section, source, word)
+        unit = _of_records(section, keys, source)
     else:
-        unit = _of_people(section, word, limits) if limits.people else _of_events(section, word, limits)
-    if isinstance(unit, User) and not isinstance(unit, InsertedRecord):
-        if section.choice("total") == "public":
-            raise section.wrong(
-                "total",
-                "'public' contradicts unit = 'user': with a user's records the sizes of steps change",
-                "total = 'private', or unit = 'event'",
-            )
-        section.note("unit", unit.name, default=False)
-    elif not isinstance(unit, User):
-        unit = _related(section, unit, limits, default=word is None)
+        unit = _of_people(section, keys, limits) if limits.people else _of_events(section, keys, limits)
+    if not isinstance(unit, User):
+        unit = _related(section, unit, limits, default=keys.unit is None)
+    elif not isinstance(unit, InsertedRecord) and section.choice("total", _TOTALS, "private") == "public":
+        raise section.wrong(
+            "total",
+            "'public' contradicts unit = 'user': with a user's records the sizes of steps change",
+            "total = 'private', or unit = 'event'",
+        )
     _check(section, unit, limits)
     return unit
 
 
-def _of_records(section: Section, source: Section, word: str | None) -> Record | InsertedRecord:
+def _of_records(section: Section, keys: StreamKeys, source: Section) -> Record | InsertedRecord:
     """A unit of a stream whose records have keys."""
-    if section.has("max_events"):
-        raise section.wrong("max_events", "a bound on events per user is set without the unit user")
     if not insert_only(source):
-        returns = cast(Returns, section.choice("returns"))
-        return Record("replace" if word == "record-replace" else "add-remove", returns)
-    public = word == "record-replace" or section.raw("total") == "public"
-    for key, wrong in (("returns", section.has("returns")), ("total", public)):
+        returns = cast(Returns, section.choice("returns", get_args(Returns), "new"))
+        return Record("replace" if keys.unit == "record-replace" else "add-remove", returns)
+    public = keys.unit == "record-replace" or keys.total == "public"
+    for key, wrong in (("returns", keys.returns is not None), ("total", public)):
         if wrong:
             raise section.wrong(
                 key,
                 f"{key} = {shown(section.raw(key))} does not fit [source] insert_only, where each key counts once",
                 "leave it out, or insert_only = false",
             )
-    section.choice("total")
+    section.choice("total", _TOTALS, "private")
     unit = InsertedRecord()
     reason = "[source] insert_only: a record is its one insert, and a key counts once"
     section.note("unit", unit.name, default=True, reason=reason)
     return unit
 
 
-def _of_events(section: Section, word: str | None, limits: Limits) -> EventUnit:
+def _of_events(section: Section, keys: StreamKeys, limits: Limits) -> EventUnit:
     """A unit of a stream that does not follow people."""
-    if section.has("max_events") and word != "user":
-        raise section.wrong("max_events", "a bound on events per user is set without the unit user")
-    bound = section.count("max_events")
-    with located(section.place("unit" if bound is None else "max_events")):
-        unit = parse_unit("event" if word is None else word, bound)
+    with located(section.place("unit" if keys.max_events is None else "max_events")):
+        unit = parse_unit(keys.unit or "event", keys.max_events)
     if isinstance(unit, Individual | Record):
         following = mechanisms_with(lambda family: family.limits.people)
         raise UnitError(
-            f"the mechanism cannot protect the unit {word!r}: it does not follow people",
+            f"the mechanism cannot protect the unit {keys.unit!r}: it does not follow people",
             where=section.place("unit"),
             allowed=f"{', '.join(limits.units)}; or [mechanism] name = {' or '.join(map(repr, following))}",
         )
     return unit
 
 
-def _of_people(section: Section, word: str | None, limits: Limits) -> Individual:
+def _of_people(section: Section, keys: StreamKeys, limits: Limits) -> Individual:
     """A unit of a stream that follows people."""
     with located(section.place("unit")):
-        unit = None if word == "user" else parse_unit(limits.units[0] if word is None else word)
+        unit = None if keys.unit == "user" else parse_unit(keys.unit or limits.units[0])
     if not isinstance(unit, Individual):
         raise UnitError(
-            limits.other_units.format(unit=word),
+            limits.other_units.format(unit=keys.unit),
             where=section.place("unit"),
             allowed=", ".join(limits.units),
         )
     return unit
 
 
+_TOTALS = ("private", "public")
 #: Of each kind of unit, what is public where total is.
 _PUBLIC = {
     "event": "the sizes of all steps",
@@ -394,7 +300,7 @@ def _related(
     """The unit with the relation that ``total`` says; noted."""
     kind = unit.name.removesuffix("-replace")
     said = "public" if unit.relation == "replace" else "private"
-    total = section.choice("total", default=said)
+    total = section.choice("total", _TOTALS, said)
     if unit.relation == "replace" and total == "private":
         raise section.wrong(
             "total",
@@ -404,7 +310,7 @@ def _related(
     if unit.relation == "add-remove" and total == "public":
         reason = 'total = "public" switches the relation to replace'
         section.note("unit", f"{kind}-replace", default=True, reason=reason)
-        return dataclasses.replace(unit, relation="replace")
+        return replace(unit, relation="replace")
     section.note("unit", unit.name, default=default, reason=limits.unit_reason or None)
     return unit
 
@@ -452,13 +358,13 @@ def read_source(section: Section, unit: Unit, given: RecipeContext) -> SourceOpt
         section.required("path")
     kind = other_kind(section.raw("kind"))
     if section.has("url") and kind is None:
-        check_url(section)
+        section.server_url("url")
     own = None if kind is None or kind.options is None else build(section, kind.options, given)
     shared = rows_of_source(())
     with located(section.place()):
         options = SourceOptions.parse({key: section.raw(key) for key in section.table if key in shared}, own)
     if options.insert_only:
-        options = plain_options(options)
+        options = replace(options, user_column=options.key_column, key_column=None, insert_only=False)
     if options.needs_public_sizes and unit.relation != "replace":
         raise section.wrong(
             "rows",
@@ -536,23 +442,17 @@ def read_budget(section: Section) -> BudgetOptions:
     if given not in (["epsilon"], ["rho"], ["epsilon", "delta"]):
         what = f"{' and '.join(given)} do not make a budget" if given else "there is no budget"
         raise ConfigError(what, where=section.place(), allowed="epsilon, or rho, or epsilon and delta")
+    keys = section.read(BudgetKeys)
+    budget: Budget | None = keys.rho or keys.epsilon
     stated = None
-    budget: Budget
-    if given == ["rho"]:
-        budget = section.amount("rho", ZCDP.of)
-    elif given == ["epsilon"]:
-        budget = section.amount("epsilon", PureDP.of)
-    else:
-        epsilon = section.amount("epsilon", lambda value: PureDP.of(value).epsilon)
-        delta = section.amount("delta", lambda value: exact_amount(value, where="delta"))
+    if keys.epsilon is not None and keys.delta is not None:
+        stated = (keys.epsilon.epsilon, keys.delta)
         with located(section.place("delta")):
-            budget = round_down(approximate_to_zcdp(epsilon, delta))
-        stated = (epsilon, delta)
+            budget = round_down(approximate_to_zcdp(*stated))
         reason = "the largest rho within epsilon and delta, rounded down"
-        section.used.append(EffectiveSetting("budget", "rho", str(budget), reason))
-    horizon = section.count_or_word("horizon")
-    account = section.text("account") if section.has("account") else None
-    return BudgetOptions(budget, stated, horizon, account)
+        section.note("rho", str(budget), default=True, reason=reason)
+    assert budget is not None
+    return BudgetOptions(budget, stated, keys.horizon, keys.account)
 
 
 def round_down(budget: ZCDP) -> ZCDP:
@@ -569,98 +469,62 @@ def round_down(budget: ZCDP) -> ZCDP:
     return ZCDP(Fraction(int(budget.rho * scale)) / scale)
 
 
-def read_output(section: Section, base: Path, limits: Limits) -> OutputOptions:
-    """``[output]``, with the kinds of records that the recipe can have."""
-    folder = section.file_path("dir", base, "folder", "releases")
-    form = section.choice("format")
-    keep = section.count_or_word("keep")
-    publishing = _read_publishing(section, limits.records)
-    sink = section.choice("sink")
-    database, table = _read_database(section, sink, base)
-    if sink not in OWN_SINKS and SINKS.get(sink).draws_tables:
-        if publishing.records != "fresh":
-            raise section.wrong("sink", f"sink = {sink!r} draws each table anew", 'records = "fresh"')
-        if form == "csv":
-            raise section.wrong("format", f"the tables of sink = {sink!r} are Parquet", "parquet")
-    if limits.no_changes and sink in ("duckdb", "postgresql") and publishing.publish == "changes":
-        raise section.wrong("publish", f"sink = {sink!r} {limits.no_changes}", 'publish = "full" or "both"')
-    return OutputOptions(
-        folder, "csv" if form == "csv" else "parquet", keep, publishing, sink, database, table
-    )
+def read_output(section: Section, limits: Limits, columns: tuple[str, ...]) -> Output:
+    """``[output]``, with the kinds of records that the recipe can have.
 
-
-def _read_publishing(section: Section, kinds: tuple[str, ...]) -> Publishing:
+    Args:
+        columns: of the schema.
+    """
+    output, kinds = section.read(Output), limits.records
     records = cast(RecordKind, section.choice("records", kinds, kinds[0]))
-    publish = cast(TableKind, section.choice("publish"))
-    if publish != "changes" and section.has("full_every"):
-        raise section.wrong("full_every", "every table is full already", 'only with publish = "changes"')
-    full_every = FULL_EVERY
-    if publish == "changes":
-        full_every = section.count("full_every", FULL_EVERY) or FULL_EVERY
-    approve, may_change = section.flag("approve"), _read_may_change(section, records, kinds)
-    measurements = section.flag("measurements")
+    changeable = records == "persistent" and "fresh" in kinds
+    if output.may_change is not None and not changeable:
+        where = "only where tables may be drawn anew, with records = persistent"
+        raise section.wrong("may_change", "no synthetic record is updated here", where)
+    if output.may_change is None and changeable:
+        section.note("may_change", "as the feed has it", default=True)
+    if records in limits.no_records:
+        allowed = ", ".join(kind for kind in kinds if kind not in limits.no_records)
+        raise section.wrong("records", limits.no_records[records], allowed)
+    sink, output = output.sink, replace(output, records=records, database=_database(section, output))
     with located(section.place()):
-        return Publishing(
-            records=records,
-            publish=publish,
-            full_every=full_every,
-            approve=approve,
-            may_change=may_change,
-            measurements=measurements,
-        )
+        output.publishing.check_columns(columns)
+    if sink not in OWN_SINKS and SINKS.get(sink).draws_tables:
+        if records != "fresh":
+            raise section.wrong("sink", f"sink = {sink!r} draws each table anew", 'records = "fresh"')
+        if output.format == "csv":
+            raise section.wrong("format", f"the tables of sink = {sink!r} are Parquet", "parquet")
+    if limits.no_changes and sink in ("duckdb", "postgresql") and output.publish == "changes":
+        raise section.wrong("publish", f"sink = {sink!r} {limits.no_changes}", 'publish = "full" or "both"')
+    return output
 
 
-def _read_may_change(
-    section: Section, records: RecordKind, kinds: tuple[str, ...]
-) -> Literal["any"] | tuple[str, ...] | None:
-    if records != "persistent" or "fresh" not in kinds:
-        if section.has("may_change"):
-            where = "only where tables may be drawn anew, with records = persistent"
-            raise section.wrong("may_change", "no synthetic record is updated here", where)
+def _database(section: Section, output: Output) -> str | None:
+    """Where the sink writes beside the folder."""
+    sink, place = output.sink, output.database
+    takes = {"folder": (), "stdout": (), "bucket": ("database",)}.get(sink, ("database", "table"))
+    for key in ("database", "table"):
+        if section.has(key) and key not in takes:
+            bucket = ", bucket" if key == "database" else ""
+            raise section.wrong(
+                key, f"sink = {sink!r} has no {key}", f"only with duckdb, postgresql{bucket} or spark"
+            )
+    if "table" in takes and not section.has("table"):
+        section.note("table", output.table, default=True)
+    folder = "" if sink in OWN_SINKS else SINKS.get(sink).folder
+    if folder or sink == "duckdb":
+        kind: Literal["file", "folder"] = "folder" if folder else "file"
+        return str(section.file_path("database", kind, folder or "releases.duckdb"))
+    if not takes or (place is None and sink not in OWN_SINKS):
         return None
-    if section.raw("may_change") == "any":
-        section.note("may_change", "any", default=False)
-        return "any"
-    return section.columns("may_change", "as the feed has it")
-
-
-def _read_database(section: Section, sink: str, base: Path) -> tuple[str | None, str]:
-    table = "synthetic"
-    if sink in ("folder", "stdout"):
-        for key in ("database", "table"):
-            if section.has(key):
-                bucket = ", bucket" if key == "database" else ""
-                raise section.wrong(
-                    key, f"sink = {sink!r} has no {key}", f"only with duckdb, postgresql{bucket} or spark"
-                )
-        return None, table
+    place = str(section.required("database"))
     if sink == "bucket":
-        if section.has("table"):
-            raise section.wrong("table", "a bucket gets files", "only with duckdb, postgresql or spark")
-        place = section.text("database")
         with located(section.place("database")):
             object_path(place)
-        return place, table
-    table = section.text("table", table)
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,49}", table):
-        raise section.wrong("table", f"{shown(table)} cannot be used")
-    if sink == "duckdb":
-        return str(section.file_path("database", base, "file", "releases.duckdb")), table
-    folder = "" if sink in OWN_SINKS else SINKS.get(sink).folder
-    if folder:
-        return str(section.file_path("database", base, "folder", folder)), table
-    if sink not in OWN_SINKS and not section.has("database"):
-        return None, table
-    place = section.text("database")
-    if re.search(r"password|://[^/@]*:[^/@]*@", place):
+    elif re.search(r"password|://[^/@]*:[^/@]*@", place):
         # The value is not shown: it holds a password.
         raise section.wrong("database", "the connection string holds a password")
-    return place, table
-
-
-def read_state(section: Section, base: Path) -> Path:
-    """``[state]``."""
-    return section.file_path("dir", base, "folder", "state")
+    return place
 
 
 def check_columns(section: Section, options: SourceOptions, schema: Schema) -> None:
@@ -723,98 +587,3 @@ def _foreign(section: Section, key: str, name: str, own: Sequence[str]) -> Confi
         f"no mechanism is named, so it is the default, {name!r}, which has no option {key!r}",
         f"{remedy}; or, of {name!r}, {', '.join(own)}",
     )
-
-
-_SECONDS = 600
-
-
-@dataclass(frozen=True)
-class AccuracyOptions:
-    """The section as values.
-
-    Attributes:
-        simulate: runs of a simulation at each border that doubles; None for none.
-        simulate_seconds: CPU seconds after which such a simulation begins no further run.
-    """
-
-    simulate: int | None = None
-    simulate_seconds: int = _SECONDS
-
-
-def read_headline(section: Section) -> tuple[Headline, Fraction]:
-    """``headline`` and ``headline_share``; whether the columns are there is for the recipe to say.
-
-    Errors:
-        ConfigError: no list of lists of columns; a share that is none, or without a headline.
-    """
-    if not section.has("headline"):
-        if section.has("headline_share"):
-            raise section.wrong(
-                "headline_share",
-                "a share is set for headlines, and there are none",
-                "a headline, or no share",
-            )
-        return (), HEADLINE_SHARE
-    given = section.raw("headline")
-    if not isinstance(given, list) or not all(
-        isinstance(one, list) and one and all(isinstance(name, str) for name in one) for one in given
-    ):
-        raise section.wrong("headline", f"{shown(given)} is no list of marginals")
-    if not given:
-        raise section.wrong("headline", "no marginal is named", "one marginal or more, or no headline")
-    headline = tuple(tuple(one) for one in given)
-    section.note("headline", ", ".join(" x ".join(one) for one in headline), default=False)
-    return headline, section.share("headline_share", HEADLINE_SHARE)
-
-
-def read_accuracy(section: Section) -> AccuracyOptions:
-    """``[accuracy]``.
-
-    Errors:
-        ConfigError: a number that cannot be used, or a limit of nothing.
-    """
-    simulate = section.count_or_word("simulate")
-    if simulate is not None and not 2 <= simulate <= 1000:
-        what = "one run tells no spread" if simulate < 2 else f"{simulate} runs are more than are ever needed"
-        raise section.wrong("simulate", what)
-    if simulate is None and section.has("simulate_seconds"):
-        raise section.wrong(
-            "simulate_seconds", "it limits simulations, and there are none", "only with simulate"
-        )
-    seconds = _SECONDS if simulate is None else section.count("simulate_seconds", _SECONDS)
-    return AccuracyOptions(simulate, seconds or _SECONDS)
-
-
-@dataclass(frozen=True)
-class Publication:
-    """``[statement]`` as values; None where the file does not say it.
-
-    Attributes:
-        title, description, publisher, contact, decided_by, reason, version, license, url: texts of ``[statement]``.
-    """
-
-    title: str | None = None
-    description: str | None = None
-    publisher: str | None = None
-    contact: str | None = None
-    decided_by: str | None = None
-    reason: str | None = None
-    version: str | None = None
-    license: str | None = None
-    url: str | None = None
-
-
-def read_publication(statement: Section) -> Publication:
-    """The section ``[statement]``.
-
-    Errors:
-        ConfigError: a value that is no text, or an address that may not stand in a link.
-    """
-    texts = {one.name: statement.text(one.name) for one in fields(Publication) if statement.has(one.name)}
-    for key, form, what in (
-        ("url", WEB_ADDRESS, "an address that a public page may link to"),
-        ("license", LICENSE, "the name or address of a licence"),
-    ):
-        if key in texts and not re.fullmatch(form, texts[key]):
-            raise statement.wrong(key, f"{shown(texts[key])} is not {what}")
-    return Publication(**texts)

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.errors import ConfigError, InputError, StoreError
-from dpstream.io.sources.source_options import duration
+from dpstream.io.sources.source_keys import duration
 from dpstream.stream.inspection import StreamStatus, read_status
 
 if TYPE_CHECKING:
+    from dpstream.io.sinks import Publisher
     from dpstream.io.sources import Source
     from dpstream.io.sources.source_options import SourceOptions
     from dpstream.project.config import Config
-    from dpstream.stream import Sink
     from dpstream.stream.ledger.reading import Ledger
 
 
@@ -337,7 +337,7 @@ def is_running(state: Path) -> bool:
     )
 
 
-def _wrong_releases(config: Config, sink: Sink, deep: bool) -> str | None:
+def _wrong_releases(config: Config, sink: Publisher, deep: bool) -> str | None:
     """What of the published steps, the catalogue or the codebook is not as it was published."""
     from dpstream.stream.release.sink import compare_releases
 
@@ -369,11 +369,11 @@ def _first(places: list[tuple[int, str]]) -> tuple[int, str, str]:
     return (*places[0], more)
 
 
-def _wrong_index(config: Config, sink: Sink, committed: dict[int, dict[str, str]]) -> str | None:
+def _wrong_index(config: Config, sink: Publisher, committed: dict[int, dict[str, str]]) -> str | None:
     """Whether readers find every published step in the catalogue, and their columns in the codebook."""
     from dpstream.core.paths import parse_json
     from dpstream.io.sinks import read_catalogue
-    from dpstream.io.sinks.publisher import MANIFEST
+    from dpstream.io.sinks.target import MANIFEST
     from dpstream.stream.release.manifest import describe_tables, pretty_json
 
     try:

@@ -84,7 +84,7 @@ def draft_successor(path: str | Path, target: Path) -> str:
 
 
 def _options(old: Config) -> BaseOptions:
-    return BaseOptions(str(old.path), old.output.dir, None, None, {}, {}, {}, ())
+    return BaseOptions(place=str(old.path), releases=old.output.dir, rename={}, map={}, fill={})
 
 
 def _source(old: Config, predecessor: Predecessor, base: Path) -> dict[str, Any]:

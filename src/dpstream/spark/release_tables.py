@@ -20,7 +20,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,8 @@ from dpstream.core.contracts import Dealing
 from dpstream.core.errors import InputError, StoreDamagedError, StoreError
 from dpstream.core.paths import parse_json, read_bytes
 from dpstream.io.sinks.drawing import Drawing
-from dpstream.io.sinks.feed import FeedRelease, SinkKind
-from dpstream.io.sinks.publisher import Differences
 from dpstream.io.sinks.table_files import file_sha256
+from dpstream.io.sinks.target import Differences, SinkKind, StepFiles, TakesTables, Target
 from dpstream.spark.release_tasks import DRAWN_TYPE, DrawingParts, Part
 from dpstream.spark.sessions import session, shielded_from_spark
 
@@ -44,8 +43,8 @@ BLOCKS = 16
 _AWAY = "moving the partition away and running again, which publishes it from the store"
 
 
-class SparkTables:
-    """A ``DrawingFeed``: one table, whose partitions are the steps.
+class SparkTables(Target):
+    """One table, whose partitions are the steps.
 
     Guarantee: post-processing. What executors get follows from what the step released (``release_tasks``).
 
@@ -61,13 +60,15 @@ class SparkTables:
     Cost: the driver holds the integers of the model's cells, whatever the number of rows; it sends them to each task.
     """
 
+    takes: TakesTables = "drawn"
+
     def __init__(self, folder: str | Path, table: str = "synthetic", *, blocks: int = BLOCKS) -> None:
         self._table = Path(folder) / table
         self._staged = Path(folder) / f".{table}.staged"
         self._blocks = blocks
 
-    def published(self, stream_id: str) -> dict[int, str]:
-        """See ``Feed``."""
+    def have(self, stream_id: str) -> dict[int, str]:
+        """See ``Target``."""
         hashes = {}
         for step, folder in self._partitions():
             told = _told(folder)
@@ -80,48 +81,50 @@ class SparkTables:
             hashes[step] = str(told["manifest_sha256"])
         return hashes
 
-    def publish(self, piece: FeedRelease) -> None:
-        """See ``Feed``. A partition that is there is compared with the step, and not drawn again."""
+    def put(self, files: StepFiles, *, mend: bool = False) -> None:
+        """See ``Target``. A partition that is there is compared with the step, and not drawn again."""
+        final = self._partition(files.step)
+        if mend and final.exists():
+            return
         self._sweep()
-        final = self._partition(piece.step)
         if not final.exists():
-            place = self._new_place(piece.step)
+            place = self._new_place(files.step)
             for folder in (place / "attempts", place / "table"):
                 folder.mkdir(parents=True)
-            parts = self._drawn(piece.step, piece.drawing, place / "attempts")
+            parts = self._drawn(files.step, files.drawing, place / "attempts")
             for part in parts:
                 durable.rename(place / "attempts" / part.name, place / "table" / _file(part.part))
-            durable.write_file(place / "table" / _PARTS, _entry(piece, parts), mode=0o644)
+            durable.write_file(place / "table" / _PARTS, _entry(files, parts), mode=0o644)
             durable.sync_directory(place / "table")
             self._table.mkdir(parents=True, exist_ok=True)
             durable.sync_directory(self._table.parent)
             durable.rename(place / "table", final)
         durable.sync_directory(self._table)
-        if self._difference(piece, deep=False) is not None:
+        if self._difference(files, deep=False) is not None:
             raise StoreDamagedError(
-                f"the partition of step {piece.step} is not what was committed",
+                f"the partition of step {files.step} is not what was committed",
                 where=str(final),
                 allowed=_AWAY,
             )
         self._sweep()
 
     def compare(
-        self, committed: Mapping[int, FeedRelease], expected: Callable[[int], Any], *, deep: bool
+        self,
+        committed: Mapping[int, StepFiles],
+        digests: Mapping[int, Mapping[str, str]],
+        *,
+        deep: bool,
+        withdrawn: Collection[int],
     ) -> Differences:
-        """See ``Feed``. Without ``deep`` only the sizes of the files are compared."""
+        """See ``Target``. Without ``deep`` only the sizes of the files are compared."""
         differences: Differences = {}
-        for step, piece in committed.items():
-            how = self._difference(piece, deep=deep)
+        for step, files in committed.items():
+            how = self._difference(files, deep=deep)
             if how is not None:
                 differences[step, f"{self._table.name}/step={step}"] = how
         return differences
 
-    def restore(self, step: int, piece: Callable[[bool], FeedRelease], withdrawn: Mapping[int, str]) -> None:
-        """Draw a partition again that is not there."""
-        if not self._partition(step).exists():
-            self.publish(piece(False))
-
-    def withdraw(self, step: int) -> None:
+    def withdraw(self, step: int, gone: Collection[str], staying: Mapping[str, bytes]) -> None:
         """Drop the partition of a step, at once."""
         final = self._partition(step)
         if final.exists():
@@ -130,10 +133,6 @@ class SparkTables:
             durable.rename(final, place / "table")
             durable.sync_directory(self._table)
         self._sweep()
-
-    def expire(self, step: int) -> None:
-        """See ``DrawingFeed``."""
-        self.withdraw(step)
 
     # Inside
 
@@ -177,17 +176,17 @@ class SparkTables:
             "again publishes it",
         )
 
-    def _difference(self, piece: FeedRelease, *, deep: bool) -> Any:
+    def _difference(self, files: StepFiles, *, deep: bool) -> Any:
         """How the partition of a step differs from what was published; None where it does not."""
-        folder = self._partition(piece.step)
+        folder = self._partition(files.step)
         if not folder.is_dir():
             return "missing"
         told = _told(folder)
         names = {path.name: path for path in folder.iterdir() if path.name != _PARTS}
         listed = {str(one["name"]): one for one in told["parts"]}
         same = (
-            told["stream_id"] == piece.manifest["stream_id"]
-            and told["manifest_sha256"] == hashlib.sha256(piece.manifest_bytes).hexdigest()
+            told["stream_id"] == files.manifest["stream_id"]
+            and told["manifest_sha256"] == hashlib.sha256(files.manifest_bytes).hexdigest()
             and names.keys() == listed.keys()
             and all(path.stat().st_size == listed[name]["bytes"] for name, path in names.items())
         )
@@ -217,14 +216,14 @@ def _file(part: int) -> str:
     return f"part-{part:06}.parquet"
 
 
-def _entry(piece: FeedRelease, parts: list[Part]) -> bytes:
+def _entry(files: StepFiles, parts: list[Part]) -> bytes:
     """What a partition says about itself. Public."""
     told = {
         "format": _FORMAT,
-        "stream": piece.manifest["stream"],
-        "stream_id": piece.manifest["stream_id"],
-        "step": piece.step,
-        "manifest_sha256": hashlib.sha256(piece.manifest_bytes).hexdigest(),
+        "stream": files.manifest["stream"],
+        "stream_id": files.manifest["stream_id"],
+        "step": files.step,
+        "manifest_sha256": hashlib.sha256(files.manifest_bytes).hexdigest(),
         "parts": [
             {"name": _file(one.part), "rows": one.rows, "bytes": one.bytes, "sha256": one.sha256}
             for one in parts

@@ -14,7 +14,6 @@ from dpstream.stream.predecessor_cost import Base
 from dpstream.stream.release.answers import MAX_ANSWER_CELLS, Answer
 from dpstream.stream.release.publishing import Publishing
 from dpstream.stream.release.release import Marginal, Release
-from dpstream.stream.release.sink import Sink
 from dpstream.stream.store.encryption import StateKey
 from dpstream.stream.store.lock import StatePermissionWarning
 from dpstream.stream.store.postgres import PostgresServer
@@ -38,7 +37,6 @@ __all__ = [
     "PostgresServer",
     "Publishing",
     "Release",
-    "Sink",
     "Snapshot",
     "StateKey",
     "StatePermissionWarning",

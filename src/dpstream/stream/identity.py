@@ -293,7 +293,7 @@ def require_same_unit(facts: Mapping[str, Any], other: Mapping[str, Any], stream
         f"stream {stream!r}: what both cost one of them together cannot be said",
         where=where,
         allowed='the same column and rule; or [stream] same_unit = "why it is the same one" (in Python '
-        'same_unit="..."), which is published',
+        'stream={"same_unit": "..."}), which is published',
     )
 
 

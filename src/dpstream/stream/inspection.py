@@ -17,7 +17,8 @@ from typing import Any
 
 from dpstream.core.errors import StoreDamagedError
 from dpstream.core.paths import parse_json
-from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS, NOTICE, noticed, published_steps, step_name
+from dpstream.io.sinks.publisher import noticed, published_steps
+from dpstream.io.sinks.target import MANIFEST, MEASUREMENTS, NOTICE, step_name
 from dpstream.stream.ledger.account import Account
 from dpstream.stream.ledger.reading import (
     KNOWN_TO_READERS,

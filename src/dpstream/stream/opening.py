@@ -14,6 +14,7 @@ from dpstream.core.contracts import StreamPlan
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.threads import thread_count
+from dpstream.io.sinks.publisher import Publisher
 from dpstream.stream.admission import require_record
 from dpstream.stream.arguments import check_options
 from dpstream.stream.asking_stream import AskingStream
@@ -21,7 +22,6 @@ from dpstream.stream.identity import plan_facts, plan_hash
 from dpstream.stream.ledger.account import Membership
 from dpstream.stream.predecessor_cost import Base
 from dpstream.stream.release.publishing import Publishing
-from dpstream.stream.release.sink import Sink
 from dpstream.stream.store.encryption import StateKey
 from dpstream.stream.store.place import has_store
 from dpstream.stream.store.postgres import PostgresServer
@@ -38,7 +38,7 @@ def open_stream(
     *,
     name: str = "stream",
     randomness: Randomness | None = None,
-    publish_to: Sink | None = None,
+    publish_to: Publisher | None = None,
     keep: Literal["all"] | int = "all",
     max_rows: int | None = None,
     source: Mapping[str, Any] | None = None,

@@ -28,8 +28,9 @@ from dpstream.core.errors import (
 from dpstream.core.paths import check_writable
 from dpstream.core.privacy.randomness import Randomness, Relay
 from dpstream.core.tables.access import BatchAccess
-from dpstream.io.sinks.publisher import MEASUREMENTS
+from dpstream.io.sinks.publisher import Publisher
 from dpstream.io.sinks.release_reader import MeasuredStep
+from dpstream.io.sinks.target import MEASUREMENTS
 from dpstream.stream.admission import ROWS, KeyedRecords, admitted, as_batch, grant_batch
 from dpstream.stream.arguments import check_places, check_text, name_text, position_text
 from dpstream.stream.identity import canonical_json, plan_hash, spent_per_step
@@ -42,7 +43,6 @@ from dpstream.stream.release.persistent_records import join_packed, split_packed
 from dpstream.stream.release.publishing import Publishing
 from dpstream.stream.release.release import Release
 from dpstream.stream.release.render import Carried, RemadeFiles, make_files, measurement_file, rows_of
-from dpstream.stream.release.sink import Sink
 from dpstream.stream.step_log import StepEvent, log_step
 from dpstream.stream.store import container
 from dpstream.stream.store.encryption import StateKey
@@ -171,7 +171,7 @@ class Stream:
         path: Path,
         facts: dict[str, Any],
         randomness: Randomness,
-        sink: Sink | None,
+        sink: Publisher | None,
         policy: Publishing,
         server: PostgresServer | None = None,
         membership: Membership | None = None,

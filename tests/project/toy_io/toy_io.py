@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 
 from dpstream.core.contracts import option
-from dpstream.io.sinks import FeedRelease
-from dpstream.io.sinks.feed import SinkKind
+from dpstream.io.sinks.target import Differences, SinkKind, StepFiles, TakesTables, Target
 from dpstream.io.sources import Source, SourceOptions, StepInput
 from dpstream.io.sources.source_keys import SourceKind
 
@@ -58,40 +57,41 @@ class SqliteSource(Source):
                 yield StepInput(step, grid.batch_id(step), None, pa.table(table), None)
 
 
-class SqliteFeed:
+class SqliteTable(Target):
     """One row for every released record, with its step; and the hash of each step's manifest."""
+
+    takes: TakesTables = "whole"
 
     def __init__(self, database: str | None, table: str) -> None:
         self._file, self._table = sqlite3.connect(str(database)), table
         self._file.execute(f"CREATE TABLE IF NOT EXISTS {table} (step INTEGER, record TEXT)")
         self._file.execute("CREATE TABLE IF NOT EXISTS steps (step INTEGER PRIMARY KEY, manifest TEXT)")
 
-    def published(self, stream_id: str) -> Mapping[int, str]:
+    def have(self, stream_id: str) -> dict[int, str]:
         """What it remembers."""
         return dict(self._file.execute("SELECT step, manifest FROM steps").fetchall())
 
-    def publish(self, piece: FeedRelease) -> None:
+    def put(self, files: StepFiles, *, mend: bool = False) -> None:
         """In one transaction; the same step again changes nothing."""
         with self._file:
-            self.withdraw(piece.step)
-            rows = [(piece.step, str(row)) for row in piece.part("table").to_pylist()]
+            self.withdraw(files.step, (), {})
+            rows = [(files.step, str(row)) for row in files.part("table").to_pylist()]
             self._file.executemany(f"INSERT INTO {self._table} VALUES (?, ?)", rows)
-            digest = hashlib.sha256(piece.manifest_bytes).hexdigest()
-            self._file.execute("INSERT OR REPLACE INTO steps VALUES (?, ?)", (piece.step, digest))
+            digest = hashlib.sha256(files.manifest_bytes).hexdigest()
+            self._file.execute("INSERT OR REPLACE INTO steps VALUES (?, ?)", (files.step, digest))
 
     def compare(
-        self, committed: Mapping[int, FeedRelease], expected: Callable[[int], Any], *, deep: bool
-    ) -> Mapping[tuple[int, str], str]:
+        self,
+        committed: Mapping[int, StepFiles],
+        digests: Mapping[int, Mapping[str, str]],
+        *,
+        deep: bool,
+        withdrawn: Collection[int],
+    ) -> Differences:
         """Which steps are missing."""
-        return {(step, self._table): "missing" for step in committed if step not in self.published("")}
+        return {(step, self._table): "missing" for step in committed if step not in self.have("")}
 
-    def restore(self, step: int, piece: Callable[[int], FeedRelease | None]) -> None:
-        """From the folder."""
-        found = piece(step)
-        if found is not None:
-            self.publish(found)
-
-    def withdraw(self, step: int) -> None:
+    def withdraw(self, step: int, gone: Collection[str], staying: Mapping[str, bytes]) -> None:
         """Lose the rows, and keep the hash."""
         self._file.execute(f"DELETE FROM {self._table} WHERE step = ?", (step,))
 
@@ -104,4 +104,4 @@ SOURCE = SourceKind(
     options=OwnKeys,
     movable=("journal",),
 )
-SINK = SinkKind(SqliteFeed)
+SINK = SinkKind(SqliteTable)

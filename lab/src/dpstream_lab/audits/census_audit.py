@@ -1,16 +1,18 @@
 """The exact loss of whole census streams between neighbours: one more stay, or one record with other values.
 
-* By integers: every stay within a number of steps, for several gaps, ratios and numbers of levels.
-  The loss must not exceed the budget, and must reach it.
-* By transcripts of whole streams (see ``door``).
+* By integers: every stay within a number of steps, for several gaps, ratios and numbers of levels. A census measures
+  how many records it counts, by noise of its whole amount. The loss must not exceed the budget, and must reach it.
+* By transcripts of whole streams.
 
-Controls break the plan, or the reading of records, in the ways in which it is easiest to make mistakes.
+Both run the plan's own code at the door (see ``door``). Controls break what the plan is given (its schedule, amounts,
+batches), what it remembers between steps, or the reading of records, in the ways in which it is easiest to make
+mistakes.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -19,22 +21,23 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import NoisyCounts, PresentRecords, PrivateBatch
+from dpstream.core.contracts import PresentRecords, PrivateBatch
 from dpstream.core.graphical import Model
-from dpstream.core.privacy import ZCDP, AnyNoise, Event, Exact, Noisy, PureDP, Randomness, Record
+from dpstream.core.privacy import ZCDP, Event, Exact, PureDP, Randomness, Record, noise_for
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import KeyedChanges, PresentBatch, PresentTable, PresentView, Workload
 from dpstream.families.census.census_plan import Census, CensusPlan
 from dpstream.families.census.census_state import CensusState
-from dpstream.families.census.cohorts import Cohort, Shapes
-from dpstream.families.census.schedule import CensusSchedule, last_of
-from dpstream.mechanisms.aim import AIMPlan
+from dpstream.families.census.cohorts import Cohort, Shapes, levels_of_cohorts
+from dpstream.families.census.schedule import CensusSchedule
+from dpstream.mechanisms.aim import AIM, AIMPlan
 from dpstream.mechanisms.measured_cells import MeasuredCells
 from dpstream.mechanisms.mwem_pgm import OfflineRun
 from dpstream.tools.audit.controls import QuietNoise
-from dpstream.tools.audit.finding import AuditFinding, AuditLength, AuditProgress
-from dpstream.tools.audit.transcripts import Pair, Subject, rebuilt, stream_pair, transcripts_of
+from dpstream.tools.audit.door import Run, record, released_arrays, replay, transcript_loss
+from dpstream.tools.audit.finding import AuditFinding, AuditLength, AuditProgress, Largest
+from dpstream.tools.audit.transcripts import Pair, Subject, rebuilt, transcripts_of
 from dpstream_lab.audits.controls import LoneHistograms
 
 _DOMAIN = Domain(("a",), (2,))
@@ -45,22 +48,8 @@ _NO_SHARES = np.zeros(1, dtype=np.float32)
 Stay = tuple[int, int | None]
 #: How a source turns the true stays into the stays that the plan sees.
 ReadRule = Callable[[Sequence[Stay], int], Sequence[Stay]]
-
-
-@dataclass(frozen=True)
-class PartRead:
-    """A census or a count of departures, with its budget and with the private number that it read."""
-
-    kind: str
-    step: int
-    level: int
-    amount: Fraction
-    number: int
-
-    @property
-    def public(self) -> tuple[str, int, int, Fraction]:
-        """The facts that must be the same in both streams."""
-        return self.kind, self.step, self.level, self.amount
+#: Makes, for one stream, what is done to its state before each step; the other argument is who is present.
+Tampers = Callable[[], Callable[[CensusState, Any], None]]
 
 
 def as_written(stays: Sequence[Stay], steps: int) -> Sequence[Stay]:
@@ -70,13 +59,15 @@ def as_written(stays: Sequence[Stay], steps: int) -> Sequence[Stay]:
 
 @dataclass(frozen=True)
 class _Table:
-    """The ``PresentRecords`` at the end of a step."""
+    """The ``PresentRecords`` at the end of a step. ``early``: BROKEN, windows begin so many steps too early."""
 
     first: NDArray[np.int32]
     departed: NDArray[np.int32]
+    early: int = 0
 
     def count(self, cliques: Sequence[Clique], after: int) -> list[Exact]:
-        return [Exact(np.array([int((self.first > after).sum())], dtype=np.int64)) for _ in cliques]
+        number = int((self.first > after - self.early).sum())
+        return [Exact(np.array([number], dtype=np.int64)) for _ in cliques]
 
 
 @dataclass(frozen=True)
@@ -84,14 +75,14 @@ class _Batch:
     present: PresentRecords
 
 
-def tables(stays: Sequence[Stay], steps: int) -> Iterator[PrivateBatch]:
+def tables(stays: Sequence[Stay], steps: int, early: int = 0) -> Iterator[PrivateBatch]:
     """The batches of all steps."""
     first = np.array([comes for comes, _ in stays], dtype=np.int32)
     last = np.array([steps + 1 if leaves is None else leaves for _, leaves in stays], dtype=np.int64)
     for step in range(1, steps + 1):
         here = (first <= step) & (last > step)
         gone = (first < step) & (last == step)
-        yield cast(PrivateBatch, _Batch(_Table(first[here], first[gone])))
+        yield cast(PrivateBatch, _Batch(_Table(first[here], first[gone], early)))
 
 
 @lru_cache(maxsize=1)
@@ -100,18 +91,23 @@ def _model() -> Model:
     return Model.uniform(_DOMAIN, 1.0)
 
 
-@dataclass
-class _Reader:
-    """Stands in for a census, and records the number of records in its window."""
+@dataclass(frozen=True)
+class _NumberOnly:
+    """Stands in for AIM: a census measures how many records it counts, with noise of its whole amount."""
 
-    plan: CountedPlan
-    level: int
+    def calibrate(self, workload: Workload, budget: Budget, unit: Event) -> _Number:
+        return _Number(budget)
+
+
+@dataclass(frozen=True)
+class _Number:
+    budget: Budget
     counted: tuple[Clique, ...] = ((0,),)
+    #: Its number of records is taken as it is.
     unit: Event = field(default_factory=lambda: Event("replace"))
 
     def run_on(self, counts: Sequence[NDArray[np.int64]], randomness: Randomness, prior: Any) -> OfflineRun:
-        log, amount = self.plan.log, self.plan.amount_of(self.level).amount
-        log.append(PartRead("census", self.plan.steps_done(), self.level, amount, int(counts[0].sum())))
+        randomness.measure(np.array([int(counts[0].sum())]), noise_for(self.budget, 1, 1))
         return OfflineRun(_model(), 1.0)
 
 
@@ -134,54 +130,12 @@ class _NoShapes:
         return Cohort(first.level, first.low, second.high, 1.0, _NO_SHARES, _NOTHING, _model())
 
 
-class CountedPlan(CensusPlan):
-    """The plan's own code, with readers in place of censuses."""
-
-    log: list[PartRead]
-    state: CensusState
-
-    def amount_of(self, level: int) -> Budget:
-        """The budget of a census of a level."""
-        return self.amounts.of_level(level)
-
-    def steps_done(self) -> int:
-        """The current step."""
-        return self.state.step
-
-    def run_of(self, level: int) -> Any:
-        """A reader in place of a census."""
-        return _Reader(self, level)
-
-
-class _Recorder(Randomness):
-    """The door that notes exact counts of departures; what it gives is always 0."""
-
-    def __init__(self, plan: CountedPlan) -> None:
-        super().__init__(bytes)
-        self._plan = plan
-
-    def measure(
-        self, exact: NDArray[np.int64], law: AnyNoise, drawn: NDArray[np.int64] | None = None
-    ) -> Noisy:
-        """Record the exact count."""
-        plan, log = self._plan, self._plan.log
-        amount = plan.amounts.of_departures.amount
-        log.append(PartRead("departures", plan.state.step, len(log), amount, int(exact[0])))
-        return Noisy(np.zeros(len(exact), np.int64))
-
-
 def counted_plan(
-    kind: type[CountedPlan],
-    budget: Budget,
-    gap: int,
-    ratio: int,
-    levels: Any,
-    times: CensusSchedule | None = None,
-) -> CountedPlan:
-    """A plan that records its parts.
+    budget: Budget, gap: int, ratio: int, levels: Any, times: CensusSchedule | None = None
+) -> CensusPlan:
+    """A plan whose censuses count records, and nothing else.
 
     Args:
-        kind: ``CountedPlan``, or a broken one.
         gap: the most steps between two censuses.
         times: another schedule.
     """
@@ -189,32 +143,71 @@ def counted_plan(
     plan = recipe.calibrate(budget, Record())
     schedule = replace(plan.schedule, ratio=ratio) if times is None else times
     shapes = cast(Shapes, _NoShapes(plan.shapes.followed))
-    made: CountedPlan = rebuilt(kind, plan, schedule=schedule, shapes=shapes)
-    return made
+    return replace(plan, schedule=schedule, shapes=shapes, census=cast(AIM, _NumberOnly()))
 
 
-def parts_read(
-    plan: CountedPlan, stays: Sequence[Stay], steps: int, rule: ReadRule = as_written
-) -> list[PartRead]:
-    """The parts of a stream with these stays, with the numbers that they read."""
-    state, randomness = plan.start(), _Recorder(plan)
-    object.__setattr__(plan, "log", [])
-    object.__setattr__(plan, "state", state)
-    for batch in tables(rule(stays, steps), steps):
-        plan.step(state, batch, randomness)
-    return plan.log
+def _untouched() -> Callable[[CensusState, Any], None]:
+    return lambda state, present: None
 
 
-def loss_of(one: list[PartRead], other: list[PartRead]) -> Fraction | float:
-    """The sum over all parts of budget times difference of the numbers; infinite where public facts differ."""
-    if [part.public for part in one] != [part.public for part in other]:
-        return float("inf")
-    pairs = zip(one, other, strict=True)
-    return sum((a.amount * abs(a.number - b.number) for a, b in pairs), Fraction(0))
+def census_run(
+    plan: CensusPlan,
+    batches: Callable[[], Iterable[Any]],
+    tampers: Tampers = _untouched,
+    *,
+    later: tuple[int, CensusPlan] | None = None,
+    shown: bool = True,
+) -> Run:
+    """A run of a stream.
+
+    Args:
+        tampers: BROKEN where it is given: changes what the stream remembers.
+        later: BROKEN where it is given: from this step on there is another plan.
+        shown: whether all that is released is compared.
+    """
+
+    def run(randomness: Randomness) -> Iterator[list[NDArray[Any]]]:
+        state, tamper = plan.start(), tampers()
+        for step, batch in enumerate(batches(), start=1):
+            tamper(state, batch.present)
+            taken = plan if later is None or step < later[0] else later[1]
+            made = taken.step(state, batch, randomness)
+            yield released_arrays(made) if shown else []
+
+    return run
+
+
+def _gone(state: CensusState, present: Any) -> list[int]:
+    """How many records of each level leave now."""
+    levels = levels_of_cohorts(state.cohorts, present.departed)
+    return list(np.bincount(levels, minlength=len(state.left)).tolist())
+
+
+def _at_every_level() -> Callable[[CensusState, Any], None]:
+    """BROKEN: a record that leaves is counted at every level up to its own, as if each level had a budget for it."""
+
+    def tamper(state: CensusState, present: Any) -> None:
+        gone = _gone(state, present)
+        for level in range(len(gone)):
+            state.left[level] += sum(gone[level + 1 :])
+
+    return tamper
+
+
+def _noted_twice() -> Callable[[CensusState, Any], None]:
+    """BROKEN: a record that left is noted again at the next step, so that it is in two counts of departures."""
+    before = list[int]()
+
+    def tamper(state: CensusState, present: Any) -> None:
+        now = _gone(state, present)
+        for level, number in enumerate(before):
+            state.left[level] += number
+        before[:] = now
+
+    return tamper
 
 
 # Censuses and counts of departures at any steps, as any rule on released values might choose them.
-
 
 _NEVER = 1 << 30
 
@@ -263,25 +256,6 @@ def rare_times(steps: int) -> ChosenTimes:
     return ChosenTimes(2, 2, level_at=level_at, counts_at=frozenset(range(1, steps + 1)))
 
 
-class _KeepsWhatItCounted(CensusPlan):
-    """BROKEN: what a count between censuses has read is read again by the next count."""
-
-    def count_departures(self, state: CensusState, randomness: Randomness) -> list[NoisyCounts]:
-        before = list(state.left)
-        counts = super().count_departures(state, randomness)
-        if self.schedule.level(state.step, state.last) is None:
-            state.left[:] = before
-        return counts
-
-
-class CountedTwice(_KeepsWhatItCounted, CountedPlan):
-    """BROKEN: a departure is read by a count between censuses, and by the census's count. For audits by integers."""
-
-
-class PublishedTwice(_KeepsWhatItCounted):
-    """BROKEN: the same. For transcripts."""
-
-
 # Small census streams and their neighbours, for transcripts (see ``door``).
 
 
@@ -291,24 +265,17 @@ TRANSCRIPT_STEPS = 9
 
 
 def transcript_plan(
-    kind: type[CensusPlan],
-    budget: Budget,
-    unit: Record,
-    times: CensusSchedule | None = None,
-    **options: Any,
+    budget: Budget, unit: Record, times: CensusSchedule | None = None, **options: Any
 ) -> CensusPlan:
     """A plan with a gap of 2 steps and small models, so that a run on a few records selects something.
 
     Args:
-        kind: ``CensusPlan``, or a broken one.
         times: another schedule.
     """
     workload = Workload.all_k_way(TRANSCRIPT_DOMAIN, 2)
     recipe = Census(workload, **{"turnover": 4, "iterations": 5, "max_cells": 8, **options})
     plan = recipe.calibrate(budget, unit)
-    schedule = replace(plan.schedule, ratio=2) if times is None else times
-    made: CensusPlan = rebuilt(kind, plan, schedule=schedule)
-    return made
+    return replace(plan, schedule=replace(plan.schedule, ratio=2) if times is None else times)
 
 
 @dataclass(frozen=True)
@@ -326,13 +293,27 @@ class KeyedStay:
         return self.values[max(when for when in self.values if when <= step)]
 
 
+@dataclass(frozen=True)
+class _EarlyView(PresentView):
+    """BROKEN: a window begins one step too early."""
+
+    def count(self, cliques: Sequence[Clique], after: int) -> list[Exact]:
+        return super().count(cliques, after - 1)
+
+
 def keyed_ends(
-    stays: Sequence[KeyedStay], steps: int, domain: Domain, *, renewed: bool = False
+    stays: Sequence[KeyedStay],
+    steps: int,
+    domain: Domain,
+    *,
+    renewed: bool = False,
+    view: type[PresentView] = PresentView,
 ) -> list[PresentBatch]:
     """The batches with the table at the end of every step.
 
     Args:
         renewed: BROKEN: an update is read as a delete and an insert, which begins another stay.
+        view: how the table is seen.
     """
     table, batches = PresentTable.empty(domain), list[PresentBatch]()
     for step in range(1, steps + 1):
@@ -347,12 +328,12 @@ def keyed_ends(
             none = KeyedChanges(keys, np.zeros(len(keys), np.bool_), changes.codes[:0])
             table, gone = table.after(none, step)
         table, departed = table.after(changes, step)
-        batches.append(PresentBatch(PresentView(table, np.concatenate([gone, departed]))))
+        batches.append(PresentBatch(view(table, np.concatenate([gone, departed]))))
     return batches
 
 
 def neighbours(
-    plan: CensusPlan, comes: int, leaves: int | None, first: int, *, renewed: bool
+    plan: CensusPlan, comes: int, leaves: int | None, first: int, **read: Any
 ) -> tuple[list[PresentBatch], list[PresentBatch]]:
     generator = np.random.default_rng(comes)
 
@@ -365,13 +346,11 @@ def neighbours(
         start = 1 if number < first else int(generator.integers(2, TRANSCRIPT_STEPS + 1))
         end = start + 1 + int(generator.integers(0, TRANSCRIPT_STEPS))
         known.append(KeyedStay(start, end, {start: values(), start + 1: values()}))
-    own = KeyedStay(comes, leaves, {comes: (1, 2, 0), comes + 2: (0, 0, 1)})
+    added = KeyedStay(comes, leaves, {comes: (1, 2, 0), comes + 2: (0, 0, 1)})
     twin = KeyedStay(comes, leaves, {comes: (0, 1, 1), comes + 2: (1, 1, 0)})
-    more = [*known, own]
+    more = [*known, added]
     less = [*known, twin] if plan.unit.relation == "replace" else known
-    one, other = (
-        keyed_ends(own, TRANSCRIPT_STEPS, TRANSCRIPT_DOMAIN, renewed=renewed) for own in (more, less)
-    )
+    one, other = (keyed_ends(stays, TRANSCRIPT_STEPS, TRANSCRIPT_DOMAIN, **read) for stays in (more, less))
     return one, other
 
 
@@ -399,13 +378,13 @@ def audit_census(
     for level in levels:
         subject = f"census, levels {level}, all stays of up to {steps} steps"
         progress(subject)
-        yield exact_stays(CountedPlan, subject, steps, gaps, ratios, level)
+        yield exact_stays(subject, steps, gaps, ratios, level)
     choices, steps = _ANY_TIMES[length]
     for seed in range(choices):
         times = random_times(seed, steps, 2)
         subject = f"census, departures counted between censuses at any steps, choice {seed + 1}"
         progress(subject)
-        yield exact_stays(CountedPlan, subject, steps, (2,), (2,), 2, times=times)
+        yield exact_stays(subject, steps, (2,), (2,), 2, times=times)
     yield from _broken_stays(progress)
     yield from _TRANSCRIPTS(length, randomness, progress)
 
@@ -418,27 +397,25 @@ def census_subjects() -> Iterator[Subject]:
         for unit in (Record(), Record("replace")):
             together = {"headlines together": _JOINT} if isinstance(budget, PureDP) else {}
             for how, options in (_PLANS | together).items():
-                plan = transcript_plan(CensusPlan, budget, unit, **options)
+                plan = transcript_plan(budget, unit, **options)
                 yield census_subject(plan, f"census, {budget}, {unit.name}, {how}")
-        plan = transcript_plan(CensusPlan, budget, Record(), times, **nothing)
+        plan = transcript_plan(budget, Record(), times, **nothing)
         name = f"census, {budget}, {Record().name}, departures counted between censuses"
         yield census_subject(plan, name)
-    twice = transcript_plan(PublishedTwice, PureDP.of(2), Record(), times, **nothing)
-    name = "census with departures counted between censuses and at one"
-    yield census_subject(twice, name, control=True)
-    usual = transcript_plan(CensusPlan, PureDP.of(2), Record())
-    joint = transcript_plan(CensusPlan, PureDP.of(2), Record(), **_JOINT)
-    beside = transcript_plan(_HeadlinesBeside, PureDP.of(2), Record(), headline=(("a",), ("b", "c")))
+    between = transcript_plan(PureDP.of(2), Record(), times, **nothing)
+    usual = transcript_plan(PureDP.of(2), Record())
+    joint = transcript_plan(PureDP.of(2), Record(), **_JOINT)
+    half: dict[str, Any] = {"headline": (("a",), ("b", "c")), "headline_share": Fraction(1, 2)}
+    shared = transcript_plan(PureDP.of(2), Record(), **half)
+    beside = replace(shared, amounts=replace(shared.amounts, budget=PureDP.of(4)))
+    knowing = replace(usual, census=rebuilt(_KnowingAIM, usual.census))
     for name, broken, more in (
+        ("departures counted between censuses and at one", between, {"tampers": _noted_twice}),
         ("joint headlines drawn apart", joint, {"wrap": LoneHistograms}),
-        ("a window that begins too early", rebuilt(_EarlyPlan, usual), {}),
+        ("a window that begins too early", usual, {"view": _EarlyView}),
         ("2/3 of the noise", usual, {"wrap": QuietNoise}),
         ("headlines beside the budget", beside, {}),
-        (
-            "rounds by the private number of records",
-            rebuilt(_KnowingPlan, usual),
-            {"first": _border_of_rounds()},
-        ),
+        ("rounds by the private number of records", knowing, {"first": _border_of_rounds()}),
         ("a first step that an update within a step renews", usual, {"renewed": True}),
     ):
         yield census_subject(broken, f"census with {name}", control=True, **more)
@@ -448,21 +425,29 @@ _TRANSCRIPTS = transcripts_of(census_subjects, 2, 21)
 
 
 def census_subject(
-    plan: CensusPlan, name: str, *, first: int = 60, renewed: bool = False, **more: Any
+    plan: CensusPlan,
+    name: str,
+    *,
+    first: int = 60,
+    renewed: bool = False,
+    view: type[PresentView] = PresentView,
+    tampers: Tampers = _untouched,
+    **more: Any,
 ) -> Subject:
     """Several stays with updates, in both orders of neighbours.
 
     Args:
         first: records that others have at step 1.
-        renewed: see ``keyed_ends``.
+        renewed, view: see ``keyed_ends``. tampers: see ``census_run``.
     """
 
     def pairs() -> Iterator[Pair]:
         for comes, leaves in ((1, 6), (3, None), (7, 8)):
-            runs = neighbours(plan, comes, leaves, first, renewed=renewed)
+            streams = neighbours(plan, comes, leaves, first, renewed=renewed, view=view)
             where = f"a stay of steps {comes} to {leaves or 'the end'}"
-            yield stream_pair(plan, where, *runs)
-            yield stream_pair(plan, where, *runs[::-1])
+            one, other = (census_run(plan, batches.copy, tampers) for batches in streams)
+            yield Pair(where, one, other)
+            yield Pair(where, other, one)
 
     return Subject(name, plan.budget, pairs, **more)
 
@@ -486,7 +471,6 @@ def others(steps: int) -> list[Stay]:
 
 
 def exact_stays(
-    kind: type[CountedPlan],
     subject: str,
     steps: int,
     gaps: Sequence[int],
@@ -495,102 +479,62 @@ def exact_stays(
     rule: ReadRule = as_written,
     *,
     times: CensusSchedule | None = None,
+    early: int = 0,
+    tampers: Tampers = _untouched,
+    swapped: bool = False,
     control: bool = False,
 ) -> AuditFinding:
     """The largest loss of a stay, over several schedules, as a part of the budget (epsilon = 1).
 
     Args:
-        kind: the plan to audit, ``CountedPlan`` or a broken one.
         steps, gaps, ratios, levels: the schedules.
         rule: how the source reads stays.
         times: another schedule.
+        early, tampers: see ``_Table`` and ``census_run``.
+        swapped: BROKEN: half way the levels get other shares, which add up at every step, but not over a stay.
     """
-    began, worst, where, known = time.perf_counter(), Fraction(-1), "", others(steps)
-    most: Fraction | float = worst
+    began, worst, known = time.perf_counter(), Largest(), others(steps)
     for gap in gaps:
         for ratio in ratios:
-            plan = counted_plan(kind, PureDP.of(1), gap, ratio, levels, times)
-            without = parts_read(plan, known, steps, rule)
+            plan = counted_plan(PureDP.of(1), gap, ratio, levels, times)
+            later = (12, replace(plan, amounts=replace(plan.amounts, series=True))) if swapped else None
+
+            def run(stays: Sequence[Stay], plan: CensusPlan = plan, later: Any = later) -> Run:
+                read = rule(stays, steps)
+                return census_run(plan, lambda: tables(read, steps, early), tampers, later=later, shown=False)
+
+            without = record(run(known), Randomness.seeded("stays"))
             for stay in all_stays(steps):
-                loss = loss_of(without, parts_read(plan, [stay, *known], steps, rule))
-                if loss > most:
-                    most, where = loss, f"gap {gap}, ratio {ratio}, steps {stay[0]} to {stay[1] or 'the end'}"
+                with_stay, words = replay(run([stay, *known]), without)
+                loss = float("inf") if words else transcript_loss(without, with_stay, pure=True).total
+                place = f"gap {gap}, ratio {ratio}, steps {stay[0]} to {stay[1] or 'the end'}"
+                worst.see(loss, place)
     return AuditFinding.exact(
         began,
         subject=f"{subject}, private numbers",
         claimed=PureDP.of(1),
-        found=float(most),
+        found=worst.loss,
         control=control,
-        detail=f"gaps {gaps[0]} to {gaps[-1]}; most with {where}",
+        detail=f"gaps {gaps[0]} to {gaps[-1]}; most with {worst.where}",
     )
 
 
 def _broken_stays(progress: AuditProgress) -> Iterator[AuditFinding]:
-    twice = "departures counted between censuses and at one"
-    for name, kind, levels, rule in (
-        ("a window that begins too early", _EarlyWindow, 2, as_written),
-        ("departures of level 1 counted at level 0, too", _TwoLevels, 2, as_written),
-        ("departures counted at every level", _EveryLevel, 3, as_written),
-        ("departures that are counted twice", _NotReset, 2, as_written),
-        (twice, CountedTwice, 2, as_written),
-        ("amounts that grow", _Growing, 2, as_written),
-        ("an update that renews the first step", CountedPlan, 2, _renewed),
-        ("a row limit for each step", CountedPlan, 2, _limited),
-    ):
+    twice: dict[str, Any] = {"tampers": _noted_twice}
+    broken: dict[str, dict[str, Any]] = {
+        "a window that begins too early": {"early": 1},
+        "departures of level 1 counted at level 0, too": {"tampers": _at_every_level},
+        "departures counted at every level": {"tampers": _at_every_level, "levels": "unlimited"},
+        "departures that are counted twice": twice,
+        "departures counted between censuses and at one": {**twice, "times": rare_times(18)},
+        "amounts that grow": {"swapped": True},
+        "an update that renews the first step": {"rule": _renewed},
+        "a row limit for each step": {"rule": _limited},
+    }
+    for name, how in broken.items():
         subject = f"census with {name}"
         progress(f"control: {subject}")
-        grid = (18, (2,), (2,))
-        broken = 2 if levels == 2 else "unlimited"
-        times = rare_times(18) if name == twice else None
-        yield exact_stays(kind, subject, *grid, broken, rule, times=times, control=True)
-
-
-class _EarlyWindow(CountedPlan):
-    """BROKEN: a window begins one step too early."""
-
-    def window(self, state: CensusState, level: int) -> int:
-        return last_of(state.last, level) - 1
-
-
-class _TwoLevels(CountedPlan):
-    """BROKEN: a record that leaves from level 1 is counted at level 0 too."""
-
-    def note_departures(self, state: CensusState, present: PresentRecords) -> None:
-        before = list(state.left)
-        super().note_departures(state, present)
-        if len(state.left) > 1:
-            state.left[0] += state.left[1] - before[1]
-
-
-class _EveryLevel(CountedPlan):
-    """BROKEN: a record that leaves is counted at every level up to its own, as if each level had a budget for it."""
-
-    def note_departures(self, state: CensusState, present: PresentRecords) -> None:
-        before = list(state.left)
-        super().note_departures(state, present)
-        moved = [now - then for now, then in zip(state.left, before, strict=True)]
-        for level in range(len(moved)):
-            state.left[level] = before[level] + sum(moved[level:])
-
-
-class _NotReset(CountedPlan):
-    """BROKEN: a count is not reset after it was released, so a departure is in two counts."""
-
-    def count_departures(self, state: CensusState, randomness: Randomness) -> list[NoisyCounts]:
-        fresh = getattr(self, "_fresh", [])
-        now = list(state.left)
-        state.left[:] = [own + (fresh[i] if i < len(fresh) else 0) for i, own in enumerate(now)]
-        counts = super().count_departures(state, randomness)
-        object.__setattr__(self, "_fresh", now)
-        return counts
-
-
-class _Growing(CountedPlan):
-    """BROKEN: the levels swap their shares half way. The shares add up at every step, but not over a stay."""
-
-    def amount_of(self, level: int) -> Budget:
-        shares = self.amounts.of_level(0), self.amounts.of_level(1)
-        return shares[level] if self.steps_done() < 12 else shares[1 - level]
+        yield exact_stays(subject, 18, (2,), (2,), **{"levels": 2, **how}, control=True)
 
 
 def _renewed(stays: Sequence[Stay], steps: int) -> Sequence[Stay]:
@@ -619,21 +563,6 @@ def _limited(stays: Sequence[Stay], steps: int) -> Sequence[Stay]:
 # By transcripts.
 
 
-class _EarlyPlan(CensusPlan):
-    """BROKEN: see ``_EarlyWindow``."""
-
-    def window(self, state: CensusState, level: int) -> int:
-        return last_of(state.last, level) - 1
-
-
-class _HeadlinesBeside(CensusPlan):
-    """BROKEN: headlines are paid from nothing: the run of a census has its whole amount."""
-
-    def run_of(self, level: int) -> AIMPlan:
-        own = super().run_of(level)
-        return own.recipe.calibrate(own.workload, self.amounts.of_level(level), own.unit)
-
-
 class _KnowingRun(AIMPlan):
     """BROKEN: how many rounds there are follows from the exact number of records."""
 
@@ -641,15 +570,15 @@ class _KnowingRun(AIMPlan):
         return super().run_on(counts, randomness, **{**given, "expected": float(counts[0].sum())})
 
 
-class _KnowingPlan(CensusPlan):
+class _KnowingAIM(AIM):
     """BROKEN: see ``_KnowingRun``."""
 
-    def run_of(self, level: int) -> AIMPlan:
-        made: AIMPlan = rebuilt(_KnowingRun, super().run_of(level))
+    def calibrate(self, workload: Workload, budget: Budget, unit: Event) -> AIMPlan:
+        made: AIMPlan = rebuilt(_KnowingRun, super().calibrate(workload, budget, unit))
         return made
 
 
 def _border_of_rounds() -> int:
     """A number of records at which one more makes another number of rounds at step 1."""
-    run = transcript_plan(CensusPlan, PureDP.of(2), Record()).run_of(0)
+    run = transcript_plan(PureDP.of(2), Record()).run_of(0)
     return next(n for n in range(1, 10_000) if run.rounds_for(n) != run.rounds_for(n + 1))

@@ -1,8 +1,8 @@
 """Audits of online points: neighbours differ in one early, middle or late point, which is moved a little or far.
 
-* Transcripts (see ``door``) of the noisy sums. Thresholds are out of reach, so no segment ends. The loss of the sparse
-  counters is added for each cell in which the streams differ: by the rules in use, the noise of their tests, and a
-  certificate of the counter of segments.
+* Transcripts (see ``door``) of the noisy sums, in which no waiting test says yes, so no segment ends. The loss of the
+  sparse counters is added for each cell in which the streams differ: by the rules in use, the noise of their tests, and
+  a certificate of the counter of segments.
 * Empirical: the ticks at which the segments of one cell end, in many runs on two neighbours. Some runs choose an event,
   and the others judge it.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -25,27 +26,21 @@ from dpstream.families.points.cells import (
     PAPER,
     CellRule,
     PointCells,
-    PointsState,
     Schedule,
     cell_rule,
     default_design,
-    noisy,
 )
 from dpstream.families.points.online import OnlineCells
 from dpstream.families.points.space import Space
-from dpstream.tools.audit.controls import quiet_counter
+from dpstream.tools.audit.controls import QuietNoise, quiet_counter
 from dpstream.tools.audit.door import Run
 from dpstream.tools.audit.finding import AuditFinding, AuditLength, AuditProgress
-from dpstream.tools.audit.transcripts import Pair, Subject, rebuilt, transcripts_of
+from dpstream.tools.audit.transcripts import Pair, Subject, transcripts_of
 from dpstream.tools.evaluate.array_types import Floats, Ints
-from dpstream_lab.audits.controls import ReusedNoise
+from dpstream_lab.audits.controls import MeasuredTwice, ReusedNoise
 from dpstream_lab.audits.loss_bounds import audit_outcomes
 
 _QUIET = Fraction(2, 3)
-#: A threshold that no count reaches, and that fits into 64-bit sums.
-_FAR = 2**30
-
-
 _SIDE = 2**30
 
 
@@ -74,72 +69,36 @@ def cube_plan(
     return OnlineCells(Schedule(dimension, Fraction(epsilon), design, depth))
 
 
-class FarPlan(OnlineCells):
-    """Online points whose thresholds are out of reach, so that no segment ever ends."""
-
-    def rule(self, depth: int, level: int) -> CellRule:
-        """The honest rule with another threshold."""
-        return replace(super().rule(depth, level), threshold=_FAR)
-
-
-class BrokenQuiet(FarPlan):
-    """BROKEN: 2/3 of the noise of all cells, except in the first sums of depths. True loss of the rest: 3/2 epsilon."""
-
-    def rule(self, depth: int, level: int) -> CellRule:
-        """A rule with too little noise."""
-        return quiet_rule(super().rule(depth, level))
-
-
 def quiet_rule(rule: CellRule) -> CellRule:
     """BROKEN: 2/3 of the noise that ``rule`` claims."""
     tests, block = (DiscreteLaplace(noise.scale * _QUIET) for noise in (rule.tests, rule.block))
     return CellRule(tests, rule.threshold, quiet_counter(rule.segments), block)
 
 
-class BrokenTwiceStored(FarPlan):
-    """BROKEN: a level draws its last noisy sums twice, and stores the mean of both."""
-
-    def _store_level(self, state: PointsState, randomness: Randomness) -> None:
-        for depth, rule in enumerate(state.cells.rules, start=1):
-            again = noisy(state.cells.total[1 << depth : 2 << depth], rule.block, randomness)
-            state.blocks.sums[depth - 1] = (state.blocks.sums[depth - 1] + again) / 2.0
-        super()._store_level(state, randomness)
+def _rescheduled(plan: OnlineCells, kind: type[Schedule]) -> OnlineCells:
+    """BROKEN: the plan with another schedule, whose budgets nobody has added up."""
+    broken, honest = copy(plan), plan.schedule
+    schedule = kind(honest.dimension, honest.epsilon, honest.design, honest.max_depth)
+    object.__setattr__(broken, "schedule", schedule)
+    return broken
 
 
-class _Rescheduled(FarPlan):
-    KIND: type[Schedule] = Schedule
+class FreeHistory(Schedule):
+    """BROKEN: depths that begin later read the history without a charge."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        honest = self.schedule
-        broken = self.KIND(honest.dimension, honest.epsilon, honest.design, honest.max_depth)
-        object.__setattr__(self, "schedule", broken)
-
-
-class _Unpaid(Schedule):
     def spent(self, depth: int, level: int) -> Fraction:
         """The honest share, enlarged as if depths that begin later read no history."""
         charged = [j for j in range(1, self.max_depth + 1) if not self.rereads_all or j <= 3]
-        level_cost = sum((super(_Unpaid, self).spent(j, self.max_depth) for j in charged), Fraction(0))
+        level_cost = sum((super(FreeHistory, self).spent(j, self.max_depth) for j in charged), Fraction(0))
         return super().spent(depth, level) * (self.epsilon / 2) / level_cost
 
 
-class BrokenFreeHistory(_Rescheduled):
-    """BROKEN: depths that begin later read the history without a charge."""
+class LateLevels(Schedule):
+    """BROKEN: every level spends as much as a depth's first level, so late arrivals spend too much."""
 
-    KIND = _Unpaid
-
-
-class _Flat(Schedule):
     def spent(self, depth: int, level: int) -> Fraction:
         """The share of the depth's first level, for all levels."""
         return super().spent(depth, min(level, depth))
-
-
-class BrokenLateLevels(_Rescheduled):
-    """BROKEN: every level spends as much as a depth's first level, so late arrivals spend too much."""
-
-    KIND = _Flat
 
 
 class BrokenKeptThreshold(PointCells):
@@ -177,26 +136,25 @@ def points_subjects(places: int) -> Iterator[Subject]:
     """
     subject = partial(points_subject, places)
     for variant, dimension, epsilon in [("default", 2, 1), *itertools.product(_VARIANTS, (1, 2, 8), (8,))]:
-        plan = far_plan(variant, dimension, epsilon)
+        plan = audited_plan(variant, dimension, epsilon)
         yield subject(plan, f"points, {variant}, d = {dimension}, epsilon {epsilon}")
     for dimension in (1, 8):
-        plan, words = far_plan("default", dimension, 8), f"points, d = {dimension}"
-        yield subject(rebuilt(BrokenQuiet, plan), f"{words}, 2/3 of the noise", control=True)
+        plan, words = audited_plan("default", dimension, 8), f"points, d = {dimension}"
+        yield subject(plan, f"{words}, 2/3 of the noise", wrap=QuietNoise, control=True)
         yield subject(plan, f"{words}, one noise for all blocks", wrap=ReusedNoise, control=True)
-        yield subject(rebuilt(BrokenTwiceStored, plan), f"{words}, levels stored twice", control=True)
-        free = rebuilt(BrokenFreeHistory, plan)
+        yield subject(plan, f"{words}, everything measured twice", wrap=MeasuredTwice, control=True)
+        free = _rescheduled(plan, FreeHistory)
         yield subject(free, f"{words}, what is read later is free", control=True)
-    late = rebuilt(BrokenLateLevels, far_plan("default", 8, 8))
+    late = _rescheduled(audited_plan("default", 8, 8), LateLevels)
     yield subject(late, "points, d = 8, late levels pay as early ones", control=True)
 
 
 _VARIANTS = ("paper", "default")
 
 
-def far_plan(variant: Any, dimension: int, epsilon: int) -> FarPlan:
-    """A plan whose thresholds are out of reach."""
-    made: FarPlan = rebuilt(FarPlan, cube_plan(dimension, variant, _DEPTH, epsilon))
-    return made
+def audited_plan(variant: str, dimension: int, epsilon: int) -> OnlineCells:
+    """Cells so deep that audits' points fill several levels."""
+    return cube_plan(dimension, variant, _DEPTH, epsilon)
 
 
 # Exact.
@@ -234,7 +192,7 @@ def _tests_loss(plan: OnlineCells, base: Ints, neighbour: Ints, place: int) -> f
     level, loss = plan.schedule.level_of(place + 1), 0.0
     for depth in range(1, plan.schedule.depth(level) + 1):
         if (base >> (_DEPTH - depth) != neighbour >> (_DEPTH - depth)).any():
-            rule = plan.rule(depth, level)
+            rule = plan.schedule.rule(depth, level)
             ticks = min(8, plan.schedule.ticks(level))
             loss += 2 * (float(1 / rule.tests.scale) + certify(rule.segments, ticks).certified)
     return loss

@@ -11,20 +11,10 @@ from typing import Any
 
 from dpstream.core.contracts import RecipeContext, StreamPlan, located, shown
 from dpstream.core.privacy import PureDP
+from dpstream.project.keys import section_of
 from dpstream.project.reader import Section
 from dpstream.project.sections import named_family, read_recipe
 from dpstream_lab.experiments.replayed_streams import Replay
-
-
-@dataclass
-class Titled(Section):
-    """``[mechanism]`` under another name, for messages."""
-
-    title: str = ""
-
-    def place(self, key: str | None = None) -> str:
-        """File, section and key."""
-        return " ".join([self.file, f"[{self.title}]", *([key] if key else [])])
 
 
 @dataclass(frozen=True)
@@ -52,7 +42,7 @@ class Method:
         arguments = table.pop("recipe", {})
         # With located: the parts below do not know of files.
         with located(f"{self.file} [{title}]"):
-            section = Titled(self.file, "mechanism", table, title=title)
+            section = section_of(self.file, "mechanism", table, title=title)
             if named_family(section).limits.no_tables is not None:
                 raise section.wrong("name", "methods are compared for streams of tables")
             recipe = read_recipe(section, RecipeContext(stream.domain, deletions=stream.deletions))

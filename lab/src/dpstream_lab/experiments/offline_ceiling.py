@@ -24,9 +24,10 @@ from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Baseline
 from dpstream.families.tabular.baseline import OFFLINE
 from dpstream.mechanisms import OfflinePlan
+from dpstream.project.keys import section_of
 from dpstream.project.sections import read_recipe
 from dpstream.tools.evaluate.true_table import TrueTable
-from dpstream_lab.experiments.methods import Titled, with_arguments
+from dpstream_lab.experiments.methods import with_arguments
 
 #: What a file named by ``python = "FILE.py:FUNCTION"`` defines, and how it is called:
 #: ``function(codes, domain, cliques, *, epsilon, repeat, **options)`` with the final table as int32 codes
@@ -123,7 +124,7 @@ class Offline:
             table = {"name": "baseline", "offline": self._name, "workload": workload.as_option(), **options}
             if self._name == _DEFAULT:
                 table.setdefault("k", min(len(domain), len(workload)))
-            section = Titled(self.file, "mechanism", table, title=f"offline.{self.label}")
+            section = section_of(self.file, "mechanism", table, title=f"offline.{self.label}")
             recipe = read_recipe(section, RecipeContext(domain))
             assert isinstance(recipe, Baseline)
             assert recipe.offline is not None  # read from a file, it is always named

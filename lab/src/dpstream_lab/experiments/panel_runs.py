@@ -23,7 +23,7 @@ from dpstream.families.panel import (
     WindowPlan,
     WindowQuery,
 )
-from dpstream.families.panel.cumulative_noise import Split
+from dpstream.families.panel.cumulative import Split
 from dpstream.stream.templates import words
 from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream_lab.experiments.panel_data import Panel, load_panel

@@ -1,8 +1,9 @@
-"""Recipes whose fields say what a configuration file may hold: reader, key table and JSON Schema come from them.
+"""Dataclasses whose fields say what a configuration file may hold: reader, key table and JSON Schema come from them.
 
-A field of a recipe is declared with ``option(...)``: what is allowed, what it means, why its default is what it is. The
-type of the field says what it may hold; an option that needs more brings its own reader. A field whose value is another
-recipe (the black box of a scheduler, say) names the recipes that it may be.
+A field of a recipe, or of another section, is declared with ``option(...)``: what is allowed, what it means, why its
+default is what it is. The type of the field says what it may hold, and its JSON Schema within which bounds; an option
+that needs more brings its own reader. A field whose value is another recipe (the black box of a scheduler, say) names
+the recipes that it may be.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields, replace
 from fractions import Fraction
 from itertools import count
+from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 TEXT: Mapping[str, Any] = {"type": "string", "minLength": 1}
 TEXTS: Mapping[str, Any] = {"type": "array", "items": TEXT}
 COUNT: Mapping[str, Any] = {"type": "integer", "minimum": 1}
+FLAG: Mapping[str, Any] = {"type": "boolean"}
 #: Exact numbers may be written as texts, such as "1/3".
 NUMBER: Mapping[str, Any] = {"type": ["number", "string"]}
 
@@ -134,12 +137,16 @@ class SectionReader(Protocol):
         """One of some words."""
         ...
 
+    def file_path(self, key: str, kind: Literal["file", "folder"], default: str | None = None) -> Path:
+        """A path, relative to the folder of the file."""
+        ...
+
     def flag(self, key: str, default: bool) -> bool:
         """True or false."""
         ...
 
     def count(self, key: str, default: int | None = None) -> int | None:
-        """A whole number from 1, or ``default``."""
+        """A whole number within the key's bounds, or ``default``."""
         ...
 
     def share(self, key: str, default: Fraction) -> Fraction:
@@ -189,7 +196,7 @@ class Nested:
 
 @dataclass(frozen=True, eq=False)
 class Option:
-    """What a field of a recipe says about its key.
+    """What a field of a recipe or of another section says about its key.
 
     One object may stand on the fields of several recipes: one key, which all of them have.
 
@@ -200,6 +207,9 @@ class Option:
         shown: the default in words; None: as the recipes have it.
         key: its name in files, where that is not the field's.
         words: the words that it takes, where the type does not tell.
+        word: what a file says for None, the default.
+        needs: another key, without which (or without whose value, which follows it) this one means nothing.
+        place: whether a path is that of a file or of a folder.
         one_of: the recipes that the value may be, by their words; the first is the default.
         part: the recipe that the value is.
         placed: whether errors of ``one_of`` name the key.
@@ -214,6 +224,9 @@ class Option:
     shown: str | None = None
     key: str | None = None
     words: tuple[str, ...] = ()
+    word: str | None = None
+    needs: tuple[str, ...] = ()
+    place: Literal["file", "folder"] = "file"
     one_of: Mapping[str, Nested] = field(default_factory=dict)
     part: type[Any] | None = None
     placed: bool = False
@@ -259,24 +272,31 @@ class _Declared:
     @property
     def fragment(self) -> Mapping[str, Any]:
         """What JSON Schema says of its values."""
-        if self.option.fragment is not None:
-            return self.option.fragment
-        if self.choices:
+        chosen = self.option
+        if chosen.fragment is None and self.choices:
             return words(*self.choices)
-        return _VALUES.get(self.kinds, _SHARE)[0]
+        fragment = _VALUES.get(self.kinds, _SHARE)[0] if chosen.fragment is None else chosen.fragment
+        return fragment if chosen.word is None else {"anyOf": [words(chosen.word), fragment]}
 
 
-_Value = tuple[Mapping[str, Any], Callable[[SectionReader, str, Any], Any]]
+_Value = tuple[Mapping[str, Any], Callable[[SectionReader, _Declared, Any], Any]]
+
+
+def _path(section: SectionReader, one: _Declared, default: Path | None) -> Path:
+    return section.file_path(one.key, one.option.place, None if default is None else str(default))
+
+
 #: What JSON Schema says of values of a type, and how they are read.
 _VALUES: Mapping[tuple[Any, ...], _Value] = {
-    (bool,): ({"type": "boolean"}, lambda section, key, default: section.flag(key, default)),
-    (int,): (COUNT, lambda section, key, default: section.count(key, default)),
-    (str,): (TEXT, lambda section, key, default: section.text(key, default)),
-    (tuple,): (TEXTS, lambda section, key, default: section.columns(key) or ()),
-    (float,): (NUMBER, lambda section, key, default: section.number(key, default or 0.0)),
+    (bool,): (FLAG, lambda section, one, default: section.flag(one.key, default)),
+    (int,): (COUNT, lambda section, one, default: section.count(one.key, default)),
+    (str,): (TEXT, lambda section, one, default: section.text(one.key, default)),
+    (tuple,): (TEXTS, lambda section, one, default: section.columns(one.key) or ()),
+    (float,): (NUMBER, lambda section, one, default: section.number(one.key, default or 0.0)),
+    (Path,): (TEXT, _path),
 }
 #: The same of an exact number.
-_SHARE: _Value = (NUMBER, lambda section, key, default: section.share(key, Fraction(default or 0)))
+_SHARE: _Value = (NUMBER, lambda section, one, default: section.share(one.key, Fraction(default or 0)))
 
 
 _hints: dict[type[Any], Mapping[str, Any]] = {}
@@ -305,7 +325,11 @@ def _declared(kind: type[Any], label: str = "") -> Iterator[_Declared]:
 
 
 def keys_of_recipes(section: str, recipes: Mapping[str, type[Any]]) -> tuple[Key, ...]:
-    """The rows of the key table that the recipes of some mechanisms make, in the order of declaration."""
+    """The rows of the key table that the recipes of some mechanisms make, in the order of declaration.
+
+    Args:
+        recipes: by mechanism; one with the name "" is that of a section that all mechanisms have.
+    """
     uses_of_key: dict[str, list[tuple[str, _Declared]]] = {}
     for mechanism, kind in recipes.items():
         for one in _declared(kind, mechanism):
@@ -315,9 +339,9 @@ def keys_of_recipes(section: str, recipes: Mapping[str, type[Any]]) -> tuple[Key
         (min(u.option.order for _, u in uses), (k, uses)) for k, uses in uses_of_key.items()
     ):
         first = min((use for _, use in uses), key=lambda use: use.option.order)
-        mechanisms = tuple(dict.fromkeys(mechanism for mechanism, _ in uses))
+        mechanisms = tuple(dict.fromkeys(mechanism for mechanism, _ in uses if mechanism))
         chosen = first.option
-        allowed = chosen.allowed or ", ".join(first.choices)
+        allowed = chosen.allowed or ("true, false" if first.kinds == (bool,) else ", ".join(first.choices))
         default = chosen.shown if chosen.shown is not None else _default([use for _, use in uses])
         rows.append(
             Key(section, key, allowed, default, chosen.reason, chosen.meaning, mechanisms, first.fragment)
@@ -331,7 +355,7 @@ def _default(uses: list[_Declared]) -> str | None:
         return uses[0].choices[0]
     values = {use.label: _text(use.default) for use in uses if use.default not in (MISSING, None)}
     if not values:
-        return None
+        return None if uses[0].default is MISSING else uses[0].option.word or "not set"
     first = next(iter(values.values()))
     others = [f"{label}: {value}" for label, value in values.items() if value != first]
     return f"{first} ({', '.join(others)})" if others else first
@@ -349,12 +373,13 @@ def _text(value: Any) -> str:
 def build(
     section: SectionReader,
     kind: type[Any],
-    given: RecipeContext,
+    given: Any = None,
     earlier: Mapping[str, Any] | None = None,
     *,
     place: str | None = None,
 ) -> Any:
-    """Make a recipe: its options come from the section, its other fields (``schema``, ``domain``, ...) from ``given``.
+    """Make a recipe: its options come from the section, its other fields (``schema``, ``domain``, ...) from ``given``,
+    a ``RecipeContext``; of other sections, None.
 
     Args:
         earlier: options that were read before it.
@@ -374,7 +399,7 @@ def build(
 def read_fields(
     section: SectionReader,
     kind: type[Any],
-    given: RecipeContext,
+    given: Any,
     earlier: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Read the options of a recipe, by the names of its fields; arguments and errors as of ``build``."""
@@ -387,8 +412,10 @@ def read_fields(
     return values
 
 
-def _read(section: SectionReader, one: _Declared, given: RecipeContext, earlier: Mapping[str, Any]) -> Any:
+def _read(section: SectionReader, one: _Declared, given: Any, earlier: Mapping[str, Any]) -> Any:
     chosen, key = one.option, one.key
+    if chosen.needs and not _is_needed(section, key, chosen.needs, earlier):
+        return one.default
     if chosen.part is not None:
         return build(section, chosen.part, given, earlier)
     if chosen.one_of:
@@ -399,16 +426,29 @@ def _read(section: SectionReader, one: _Declared, given: RecipeContext, earlier:
     if default is MISSING:
         section.required(key)
         default = None
+    elif chosen.word is not None and section.raw(key) in (None, chosen.word):
+        section.note(key, chosen.word, default=not section.has(key))
+        return None
     elif default is None and not section.has(key):
         return None
     if one.choices:
         return section.choice(key, one.choices, default)
-    return _VALUES.get(one.kinds, _SHARE)[1](section, key, default)
+    return _VALUES.get(one.kinds, _SHARE)[1](section, one, default)
 
 
-def _read_choice(
-    section: SectionReader, one: _Declared, given: RecipeContext, earlier: Mapping[str, Any]
-) -> Any:
+def _is_needed(section: SectionReader, key: str, needs: tuple[str, ...], earlier: Mapping[str, Any]) -> bool:
+    """Whether the key that this one needs was read with the right value; ConfigError where it is written anyway."""
+    other, *values = needs
+    value = earlier[other]
+    if value in values or (value and not values):
+        return True
+    if section.has(key):
+        what = f"{key} has no meaning " + (f"with {other} = {value!r}" if values else f"without {other}")
+        raise section.wrong(key, what, f"only with {other}" + (f' = "{values[0]}"' if values else ""))
+    return False
+
+
+def _read_choice(section: SectionReader, one: _Declared, given: Any, earlier: Mapping[str, Any]) -> Any:
     """Read the recipe that the key names; ConfigError for an option that only another recipe has."""
     key, recipes = one.key, one.option.one_of
     first = next(iter(recipes))

@@ -18,8 +18,7 @@ import numpy as np
 from dpstream.core.contracts import Packed
 from dpstream.core.graphical import Model
 from dpstream.families.census.census_report import accuracy_facts
-from dpstream.families.census.census_state import CensusState, Level
-from dpstream.families.census.census_terms import CensusTerms
+from dpstream.families.census.census_state import CensusState, CensusTerms, Level
 from dpstream.families.census.cohorts import AgedCohort, Cohort, Expected, ShapeTracker
 from dpstream.families.census.schedule import last_of, with_census
 from dpstream.families.census.totals_filter import LevelTotal, blend, is_jump

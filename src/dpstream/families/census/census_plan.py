@@ -1,44 +1,61 @@
 """The census: present records are measured, each stay at most once for each level.
 
+From the top: options as files give them; the recipe; the plan.
+
 Trusted base: kernel (counts and measures).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import (
+    HEADLINE_SHARE,
+    BatchReads,
+    ExpectedErrors,
+    ExpectedTable,
+    Headline,
     NoisyCounts,
+    Option,
     Packed,
     Part,
-    PresentRecords,
     PrivateBatch,
+    PublicPrior,
     Recipe,
+    RecipeContext,
+    SectionReader,
+    StreamPlan,
     Terms,
     check_unit,
+    check_whole,
+    check_words,
     marginal_query,
+    option,
+    shown,
 )
-from dpstream.core.errors import ConfigError
+from dpstream.core.contracts.recipe_options import NUMBER
+from dpstream.core.errors import BudgetError, ConfigError
+from dpstream.core.privacy.budget import Amount, exact_amount
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Record
-from dpstream.core.schema.domain import Clique
+from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.tables import Workload
 from dpstream.families.census.bookkeeping import CensusSynthesis, enter, release
-from dpstream.families.census.census_facts import CensusFacts, CensusOptions, check_turnover
-from dpstream.families.census.census_report import (
-    census_parts,
-    counted_total,
-)
-from dpstream.families.census.census_state import CensusState, pack, unpack
+from dpstream.families.census.census_report import census_parts, counted_total, expected_errors, plan_facts
+from dpstream.families.census.census_state import CensusState, CensusTerms, pack, unpack
 from dpstream.families.census.cohorts import Attrition, PriorEvidence, Shapes, levels_of_cohorts
 from dpstream.families.census.schedule import Amounts, CensusSchedule, expected_wait, gap_of, last_of
+from dpstream.mechanisms import options
 from dpstream.mechanisms.aim import AIM
 from dpstream.mechanisms.engine import Run
-from dpstream.mechanisms.headlines import headline_cliques
-from dpstream.mechanisms.limits import PRIOR_BOUND
+from dpstream.mechanisms.headlines import check_headline, headline_cliques, headline_options
+from dpstream.mechanisms.limits import PRIOR_BOUND, check_each, check_fit, check_prior
 from dpstream.mechanisms.measured_cells import MeasuredCells
 from dpstream.mechanisms.mwem_pgm import OfflineRun
 from dpstream.mechanisms.prior_choice import PriorChoice
@@ -51,9 +68,94 @@ Counts = dict[Clique, NDArray[np.int64]]
 #: Part of the budget for counting who left; none where presence is public.
 _DEPARTURES = Fraction(1, 10)
 
+T = TypeVar("T")
+Levels = Literal[1, 2, "unlimited"] | None
+Turnover = Amount | None
+_TURNOVERS = 'a number of steps such as 3, 10 or 30, or "none"'
+_LEVELS = '1, 2 or "unlimited"'
+_MAX_STEPS = 10**9
+
+
+def check_turnover(value: Turnover) -> Fraction | None:
+    """Steps in which as many records come as the table holds; None: hardly any leave.
+
+    Errors:
+        ConfigError: neither a positive number nor "none".
+    """
+    if value is None or value == "none":
+        return None
+    try:
+        return exact_amount(value, where="turnover")
+    except BudgetError:
+        raise ConfigError(f"turnover = {shown(value)}", where="mechanism", allowed=_TURNOVERS) from None
+
+
+def check_levels(value: Any) -> Levels:
+    """How many levels; None: the plan chooses.
+
+    Errors:
+        ConfigError: anything else.
+    """
+    if value is None or (not isinstance(value, bool) and value in (1, 2, "unlimited")):
+        found: Levels = value
+        return found
+    raise ConfigError(f"levels = {shown(value)}", where="mechanism", allowed=_LEVELS)
+
+
+def _levels(section: SectionReader, given: RecipeContext, found: Mapping[str, Any]) -> Levels:
+    if not section.has("levels"):
+        reason = "two, or one where records stay as long as the stream"
+        section.note("levels", "chosen from the turnover and the horizon", default=True, reason=reason)
+        return None
+    levels = _checked(section, "levels", check_levels, "number of levels", _LEVELS)
+    section.note("levels", str(levels), default=False)
+    return levels
+
+
+def _turnover(section: SectionReader, given: RecipeContext, found: Mapping[str, Any]) -> Turnover:
+    if section.has("turnover"):
+        steps = _checked(section, "turnover", check_turnover, "turnover", _TURNOVERS)
+        section.note("turnover", "none" if steps is None else f"{steps} steps", default=False)
+        return steps
+    if given.turnover is None:
+        section.required("turnover")
+        return None
+    reason = "size / records_per_step of [expect]"
+    section.note("turnover", f"{given.turnover} steps", default=True, reason=reason)
+    return given.turnover
+
+
+def _checked(section: SectionReader, key: str, check: Callable[[Any], T], what: str, allowed: str) -> T:
+    """The value of a key, as ``check`` reads it."""
+    try:
+        return check(section.raw(key))
+    except ConfigError:
+        raise section.wrong(key, f"{shown(section.raw(key))} is no {what}", allowed) from None
+
+
+TURNOVER = Option(
+    _TURNOVERS,
+    "A public guess: in so many steps about as many records come as the table holds. It sets how often a census is "
+    "taken, and is published. `none`: records hardly ever leave.",
+    "three times too large or too small makes cells 4 to 15 % worse; it must not be computed from the private table",
+    "size / records_per_step of [expect]",
+    read=_turnover,
+    fragment={"anyOf": [NUMBER, {"enum": ["none"]}]},
+)
+LEVELS = Option(
+    _LEVELS,
+    "How often a stay is counted again: never, once, or again and again at ever longer intervals, each time with less "
+    "of the budget.",
+    "a second census corrects what a first one said of records that stay; `unlimited` is for records that change "
+    "while they stay much longer than the turnover",
+    "2; 1 where records stay as long as the stream",
+    read=_levels,
+    fragment={"enum": [1, 2, "unlimited"]},
+)
+
 
 @dataclass(frozen=True)
-class Census(CensusOptions, Recipe["CensusPlan"]):
+class Census(Recipe["CensusPlan"]):
     """The table as it is: censuses of the present records by level, counts of departures between them.
 
     Guarantee: the budget, for one record's whole stay: its insert, all its updates, its delete. A stay is in at most
@@ -75,6 +177,35 @@ class Census(CensusOptions, Recipe["CensusPlan"]):
     Cost: between censuses a step only counts who left; a census is one run of ``AIM`` on the records of its window.
     State: a few models, and vectors over all cells, for each level: it does not grow with the number of steps.
     """
+
+    workload: Workload = option(of=options.WORKLOAD)
+    turnover: Turnover = option(of=TURNOVER)
+    levels: Levels = option(None, LEVELS)
+    max_cells: int = option(10_000, options.TREE_CELLS)
+    headline: Headline = ()
+    headline_share: Fraction = HEADLINE_SHARE
+    prior: PublicPrior | None = None
+    records_per_step: int | None = None
+    iterations: int = 50
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "turnover", check_turnover(self.turnover))
+        check_levels(self.levels)
+        if self.records_per_step is not None:
+            check_whole(self.records_per_step, "records_per_step", 1, _MAX_STEPS)
+        check_words(self)
+        check_fit(self.iterations, self.max_cells, 0.0)
+        check_each(self.workload, self.max_cells)
+        checked = check_headline(self.workload.domain, self.headline, self.headline_share, self.max_cells)
+        object.__setattr__(self, "headline", checked[0])
+        object.__setattr__(self, "headline_share", checked[1])
+        check_prior(self.prior, self.workload.domain)
+        if self.turnover is None and self.levels not in (None, 1):
+            raise ConfigError(
+                f'levels = {self.levels} with turnover = "none"',
+                where="mechanism",
+                allowed="levels = 1, or a turnover: only records that leave are replaced by others to count",
+            )
 
     def _plan(self, terms: Terms) -> CensusPlan:
         """Fix the budget of a stay."""
@@ -115,8 +246,13 @@ class Census(CensusOptions, Recipe["CensusPlan"]):
 
 
 @dataclass(frozen=True)
-class CensusPlan(CensusFacts):
+class CensusPlan(CensusTerms, StreamPlan):
     """See ``Census``."""
+
+    recipe: Census
+    reads: ClassVar[BatchReads] = "present"
+    name = "census"
+    follows_constraints = True
 
     def ending(self, last_step: int | None) -> CensusPlan:
         """The same plan, with a census at that step.
@@ -160,29 +296,26 @@ class CensusPlan(CensusFacts):
         counts, came = Counts(), 0
         if level is not None:
             cliques = self._asked(level)
-            counts = dict(zip(cliques, present.count(cliques, self.window(state, level)), strict=True))
+            counts = dict(zip(cliques, present.count(cliques, last_of(state.last, level)), strict=True))
         elif self.public_presence:
             came = int(present.count(((),), before)[0].sum())
-        self.note_departures(state, present)
+        # Each record that left goes to its cohort's level; those whom no census has counted are nowhere.
+        gone = levels_of_cohorts(state.cohorts, present.departed)
+        for number, left in enumerate(np.bincount(gone, minlength=len(state.left)).tolist()):
+            state.left[number] += left
         measured: list[NoisyCounts] = []
         if level is not None or self.schedule.counts(state.step, state.last):
-            measured += self.count_departures(state, randomness)
+            measured += self._count_departures(state, randomness)
         if level is not None:
             first = last_of(state.last, level) + 1
-            run = self.take_census(state, level, counts, randomness)
+            run = self._take_census(state, level, counts, randomness)
             name = f"step {state.step}, census of level {level}"
             measured += published(run.outputs, name, "present", first, state.step, state.step)
             enter(self, state, level, run, counted_total(self.run_of(level), run))
         made = release(self, state, came, census=level is not None)
         return replace(made, noisy_counts=tuple(measured))
 
-    def note_departures(self, state: CensusState, present: PresentRecords) -> None:
-        """Add each record that left to its cohort's level; those whom no census has counted are nowhere."""
-        found = levels_of_cohorts(state.cohorts, present.departed)
-        for level, number in enumerate(np.bincount(found, minlength=len(state.left)).tolist()):
-            state.left[level] += number
-
-    def count_departures(self, state: CensusState, randomness: Randomness) -> list[NoisyCounts]:
+    def _count_departures(self, state: CensusState, randomness: Randomness) -> list[NoisyCounts]:
         """One noisy count for each level with an open cohort, of those whom no count has read before; gives those that
         have noise."""
         counts = list[NoisyCounts]()
@@ -204,11 +337,7 @@ class CensusPlan(CensusFacts):
             state.cohorts = [c.after(kept, exposure) if c.level == level else c for c in state.cohorts]
         return counts
 
-    def window(self, state: CensusState, level: int) -> int:
-        """A census of this level counts the records whose first step is later."""
-        return last_of(state.last, level)
-
-    def take_census(
+    def _take_census(
         self, state: CensusState, level: int, counts: Counts, randomness: Randomness
     ) -> OfflineRun:
         """Measure the present records that came after the last census of this level, or of a higher one."""
@@ -229,3 +358,41 @@ class CensusPlan(CensusFacts):
     def unpack_state(self, packed: Packed) -> CensusState:
         """The inverse of ``pack_state``."""
         return unpack(packed, self.shapes.followed.cells)
+
+    # What the plan says in public.
+
+    @property
+    def domain(self) -> Domain:
+        """The columns."""
+        return self.workload.domain
+
+    def facts(self) -> dict[str, Any]:
+        """When censuses are, what a stay costs, which errors are known."""
+        prior = self.recipe.prior
+        return plan_facts(self, None if prior is None else prior.describe())
+
+    def expected_errors(
+        self, steps: Any, expected: ExpectedTable | None = None
+    ) -> tuple[ExpectedErrors, ...]:
+        """Of the number of records as counted, at censuses: at most so large; see its words.
+
+        With a table: with what came and left since the last census; and of the columns as counted then."""
+        return expected_errors(self, steps, expected)
+
+    def options(self) -> dict[str, Any]:
+        """All options, JSON-able."""
+        recipe = self.recipe
+        return {
+            "workload": self.workload.as_option(),
+            "turnover": "none" if self.turnover is None else str(self.turnover),
+            "levels": "unlimited" if self.amounts.series else self.schedule.levels,
+            "iterations": recipe.iterations,
+            "max_cells": recipe.max_cells,
+            "departures_every": self.schedule.departures,
+            **headline_options(recipe.headline, recipe.headline_share),
+            **({} if recipe.prior is None else {"prior": dict(recipe.prior.facts)}),
+        }
+
+    def unpack_synthesis(self, packed: Packed) -> CensusSynthesis:
+        """The inverse of ``CensusSynthesis.pack``."""
+        return CensusSynthesis.unpack(packed)

@@ -20,7 +20,7 @@ from dpstream.core.contracts import (
 from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.graphical import estimate_total
 from dpstream.core.schema.domain import Clique
-from dpstream.families.census.census_terms import CensusTerms
+from dpstream.families.census.census_state import CensusTerms
 from dpstream.families.census.schedule import last_of, level_of, with_census
 from dpstream.mechanisms.aim import AIMPlan
 from dpstream.mechanisms.description import headline_facts, table_facts

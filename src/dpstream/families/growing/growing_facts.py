@@ -65,8 +65,8 @@ class LastRun:
 
 
 @dataclass(frozen=True)
-class TableSynthesis(SyntheticTable):
-    """A released table at the present size. Numbers of records are shares times ``t``.
+class SharesSynthesis(SyntheticTable):
+    """A released table at the present size, of which nothing is promised. Numbers of records are shares times ``t``.
 
     Attributes:
         table: of the last run, or what answers have taught.
@@ -96,13 +96,20 @@ class TableSynthesis(SyntheticTable):
         """Draw records: public post-processing, repeatable for one seed."""
         return self.table.sample(rows, seed)
 
+    def accuracy(self) -> dict[str, Any]:
+        """What the manifest says."""
+        return {
+            "total_standard_error": 0.0,
+            "measured_every_step": {"standard_error": None, "marginals": []},
+        }
+
     def pack(self) -> Packed:
         """Arrays and JSON."""
         return pack_fields(self)
 
 
 @dataclass(frozen=True)
-class GrowingSynthesis(TableSynthesis):
+class GrowingSynthesis(SharesSynthesis):
     """The last run's table at the present size; uniform before the first. Between runs only ``t`` changes.
 
     Attributes:
@@ -135,8 +142,7 @@ class GrowingSynthesis(TableSynthesis):
     def accuracy(self) -> dict[str, Any]:
         """What the manifest says: which run this is, what it cost, and what it promises."""
         return {
-            "total_standard_error": 0.0,
-            "measured_every_step": {"standard_error": None, "marginals": []},
+            **super().accuracy(),
             "records": self.t,
             "next_run_at": self.next_run,
             "run": None if self.made is None else self.made.facts(),

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,11 +40,20 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.families.growing.blackbox import LinearQuery
+from dpstream.families.growing.growing_facts import SharesSynthesis
 from dpstream.families.growing.numeric_sparse import GRID, NumericSparse, SpentAmounts
-from dpstream.families.growing.pmwg_facts import ALPHA, HARD_QUESTIONS, START, Learning, PMWGFacts
-from dpstream.families.growing.pmwg_histogram import (
+from dpstream.families.growing.pmwg_facts import (
+    ALPHA,
+    HARD_QUESTIONS,
+    START,
     WEIGHT_BITS,
-    HistogramSynthesis,
+    Learning,
+    PMWGFacts,
+    QueryAnswer,
+    Standing,
+    easy_half_width,
+    hard_half_width,
+    hard_limit,
     matched,
     mixed,
     multiplied,
@@ -56,19 +65,7 @@ from dpstream.families.growing.pmwg_noise import (
     published_noise,
     text_rho,
 )
-from dpstream.families.growing.pmwg_promise import (
-    easy_half_width,
-    hard_half_width,
-    hard_limit,
-)
-from dpstream.families.growing.questions import (
-    QueryAnswer,
-    Standing,
-)
 from dpstream.families.growing.tables import WeightsTable, check_universe
-
-if TYPE_CHECKING:
-    pass
 
 _CONFIDENCE = 0.95
 
@@ -159,11 +156,11 @@ class PMWGPlan(PMWGFacts):
         state.counts += arrived
         state.t += int(arrived.sum())
 
-    def step(self, state: PMWGState, batch: PrivateBatch, randomness: Randomness) -> HistogramSynthesis:
+    def step(self, state: PMWGState, batch: PrivateBatch, randomness: Randomness) -> SharesSynthesis:
         """Count a batch, and give ``y`` as a table."""
         self.arrive(state, batch)
         self._mix(state)
-        return HistogramSynthesis(WeightsTable(self.columns, state.y.copy()), state.t)
+        return SharesSynthesis(WeightsTable(self.columns, state.y.copy()), state.t)
 
     def ask(self, state: PMWGState, query: LinearQuery, randomness: Randomness) -> QueryAnswer:
         """Answer a linear query; advances ``state``.

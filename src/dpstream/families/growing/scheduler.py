@@ -5,6 +5,7 @@ Trusted base: kernel (amounts of runs).
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -12,6 +13,7 @@ from typing import Any, ClassVar
 
 from dpstream.core.contracts import (
     Nested,
+    Option,
     Recipe,
     Terms,
     check_share,
@@ -20,7 +22,7 @@ from dpstream.core.contracts import (
     option,
 )
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy.budget import Amount, Budget, exact_amount
+from dpstream.core.privacy.budget import Amount, Budget, PureDP, exact_amount
 from dpstream.core.privacy.unit import Event
 from dpstream.core.tables import Workload
 from dpstream.families.growing.blackbox import BlackBox
@@ -28,29 +30,43 @@ from dpstream.families.growing.boxes import MWEMPGMBox, SmallDB
 from dpstream.families.growing.classifier_stream import ClassifierPlan
 from dpstream.families.growing.erm import ERM, read_erm
 from dpstream.families.growing.growing_plan import GrowingPlan
-from dpstream.families.growing.rerun_options import (
-    BLACK_BOX,
-    FIRST_RUN,
-    GAMMA,
-    MIN_GAMMA,
-    NO_WORKLOAD,
-    OTHER_UNIT,
-    promised_gamma,
-)
-from dpstream.families.growing.run_schedule import (
-    MAX_RECORDS,
-    Growth,
-    Improvement,
-    Schedule,
-)
+from dpstream.families.growing.run_schedule import MAX_RECORDS, Growth, Improvement, Schedule, root_down
+from dpstream.families.growing.tables import PowerLaw
 
 #: What can be run again, by the names in files; the first is the default.
 BLACK_BOXES = {
     "mwem-pgm": Nested(MWEMPGMBox),
     "smalldb": Nested(SmallDB),
-    "erm": Nested(ERM, read_erm, refuses={"workload": NO_WORKLOAD}),
+    "erm": Nested(
+        ERM, read_erm, refuses={"workload": ("black_box = 'erm' preserves no marginals", "another black_box")}
+    ),
 }
 
+BLACK_BOX = Option(
+    meaning="What is run on the whole database, again and again: MWEM+PGM; "
+    "SmallDB, which compares all small databases (exact, for a handful of cells); or `erm`, a classifier.",
+    reason="it measures whole marginals and needs no universe",
+    key="black_box",
+    placed=True,
+)
+FIRST_RUN = Option(
+    "a number of records from 1",
+    "The size at which the database is looked at for the first time; releases before it are uniform. The budgets "
+    "follow from it: a late start leaves more for each run.",
+    key="first_run",
+)
+GAMMA = Option(
+    'an exact number from 1/1000 to below 1, such as "0.1"',
+    "The black box runs again when the records have grown by the factor 1 + gamma.",
+    "of SmallDB the accuracy is known as a function of the budget, and gamma follows from it",
+    "not set; needed unless black_box = smalldb",
+)
+_OTHER_UNIT = (
+    "a growing database cannot protect the unit {unit!r}: the number of records decides when it is run again, so it is "
+    'public ([stream] total = "public")'
+)
+#: Runs would follow each other so closely that their exact times have thousands of digits.
+_MIN_GAMMA = Fraction(1, 1000)
 #: Shares of single runs would be too small to be told from rounding.
 _MIN_C, _MAX_C = Fraction(1, 1000), Fraction(1)
 
@@ -88,7 +104,7 @@ class _Rerun(Recipe[GrowingPlan]):
         Errors:
             ConfigError: gamma or c out of range; what would work is named. LimitError: the black box is too large.
         """
-        protected = check_unit(terms.unit, Event("replace"), ("event-replace",), OTHER_UNIT)
+        protected = check_unit(terms.unit, Event("replace"), ("event-replace",), _OTHER_UNIT)
         schedule = self._schedule(terms)
         first = next(schedule.coming())
         box = self.box.fitted(first.alpha)
@@ -145,7 +161,7 @@ class BBScheduler(_Rerun):
                 )
             return promised_gamma(self.box.accuracy, budget, exact_amount(self.beta, where="beta"), self.n)
         gamma = exact_amount(self.gamma, where="gamma")
-        if not MIN_GAMMA <= gamma < 1:
+        if not _MIN_GAMMA <= gamma < 1:
             raise ConfigError(
                 f"gamma = {self.gamma}: what came since the last run could be most of the records"
                 if gamma >= 1
@@ -184,3 +200,25 @@ class BBImprover(_Rerun):
         if not _MIN_C <= c <= most:
             raise ConfigError(f"c = {self.c}", where="c", allowed=f"1/1000 to {most} (1, and half of n)")
         return Improvement(**self._common(budget), c=c)
+
+
+def promised_gamma(accuracy: PowerLaw, budget: Budget, beta: Fraction, n: int) -> Fraction:
+    """``g^(1/(2p+1)) (log(1/beta)/(epsilon n))^(p/(2p+1))``, in thousandths; zCDP: 1.5 for 2, ``sqrt(2 rho)``.
+
+    Errors:
+        ConfigError: 1 or more; the n that would do is named.
+    """
+    pure = isinstance(budget, PureDP)
+    epsilon = float(budget.epsilon if isinstance(budget, PureDP) else root_down(2 * budget.rho))
+    p, g = accuracy.p, accuracy.g
+    below = (2.0 if pure else 1.5) * p + 1.0
+    surprise = math.log(beta.denominator) - math.log(beta.numerator)
+    gamma = math.pow(g, 1.0 / below) * math.pow(surprise / (epsilon * n), p / below)
+    if gamma >= 1.0:
+        enough = math.ceil(surprise / epsilon * math.pow(g, 1.0 / p))
+        raise ConfigError(
+            f"gamma would be {gamma:.3g}: {n} records are too few for the accuracy that is promised",
+            where="gamma",
+            allowed=f"n above {enough}, a larger budget, or gamma given (below 1; then theory may promise nothing)",
+        )
+    return max(Fraction(math.floor(gamma * 1000), 1000), _MIN_GAMMA)

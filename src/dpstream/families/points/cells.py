@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -23,7 +24,6 @@ from dpstream.core.privacy.budget import PureDP
 from dpstream.core.privacy.noise import DiscreteLaplace
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
-from dpstream.families.points.splits import pool
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -43,6 +43,8 @@ Floats = NDArray[np.float64]
 
 #: Points of one stream.
 MAX_TICK = 2**38
+#: Deepest partition: arrays of all cells then take about two gigabytes.
+MAX_DEPTH = 24
 #: Amounts are multiples of epsilon over this: rational ones just below the printed, irrational ones.
 _GRID = 1 << 40
 #: An average cell of a block holds this many times its noise's scale, or the level is cut into fewer blocks: each one
@@ -92,7 +94,7 @@ def default_design(dimension: int) -> Design:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Levels and budgets for one dimension and epsilon."""
+    """Levels and budgets for one dimension and epsilon, and the noise that they give; frozen, without data."""
 
     dimension: int
     epsilon: Fraction
@@ -209,6 +211,53 @@ class Schedule:
         """
         if max(self.path_cost(level) for level in range(-1, self.level_of(MAX_TICK) + 1)) > self.epsilon / 2:
             raise BudgetError("the levels' budgets add up to more than epsilon", where="points")
+
+    # Levels and budgets as noise.
+
+    @cached_property
+    def most_points(self) -> int:
+        """2^38, or fewer where epsilon is tiny and later noise would not fit 64-bit sums.
+
+        The largest noise is that of the highest cells (``d >= 2``) or of the deepest (``d = 1``).
+        """
+        level = max(1, self.level_of(MAX_TICK))
+        while True:
+            try:
+                for depth in (1, self.depth(level)):
+                    self.rule(depth, level)
+                return min(MAX_TICK, self.start(level + 1) - 1)
+            except LimitError:
+                if level == 1:
+                    raise LimitError(
+                        "epsilon is so small that the first level's noise does not fit 64-bit sums",
+                        where="budget",
+                        allowed="a larger epsilon",
+                    ) from None
+                level -= 1
+
+    def rule(self, depth: int, level: int) -> CellRule:
+        """The noise and the threshold of the cells of a depth in a level; public."""
+        return cell_rule(self.spent(depth, level), max(1, self.ticks(level)), self.design)
+
+    def first_levels(self, depth: int) -> list[list[int]]:
+        """``d = 1``: the levels before cells of ``depth`` begin, those together that are counted in one sum."""
+        levels = [level for level in range(-1, depth) if self.ticks(level)]
+        return [levels] if self.design.history > 0 else [[level] for level in levels]
+
+    def first_noise(self, depth: int) -> DiscreteLaplace:
+        """Of the first counts of cells of a depth."""
+        scale = 2 if self.rereads_all and not self.design.history else 1
+        return DiscreteLaplace(scale / self.reread(depth, depth - 1))
+
+    def measured_variances(self, level: int) -> list[float]:
+        """Of the sums of a finished level, by depth; also of the first counts of a depth that reads it."""
+        if not self.ticks(level):
+            return []
+        depths = range(1, self.depth(level) + 1)
+        variances = [self.blocks(j, level) * self.rule(j, level).block.variance for j in depths]
+        if not self.rereads_all and self.reread(level + 1, level):
+            variances.append(self.first_noise(level + 1).variance)
+        return variances
 
 
 @lru_cache(maxsize=256)
@@ -402,6 +451,42 @@ class PointCells:
         self.floor[cells] = np.where(gap < 0, gap, room)
         times = randomness.waiting_times(self.floor[cells], rule.tests, left)
         self.due[cells] = np.where(times > 0, tick - 1 + times, self.end + 1)
+
+
+def pool(
+    counts: Sequence[Floats], variances: Sequence[float], root: float
+) -> tuple[list[Floats], list[float]]:
+    """Least squares in a binary tree: every cell's count from all noisy counts of the same points.
+
+    Args:
+        counts: one array a depth, for depth 1, 2, ...; unbiased, independent.
+        variances: of one cell of each depth.
+        root: the number of all points, known.
+
+    Returns: estimates that add up from depth to depth, and their variances before the depths above were used (an upper
+    bound; two halves of one cell differ by noise of exactly twice that).
+
+    Source: Hay, Rastogi, Miklau and Suciu 2010, with unequal variances.
+    """
+    pooled, below = [np.array(values, np.float64) for values in counts], pooled_variances(variances)
+    for j in range(len(counts) - 2, -1, -1):
+        sums, theirs = pooled[j + 1].reshape(-1, 2).sum(axis=1), 2.0 * below[j + 1]
+        pooled[j] = (pooled[j] * theirs + sums * variances[j]) / (variances[j] + theirs)
+    above = np.array([root])
+    for one in pooled:
+        pairs = one.reshape(-1, 2)
+        pairs += (above - pairs.sum(axis=1))[:, None] / 2.0
+        above = one
+    return pooled, below
+
+
+def pooled_variances(variances: Sequence[float]) -> list[float]:
+    """The variances that ``pool`` gives."""
+    below = list(variances)
+    for j in range(len(below) - 2, -1, -1):
+        theirs = 2.0 * below[j + 1]
+        below[j] = below[j] * theirs / (below[j] + theirs)
+    return below
 
 
 # The noisy sums of the open level: it is cut into blocks, and each arrival is in one block of each depth.

@@ -18,30 +18,25 @@ from dpstream.core.contracts import Packed, pack_fields, unpack_fields
 from dpstream.core.errors import HorizonError, StoreDamagedError, StoreFormatError
 from dpstream.core.privacy.noise import DiscreteLaplace
 from dpstream.core.privacy.randomness import Randomness
-from dpstream.families.points.cell_noise import CellNoise
 from dpstream.families.points.cells import (
     Blocks,
     CellCounts,
+    Floats,
+    Ints,
     PointCells,
     PointsState,
+    Schedule,
     noisy,
+    pool,
 )
 from dpstream.families.points.estimates import PublicCounts, whole_counts
-from dpstream.families.points.splits import pool
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-
-#: Deepest partition: arrays of all cells then take about two gigabytes.
-MAX_DEPTH = 24
-
 
 # This many points are handled at a time: the paths of a chunk stay within some megabytes.
 _CHUNK = 1 << 15
 
 
 @dataclass(frozen=True)
-class OnlineCells(CellNoise):
+class OnlineCells:
     """Calibrated cells; frozen, without data.
 
     Guarantee: all counts together are pure DP with the schedule's epsilon for the replacement of one point, also if
@@ -55,6 +50,12 @@ class OnlineCells(CellNoise):
     Errors:
         LimitError: epsilon is so small that not even the first level's noise would fit 64-bit sums.
     """
+
+    schedule: Schedule
+
+    def __post_init__(self) -> None:
+        self.schedule.check()
+        assert self.schedule.most_points
 
     def fresh(self, seed: int = 0) -> PointsState:
         """A fresh state whose releases have this seed; public."""
@@ -88,9 +89,9 @@ class OnlineCells(CellNoise):
 
     def check_room(self, state: PointsState, more: int) -> None:
         """HorizonError where a stream cannot take so many points more; their number is public."""
-        if state.points + more > self.most_points:
+        if state.points + more > self.schedule.most_points:
             raise HorizonError(
-                "a stream has too many points", where="points", allowed=f"up to {self.most_points}"
+                "a stream has too many points", where="points", allowed=f"up to {self.schedule.most_points}"
             )
 
     def counts(self, state: PointsState) -> Ints:
@@ -99,7 +100,7 @@ class OnlineCells(CellNoise):
         The coins of rounding are the same for every release of a state's seed: counts then change only where the
         estimates do.
         """
-        return whole_counts(self, public_counts(state), np.random.default_rng([state.seed, 0]))
+        return whole_counts(self.schedule, public_counts(state), np.random.default_rng([state.seed, 0]))
 
     # What is counted.
 
@@ -129,7 +130,7 @@ class OnlineCells(CellNoise):
             # A level without ticks has its cells, but nothing is tested.
             state.cells = PointCells.empty(0, end, ())
             return
-        rules = tuple(self.rule(j, state.level) for j in range(1, depth + 1))
+        rules = tuple(self.schedule.rule(j, state.level) for j in range(1, depth + 1))
         state.cells = PointCells.begin(depth, first, end, rules, randomness)
 
     def _store_level(self, state: PointsState, randomness: Randomness) -> None:
@@ -140,13 +141,13 @@ class OnlineCells(CellNoise):
             # The cells that begin now are one depth more in the same tree of sums.
             state.stored.append(np.zeros(1 << following))
             if ticks:
-                noise = self.first_noise(following)
+                noise = self.schedule.first_noise(following)
                 sums.append(self._measured(state, following, [state.level], noise, randomness))
         if not ticks or not sums:
             # Nothing comes in a level without ticks, and which levels these are is public.
             return
-        if self.design.pooled and not self.schedule.rereads_all:
-            sums, _ = pool(sums, self.measured_variances(state.level), float(ticks))
+        if self.schedule.design.pooled and not self.schedule.rereads_all:
+            sums, _ = pool(sums, self.schedule.measured_variances(state.level), float(ticks))
         for j, values in enumerate(sums):
             state.stored[j] += values
 
@@ -154,8 +155,8 @@ class OnlineCells(CellNoise):
         """Store the first counts of cells of ``depth``: those of all earlier points for ``d = 1``, else none."""
         stored = np.zeros(1 << depth)
         if self.schedule.rereads_all:
-            for levels in self.first_levels(depth):
-                stored += self._measured(state, depth, levels, self.first_noise(depth), randomness)
+            for levels in self.schedule.first_levels(depth):
+                stored += self._measured(state, depth, levels, self.schedule.first_noise(depth), randomness)
         state.stored.append(stored)
 
     # The noise of what is stored; public.
@@ -236,7 +237,7 @@ def unpack_points(packed: Packed, plan: OnlineCells) -> PointsState:
     widened = {name: wide(a) if a.dtype.kind == "i" else a for name, a in arrays.items()}
     state = unpack_fields(PointsState, Packed(meta, widened), rules=())
     cells, blocks = state.cells, state.blocks
-    cells.rules = tuple(plan.rule(j, state.level) for j in range(1, cells.depth + 1))
+    cells.rules = tuple(plan.schedule.rule(j, state.level) for j in range(1, cells.depth + 1))
     counted = np.flatnonzero(cells.counter >= 0)
     fits = [len(values) == 2 << depth for depth, values in enumerate(state.stored)]
     fits += [getattr(cells, name).shape == (2 << cells.depth,) for name in _CELLS]

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
-from dpstream.families.points.online import MAX_DEPTH
+from dpstream.families.points.cells import MAX_DEPTH
 
 #: The most combinations of values that all categorical columns may have together: each is a cell of its own.
 MAX_CATEGORIES = 2**12
@@ -146,11 +146,37 @@ class Space:
     def boxes(self, cells: Ints, depth: int) -> tuple[Ints, Ints]:
         """The codes that cells of ``depth`` hold: the first ones, and those after the last, each of shape (cells,
         axes)."""
-        walk = _Walk(self, len(cells))
+        rows, turn = np.arange(len(cells)), np.zeros(len(cells), np.int64)
+        low = np.zeros((len(cells), len(self.sizes)), np.int64)
+        high = np.tile(np.array(self.sizes, np.int64), (len(cells), 1))
         for level in range(depth):
-            axis, middle = walk.cut()
-            walk.take(axis, middle, (cells >> (depth - 1 - level) & 1).astype(bool))
-        return walk.low, walk.high
+            axis, turn = self._next_cut(high - low, turn)
+            end = high[rows, axis]
+            middle = (low[rows, axis] + end + 1) // 2
+            # A box of one code: everything is in its first half, and below it there is that box again.
+            right = (cells >> (depth - 1 - level) & 1).astype(bool) & (middle < end)
+            low[rows[right], axis[right]] = middle[right]
+            high[rows[~right], axis[~right]] = middle[~right]
+        return low, high
+
+    def _next_cut(self, widths: Ints, turn: Ints) -> tuple[Ints, Ints]:
+        """The axis of each box that is cut next, and whose turn it is afterwards.
+
+        Args:
+            turn: position in ``_others`` of the coordinate whose turn it is.
+        """
+        others, after = np.array(self._others), turn.copy()
+        chosen, done = np.zeros(len(turn), np.int64), np.zeros(len(turn), bool)
+        for axis in self._first:
+            able = ~done & (widths[:, axis] > 1)
+            chosen[able] = axis
+            done |= able
+        for more in range(len(others)):
+            place = (turn + more) % len(others)
+            able = ~done & (widths[np.arange(len(turn)), others[place]] > 1)
+            chosen[able], after[able] = others[place][able], (place[able] + 1) % len(others)
+            done |= able
+        return chosen, after
 
     def gathered(self, counts: Ints) -> Ints:
         """The same points, where several cells are one box of one code in the first of these.
@@ -173,47 +199,6 @@ class Space:
         low, high = self.boxes(distinct, depth)
         place = place.reshape(-1)
         return generator.integers(low[place], high[place]).astype(np.int32)
-
-
-class _Walk:
-    """Boxes on their way down the tree, all at once."""
-
-    def __init__(self, space: Space, boxes: int) -> None:
-        self._space = space
-        self._rows = np.arange(boxes)
-        self.low = np.zeros((boxes, len(space.sizes)), np.int64)
-        self.high = np.tile(np.array(space.sizes, np.int64), (boxes, 1))
-        #: Position in ``_others`` of the coordinate whose turn it is.
-        self._turn = np.zeros(boxes, np.int64)
-
-    def cut(self) -> tuple[Ints, Ints]:
-        """The axis of each box that is cut next, and the first code of its second half."""
-        axis, done = np.zeros(len(self._rows), np.int64), np.zeros(len(self._rows), bool)
-        self._choose(self._space._first, axis, done)
-        others = np.array(self._space._others)
-        next_turn = self._turn.copy()
-        for more in range(len(others)):
-            turn = (self._turn + more) % len(others)
-            able = ~done & (self.high[self._rows, others[turn]] - self.low[self._rows, others[turn]] > 1)
-            axis[able], next_turn[able] = others[turn][able], (turn[able] + 1) % len(others)
-            done |= able
-        self._turn = next_turn
-        low, high = self.low[self._rows, axis], self.high[self._rows, axis]
-        # A box of one code: everything is in its first half.
-        return axis, (low + high + 1) // 2
-
-    def _choose(self, axes: Sequence[int], axis: Ints, done: NDArray[np.bool_]) -> None:
-        for one in axes:
-            able = ~done & (self.high[:, one] - self.low[:, one] > 1)
-            axis[able] = one
-            done |= able
-
-    def take(self, axis: Ints, middle: Ints, right: NDArray[np.bool_]) -> None:
-        """Go on with one half of each box."""
-        # Below a box of one code there is that box again.
-        right = right & (middle < self.high[self._rows, axis])
-        self.low[self._rows[right], axis[right]] = middle[right]
-        self.high[self._rows[~right], axis[~right]] = middle[~right]
 
 
 def _alike(lengths: list[Ints]) -> Iterator[tuple[list[int], Any]]:

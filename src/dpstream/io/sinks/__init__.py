@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dpstream.io.sinks.bucket import Bucket, FolderAndBucket
+from dpstream.io.sinks.bucket import Bucket
 from dpstream.io.sinks.database_feed import DatabaseFeed, DuckDBFeed, PostgresFeed
-from dpstream.io.sinks.feed import Feed, FeedRelease, FolderAndFeed, StandardOutput
 from dpstream.io.sinks.publisher import Publisher
 from dpstream.io.sinks.release_reader import (
     read_catalogue,
@@ -15,18 +14,18 @@ from dpstream.io.sinks.release_reader import (
     readable_steps,
     released_schema,
 )
+from dpstream.io.sinks.standard_output import StandardOutput
+from dpstream.io.sinks.target import StepFiles, Target
 
 __all__ = [
     "Bucket",
     "DatabaseFeed",
     "DuckDBFeed",
-    "Feed",
-    "FeedRelease",
-    "FolderAndBucket",
-    "FolderAndFeed",
     "PostgresFeed",
     "Publisher",
     "StandardOutput",
+    "StepFiles",
+    "Target",
     "read_catalogue",
     "read_changes",
     "read_manifest",

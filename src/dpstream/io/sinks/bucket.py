@@ -10,23 +10,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.core.foreign import arrow_input
-from dpstream.core.paths import parse_json, read_bytes
+from dpstream.core.paths import parse_json
 from dpstream.io.objects import ObjectPath, asking, object_path
 from dpstream.io.sinks.catalogue import listed_hashes
-from dpstream.io.sinks.publisher import (
-    MANIFEST,
-    STAYING,
-    BesideFolder,
-    Differences,
-    Publisher,
-    compare_files,
-    step_name,
-)
 from dpstream.io.sinks.table_files import Content, StagedFile, sha256_of
+from dpstream.io.sinks.target import MANIFEST, Differences, StepFiles, TakesTables, compare_files, step_name
 
 _STEP = re.compile(r"step-(\d{6,})/(.+)")
 
@@ -43,10 +35,12 @@ class Bucket:
         StoreError: the store cannot be reached, or refuses.
     """
 
+    takes: TakesTables = "files"
+
     def __init__(self, url: str) -> None:
         self._root = object_path(url)
 
-    def published(self, stream_id: str) -> dict[int, str]:
+    def have(self, stream_id: str) -> dict[int, str]:
         """The SHA-256 of the manifest of every step that the catalogue lists or that has a manifest.
 
         Cost: reads the catalogue, and the manifests that it does not list.
@@ -58,24 +52,21 @@ class Bucket:
                     hashes[step] = hashlib.sha256(self._at(step, MANIFEST).read_bytes()).hexdigest()
             return hashes
 
-    def steps(self) -> set[int]:
-        """The steps that have a manifest."""
-        with self._asking():
-            return {step for step, names in self._steps().items() if MANIFEST in names}
-
-    def publish(self, step: int, files: Mapping[str, Content]) -> None:
+    def put(self, files: StepFiles, *, mend: bool = False) -> None:
         """Write all files of a step, the manifest last, and read them back.
 
         Errors:
             StoreDamagedError: the step is there already with other files.
         """
+        if mend:
+            self._mend(files.step, files.names, files.file)
+            return
+        step, contents = files.step, files.all()
         with self._asking():
             if not self._at(step, MANIFEST).exists():
-                for name, content in files.items():
-                    if name != MANIFEST:
-                        self._put(self._at(step, name), content)
-                self._put(self._at(step, MANIFEST), files[MANIFEST])
-            wanted = {name: sha256_of(content) for name, content in files.items()}
+                for name in _manifest_last(contents):
+                    self._put(self._at(step, name), contents[name])
+            wanted = {name: sha256_of(content) for name, content in contents.items()}
             present = {name: self._digest(step, name) for name in self._steps(step).get(step, ())}
         names = sorted(n for n in present.keys() | wanted.keys() if present.get(n) != wanted.get(n))
         if names:
@@ -86,48 +77,55 @@ class Bucket:
             )
 
     def compare(
-        self, committed: Mapping[int, Mapping[str, str]], *, deep: bool, withdrawn: Collection[int] = ()
+        self,
+        committed: Mapping[int, StepFiles],
+        digests: Mapping[int, Mapping[str, str]],
+        *,
+        deep: bool,
+        withdrawn: Collection[int],
     ) -> Differences:
-        """As ``Publisher.compare``. Cost: one list of all objects, and what is read."""
+        """See ``compare_files``. Cost: one list of all objects, and what is read."""
         with self._asking():
             steps = self._steps()
 
             def there(step: int) -> Collection[str]:
                 return steps.get(step, ())
 
-            return compare_files(committed, there, self._digest, deep=deep, withdrawn=withdrawn)
+            return compare_files(digests, there, self._digest, deep=deep, withdrawn=withdrawn)
 
-    def restore(
-        self,
-        step: int,
-        names: Collection[str],
-        make: Callable[[str], Content],
-        withdrawn: Mapping[int, str] | None = None,
-    ) -> None:
+    def withdraw(self, step: int, gone: Collection[str], staying: Mapping[str, bytes]) -> None:
+        """Remove a step's table, and keep its manifest and what it measured; the notice comes beside them."""
+        with self._asking():
+            for name in sorted(gone):
+                self._at(step, name).unlink()
+            for name, data in staying.items():
+                self._replace(f"{step_name(step)}/{name}", data)
+
+    def index(self, name: str, data: bytes, staying: Callable[[int], Mapping[str, bytes]]) -> None:
+        """Write the codebook, the catalogue or a part of it. The catalogue waits until the tables that it lists are
+        here: they may be in the folder alone, after a crash, or where the bucket came later."""
+        listed = {int(entry["step"]): bool(entry["kept"]) for entry in parse_json(data).get("steps", ())}
+        with self._asking():
+            there = self._steps() if listed else {}
+            lacking = [step for step in sorted(listed) if MANIFEST not in there.get(step, ())]
+            if any(listed[step] for step in lacking):
+                return
+            for step in lacking:  # withdrawn or expired before the bucket came
+                contents = staying(step)
+                self._mend(step, contents, contents.__getitem__)
+            self._replace(name, data)
+
+    def _mend(self, step: int, names: Collection[str], make: Callable[[str], Content]) -> None:
         """Write the missing objects of a step, the manifest last; objects that exist are left alone."""
         with self._asking():
-            there = self._steps(step).get(step, ())
-            for name in sorted(set(names) - set(there), key=lambda one: (one == MANIFEST, one)):
+            for name in _manifest_last(set(names) - self._steps(step).get(step, set())):
                 self._put(self._at(step, name), make(name))
 
-    def expire(self, step: int, names: Sequence[str]) -> None:
-        """Remove a step's table and keep its manifest and what it measured."""
-        with self._asking():
-            for name in names:
-                self._at(step, name).unlink()
-
-    def withdraw(self, step: int, names: Sequence[str], files: Mapping[str, bytes]) -> None:
-        """Remove a step's table, keep its manifest and what it measured, and put the notice beside them."""
-        self.expire(step, names)
-        for name, data in files.items():
-            self.write_public(f"{step_name(step)}/{name}", data)
-
-    def write_public(self, name: str, data: bytes) -> None:
-        """Write the codebook, the catalogue or a part of it, unless the object has these bytes already."""
-        with self._asking():
-            place = self._root / name
-            if not place.exists() or place.read_bytes() != data:
-                self._put(place, data)
+    def _replace(self, name: str, data: bytes) -> None:
+        """Write an object, unless it has these bytes already."""
+        place = self._root / name
+        if not place.exists() or place.read_bytes() != data:
+            self._put(place, data)
 
     def _steps(self, only: int | None = None) -> dict[int, set[str]]:
         """The names of the objects of each step."""
@@ -174,30 +172,5 @@ class Bucket:
             ) from None
 
 
-class FolderAndBucket(BesideFolder):
-    """The folder, and then the bucket, which has the same files; files that wait on the disk are sent as they are.
-
-    Args:
-        folder: gets every release.
-        bucket: gets it afterwards.
-    """
-
-    _other = "bucket"
-
-    def __init__(self, folder: Publisher, bucket: Bucket) -> None:
-        super().__init__(folder, bucket)
-        self._bucket = bucket
-
-    def write_public(self, name: str, data: bytes) -> None:
-        """Write a public file into both. The bucket's catalogue waits until the tables that it lists are there: they
-        may be in the folder alone, after a crash, or where the bucket came later."""
-        self.folder.write_public(name, data)
-        listed = {int(entry["step"]): bool(entry["kept"]) for entry in parse_json(data).get("steps", ())}
-        lacking = set(listed) - self._bucket.steps() if listed else set()
-        if not any(listed[step] for step in lacking):
-            for step in sorted(lacking):  # withdrawn or expired before the bucket came
-                # Its table may be in the folder still: it goes when readers know that it goes.
-                folder = self.directory / step_name(step)
-                staying = sorted(path for path in folder.iterdir() if path.name in STAYING)
-                self._bucket.publish(step, {path.name: read_bytes(path) for path in staying})
-            self._bucket.write_public(name, data)
+def _manifest_last(names: Collection[str]) -> list[str]:
+    return sorted(names, key=lambda name: (name == MANIFEST, name))

@@ -8,18 +8,18 @@ release counts as published. Public data only.
 from __future__ import annotations
 
 import hashlib
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+from abc import abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
 from dpstream.io.libpq import connection_settings, failure
 from dpstream.io.sinks.change_tables import DELETE, ID, INSERT, OP, UPDATE, content_sha256
-from dpstream.io.sinks.feed import FeedRelease
-from dpstream.io.sinks.publisher import Differences
+from dpstream.io.sinks.target import MANIFEST, Differences, StepFiles, TakesTables, Target
 
 #: Seconds that PostgreSQL waits for a table that another session has locked.
 LOCK_SECONDS = 10
@@ -27,7 +27,7 @@ LOCK_SECONDS = 10
 _MAGIC, _MAGIC_AT = b"DUCK", 8
 
 
-class DatabaseFeed(ABC):
+class DatabaseFeed(Target):
     """Keeps ``table`` equal to the newest release. Where records persist, only changed rows are written.
 
     ``<table>_steps`` has a row for every step, with the hash of its manifest and its ``state``: ``current`` (the table
@@ -39,6 +39,7 @@ class DatabaseFeed(ABC):
         step. ConfigError: the driver is not installed.
     """
 
+    takes: TakesTables = "whole"
     #: The extra of the package that installs the driver: ``dpstream[...]``.
     extra: str
 
@@ -119,8 +120,8 @@ class DatabaseFeed(ABC):
             what, allowed = self._why(error)
             raise StoreError(what, where=self._where, allowed=allowed) from None
 
-    def published(self, stream_id: str) -> dict[int, str]:
-        """See ``Feed``: all steps in ``<table>_steps``."""
+    def have(self, stream_id: str) -> dict[int, str]:
+        """See ``Target``: all steps in ``<table>_steps``."""
         if not self._exists():
             return {}
         with self._transaction() as db:
@@ -128,76 +129,65 @@ class DatabaseFeed(ABC):
         self._require_owner(stream_id, {row[1] for row in rows})
         return {int(step): str(digest) for step, _, digest in rows}
 
-    def publish(self, piece: FeedRelease) -> None:
-        """See ``Feed``: write the release in one transaction, and read it back over another connection."""
-        self._write(piece)
-        self._read_back(piece)
+    def put(self, files: StepFiles, *, mend: bool = False) -> None:
+        """See ``Target``: write the release in one transaction, and read it back over another connection.
+
+        A step that the database lost is put back unless a later one is recorded. Its whole table is, unless the table
+        holds the step before: so no earlier step is needed, and earlier ones may be withdrawn.
+        """
+        if mend and self._known(f"WHERE state <> 'withdrawn' AND step >= {int(files.step)}"):
+            return
+        self._write(files, mend)
+        self._read_back(files, mend)
 
     def compare(
-        self, committed: Mapping[int, FeedRelease], expected: Callable[[int], Any], *, deep: bool
+        self,
+        committed: Mapping[int, StepFiles],
+        digests: Mapping[int, Mapping[str, str]],
+        *,
+        deep: bool,
+        withdrawn: Collection[int],
     ) -> Differences:
-        """See ``Feed``: check that the newest step is recorded, that hashes agree, and that the table is as it should
+        """See ``Target``: check that the newest step is recorded, that hashes agree, and that the table is as it should
         be."""
-        newest, differences = max(committed, default=0), {}
+        differences: Differences = {}
+        newest = max(committed, default=0)
         known = self._known(read_only=True) if newest else {}
         what = f"table {self._name} of the database"
         for step, (digest, state) in known.items():
-            piece = committed.get(step)
-            if piece is not None and digest != hashlib.sha256(piece.manifest_bytes).hexdigest():
+            if step not in committed:
+                continue
+            files = committed[step]
+            if digest != digests[step][MANIFEST]:
                 differences[step, what] = "changed"
-            elif piece is not None and state == "current":
-                rows = expected(step) if deep else piece.manifest.get("rows_in_table")
-                if not self._holds(rows):
+            elif state == "current":
+                table = files.whole() if deep else None
+                if not self._holds(files.manifest.get("rows_in_table") if table is None else table):
                     differences[step, what] = "changed"
         if newest and newest not in known:
             differences[newest, what] = "missing"
-        return cast(Differences, differences)
+        return differences
 
-    def restore(self, step: int, piece: Callable[[bool], FeedRelease], withdrawn: Mapping[int, str]) -> None:
-        """See ``Feed``: publish a step that the database lost, unless it has recorded this step or a later one.
-
-        The step's whole table is published, unless the table holds the step before. So no earlier step is needed, and
-        earlier ones may be withdrawn. Withdrawn steps are recorded as such.
-        """
-        known = self._known()
-        if max(known, default=0) >= step:
-            return
-        follows = step - 1 not in withdrawn and known.get(step - 1, ("", ""))[1] == "current"
-        one = piece(not follows)
-        stream_id = str(one.manifest["stream_id"])
-        # In this order, because ``publish`` treats a step as old when a later one is recorded.
-        self._record_withdrawn(stream_id, {at: digest for at, digest in withdrawn.items() if at < step})
-        self.publish(one)
-        self._record_withdrawn(stream_id, {at: digest for at, digest in withdrawn.items() if at > step})
-
-    def _record_withdrawn(self, stream_id: str, steps: Mapping[int, str]) -> None:
-        for step, digest in steps.items():
-            self.withdraw(step)
-            with self._transaction() as db:
-                if self._row(db, "WHERE step = ?", step) is None:
-                    row = (step, stream_id, digest, "withdrawn")
-                    self._run(db, f"INSERT INTO {self._steps} VALUES (?, ?, ?, ?)", row)
-
-    def _write(self, piece: FeedRelease) -> None:
-        digest = hashlib.sha256(piece.manifest_bytes).hexdigest()
-        stream_id = str(piece.manifest["stream_id"])
+    def _write(self, files: StepFiles, mend: bool) -> None:
+        digest = hashlib.sha256(files.manifest_bytes).hexdigest()
+        stream_id = str(files.manifest["stream_id"])
         with self._transaction() as db:
-            known = self._row(db, "WHERE step = ?", piece.step)
-            newest = self._row(db, "ORDER BY step DESC LIMIT 1")
+            known = self._row(db, "WHERE step = ?", files.step)
+            newest = self._row(db, "WHERE state <> 'withdrawn' ORDER BY step DESC LIMIT 1")
             self._require_owner(stream_id, {row[1] for row in (known, newest) if row is not None})
             if known is not None:
                 if known[2] != digest:
                     raise StoreDamagedError(
-                        f"the database has another release of step {piece.step}",
+                        f"the database has another release of step {files.step}",
                         where=self._where,
                         allowed="the database of this stream, or another table",
                     )
                 return
             # A step that was approved late: the table holds a newer release already.
-            newer = newest is not None and newest[0] > piece.step
-            before = self._row(db, "WHERE step = ?", piece.step - 1)
+            newer = newest is not None and newest[0] > files.step
+            before = self._row(db, "WHERE step = ?", files.step - 1)
             follows = before is not None and before[3] == "current"
-            state = "past" if newer else self._update(db, piece, follows)
+            state = "past" if newer else self._update(db, files, follows, mend)
             if state == "current":
                 self._run(
                     db,
@@ -205,32 +195,41 @@ class DatabaseFeed(ABC):
                     f"(SELECT max(step) FROM {self._steps} WHERE state = 'current')",
                 )
             self._run(
-                db, f"INSERT INTO {self._steps} VALUES (?, ?, ?, ?)", (piece.step, stream_id, digest, state)
+                db, f"INSERT INTO {self._steps} VALUES (?, ?, ?, ?)", (files.step, stream_id, digest, state)
             )
 
-    def withdraw(self, step: int) -> None:
-        """See ``Feed``: record the step as withdrawn, and empty the table if it holds this step."""
+    def withdraw(self, step: int, gone: Collection[str], staying: Mapping[str, bytes]) -> None:
+        """See ``Target``: record a withdrawn step as such, and empty the table if it holds this step. A table that
+        expired was replaced by a newer one before."""
+        if not staying:
+            return
+        manifest = staying[MANIFEST]
         with self._transaction() as db:
             row = self._row(db, "WHERE step = ?", step)
             if row is None:
-                return
-            if row[3] == "current":
+                digest, stream_id = (
+                    hashlib.sha256(manifest).hexdigest(),
+                    str(json.loads(manifest)["stream_id"]),
+                )
+                values = (step, stream_id, digest, "withdrawn")
+                self._run(db, f"INSERT INTO {self._steps} VALUES (?, ?, ?, ?)", values)
+            elif row[3] == "current":
                 self._run(db, f"DELETE FROM {self._table}")
             self._run(db, f"UPDATE {self._steps} SET state = 'withdrawn' WHERE step = ?", (step,))
 
-    def _read_back(self, piece: FeedRelease) -> None:
+    def _read_back(self, files: StepFiles, mend: bool) -> None:
         """Check over another connection that the release is in the database (StoreError)."""
-        known = self._known(f"WHERE step = {int(piece.step)}").get(piece.step)
-        stored = known is not None and known[0] == hashlib.sha256(piece.manifest_bytes).hexdigest()
+        known = self._known(f"WHERE step = {int(files.step)}").get(files.step)
+        stored = known is not None and known[0] == hashlib.sha256(files.manifest_bytes).hexdigest()
         if stored and known is not None and known[1] == "current":
-            table = piece.part("table")
+            table = files.whole() if mend else files.part("table")
             # A release of changes has only the hash of the table after them.
-            changed = None if table is not None else piece.part("changes").drop_columns([OP])
-            digest = piece.manifest.get("records", {}).get("content_sha256")
+            changed = None if table is not None else files.part("changes").drop_columns([OP])
+            digest = files.manifest.get("records", {}).get("content_sha256")
             stored = self._holds(table) if changed is None else self._adds_up(changed.schema, digest)
         if not stored:
             raise StoreError(
-                f"step {piece.step} was written to the database, but another connection does not find it",
+                f"step {files.step} was written to the database, but another connection does not find it",
                 where=self._where,
                 allowed="a database that keeps what is written to it; the step is committed, and the next run "
                 "publishes it",
@@ -293,9 +292,9 @@ class DatabaseFeed(ABC):
         ).fetchall()
         return rows[0] if rows else None
 
-    def _update(self, db: Any, piece: FeedRelease, follows: bool) -> str:
+    def _update(self, db: Any, files: StepFiles, follows: bool, mend: bool) -> str:
         # A new period of a panel changes every person's row, so the whole table is rewritten.
-        changes = piece.part("changes") if follows and not piece.has_periods else None
+        changes = files.part("changes") if follows and not files.has_periods else None
         if changes is not None:
             import pyarrow as pa
 
@@ -309,7 +308,7 @@ class DatabaseFeed(ABC):
                 self._change(db, changed)
             self._insert(db, come)
             return "current"
-        table = piece.part("table")
+        table = files.whole() if mend else files.part("table")
         if table is None:
             return "waiting"
         self._replace(db, table)

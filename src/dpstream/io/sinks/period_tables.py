@@ -12,7 +12,7 @@ table, and ``2005-04`` in the column ``period`` of a long one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,11 @@ PERSON = "person"
 PERIOD = "period"
 #: Of people who stand for more or fewer people than one.
 WEIGHT = "weight"
+
+
+def has_periods(manifest: Mapping[str, Any]) -> bool:
+    """Whether a release is one of a panel, whose changes are new periods of its people instead of records."""
+    return bool(manifest.get("records", {}).get("kind") == "panel")
 
 
 def called(period: int, names: Sequence[str] | None) -> int | str:

@@ -9,16 +9,17 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.paths import check_file, check_local, read_bytes
 from dpstream.io.sinks.catalogue import listed_hashes
 from dpstream.io.sinks.change_tables import LABEL
-from dpstream.io.sinks.drawing import Drawing
+from dpstream.io.sinks.drawing import DRAWN_TABLE
+from dpstream.io.sinks.release_reader import read_table
 from dpstream.io.sinks.table_files import (
     FORMATS,
     BlockWriter,
@@ -30,71 +31,28 @@ from dpstream.io.sinks.table_files import (
     sha256_of,
     to_bytes,
 )
+from dpstream.io.sinks.target import (
+    MANIFEST,
+    NOTICE,
+    Differences,
+    StepFiles,
+    TakesTables,
+    Target,
+    compare_files,
+    step_name,
+)
 
-CODEBOOK = "codebook.json"
-MANIFEST = "manifest.json"
-#: Says why a step was withdrawn.
-NOTICE = "withdrawn.json"
-#: What a step measured, as noisy counts; it stays when the table goes.
-MEASUREMENTS = "measurements.ndjson"
-#: What stays of a step whose table expired or was withdrawn.
-STAYING = frozenset({MANIFEST, NOTICE, MEASUREMENTS})
 #: Where a step is put together: it is there only while somebody publishes, or after an attempt that was interrupted.
 _ATTEMPTS = ".publishing.tmp"
 _STEP = re.compile(r"step-(\d{6,})")
-#: (step, file or table) -> how it differs from what was published; "withdrawn": it exists, but the step was withdrawn.
-Differences = dict[tuple[int, str], Literal["missing", "changed", "withdrawn"]]
-#: Every comparison with the store reads the files of so many of the last published steps.
-LAST_COMPARED = 3
 #: What to do about a file that differs, for messages.
 _AWAY = "moving the step's folder away and running again, which publishes it from the store"
-
-
-def step_name(step: int) -> str:
-    """The name of a step's directory.
-
-    >>> step_name(17)
-    'step-000017'
-    """
-    return f"step-{step:06d}"
 
 
 def published_steps(directory: Path) -> set[int]:
     """Steps that have a folder."""
     names = (path.name for path in directory.glob("step-*"))
     return {int(match[1]) for match in map(_STEP.fullmatch, names) if match is not None}
-
-
-def compare_files(
-    committed: Mapping[int, Mapping[str, str]],
-    there: Callable[[int], Collection[str]],
-    digest: Callable[[int, str], str | None],
-    *,
-    deep: bool,
-    withdrawn: Collection[int],
-) -> Differences:
-    """How the files that are somewhere differ from the published ones.
-
-    Args:
-        committed: step -> file -> SHA-256.
-        there: the names of a step's files. digest: the SHA-256 of one, None where it is gone.
-        deep: read the files of all steps; otherwise only those of the last few, and of the others find missing
-            files only.
-        withdrawn: steps of which only the manifest, the notice and the measurements may be there.
-    """
-    differences: Differences = {}
-    read = set(committed if deep else sorted(committed)[-LAST_COMPARED:])
-    for step, files in committed.items():
-        names = there(step)
-        for name, wanted in files.items():
-            if name not in names:
-                differences[step, name] = "missing"
-            elif step in read and digest(step, name) != wanted:
-                differences[step, name] = "changed"
-    for step in withdrawn:
-        for name in set(there(step)) - STAYING:
-            differences[step, name] = "withdrawn"
-    return differences
 
 
 def noticed(directory: Path) -> set[int]:
@@ -117,12 +75,19 @@ class Publisher:
     A step's directory is built in a temporary folder, fsynced, and renamed into place. Calls may be repeated after a
     crash; a file that exists already must be equal, byte for byte.
 
+    Args:
+        beside: another place, which gets each release after the folder.
+
     Errors:
         ConfigError: an unknown format. StoreDamagedError: files that differ from what was committed.
         OSError: the disk is full or fails (the stream turns it into a StoreError).
     """
 
-    def __init__(self, directory: str | Path, *, format: Format = "parquet") -> None:
+    takes: TakesTables = "files"
+
+    def __init__(
+        self, directory: str | Path, *, format: Format = "parquet", beside: Target | None = None
+    ) -> None:
         if format not in FORMATS:
             raise ConfigError(f"unknown format {format!r}", where="output", allowed=", ".join(FORMATS))
         if not isinstance(directory, str | Path):
@@ -130,6 +95,8 @@ class Publisher:
         check_local(directory)
         self._directory = Path(directory)
         self._format: Format = format
+        #: This folder, and the place beside it.
+        self.targets: tuple[Target, ...] = (self,) if beside is None else (self, beside)
 
     @property
     def directory(self) -> Path:
@@ -137,31 +104,51 @@ class Publisher:
         return self._directory
 
     @property
-    def folder(self) -> Publisher:
-        """Itself."""
-        return self
-
-    @property
     def table_name(self) -> str:
         """The name of the table's file in each step's directory."""
-        return f"table.{self._format}"
+        return DRAWN_TABLE if self.draws_tables else f"table.{self._format}"
 
     @property
     def reads_whole(self) -> bool:
-        """False: files that wait on the disk are linked or copied."""
-        return False
+        """Whether a place has a whole table in memory, also one that is made in blocks."""
+        return self.targets[-1].takes == "whole"
 
     @property
     def draws_tables(self) -> bool:
-        """False: it gets files."""
-        return False
+        """Whether the place beside the folder draws the tables, and the folder has none."""
+        return self.targets[-1].takes == "drawn"
 
-    def draw_from(self, drawing: Callable[[int], Drawing]) -> None:
-        """Does nothing: it draws no tables."""
+    def published(self, stream_id: str) -> dict[int, str]:
+        """The hashes of the manifests of the steps that the folder or the other place has.
+
+        Errors:
+            StoreDamagedError: they have different releases of a step, or those of another stream.
+        """
+        hashes: dict[int, str] = {}
+        for target in self.targets:
+            for step, digest in target.have(stream_id).items():
+                if hashes.setdefault(step, digest) != digest:
+                    raise StoreDamagedError(
+                        f"the folder and the place beside it hold different releases of step {step}",
+                        where=str(self.directory),
+                        allowed="a folder and another place of the same stream",
+                    )
+        return hashes
+
+    def compared(
+        self, digests: Mapping[int, Mapping[str, str]], *, deep: bool, withdrawn: Collection[int] = ()
+    ) -> Differences:
+        """What is missing or changed in the folder; if nothing is, in the other place. See ``Target.compare``."""
+        steps = {step: self._step(step, digests[step]) for step in digests}
+        for target in self.targets:
+            differences = target.compare(steps, digests, deep=deep, withdrawn=withdrawn)
+            if differences:
+                break
+        return differences
 
     def render(self, table: Any) -> dict[str, bytes]:
         """The files of a table by name: the table itself, and beside a CSV file its label, which CSV cannot hold."""
-        return self._files(self.table_name, table)
+        return self._files(f"table.{self._format}", table)
 
     def render_changes(self, changes: Any) -> dict[str, bytes]:
         """The files of a table of changes by name."""
@@ -171,7 +158,7 @@ class Publisher:
         """Converts a table of this schema to the bytes of the table's file, block by block."""
         return BlockWriter(schema, self._format, put)
 
-    def published(self, stream_id: str) -> dict[int, str]:
+    def have(self, stream_id: str) -> dict[int, str]:
         """The SHA-256 of the manifest of every step that the catalogue lists or that has a directory.
 
         Errors:
@@ -197,19 +184,22 @@ class Publisher:
                 )
         return hashes
 
-    def publish(self, step: int, files: Mapping[str, Content]) -> None:
+    def put(self, files: StepFiles, *, mend: bool = False) -> None:
         """Put all files of a step in place at once, and read them back. Files that wait on the disk stay there.
 
         Errors:
             StoreDamagedError: the step is there already with other files.
         """
         self._directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-        final = self._directory / step_name(step)
+        final = self._directory / step_name(files.step)
+        if mend and final.exists():
+            self._mend(final, files)
+            return
         self._sweep()
         if not final.exists():
             temporary = self._attempt()
             temporary.mkdir(mode=0o755, parents=True)
-            for name, content in files.items():
+            for name, content in files.all().items():
                 _put(temporary / name, content)
             durable.sync_directory(temporary)
             try:
@@ -220,61 +210,45 @@ class Publisher:
                 # Another process was first, with a copy of the state: whether it published the same is compared.
                 shutil.rmtree(temporary)
             self._sweep()
-        self._require_equal(final, files)
+        self._require_equal(final, files.all())
         durable.sync_directory(self._directory)
 
     def compare(
-        self, committed: Mapping[int, Mapping[str, str]], *, deep: bool, withdrawn: Collection[int] = ()
+        self,
+        committed: Mapping[int, StepFiles],
+        digests: Mapping[int, Mapping[str, str]],
+        *,
+        deep: bool,
+        withdrawn: Collection[int],
     ) -> Differences:
-        """Find missing and changed files of published steps, and files of withdrawn steps that should be gone: see
-        ``compare_files``."""
+        """See ``compare_files``."""
 
         def digest(step: int, name: str) -> str | None:
             return file_sha256(self._directory / step_name(step) / name)
 
-        return compare_files(committed, self._names, digest, deep=deep, withdrawn=withdrawn)
+        return compare_files(digests, self._names, digest, deep=deep, withdrawn=withdrawn)
 
-    def restore(
-        self,
-        step: int,
-        names: Collection[str],
-        make: Callable[[str], Content],
-        withdrawn: Mapping[int, str] | None = None,
-    ) -> None:
-        """Write the missing files of a step (``make`` gives them); files that exist are left alone."""
+    def withdraw(self, step: int, gone: Collection[str], staying: Mapping[str, bytes]) -> None:
+        """Remove a step's table, and keep its manifest and what it measured; the notice comes beside them."""
         folder = self._directory / step_name(step)
-        if not folder.exists():
-            self.publish(step, {name: make(name) for name in names})
-            return
-        for name in names:
-            if not (folder / name).exists():
-                temporary = folder / f".{name}.tmp"
-                durable.unlink(temporary)
-                _put(temporary, make(name))
-                durable.rename(temporary, folder / name)
-                durable.sync_directory(folder)
-
-    def expire(self, step: int, names: Sequence[str]) -> None:
-        """Remove a step's table and keep its manifest and what it measured."""
-        folder = self._directory / step_name(step)
-        for name in names:
+        if staying:
+            folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        for name in sorted(gone):
             durable.unlink(folder / name)
         if folder.exists():
             durable.sync_directory(folder)
-
-    def withdraw(self, step: int, names: Sequence[str], files: Mapping[str, bytes]) -> None:
-        """Remove a step's table, keep its manifest and what it measured, and put the notice beside them."""
-        folder = self._directory / step_name(step)
-        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-        self.expire(step, names)
+        if not staying:
+            return
         self._sweep()  # the table in what an interrupted attempt left
-        for name, data in files.items():
+        for name, data in staying.items():
             path = folder / name
             if not path.exists() or read_bytes(path) != data:
                 durable.replace_file(path, data, mode=0o644)
         durable.sync_directory(self._directory)
 
-    def write_public(self, name: str, data: bytes) -> None:
+    def index(
+        self, name: str, data: bytes, staying: Callable[[int], Mapping[str, bytes]] | None = None
+    ) -> None:
         """Write the codebook, the catalogue or a part of it, unless the file has these bytes already."""
         path = self._directory / name
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -282,6 +256,28 @@ class Publisher:
             durable.replace_file(path, data, mode=0o644)
             if path.parent != self._directory:
                 durable.sync_directory(self._directory)  # makes the new folder's name durable
+
+    def _step(self, step: int, names: Collection[str]) -> StepFiles:
+        """The files of a step as they lie here."""
+
+        def whole() -> Any:
+            try:
+                return read_table(self._directory, step, ids=True)
+            except ConfigError:  # the step is a change, and a step before it was withdrawn or dropped
+                return None
+
+        folder = self._directory / step_name(step)
+        return StepFiles(step, names, lambda name: read_bytes(folder / name), whole=whole)
+
+    def _mend(self, folder: Path, files: StepFiles) -> None:
+        """Write the missing files of a step; files that exist are left alone."""
+        for name in files.names:
+            if not (folder / name).exists():
+                temporary = folder / f".{name}.tmp"
+                durable.unlink(temporary)
+                _put(temporary, files.file(name))
+                durable.rename(temporary, folder / name)
+                durable.sync_directory(folder)
 
     def _attempt(self) -> Path:
         """A name of this attempt's own: two processes that share one publish a mixture."""
@@ -337,122 +333,3 @@ def _put(path: Path, content: Content) -> None:
         durable.put_file(path, content.path, mode=0o644)
     else:
         durable.write_file(path, content, mode=0o644)
-
-
-class Place(Protocol):
-    """What stands beside the folder and gets every release after it: as ``Publisher`` has these methods."""
-
-    def published(self, stream_id: str) -> Mapping[int, str]: ...
-
-    def publish(self, step: int, files: Mapping[str, Content]) -> None: ...
-
-    def compare(
-        self, committed: Mapping[int, Mapping[str, str]], *, deep: bool, withdrawn: Collection[int] = ()
-    ) -> Differences: ...
-
-    def restore(
-        self,
-        step: int,
-        names: Collection[str],
-        make: Callable[[str], Content],
-        withdrawn: Mapping[int, str] | None = None,
-    ) -> None: ...
-
-    def expire(self, step: int, names: Sequence[str]) -> None: ...
-
-    def withdraw(self, step: int, names: Sequence[str], files: Mapping[str, bytes]) -> None: ...
-
-
-class BesideFolder:
-    """A ``Sink``: what the folder does, and then the other place.
-
-    Args:
-        folder: gets every release first.
-        place: gets it afterwards.
-    """
-
-    #: What the other place is, for messages.
-    _other: ClassVar[str]
-
-    def __init__(self, folder: Publisher, place: Place) -> None:
-        self.folder = folder
-        self._place = place
-
-    @property
-    def directory(self) -> Path:
-        """The path of the folder."""
-        return self.folder.directory
-
-    @property
-    def table_name(self) -> str:
-        """The name of the table's file in each step's directory."""
-        return self.folder.table_name
-
-    @property
-    def reads_whole(self) -> bool:
-        """Whether the other place reads back and compares whole tables."""
-        return False
-
-    @property
-    def draws_tables(self) -> bool:
-        """Whether the other place draws the tables."""
-        return False
-
-    def draw_from(self, drawing: Callable[[int], Drawing]) -> None:
-        """What gives the ``Drawing`` of a step, for a place that draws the tables."""
-
-    def published(self, stream_id: str) -> dict[int, str]:
-        """The hashes of the steps that the folder or the other place has.
-
-        Errors:
-            StoreDamagedError: they have different releases of a step.
-        """
-        hashes = dict(self.folder.published(stream_id))
-        for step, digest in self._place.published(stream_id).items():
-            if hashes.setdefault(step, digest) != digest:
-                raise StoreDamagedError(
-                    f"the folder and the {self._other} hold different releases of step {step}",
-                    where=str(self.directory),
-                    allowed=f"a folder and a {self._other} of the same stream",
-                )
-        return hashes
-
-    def publish(self, step: int, files: Mapping[str, Content]) -> None:
-        """Publish to the folder, then to the other place."""
-        self.folder.publish(step, files)
-        self._place.publish(step, files)
-
-    def compare(
-        self, committed: Mapping[int, Mapping[str, str]], *, deep: bool, withdrawn: Collection[int] = ()
-    ) -> Differences:
-        """The differences of the folder; if it has none, those of the other place."""
-        differences = self.folder.compare(committed, deep=deep, withdrawn=withdrawn)
-        return differences or self._place.compare(committed, deep=deep, withdrawn=withdrawn)
-
-    def restore(
-        self,
-        step: int,
-        names: Collection[str],
-        make: Callable[[str], Content],
-        withdrawn: Mapping[int, str] | None = None,
-    ) -> None:
-        """Restore in the folder, then in the other place. Both get what the store makes, not the folder's files, which
-        others may have changed."""
-        self.folder.restore(step, names, make)
-        self._place.restore(step, names, make, withdrawn)
-
-    def expire(self, step: int, names: Sequence[str]) -> None:
-        """Remove files of a step from both."""
-        self.folder.expire(step, names)
-        self._place.expire(step, names)
-
-    def withdraw(self, step: int, names: Sequence[str], files: Mapping[str, bytes]) -> None:
-        """Withdraw a step from both; either may fail without the other."""
-        try:
-            self.folder.withdraw(step, names, files)
-        finally:
-            self._place.withdraw(step, names, files)
-
-    def write_public(self, name: str, data: bytes) -> None:
-        """Write a public file into the folder."""
-        self.folder.write_public(name, data)

@@ -16,9 +16,9 @@ from dpstream.io.objects import AnyPath, any_path, asking, is_web_url, read_plac
 from dpstream.io.sinks.catalogue import CATALOGUE, Catalogue, as_it_stands
 from dpstream.io.sinks.change_tables import ID, OP, apply_changes, content_sha256
 from dpstream.io.sinks.drawing import DRAWN_TABLE
-from dpstream.io.sinks.period_tables import add_periods
-from dpstream.io.sinks.publisher import CODEBOOK, MANIFEST, MEASUREMENTS, step_name
+from dpstream.io.sinks.period_tables import add_periods, has_periods
 from dpstream.io.sinks.table_files import FORMATS, Format, from_bytes
+from dpstream.io.sinks.target import CODEBOOK, MANIFEST, MEASUREMENTS, step_name
 
 Frame = Literal["arrow", "pandas", "polars"]
 #: The manifest of a step, and the noisy counts that were published with it.
@@ -377,11 +377,6 @@ def _codebook(root: AnyPath) -> Iterator[dict[str, Any]]:
         yield parse_json(data)
     except (InputError, ValueError, KeyError, IndexError, TypeError, AttributeError):
         raise StoreDamagedError("the codebook cannot be read", where=str(path)) from None
-
-
-def has_periods(manifest: Mapping[str, Any]) -> bool:
-    """Whether a release is one of a panel, whose changes are new periods of its people instead of records."""
-    return bool(manifest.get("records", {}).get("kind") == "panel")
 
 
 def check_frame(frame: str) -> None:

@@ -22,7 +22,7 @@ from dpstream.core.foreign import arrow_input
 from dpstream.core.paths import parse_json
 from dpstream.core.privacy.law import check_confidence
 from dpstream.io.objects import AnyPath, any_path, asking, read_place
-from dpstream.io.sinks.publisher import step_name
+from dpstream.io.sinks.target import step_name
 
 #: Beside the steps' folders.
 FOLDER = "errors"

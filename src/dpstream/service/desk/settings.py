@@ -16,8 +16,8 @@ from dpstream.core.contracts import shown
 from dpstream.core.durations import seconds
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema.declared import unknown_key
+from dpstream.project.reader import is_url, refuse_password
 from dpstream.project.schema_file import load_toml, toml_value
-from dpstream.project.sections import is_url, refuse_password
 from dpstream.stream import PostgresServer
 from dpstream.stream.store.postgres import schema_name
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpstream.core.errors import ConfigError, StoreError
 from dpstream.io.sinks import read_catalogue, read_manifest
-from dpstream.io.sinks.publisher import MANIFEST, step_name
+from dpstream.io.sinks.target import MANIFEST, step_name
 from dpstream.project.status import health, ledger_facts, metric_values, status_facts
 from dpstream.service.desk.board import HeldRow
 from dpstream.service.desk.facts import canonical

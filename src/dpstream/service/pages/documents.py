@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from dpstream.core.errors import ConfigError
 from dpstream.io.sinks.simulated_errors import error_steps
+from dpstream.project.keys import StateKeys
 from dpstream.project.statement import newest_release, statement
 from dpstream.stream.identity import plan_hash
 from dpstream.stream.release.fitness import fitness_of
@@ -97,7 +98,7 @@ class Documents:
 
 def without_state(config: Config) -> Config:
     """The configuration of somebody who has only its releases: what a stream began with is then read off them."""
-    return replace(config, state_dir=config.path.parent / "no state is read", server=None, key_place=None)
+    return replace(config, state=StateKeys(dir=config.path.parent / "no state is read"), server=None)
 
 
 def policy_of(page: str) -> str:

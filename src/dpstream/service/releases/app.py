@@ -16,7 +16,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from dpstream.core.errors import DpstreamError
 from dpstream.core.version import __version__
-from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS, NOTICE, STAYING, step_name
+from dpstream.io.sinks.target import MANIFEST, MEASUREMENTS, NOTICE, STAYING, step_name
 from dpstream.service.releases import answering, forms
 from dpstream.service.releases.access import Guard, Tokens
 from dpstream.service.releases.events import News

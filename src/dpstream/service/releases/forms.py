@@ -25,10 +25,10 @@ from pyarrow import ipc
 
 from dpstream.core.errors import ConfigError
 from dpstream.io.sinks.change_tables import ID, OP
-from dpstream.io.sinks.feed import FeedRelease, StandardOutput
-from dpstream.io.sinks.publisher import MANIFEST
 from dpstream.io.sinks.release_reader import read_table
+from dpstream.io.sinks.standard_output import StandardOutput
 from dpstream.io.sinks.table_files import FORMATS, BlockWriter, StagedFile, blocks_of, from_bytes
+from dpstream.io.sinks.target import MANIFEST, StepFiles
 from dpstream.service.releases.places import Listing, OpenFile, ReleaseFolder
 from dpstream.service.releases.problems import Problem
 
@@ -235,7 +235,7 @@ def feed(made: Made, place: ReleaseFolder, listing: Listing, after: Cursor, limi
         left: list[tuple[int, int]] = []
         for step in entries:
             if step <= after.step and entries[step]["state"] == "withdrawn":
-                lines.withdraw(step)
+                lines.take_back(step)
         for step in listing.readable:
             if step > after.step or not after.lacks(step):
                 continue
@@ -255,7 +255,7 @@ def feed(made: Made, place: ReleaseFolder, listing: Listing, after: Cursor, limi
             if full():
                 break
             if entry["state"] == "withdrawn":
-                lines.withdraw(step)
+                lines.take_back(step)
                 has = None
             elif entry["kept"] and _publish(lines, place, step, has == step - 1):
                 has = step
@@ -290,13 +290,13 @@ def _publish(
             _write(table.schema, (), table.to_batches(ROWS), "parquet", whole)
             whole.flush()
             staged = StagedFile("", whole.tell(), Path(f"/dev/fd/{whole.fileno()}"))
-            out.publish(FeedRelease(step, {MANIFEST: manifest, "table.parquet": staged}, _fields(place)))
+            out.put(StepFiles.of(step, {MANIFEST: manifest, "table.parquet": staged}, _fields(place)))
         return True
     if not names:
         return False
     with place.step_file(step, names[0]) as file:
         staged = StagedFile(files[names[0]]["sha256"], file.size, file.path)
-        out.publish(FeedRelease(step, {MANIFEST: manifest, names[0]: staged}, _fields(place)))
+        out.put(StepFiles.of(step, {MANIFEST: manifest, names[0]: staged}, _fields(place)))
     return True
 
 

@@ -20,7 +20,7 @@ from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.paths import parse_json
 from dpstream.io.objects import is_object_url, is_web_url
 from dpstream.io.sinks.catalogue import CATALOGUE, Catalogue, Entry, as_it_stands
-from dpstream.io.sinks.publisher import CODEBOOK, MANIFEST, MEASUREMENTS, NOTICE, step_name
+from dpstream.io.sinks.target import CODEBOOK, MANIFEST, MEASUREMENTS, NOTICE, step_name
 from dpstream.service.releases.problems import Problem
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")

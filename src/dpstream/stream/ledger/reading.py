@@ -22,8 +22,9 @@ from dpstream.core.errors import ConfigError, StoreDamagedError, StoreFormatErro
 from dpstream.core.paths import parse_json
 from dpstream.core.privacy.budget import Budget
 from dpstream.io.sinks.catalogue import Catalogue
-from dpstream.io.sinks.publisher import MANIFEST, compare_files, published_steps, step_name
+from dpstream.io.sinks.publisher import published_steps
 from dpstream.io.sinks.table_files import file_sha256
+from dpstream.io.sinks.target import MANIFEST, compare_files, step_name
 from dpstream.stream.identity import canonical_json, plan_hash
 from dpstream.stream.ledger.account import Pin
 from dpstream.stream.ledger.limit import budget_from_dict

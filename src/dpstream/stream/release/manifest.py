@@ -17,8 +17,8 @@ from dpstream.core.privacy.unit import Individual, InsertedRecord, Record, User
 from dpstream.core.version import __version__
 from dpstream.io.sinks.change_tables import ID, LABEL
 from dpstream.io.sinks.period_tables import PERIOD, PERSON, WEIGHT, called, wide_name
-from dpstream.io.sinks.publisher import MEASUREMENTS
 from dpstream.io.sinks.table_files import Content, sha256_of, size_of
+from dpstream.io.sinks.target import MEASUREMENTS
 from dpstream.stream.declared import counted_records
 from dpstream.stream.predecessor_cost import base_words, covered
 from dpstream.stream.release.codebook import descriptor

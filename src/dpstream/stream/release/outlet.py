@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -12,15 +12,23 @@ from typing import Any
 from dpstream.core.errors import ConfigError, DataError, StepError, StoreDamagedError, StoreError
 from dpstream.io.sinks import catalogue
 from dpstream.io.sinks.change_tables import apply_changes, content_sha256
-from dpstream.io.sinks.feed import FeedRelease
 from dpstream.io.sinks.period_tables import add_periods
-from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS, NOTICE, STAYING, noticed, step_name
+from dpstream.io.sinks.publisher import Publisher, noticed
 from dpstream.io.sinks.table_files import Content, StagedFile, file_sha256
+from dpstream.io.sinks.target import (
+    CODEBOOK,
+    MANIFEST,
+    MEASUREMENTS,
+    NOTICE,
+    STAYING,
+    StepFiles,
+    Target,
+    step_name,
+)
 from dpstream.stream.arguments import check_text
 from dpstream.stream.identity import plan_hash
 from dpstream.stream.release.manifest import labelled, pretty_json
 from dpstream.stream.release.render import NotMadeError, RemadeFiles
-from dpstream.stream.release.sink import Sink
 from dpstream.stream.step_log import StepEvent, log_step
 from dpstream.stream.store.step_rows import Step
 from dpstream.stream.store.store import Store, rollback_problems
@@ -48,7 +56,7 @@ class ReleasePublisher:
     def __init__(
         self,
         store: Store,
-        sink: Sink,
+        sink: Publisher,
         facts: dict[str, Any],
         describe: Callable[[str], dict[str, Any]],
         remade: Callable[[], RemadeFiles],
@@ -64,7 +72,6 @@ class ReleasePublisher:
         self._plan_hash = plan_hash(facts)
         self._describe = describe
         self._remade = remade
-        sink.draw_from(lambda step: self._remade().drawing(step))
         self._stream_id = store.meta["stream_id"].hex()
         #: Closed parts of the catalogue that are known to be there.
         self._closed = 0
@@ -78,11 +85,11 @@ class ReleasePublisher:
         Errors:
             StoreDamagedError: see ``_compare``.
         """
-        alone = self._sink.folder is self._sink
+        alone = self._sink.targets == (self._sink,)
         if alone:
             self._check()
         else:
-            self._compare(self._sink.folder)
+            self._compare(self._sink.have)
         if not self._store.witnessed:
             self._store.write_head()
         try:
@@ -122,20 +129,23 @@ class ReleasePublisher:
         stuck: NotMadeError | None = None
         with file_errors("the release could not be written and will be on the next try", self._where):
             for step in waiting:
+                files = self._files(made, step)
                 try:
-                    files = self._files(made, step)
+                    files.all()
                 except NotMadeError as error:
                     log_step(StepEvent.UNPUBLISHED, step, " is not published", error)
                     stuck = error
                     break
-                self._sink.publish(step, {**files, MANIFEST: self._committed(step).manifest})
+                for target in self._sink.targets:
+                    target.put(files)
                 pending.append(step)
             there = None if stuck is None else {*self._store.in_publication("published"), *pending}
             # Readers learn that a table goes before it goes.
             if pending or expiring:
                 self._write_catalogue((*pending, *expiring), there)
             for step in expiring:
-                self._sink.expire(step, self._leaving(step))
+                for target in self._sink.targets:
+                    target.withdraw(step, self._leaving(step), {})
         self._store.mark_published(pending, expiring)
         for step in pending:
             log_step(StepEvent.PUBLISHED, step, ": published")
@@ -152,13 +162,12 @@ class ReleasePublisher:
         if not leaving:
             return
         made, failures = self._remade(), list[StoreError]()
-        # The folder by itself first: whatever else does not answer, readers of the folder are told.
-        for sink in dict.fromkeys((self._sink.folder, self._sink)):
+        for target in self._sink.targets:  # whatever else does not answer, readers of the folder are told
             try:
                 with file_errors(
                     "the table could not be taken back and will be on the next try", self._where
                 ):
-                    self._take_from(sink, leaving, made)
+                    self._take_from(target, leaving, made)
             except StoreError as error:
                 failures.append(error)
         if failures:
@@ -167,22 +176,23 @@ class ReleasePublisher:
         self._store.mark_published([step + 1 for step in leaving if step + 1 in published], [])
         self._store.move(leaving, "withdrawn")
 
-    def _take_from(self, sink: Sink, leaving: list[int], made: RemadeFiles) -> None:
-        """Take withdrawn tables from some places, and the changes since them; a place that cannot be written to, such
-        as a full disk, loses them all the same."""
+    def _take_from(self, target: Target, leaving: list[int], made: RemadeFiles) -> None:
+        """Take withdrawn tables from a place, and the changes since them; one that cannot be written to, such as a full
+        disk, loses them all the same."""
         waits = self._store.in_publication("pending")
         there = {*self._store.in_publication("published"), *leaving} if waits else None
         try:
             for step in leaving:
                 if new := self._changed_files(step + 1)[0]:
-                    sink.restore(step + 1, new, partial(made.file, step + 1))
+                    target.put(self._files(made, step + 1, new), mend=True)
             # Readers learn that a table goes before it goes.
-            self._write_catalogue([one for step in leaving for one in (step, step + 1)], there, sink)
+            changed = [number for step in leaving for number in (step, step + 1)]
+            self._write_catalogue(changed, there, (target,))
         finally:
             for step in leaving:
                 if gone := self._changed_files(step + 1)[1]:
-                    sink.expire(step + 1, gone)
-                sink.withdraw(step, self._leaving(step), self._staying(step))
+                    target.withdraw(step + 1, gone, {})
+                target.withdraw(step, self._leaving(step), self._staying(step))
 
     def _changed_files(self, step: int) -> tuple[list[str], list[str]]:
         """Of a step after one that was taken back, where a place has it: the files to put there, because the manifest
@@ -206,7 +216,7 @@ class ReleasePublisher:
         """
         if self._checked:
             return
-        there = self._compare(self._sink)
+        there = self._compare(self._sink.published)
         if there:
             # No hash vouches for the codebook, nor for what the catalogue says beside its hashes: readers cannot
             # notice a damage there. Both are mended here.
@@ -214,19 +224,19 @@ class ReleasePublisher:
                 self._write_catalogue(range(1, self._store.last_step + 1), there)
         self._checked = True
 
-    def _compare(self, sink: Sink) -> set[int]:
-        """The published steps. One that the ledger does not know, or a public notice of a withdrawal that it does not
-        know, means that the state was rolled back.
+    def _compare(self, have: Callable[[str], Mapping[int, str]]) -> set[int]:
+        """The steps that are there. One that the ledger does not know, or a public notice of a withdrawal that it does
+        not know, means that the state was rolled back.
 
         Errors:
             StoreDamagedError: it was, or a published manifest is not the committed one.
         """
-        last_step = self._store.last_step
         with file_errors("the releases could not be read", self._where):
-            published = sorted(sink.published(self._stream_id).items())
+            published = sorted(have(self._stream_id).items())
             told = noticed(self._where)
-        hashes = {step: digest for step, _, digest in self._store.publications(1, last_step)}
-        states = {step: state for step, state, _ in self._store.publications(1, last_step)}
+        committed = self._store.publications(1, self._store.last_step)
+        hashes = {step: digest for step, _, digest in committed}
+        states = {step: state for step, state, _ in committed}
         for problem in rollback_problems([step for step, _ in published], told, states):
             raise StoreDamagedError(
                 f"{problem}, and continuing would spend the budget twice",
@@ -252,15 +262,12 @@ class ReleasePublisher:
         """
         self.publish()
         committed = self._store.published_files()
-        withdrawn = {
-            step: hashlib.sha256(self._committed(step).manifest).hexdigest()
-            for step in self._store.in_publication("withdrawn")
-        }
+        withdrawn = self._store.in_publication("withdrawn")
         restored: set[int] = set()
         made = self._remade()
         for _ in range(2):  # what stands beside the folder is compared with it once it is whole
             with file_errors("the releases could not be compared with the store", self._where):
-                differences = self._sink.compare(committed, deep=False, withdrawn=withdrawn)
+                differences = self._sink.compared(committed, deep=False, withdrawn=withdrawn)
                 left = sorted(place for place, how in differences.items() if how == "withdrawn")
                 if left:
                     step, name = left[0]
@@ -279,11 +286,17 @@ class ReleasePublisher:
                     )
                 missing = sorted({step for step, _ in differences})
                 for step in missing:
-                    # A withdrawn step counts as newer than those before it: noted with the last one.
-                    taken = withdrawn if step == max(committed) else {}
-                    self._sink.restore(step, sorted(committed[step]), partial(made.file, step), taken)
+                    files = self._files(made, step)
+                    for target in self._sink.targets:
+                        target.put(files, mend=True)
                     self._store.sweep_staged()
                     log_step(StepEvent.RESTORED, step, ": published again")
+                for target in self._sink.targets if missing else ():
+                    # A place that lost a release may have lost what it was told of withdrawn ones.
+                    known = target.have(self._stream_id)
+                    for step in withdrawn:
+                        if known and step not in known:
+                            target.withdraw(step, self._leaving(step), self._staying(step))
             restored.update(missing)
             if not missing:
                 break
@@ -319,7 +332,7 @@ class ReleasePublisher:
             try:
                 with file_errors("a table that waits could not be made again", self._where):
                     for step in chosen:
-                        self._files(made, step)
+                        self._files(made, step).all()
             except StoreError:
                 self._store.sweep_staged()  # of an encrypted store, what was made is not encrypted
                 raise
@@ -427,45 +440,49 @@ class ReleasePublisher:
         Errors:
             NotMadeError: one is gone, and the table cannot be made again.
         """
-        made, changes, table = self._remade(), [], None
+        made, changes, table = self._remade(), list[StepFiles](), None
         facts = json.loads(self._committed(step).manifest)
-        fields = self._book["resources"][0]["schema"]["fields"]
-        rows = self._book["dpstream"].get("panel", {}).get("fields", [])
         try:
             for number in range(step, 0, -1):
-                files = {MANIFEST: self._committed(number).manifest, **self._files(made, number)}
-                piece = FeedRelease(number, files, [*fields, *rows])
-                table = piece.part("table")
+                files = self._files(made, number)
+                table = files.part("table")
                 if table is not None:
                     break
-                changes.append(piece)
-            for piece in reversed(changes):
-                change = piece.part("changes")
-                if piece.has_periods:
-                    table = add_periods(table, change, piece.manifest["records"].get("weight"))
+                changes.append(files)
+            for files in reversed(changes):
+                if files.has_periods:
+                    table = add_periods(table, files.part("changes"), files.manifest["records"].get("weight"))
                 else:
-                    table = apply_changes(table, change)
+                    table = apply_changes(table, files.part("changes"))
         except (NotMadeError, DataError):
-            return made.whole(step)
+            table = None
         if table is None or content_sha256(table) != facts["records"]["content_sha256"]:
-            return made.whole(step)
-        return self._sink.folder.render(labelled(table, facts["label"]))
+            table = made.whole(step)
+        return self._sink.render(labelled(table, facts["label"]))
 
-    def _files(self, made: RemadeFiles, step: int) -> dict[str, Content]:
-        """The files of a step that is to be published, without its manifest.
+    def _files(self, made: RemadeFiles, step: int, names: Collection[str] | None = None) -> StepFiles:
+        """The files of a committed step, from the store, the folder, or made again; all by default."""
 
-        Errors:
-            NotMadeError: one is gone, and cannot be made again.
-        """
-        files: dict[str, Content] = {}
-        for name, data in self._store.files(step).items():
-            files[name] = (self._in_folder(step, name) or made.file(step, name)) if data is None else data
-        return files
+        def make(name: str) -> Content:
+            if name == MANIFEST:
+                return self._committed(step).manifest
+            digest, data = self._store.remembered_file(step, name)
+            if data is not None:
+                return data
+            return self._in_folder(step, name, digest) or made.file(step, name)
 
-    def _in_folder(self, step: int, name: str) -> StagedFile | None:
+        return StepFiles(
+            step,
+            [MANIFEST, *self._store.file_names(step)] if names is None else names,
+            make,
+            fields=self._fields,
+            whole=partial(made.whole, step),
+            drawing=partial(made.drawing, step),
+        )
+
+    def _in_folder(self, step: int, name: str, digest: str) -> StagedFile | None:
         """A committed file that the folder has already: a loss of power may take back the mark that says so."""
         path = self._where / step_name(step) / name
-        digest, _ = self._store.remembered_file(step, name)
         if file_sha256(path) != digest:
             return None
         return StagedFile(digest, path.stat().st_size, path)
@@ -476,8 +493,11 @@ class ReleasePublisher:
         return sorted({*self._store.file_names(step), *listed} - STAYING)
 
     def _staying(self, step: int) -> dict[str, bytes]:
-        """The files that stay of a step whose table is withdrawn."""
-        stay = {MANIFEST: self._committed(step).manifest, NOTICE: self._notice(step)}
+        """The files that stay of a step whose table is withdrawn or has expired."""
+        committed = self._committed(step)
+        stay = {MANIFEST: committed.manifest}
+        if committed.publication in _WITHDRAWN:
+            stay[NOTICE] = self._notice(step)
         measured = self._store.stored_file(step, MEASUREMENTS)
         return stay if measured is None else {**stay, MEASUREMENTS: measured}
 
@@ -490,16 +510,15 @@ class ReleasePublisher:
         return notice
 
     def _write_catalogue(
-        self, changed: Iterable[int], there: Set[int] | None = None, sink: Sink | None = None
+        self, changed: Iterable[int], there: Set[int] | None = None, targets: Sequence[Target] = ()
     ) -> None:
         """Write what the catalogue says of the steps ``changed``: the closed parts that hold one of them, the parts
         that were closed since, and at last the file that counts the parts. Older parts stay as they are.
 
         Args:
             there: the steps that are published, where others still wait; those are not listed yet.
-            sink: where to; everywhere by default.
+            targets: where to; everywhere by default.
         """
-        sink = self._sink if sink is None else sink
         if there is None:
             last = self._store.last_in_publication(*_KNOWN_OR_PENDING)
         else:
@@ -511,19 +530,22 @@ class ReleasePublisher:
             if newest is not None:
                 break
             newest = self._part(earlier, there)[1]
-        self._write_codebook(newest, sink)
+        documents = {CODEBOOK: self._codebook(newest)}
         for part in sorted(parts.union(range(self._closed, opened))):
             if part < opened:
                 written = catalogue.part_bytes(self._stream_id, part, self._part(part, there)[0])
-                sink.write_public(catalogue.part_name(part), written)
+                documents[catalogue.part_name(part)] = written
         facts = {
             "stream": self._facts["stream"],
             "stream_id": self._stream_id,
             "plan_hash": self._plan_hash,
         }
-        index = catalogue.index_bytes(facts, opened, lines)
-        sink.write_public(catalogue.CATALOGUE, index)
-        self._closed = opened
+        documents[catalogue.CATALOGUE] = catalogue.index_bytes(facts, opened, lines)
+        for target in targets or self._sink.targets:
+            for name, data in documents.items():
+                target.index(name, data, self._staying)
+        if not targets:
+            self._closed = opened
 
     def _part(self, part: int, there: Set[int] | None) -> tuple[list[str], int | None]:
         """One part of the catalogue, read once: its lines, and its newest step whose whole table is there, or is about
@@ -568,8 +590,14 @@ class ReleasePublisher:
         """The codebook; only the ``path`` of its table changes."""
         return self._describe(self._sink.table_name)
 
-    def _write_codebook(self, newest: int | None, sink: Sink) -> None:
+    @cached_property
+    def _fields(self) -> list[dict[str, Any]]:
+        """The fields of the codebook, which give the types of CSV files."""
+        fields: list[dict[str, Any]] = self._book["resources"][0]["schema"]["fields"]
+        return [*fields, *self._book["dpstream"].get("panel", {}).get("fields", [])]
+
+    def _codebook(self, newest: int | None) -> bytes:
         """The codebook, whose ``path`` is that of the newest whole table, of step ``newest``."""
         folder = "" if newest is None else f"{step_name(newest)}/"
         self._book["resources"][0]["path"] = f"{folder}{self._sink.table_name}"
-        sink.write_public("codebook.json", pretty_json(self._book))
+        return pretty_json(self._book)

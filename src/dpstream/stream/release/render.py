@@ -13,8 +13,9 @@ from dpstream.core.contracts import Synthesis
 from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.io.sinks.change_tables import content_sha256
 from dpstream.io.sinks.drawing import DRAWN_TABLE, Drawing, drawn_table
-from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS
+from dpstream.io.sinks.publisher import Publisher
 from dpstream.io.sinks.table_files import Content, StagedFile, sha256_of
+from dpstream.io.sinks.target import MEASUREMENTS
 from dpstream.stream.release import table_blocks
 from dpstream.stream.release.manifest import DRAWN, Label, labelled
 from dpstream.stream.release.persistent_records import PersistentRecords, carry, records_before
@@ -25,7 +26,6 @@ from dpstream.stream.release.publishing import (
     keep_for_changes,
     record_facts,
 )
-from dpstream.stream.release.sink import Sink
 from dpstream.stream.release.table_blocks import decoded_blocks, drawing, write_blocks
 from dpstream.stream.store.store import Store
 from dpstream.stream.store.store_database import file_errors
@@ -77,7 +77,7 @@ def _names_around(store: Store, policy: Publishing, step: int) -> dict[int, set[
     return names
 
 
-def _readers_follow(store: Store, policy: Publishing, sink: Sink | None, step: int) -> bool:
+def _readers_follow(store: Store, policy: Publishing, sink: Publisher | None, step: int) -> bool:
     """Whether readers have the table of the step before, or get it before this one. Changes since any other table
     would publish that table: it is this one less the inserts plus the deletes."""
     if sink is None or step == 1:
@@ -87,7 +87,7 @@ def _readers_follow(store: Store, policy: Publishing, sink: Sink | None, step: i
     return before is not None and before.publication in known
 
 
-def measurement_file(policy: Publishing, sink: Sink | None, synthesis: Synthesis) -> dict[str, bytes]:
+def measurement_file(policy: Publishing, sink: Publisher | None, synthesis: Synthesis) -> dict[str, bytes]:
     """What the step measured, one JSON object a line; no file where it measured nothing, or nobody may read it.
 
     Nothing is taken out of it again: sums of later steps rest on it. It stays when a table expires or is withdrawn; a
@@ -98,7 +98,7 @@ def measurement_file(policy: Publishing, sink: Sink | None, synthesis: Synthesis
     return {MEASUREMENTS: "".join(f"{one.line()}\n" for one in synthesis.noisy_counts).encode()}
 
 
-def rows_of(synthesis: Synthesis, schema: Schema, policy: Publishing, sink: Sink | None) -> int:
+def rows_of(synthesis: Synthesis, schema: Schema, policy: Publishing, sink: Publisher | None) -> int:
     """Rows of the released table, cut by a public rule."""
     if policy.max_rows is not None:
         return synthesis.rows(schema, policy.max_rows)
@@ -115,7 +115,7 @@ def rows_of(synthesis: Synthesis, schema: Schema, policy: Publishing, sink: Sink
 def make_files(
     policy: Publishing,
     store: Store,
-    sink: Sink | None,
+    sink: Publisher | None,
     schema: Schema,
     before: tuple[Carried, Callable[[int], Synthesis | None]],
     synthesis: Synthesis,
@@ -154,7 +154,7 @@ def make_files(
         if rows > block:
             blocks = table_blocks.decoded_blocks(synthesis, schema, rows, seed, block, dictionaries=True)
         if blocks is None:
-            whole = sink.folder.render(labelled(synthesis.released(schema, rows, seed), label))
+            whole = sink.render(labelled(synthesis.released(schema, rows, seed), label))
             return ReleaseFiles({**whole}, carries, None, policy.keep)
         with file_errors("the released table could not be written", store.path):
             files = table_blocks.write_blocks(
@@ -194,7 +194,7 @@ def _columns_that_change(
 def _rendered(
     policy: Publishing,
     store: Store,
-    sink: Sink | None,
+    sink: Publisher | None,
     step: int,
     table: Any,
     label: Label,
@@ -211,9 +211,9 @@ def _rendered(
         return files, keep
     names = _names_around(store, policy, step)
     if changes is None or policy.full_table(step, names):
-        files |= sink.folder.render(labelled(table, label))
+        files |= sink.render(labelled(table, label))
     if changes is not None and policy.publish != "full":
-        files |= sink.folder.render_changes(labelled(changes(), label))
+        files |= sink.render_changes(labelled(changes(), label))
     if keep is not None and policy.publish == "changes":
         keep = keep_for_changes(step, keep, {**names, step: set(files)})
     return files, keep
@@ -242,7 +242,7 @@ class RemadeFiles:
     def __init__(
         self,
         store: Store,
-        sink: Sink,
+        sink: Publisher,
         schema: Schema,
         synthesis_of: Callable[[int], Synthesis | None],
         last: PersistentRecords | None,
@@ -260,16 +260,11 @@ class RemadeFiles:
         self._next_id = 1
 
     def file(self, step: int, name: str) -> Content:
-        """One file of a committed step; also its whole table where it was published as changes. A file that waits on
-        the disk stays there until the store is swept.
+        """One file of a committed step. A file that waits on the disk stays there until the store is swept.
 
         Errors:
             NotMadeError: it cannot be made again with the committed bytes.
         """
-        if name == MANIFEST:
-            return self._manifest(step)
-        if name == self._sink.table_name and name not in self._store.file_names(step):
-            return self.whole(step)[name]
         digest, remembered = self._store.remembered_file(step, name)
         content: Content | None = remembered
         if content is None:
@@ -306,8 +301,8 @@ class RemadeFiles:
         rows, seed = facts["rows_in_table"], facts["sampling_seed"]
         return drawing(synthesis, self._schema, rows, seed, facts.get(DRAWN), label)
 
-    def whole(self, step: int) -> dict[str, bytes]:
-        """The files of the table that a step's changes led to; its manifest has the hash of the content.
+    def whole(self, step: int) -> Any:
+        """The table that a step's changes led to; its manifest has the hash of the content.
 
         Errors:
             NotMadeError: it cannot be made again.
@@ -318,8 +313,7 @@ class RemadeFiles:
             if step != self._step:
                 self._make(step)
             table = self._table
-        facts = json.loads(self._manifest(step))
-        records = facts.get("records") or {}
+        records = json.loads(self._manifest(step)).get("records") or {}
         if table is None or content_sha256(table) != records.get("content_sha256"):
             raise NotMadeError(
                 f"the whole table of step {step} cannot be made again, and the database does not hold the step before",
@@ -327,7 +321,7 @@ class RemadeFiles:
                 allowed="a copy of the database; or the program's version that the step was made with (a keep policy "
                 "may have dropped what it followed from)",
             )
-        return self._sink.folder.render(labelled(table, facts["label"]))
+        return table
 
     def _make(self, step: int) -> None:
         facts = json.loads(self._manifest(step))
@@ -349,10 +343,10 @@ class RemadeFiles:
                 self._files = write_blocks(self._sink, self._store.staging, step, schema, label, blocks)
                 return
             self._table = synthesis.released(schema, rows, seed)
-            self._files = self._sink.folder.render(labelled(self._table, label))
+            self._files = self._sink.render(labelled(self._table, label))
             if synthesis.grows is not None:
                 additions = synthesis.grows.additions(schema)
-                self._files = {**self._files, **self._sink.folder.render_changes(labelled(additions, label))}
+                self._files = {**self._files, **self._sink.render_changes(labelled(additions, label))}
 
     def _follow(self, step: int) -> None:
         """Make tables of persistent records, from the first step on: each follows from the one before."""
@@ -363,7 +357,7 @@ class RemadeFiles:
             self._advance(self._step)
         if self._records is None and step == self._store.last_step and self._last is not None:
             label = json.loads(self._manifest(step))["label"]
-            self._files = self._sink.folder.render(labelled(self._last.with_ids, label))
+            self._files = self._sink.render(labelled(self._last.with_ids, label))
 
     def _advance(self, step: int) -> None:
         facts = json.loads(self._manifest(step))
@@ -381,9 +375,9 @@ class RemadeFiles:
             return  # what it follows from was dropped
         self._records, self._next_id = made.records, made.records.next_id
         self._table = made.records.with_ids
-        self._files = self._sink.folder.render(labelled(self._table, label))
+        self._files = self._sink.render(labelled(self._table, label))
         if made.changes is not None:
-            self._files = {**self._files, **self._sink.folder.render_changes(labelled(made.changes, label))}
+            self._files = {**self._files, **self._sink.render_changes(labelled(made.changes, label))}
 
     def _manifest(self, step: int) -> bytes:
         committed = self._store.find(step=step)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from dpstream.core.contracts import Synthesis
 from dpstream.core.threads import in_order
 from dpstream.io.sinks.drawing import Drawing, decoded_block
+from dpstream.io.sinks.publisher import Publisher
 from dpstream.io.sinks.table_files import BlockWriter, Content
 from dpstream.stream.release.manifest import Label, labelled
-from dpstream.stream.release.sink import Sink
 from dpstream.stream.store.staging import Staging
 from dpstream.stream.store.store_database import UNSEALED, Sealing
 
@@ -66,7 +66,7 @@ def drawing(
 
 
 def write_blocks(
-    sink: Sink,
+    sink: Publisher,
     staging: Staging,
     step: int,
     schema: Schema,
@@ -85,11 +85,11 @@ def write_blocks(
     """
     empty = labelled(schema.arrow_schema().empty_table(), label)
     with staging.file(step, sink.table_name, sealing) as file:
-        writer = sink.folder.block_writer(empty.schema, file.put)
+        writer = sink.block_writer(empty.schema, file.put)
         for prepared in in_order(partial(_prepared, writer), blocks):
             writer.write(prepared)
         writer.close()
-        return {**sink.folder.render(empty), sink.table_name: file.finish()}
+        return {**sink.render(empty), sink.table_name: file.finish()}
 
 
 def _prepared(writer: BlockWriter, block: Callable[[], Any]) -> Any:

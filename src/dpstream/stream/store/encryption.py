@@ -251,7 +251,7 @@ def unlock(db: StoreDatabase, key: StateKey | None) -> None:
         raise StoreError(
             f"the store is encrypted (key {used}), and no key is given",
             where=db.where,
-            allowed="its key ([state] key_file or key_env; in Python key=)",
+            allowed="its key ([state] key_file or key_env)",
         )
     if used is not None and key is not None and used != key.name:
         raise StoreError(

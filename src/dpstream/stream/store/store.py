@@ -27,8 +27,8 @@ from dpstream.core.contracts import Packed
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
 from dpstream.core.tables.access import CounterShards
 from dpstream.core.tables.counter_files import sweep_files
-from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS, NOTICE
 from dpstream.io.sinks.table_files import Content, sha256_of
+from dpstream.io.sinks.target import MANIFEST, MEASUREMENTS, NOTICE
 from dpstream.stream.identity import canonical_json, is_same_plan, require_same_plan
 from dpstream.stream.store.encryption import StateKey, mark, sealing_for, unlock
 from dpstream.stream.store.lock import FolderLock, StateDirectory

@@ -11,7 +11,7 @@ from pathlib import Path
 from dpstream.core import durable
 from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.core.paths import parse_json
-from dpstream.io.sinks.publisher import NOTICE
+from dpstream.io.sinks.target import NOTICE
 from dpstream.stream.store import container
 from dpstream.stream.store.encryption import StateKey, key_name, mark, sealing_for, unlock
 from dpstream.stream.store.place import (

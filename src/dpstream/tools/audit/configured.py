@@ -8,13 +8,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.checks import certify
 from dpstream.core.counters import CalibratedCounter
 from dpstream.core.counters.forest import CalibratedForest
-from dpstream.core.privacy import DiscreteLaplace, Randomness, Relay
+from dpstream.core.privacy import Randomness
 from dpstream.families.tabular import DPStabsPlan
 from dpstream.tools.audit.attack import MINUTES, NothingToAttackError, attack_of
 from dpstream.tools.audit.controls import quiet_counter
@@ -25,7 +24,6 @@ from dpstream.tools.audit.samplers_audit import audit_samplers
 from dpstream.tools.audit.transcripts import Pair, Subject, audit_subject
 
 if TYPE_CHECKING:
-    from dpstream.core.contracts import StreamPlan
     from dpstream.project import Config
 
 #: The most ticks that are audited of a counter, also of longer streams: its claim holds for every prefix.
@@ -149,7 +147,7 @@ def _transcripts(config: Config) -> Audit:
         length: AuditLength, randomness: Randomness, progress: AuditProgress
     ) -> Iterator[AuditFinding]:
         ends, stream = time.process_time() + _SECONDS[length], InventedStream(config)
-        plan, name = _Untested(stream.plan), f"configured {stream.plan.name}"
+        plan, name = stream.plan, f"configured {stream.plan.name}"
         controls: dict[str, Pair] = {}
 
         def pairs() -> Iterator[Pair]:
@@ -187,31 +185,6 @@ def _compared(stream: InventedStream, plan: Any, pair: StreamPair, last: Pair | 
 
 def _only(pair: Pair) -> list[Pair]:
     return [pair]
-
-
-class _NoTest(Relay):
-    """Every waiting test says no, which is possible whatever the records are. What tests cost, `dpstream lab audit`
-    looks at."""
-
-    def waiting_times(self, gaps: NDArray[np.int64], law: DiscreteLaplace, most: int) -> NDArray[np.int64]:
-        """Never."""
-        return np.zeros(len(gaps), np.int64)
-
-    def reaches(self, known: int, gap: int, law: DiscreteLaplace) -> bool:
-        """No."""
-        return False
-
-
-class _Untested:
-    """A plan whose waiting tests all say no."""
-
-    def __init__(self, plan: StreamPlan) -> None:
-        self._plan, self.budget = plan, plan.budget
-        self.start, self.start_from = plan.start, getattr(plan, "start_from", None)
-
-    def step(self, state: Any, batch: Any, randomness: Randomness, /) -> Any:
-        """The plan's step."""
-        return self._plan.step(state, batch, _NoTest(randomness))
 
 
 def _leaking(pair: Pair) -> Pair:

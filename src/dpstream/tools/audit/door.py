@@ -10,6 +10,9 @@ of the laws.
 Noise that is drawn before its use is given again. Where a count is measured with it, or it is in the limit of tests,
 the loss is computed there; a count that is published with it beside the door differs between neighbours. Of a limit the
 second run gets another noise than the first: it must differ by just that, else it holds no noise, or an older one.
+
+Waiting tests never say yes here, which is possible whatever the records are; only their laws are recorded. What they
+may tell follows from the laws (``dpstream_lab`` adds that to the losses of points).
 """
 
 from __future__ import annotations
@@ -131,6 +134,8 @@ class Door(Randomness):
         self.measured: list[Measured] = []
         self.choices: list[Choice] = []
         self.drawn: list[Drawn] = []
+        #: Laws of waiting tests.
+        self.waited = set[DiscreteLaplace]()
         self._unused: Counter[tuple[AnyNoise, int]] = Counter()
         #: Whether a noise was used twice, or never drawn.
         self.reused = False
@@ -189,6 +194,15 @@ class Door(Randomness):
             said, limit = given.said, given.limit
         tests.append(Tested(law, exact, limit, said))
         return said
+
+    def waiting_times(self, gaps: Ints, law: DiscreteLaplace, most: int) -> Ints:
+        """Never, for all."""
+        self.waited.add(law)
+        return np.zeros(len(gaps), np.int64)
+
+    def reaches(self, known: int, gap: int, law: DiscreteLaplace) -> bool:
+        """No."""
+        return False
 
     def select(self, numerators: Integers, denominators: Integers | int, law: Selection) -> int:
         """A fresh choice, or the script's."""
@@ -305,6 +319,7 @@ def replay(run: Run, first: Transcript, wrap: Wrap = as_it_is) -> tuple[Transcri
         len(one.measured) != len(two.measured)
         or len(one.choices) != len(two.choices)
         or [len(drawn.tests) for drawn in one.drawn] != [len(drawn.tests) for drawn in two.drawn]
+        or one.waited != two.waited
     ):
         return second, "the numbers of measurements, tests or choices differ"
     return second, ""
