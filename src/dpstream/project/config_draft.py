@@ -300,7 +300,7 @@ def draft_config(
         reason = _WORDS.text(
             "reason",
             shape=None if keyed is None else keyed.shape,
-            panel=found_person is not None,
+            dated=found_person is not None,
             person=whose is not None,
             feed=feed is not None,
             crowded=crowded,
