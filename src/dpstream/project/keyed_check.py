@@ -24,25 +24,10 @@ from dpstream.stream.store.present_rows import PresentChange
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
     from dpstream.core.schema.domain import Domain
-    from dpstream.io.sources import SourceOptions, StepInput
+    from dpstream.io.sources import StepInput
     from dpstream.stream.store.store import Store
 
-#: What the rows are taken for, by ``[source] shape``.
-_READ_AS = {
-    "changes": "what happened to records",
-    "snapshots": "the whole table as it is, once a step",
-    "stays": "records with a start and an end",
-}
-
 Codes = NDArray[np.int32]
-
-
-def how_it_is_read(options: SourceOptions) -> str:
-    """What the rows are taken for, in a public sentence."""
-    shape = options.shape
-    return (
-        f'The rows are {_READ_AS[shape]} (shape = "{shape}"); column {options.key_column!r} names the record.'
-    )
 
 
 def checked_rows(keyed: KeyedBatch | Snapshot) -> Iterator[tuple[Any, bool]]:
