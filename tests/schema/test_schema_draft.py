@@ -20,7 +20,7 @@ from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real
 from dpstream.io.sources import SourceOptions
 from dpstream.io.sources.sample import read_sample
-from dpstream.project.column_draft import TO_CONFIRM, guess_column, nice_edges
+from dpstream.project.column_draft import CONFIRM, guess_column, nice_edges
 from dpstream.project.config_draft import draft_config
 from dpstream.project.schema_file import read_schema
 
@@ -58,7 +58,7 @@ def test_every_value_read_off_is_marked_and_listed_and_nothing_else_is_marked() 
     drafted = tomllib.loads(f"[schema]\n{schema.rpartition(chr(10) + '#')[0]}")["schema"]
     listed, _, body = schema.partition("confirmed = false")
     listed = " ".join(line.removeprefix("#").strip() for line in listed.splitlines())
-    lines = [line for line in body.splitlines() if TO_CONFIRM in line]
+    lines = [line for line in body.splitlines() if f"# {CONFIRM}" in line]
     for name, spec in drafted["columns"].items():
         off = [key for key in spec if key in ("values", "min", "max", "edges", "start", "end")]
         assert not off or f"{' and '.join(off)} of" in listed, name
@@ -68,7 +68,7 @@ def test_every_value_read_off_is_marked_and_listed_and_nothing_else_is_marked() 
     assert "that id is left out" in listed
     # No mark where nothing was read off.
     assert not [line for line in lines if line.startswith(("type", "other", "missing", "[schema"))]
-    assert TO_CONFIRM not in head.removeprefix(head.partition("format = 1")[0])
+    assert f"# {CONFIRM}" not in head.removeprefix(head.partition("format = 1")[0])
     assert body.count("confirmed =") == 0
     assert "private words" not in text
     for spec in drafted["columns"].values():
