@@ -77,7 +77,7 @@ def test_a_classifier_runs_from_a_file_through_the_verbs(tmp_path: Path) -> None
         ("", "", "target: the key is missing"),
         ('target = "nobody"', "", "unknown column 'nobody'"),
         ('target = "late"\npositive = "maybe"', "", "has no label 'maybe'"),
-        ('target = "late"\nworkload = "all-1-way"', "", "preserves no marginals"),
+        ('target = "late"\nworkload = "all-1-way"', "", "has no option 'workload'"),
         ('target = "late"\nnumbers = ["kind"]', "", "'kind' is categorical"),
         ('target = "late"\npredictors = "kind"', "", "is not a list of columns"),
         ('target = "late"\npredictors = ["late"]', "", "one of them is the target"),
