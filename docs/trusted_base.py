@@ -76,8 +76,7 @@ PUBLIC_NAMES: Mapping[str, frozenset[str]] = {
         "io.sources.file_opening": "UnreadableError",
         # Of public tables: priors and constraints.
         "io.sources.formats": "read_table",
-        "io.sources.keyed_source": "plain_options",
-        "io.sources.operations": "KeyedOperations Operations",
+        "io.sources.operations": "BY_KEY Operations",
         # A source that nobody has read: its private method is ``steps``.
         "io.sources.source": "Source",
         "io.sources.source_opening": "open_source",

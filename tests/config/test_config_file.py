@@ -76,7 +76,7 @@ def test_every_option_of_the_parts_has_a_key(tmp_path: Path) -> None:
     sources = {item.name for item in dataclasses.fields(SourceOptions)}
     # That a stream continues another one follows from [base]; a kind's own keys are listed with it.
     of_spark = {item.name for item in dataclasses.fields(SparkKeys)}
-    assert set(keys_of("source")) == (sources - {"continues", "drops_late", "own", "same_unit"}) | of_spark
+    assert set(keys_of("source")) == (sources - {"continues", "own", "same_unit"}) | of_spark
     keys = [key for section in SECTIONS for key in keys_of(section).values()]
     assert {key.section for key in keys} | {"schema"} == set(SECTIONS)
 

@@ -103,7 +103,7 @@ def test_what_a_keyed_stream_is_pinned_to(tmp_path: Path) -> None:
         >= {"key_column": "id", "shape": "stays", "delete_time_column": "until", **rules}.items()
     )
     facts = keyed(tmp_path, source=FEED + '\nop_values = {insert = "c", update = "u", delete = "d"}').facts()
-    assert facts["source"]["op_values"] == {"insert": ["c"], "update": ["u"], "delete": ["d"], "ignore": []}
+    assert facts["source"]["op_values"] == {"insert": ["c"], "update": ["u"], "delete": ["d"]}
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_what_a_keyed_stream_is_pinned_to(tmp_path: Path) -> None:
         ({"source": FEED + '\nop_values = {insert = "c", update = "c"}'}, "stands in two lists"),
         ({"source": FEED.replace('\nop_column = "op"', "") + '\nknown = "error"'}, "without op_column"),
         ({"source": SNAPSHOTS + "\nshrinks = 1.5"}, "is not a share"),
-        ({"source": SNAPSHOTS + '\nop_column = "op"'}, "every row of a snapshot"),
+        ({"source": SNAPSHOTS + '\nop_column = "op"'}, "every row is a record that exists"),
         (
             {"source": SNAPSHOTS.replace('every = "files"', 'time_column = "t"\nend = 3')},
             "time_column has no meaning",
@@ -152,17 +152,29 @@ def test_what_a_keyed_stream_is_pinned_to(tmp_path: Path) -> None:
             'end = "data" has no meaning with shape = "stays"',
         ),
         ({"source": STAYS + '\nlate = "drop-and-count-nothing"'}, "its record would stay for ever"),
-        ({"source": FEED + '\nlate = "drop-and-count-nothing"'}, "if a late delete were left out"),
-        ({"source": LOG + '\nlate = "drop-and-count-nothing"'}, "if a late delete were left out"),
+        (
+            {"source": FEED + '\nlate = "drop-and-count-nothing"'},
+            "if a late delete or a late end were left out",
+        ),
+        (
+            {"source": LOG + '\nlate = "drop-and-count-nothing"'},
+            "if a late delete or a late end were left out",
+        ),
         ({"source": STAYS + '\nknown = "update"'}, "would end the other stays of its key"),
         ({"source": STAYS + "\nshrinks = 0.5"}, "shrinks has no meaning"),
-        ({"source": STAYS.replace("data/*.csv", "-")}, 'shape = "stays" has no meaning for standard input'),
+        (
+            {"source": STAYS.replace("data/*.csv", "-")},
+            'shape = "stays" has no meaning with kind = "standard input"',
+        ),
         ({"source": SHOP + '\nwait = "6 hours"'}, "wait has no meaning"),
         ({"source": SHOP.replace('\nshape = "snapshots"', '\ntime_column = "t"')}, "have no order"),
-        ({"source": LOG + '\nshape = "snapshots"'}, "shape has no meaning with kind"),
+        ({"source": LOG + '\nshape = "snapshots"'}, 'shape = "snapshots" has no meaning with kind'),
         ({"source": FEED + "\ninsert_only = true"}, "op_column has no meaning with insert_only"),
-        ({"source": SNAPSHOTS + "\ninsert_only = true"}, "shape has no meaning with insert_only"),
-        ({"source": LOG + "\ninsert_only = true"}, "insert_only has no meaning for a log"),
+        (
+            {"source": SNAPSHOTS + "\ninsert_only = true"},
+            'shape = "snapshots" has no meaning with insert_only',
+        ),
+        ({"source": LOG + "\ninsert_only = true"}, "insert_only has no meaning with kind"),
         (
             {
                 "source": DEFAULTS["source"] + '\nkey_column = "id"\ninsert_only = true',

@@ -582,8 +582,8 @@ FAULTS = (
         "pages",
         "a value of the table becomes markup",
         "tools/report/markup.py",
-        "            parts.append(html.escape(child))",
-        "            parts.append(child)",
+        "        autoescape=True,",
+        "        autoescape=False,",
         ("evaluate/test_report_browser.py", "evaluate"),
     ),
     Fault(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from fractions import Fraction
 from typing import Any
 
@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pmwg_cases import CELLS, DOMAIN, Arrived, Asker, Drawing, asker, plan, query, silent
 
-from dpstream.core.errors import BudgetError, ConfigError, DpstreamError, LimitError, StepError, UnitError
+from dpstream.core.errors import BudgetError, ConfigError, DpstreamError, LimitError, UnitError
 from dpstream.core.privacy import ZCDP, Budget, DiscreteLaplace, Event, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.families.growing.blackbox import LinearQuery
 from dpstream.families.growing.numeric_sparse import GRID, NumericSparse, SparseRun, SpentAmounts
 from dpstream.families.growing.pmwg_facts import WEIGHT_BITS, hard_limit, matched, mixed, multiplied
 from dpstream.families.growing.pmwg_noise import XI_BITS, RootNoise, _whole_cost, published_noise
-from dpstream.families.growing.pmwg_plan import PMWG, PMWGPlan
+from dpstream.families.growing.pmwg_plan import PMWG, PMWGPlan, grid_values
 
 HALF = Fraction(1, 2)
 
@@ -219,7 +219,7 @@ def _repeats(made: Asker) -> None:
 
 def _after_each_arrival(made: Asker) -> None:
     for _ in range(300):
-        made.arrive(Arrived([1] + [0] * (CELLS - 1)))
+        made.arrive([1] + [0] * (CELLS - 1))
         made.ask(query(0))
 
 
@@ -400,59 +400,12 @@ BIG = Domain(tuple("abcd"), (100, 100, 100, 100))
         (lambda: plan(alpha="0.9", hard_questions=200, epsilon=100), ConfigError, "up to 128"),
         (lambda: PMWG(DOMAIN, "0.1", 100).calibrate(epsilon=1, unit=Event()), UnitError, "public"),
     ],
-    ids=[
-        "alpha",
-        "tiny-alpha",
-        "universe",
-        "start",
-        "complex-query",
-        "complex-question",
-        "twice",
-        "epsilon",
-        "delta",
-        "too-many",
-        "more-than-the-limit",
-        "unit",
-    ],
 )
 def test_what_cannot_work_is_refused_with_what_would(
     make: Callable[[], object], kind: type[DpstreamError], words: str
 ) -> None:
     with pytest.raises(kind, match=words):
         make()
-
-
-def test_a_question_that_was_stopped_in_between_ends_the_conversation_in_memory() -> None:
-    """After a yes that was not booked, the run would go on to another one, and it is paid for one."""
-    which = plan(start=100, alpha="0.3", hard_questions=4, epsilon=100)
-    made = asker(which, [100] + [0] * (CELLS - 1))
-    with pytest.raises(ConfigError):
-        made.ask([0.5])  # nothing was drawn
-    sample, drawn = made._noise.sample, []
-
-    def stopped(noise: DiscreteLaplace) -> int:
-        drawn.append(noise)
-        if noise == which.sparse.value_noise:
-            raise KeyboardInterrupt
-        return sample(noise)
-
-    made._noise.sample = stopped
-    with pytest.raises(KeyboardInterrupt):
-        made.ask(query(0))
-    made._noise.sample = sample
-    for _ in range(2):
-        with pytest.raises(StepError, match="KeyboardInterrupt"):
-            made.ask(query(0))
-
-
-def test_questions_wait_for_the_start() -> None:
-    which = plan(start=100)
-    made = asker(which, [99] + [0] * (CELLS - 1))
-    with pytest.raises(BudgetError, match="begin with 100"):
-        made.ask(query(0))
-    made.arrive(Arrived([1] + [0] * (CELLS - 1)))
-    made.ask(query(0))
-    assert made.standing.asked == 1
 
 
 def test_theory_promises_where_it_can() -> None:
@@ -508,3 +461,40 @@ def test_half_widths_hold(half_width: str) -> None:
         misses += answer.kind == half_width and abs(answer.value - truth) > answer.half_width
     assert seen > 500
     assert misses <= 100 + 5.3 * math.sqrt(2000 * 0.05 * 0.95)
+
+
+# Questions.
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_questions_are_the_same_where_their_values_are(data: st.DataObject) -> None:
+    """Against all cells, written out: whatever columns a question names and however it is put."""
+    which = plan()
+
+    def drawn() -> LinearQuery:
+        clique = tuple(sorted(data.draw(st.sets(st.integers(0, 2)))))
+        # Few values over few cells: equal ones are common, and many columns are named without need.
+        shape = [size if data.draw(st.booleans()) else 1 for size in DOMAIN.shape(clique)]
+        values = data.draw(
+            st.lists(st.sampled_from([0.0, 1.0]), min_size=math.prod(shape), max_size=math.prod(shape))
+        )
+        spread = np.broadcast_to(np.array(values).reshape(shape), DOMAIN.shape(clique))
+        return LinearQuery(clique, spread.reshape(-1))
+
+    one, other = drawn(), drawn()
+    weights = [grid_values(each, DOMAIN) for each in (one, other)]
+    (own, complement), (theirs, their_complement) = which.question_bytes(one), which.question_bytes(other)
+    assert (own == theirs) == np.array_equal(*weights)
+    assert (complement == theirs) == np.array_equal(2**WEIGHT_BITS - weights[0], weights[1])
+    assert (own == their_complement) == (complement == theirs)
+
+
+def test_an_implied_answer_keeps_the_reason() -> None:
+    """That the data was not asked, or the value is not corrected, holds for the complement too."""
+    first = asker(plan(start=100, hard_questions=4), [1000] + [0] * (CELLS - 1)).ask("city = 'Bern'")
+    assert first.of_complement().reason == "one minus the answer to the complement"
+    refused = replace(first, kind="refused", reason="no hard question is left")
+    assert refused.of_complement().reason == (
+        "one minus the answer to the complement; no hard question is left"
+    )

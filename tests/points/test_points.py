@@ -6,7 +6,6 @@ import copy
 import math
 from dataclasses import replace
 from fractions import Fraction
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -100,18 +99,6 @@ def test_the_infinite_horizon_is_paid() -> None:
     # The default, d = 1: whatever comes in any level pays all depths, each once.
     schedule = Schedule(1, Fraction(1), default_design(1), 20)
     assert len({schedule.path_cost(level) for level in range(-1, 60)}) == 1
-
-
-def test_the_clock_of_levels() -> None:
-    for epsilon in (Fraction(1, 7), Fraction(3), Fraction(100)):
-        schedule = Schedule(2, epsilon, PAPER, 20)
-        ticks = range(1, 400)
-        levels = [schedule.level_of(t) for t in ticks]
-        assert all(
-            schedule.start(level) <= t < schedule.start(level + 1)
-            for t, level in zip(ticks, levels, strict=True)
-        )
-        assert all(b >= a for a, b in pairwise(levels))
 
 
 def test_a_budget_too_large_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -135,29 +134,6 @@ def test_equal_entropy_gives_equal_states_however_often_they_are_packed(
     assert container.dump(made.pack_state(one)) == container.dump(made.pack_state(two))
 
 
-#: What is in a packed state of format 1, numbers in names aside.
-STATE = {
-    *("bounds", "counted", "ends", "known", "lengths", "newest", "pooled", "spread", "sums", "variance"),
-    *("counted", "due", "floor", "limit", "pending", "total", "stored"),
-    *("kept", "counter", "segments/noise", "segments/pending", "segments/settled", "segments/t"),
-}
-
-
-def test_another_layout_of_the_state_needs_another_number() -> None:
-    made = plan(LINE, "40")
-    state = made.start()
-    made.core.read(state, np.arange(9000) % 4096, Randomness.seeded(1))
-    packed = made.pack_state(state)
-    assert {
-        re.sub(r"\d+", "#", re.sub("^state/(cells/|blocks/)?", "", name)) for name in packed.arrays
-    } == STATE
-    assert set(packed.meta) == {*("format", "kept", "points", "level", "cells", "stored", "seed", "blocks")}
-    assert packed.meta["format"] == 1
-    assert all(array.dtype.itemsize < 8 for name, array in packed.arrays.items() if name.endswith("/kept"))
-    with pytest.raises(StoreFormatError, match="format 2"):
-        made.unpack_state(Packed({**packed.meta, "format": 2}, packed.arrays))
-
-
 def test_a_damaged_state_is_refused() -> None:
     made = plan(LINE)
     state, source = made.start(), Randomness.seeded(1)
@@ -169,6 +145,8 @@ def test_a_damaged_state_is_refused() -> None:
     cells = {**packed.meta["cells"], "depth": 2}
     with pytest.raises(StoreDamagedError):
         made.unpack_state(Packed({**packed.meta, "cells": cells}, packed.arrays))
+    with pytest.raises(StoreFormatError, match="format 2"):
+        made.unpack_state(Packed({**packed.meta, "format": 2}, packed.arrays))
 
 
 def test_the_order_of_records_plays_no_part(tmp_path: Path) -> None:

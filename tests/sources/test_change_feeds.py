@@ -52,7 +52,7 @@ def test_a_word_that_does_not_say_what_the_old_row_was(tmp_path: Path) -> None:
         steps(tmp_path)
     for table, message in (
         ({"insert": ["c", "update"], "delete": "d"}, "a row with the word 'update' lacks the old row"),
-        ({"insert": ["c", "x"], "delete": ["x"]}, "the word 'x' stands in both lists"),
+        ({"insert": ["c", "x"], "delete": ["x"]}, "the word 'x' stands in two lists"),
         ({"insert": ["c"]}, "two lists of words: insert, delete"),
         ({"insert": ["c"], "delete": []}, "not a text or a list of texts"),
         ({"insert": ["c"], "delete": 7}, "not a text or a list of texts"),
@@ -60,7 +60,7 @@ def test_a_word_that_does_not_say_what_the_old_row_was(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             steps(tmp_path, op_values=table)
-    with pytest.raises(ConfigError, match="op_values has no meaning without op_column"):
+    with pytest.raises(ConfigError, match="op_column is missing, which op_values needs"):
         SourceOptions.parse({"path": "*", "rows": 2, "op_values": {"insert": "c", "delete": "d"}})
 
 

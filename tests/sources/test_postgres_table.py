@@ -357,7 +357,7 @@ def test_what_cannot_be_read_is_told_without_a_value(
     for changes, message in (
         ({"late": "next-step"}, "xid_column is missing"),
         ({"every": None, "end": 3, "start": None}, "every is missing"),
-        ({"end": "data"}, "fits files only"),
+        ({"end": "data"}, "which periods are read must be public"),
         ({"url_env": "A"}, "both given"),
         ({"wait": "soon"}, "not a length of time"),
         ({"table": None}, "table is missing"),

@@ -182,20 +182,23 @@ def test_bad_dates(tmp_path: Path, text: str) -> None:
         ({"every": "month", "start": "1997-01-31"}, "a day from 1 to 28"),
         ({"start": "1997-01-02"}, "without every the time column holds step numbers"),
         ({"rows": 50}, "time_column has no meaning with rows: records are taken"),
-        ({"rows": 50, "every": "week"}, "every has no meaning with rows"),
+        ({"rows": 50, "every": "week"}, "has no meaning with rows"),
         (
             {"rows": 0, "time_column": None, "end": None},
             "rows = 0 is not a whole number from 1 (allowed: a number of rows",
         ),
-        ({"every": "files"}, "time_column has no meaning with every: records are taken"),
-        ({"rows": 5, "time_column": None, "end": None, "late": "next-step"}, "late has no meaning"),
+        ({"every": "files"}, 'time_column has no meaning with every = "files": records are taken'),
+        (
+            {"rows": 5, "time_column": None, "end": None, "late": "next-step"},
+            'late = "next-step" has no meaning',
+        ),
         ({"time_column": None, "end": None}, "nothing says where a step ends"),
         ({"late": "drop"}, "unknown late = 'drop' (allowed: error, next-step"),
         ({"op_column": "when"}, "the same column"),
         ({"time_column": 7}, "time_column is not a text, or is empty (allowed: a column of the data"),
         ({"path": []}, "there is no path"),
         ({"path": 7}, "path is not a text"),
-        ({"evry": "week"}, "unknown key 'evry' (allowed: kind, path, eof, time_column"),
+        ({"evry": "week"}, "unknown key 'evry' (allowed: kind, path, database, query, eof, time_column"),
     ],
 )
 def test_bad_options(changes: dict[str, Any], message: str) -> None:

@@ -114,10 +114,10 @@ def test_bad_lines_are_told_without_a_value() -> None:
         assert "standard input" in str(caught.value)
     for changes, message in (
         ({"path": ["-", "a.csv"]}, "cannot be mixed"),
-        ({"rows": 5, "time_column": None, "end": None}, "cut into steps by their own time"),
-        ({"complete": "done"}, "complete has no meaning"),
+        ({"rows": 5, "time_column": None, "end": None}, 'rows has no meaning with kind = "standard input"'),
+        ({"complete": "done"}, 'complete = "done" has no meaning'),
         ({"eof": "maybe"}, "unknown eof"),
-        ({"every": "day", "start": "2026-01-05", "lag": "1 day"}, "lag has no meaning for standard input"),
+        ({"every": "day", "start": "2026-01-05", "lag": "1 day"}, "lag has no meaning with kind"),
     ):
         with pytest.raises(ConfigError, match=message):
             SourceOptions.parse({**FEED, **changes})
@@ -237,7 +237,7 @@ def test_queries_that_are_refused(tmp_path: Path) -> None:
         ({"query": None}, "query is missing"),
         ({"path": "*"}, 'path has no meaning with kind = "duckdb"'),
         ({"time_column": "day"}, "time_column has no meaning"),
-        ({"end": "data"}, "fits files only"),
+        ({"end": "data"}, "which periods are read must be public"),
         ({"late": "next-step"}, "cannot tell late records"),
         ({"kind": "oracle"}, "unknown kind = 'oracle'"),
     ):

@@ -296,7 +296,7 @@ def test_plans_that_spark_cannot_feed_are_refused_before_anything_starts(tmp_pat
             .replace('op_column = "op"\n', "")
             .replace('time_column = "day"\n', ""),
             ConfigError,
-            'shape = "snapshots" has no meaning for Spark',
+            'shape = "snapshots" has no meaning with kind = "spark"',
         ),
         (keyed.replace("key_column", 'order_column = "who"\nkey_column'), ConfigError, "are the same column"),
         (

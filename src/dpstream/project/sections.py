@@ -41,7 +41,6 @@ from dpstream.core.schema import Schema
 from dpstream.families.registry import DEFAULT_MECHANISM, family_of, mechanisms, mechanisms_with
 from dpstream.io.objects import object_path
 from dpstream.io.sinks.target import OWN_SINKS, SINKS
-from dpstream.io.sources.keyed_source import plain_options
 from dpstream.io.sources.source_keys import Late, other_kind, rows_of_source
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.project.keys import (
@@ -365,7 +364,7 @@ def read_source(section: Section, unit: Unit, given: RecipeContext) -> SourceOpt
     with located(section.place()):
         options = SourceOptions.parse({key: section.raw(key) for key in section.table if key in shared}, own)
     if options.insert_only:
-        options = plain_options(options)
+        options = replace(options, user_column=options.key_column, key_column=None, insert_only=False)
     if options.needs_public_sizes and unit.relation != "replace":
         raise section.wrong(
             "rows",

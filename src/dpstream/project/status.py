@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.errors import ConfigError, InputError, StoreError
-from dpstream.io.sources.source_options import duration
+from dpstream.io.sources.source_keys import duration
 from dpstream.stream.inspection import StreamStatus, read_status
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from dpstream.core.tables.counting import count_plan
 from dpstream.core.tables.keyed_reading import refused_events, sorted_by_key
 from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES
 from dpstream.core.version import __version__
-from dpstream.io.sources.operations import KeyedOperations
+from dpstream.io.sources.operations import Operations
 from dpstream.spark.found_files import FoundFiles, changed_records
 from dpstream.spark.keyed_tasks import REFUSED, Applying, Before, CountingPresent, KeyedColumns
 from dpstream.spark.passes import is_frame, prepared, problems_of, refuse_declared, require_room_in, summed
@@ -146,8 +146,7 @@ class KeyedPasses:
         batch, words = self._columns.batch, self._columns.words
         operations = None
         if words is not None:
-            every = (*words.insert, *words.update, *words.delete, *words.ignore)
-            operations = str(batch.operation), every
+            operations = str(batch.operation), words.words
         return problems_of(tally, self._schema, (batch.key, "key"), operations, self._columns.order)
 
 
@@ -198,7 +197,7 @@ class SparkPresent:
 
 
 #: The words of ``KeyedBatch``.
-_PLAIN = KeyedOperations(("insert",), ("delete",), ("update",), ())
+_PLAIN = Operations(("insert",), ("delete",), ("update",), ())
 
 
 def keyed_batch(
@@ -272,7 +271,7 @@ class KeyedSparkBatch:
 
     frame: Any
     batch: KeyedBatch
-    words: KeyedOperations | None
+    words: Operations | None
     order: str | None
     allow_plain_shuffle: bool = False
 

@@ -55,7 +55,7 @@ from dpstream.spark.user_tasks import written_file
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
     from dpstream.core.schema.domain import Clique
-    from dpstream.io.sources.operations import KeyedOperations
+    from dpstream.io.sources.operations import Operations
 
 #: More bits of a tally's last entry: events that the rules refuse.
 REFUSED = {"several": 8, "delete": 16, "update": 32, "insert": 64, "returns": 128}
@@ -73,7 +73,7 @@ class KeyedColumns:
     """
 
     batch: KeyedBatch
-    words: KeyedOperations | None
+    words: Operations | None
     order: str | None
     secret: bytes
 
@@ -95,11 +95,13 @@ class KeyedColumns:
         if self.words is not None:
             name = str(self.batch.operation)
             try:
-                meaning, keep = self.words.read(table.column(name), name=name, where="")
+                read = self.words.read(table.column(name), name=name, where="")
             except DataError:
                 tally.problems[-1] |= WRONG_OPERATION  # which rows are deletes is not known: no other look
                 return None
-            table, operations = table.filter(keep), operation_numbers(pa.chunked_array([meaning]), name, "")
+            kept = read != "ignore"
+            table, words = table.filter(pa.array(kept)), pa.chunked_array([pa.array(read[kept], pa.string())])
+            operations = operation_numbers(words, name, "")
         keys, order = np.zeros((0, 2), np.uint64), None
         try:
             keys = hash_keys(table.column(self.batch.key), self.secret, "")

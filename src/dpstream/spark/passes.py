@@ -262,7 +262,7 @@ class Passes(CountedPasses):
         if operations is None:
             return problems_of(tally, self.schema, ids)
         name, words = operations
-        return problems_of(tally, self.schema, ids, (name, (*words.insert, *words.delete)))
+        return problems_of(tally, self.schema, ids, (name, words.words))
 
 
 def problems_of(

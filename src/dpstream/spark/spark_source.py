@@ -15,7 +15,6 @@ from dpstream.core.contracts import option
 from dpstream.core.errors import DataError, counted
 from dpstream.core.tables import KeyedBatch
 from dpstream.io.sources.calendar import Grid
-from dpstream.io.sources.operations import KeyedOperations
 from dpstream.io.sources.query import PARAMETERS, bounds, placeholders
 from dpstream.io.sources.source import PeriodSource, StepInput
 from dpstream.io.sources.source_keys import SourceKeys, SourceKind, shared_keys, wrong_source
@@ -150,10 +149,7 @@ class SparkSource(PeriodSource):
     def _keyed(self, frame: Any) -> KeyedSparkBatch:
         options, op = self.options, self.options.op_column
         changed: Literal["null-keeps"] | None = "null-keeps" if options.updates == "changed" else None
-        words = None
-        if op is not None:
-            assert isinstance(options.op_values, KeyedOperations)  # SourceOptions
-            words = options.op_values
+        words = None if op is None else options.op_values
         events = KeyedBatch(None, str(options.key_column), op, changed, options.key_rules)
         return KeyedSparkBatch(frame, events, words, self._order, self._own.allow_plain_shuffle)
 

@@ -295,13 +295,11 @@ class EventColumns:
 
     def encoded(self, table: Any, schema: Schema, tally: Tally) -> Rows | None:
         """See ``Reading``."""
-        from dpstream.io.sources.times import delete_flags
-
         flags, ids, wrong = np.full(table.num_rows, self.deletes), None, 0
         if self.operations is not None:
             name, words = self.operations
             try:
-                flags = delete_flags(table.column(name), name=name, where="", before=None, words=words)
+                flags = words.deletes(table.column(name), name=name, where="")
             except DataError:
                 wrong |= WRONG_OPERATION
             table = table.drop_columns([name])

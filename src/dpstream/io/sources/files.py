@@ -39,7 +39,7 @@ from dpstream.io.sources.sample import other_separator
 from dpstream.io.sources.source import Source, StepInput, apart_from_users, check_start
 from dpstream.io.sources.source_keys import SourceKeys
 from dpstream.io.sources.source_options import SourceOptions
-from dpstream.io.sources.times import delete_flags, times_of
+from dpstream.io.sources.times import times_of
 
 
 def find_files(options: SourceKeys, base: Path) -> list[AnyPath]:
@@ -341,7 +341,7 @@ class FileSource(Source):
         schema: Schema | None = None,
     ) -> None:
         self.options = options
-        users = [] if options.user_column is None else [options.user_column]
+        users = [] if options.id_column is None else [options.id_column]
         self._encoder = None if schema is None else schema.encoder(users)
         self._base = Path(base)
         self._reveal = reveal
@@ -354,8 +354,8 @@ class FileSource(Source):
 
     def _keys_of_records(self, columns: Sequence[str], ignored: Sequence[str]) -> JsonKeys:
         options = self.options
-        marks = [name for name in (options.time_column, options.user_column) if name is not None]
-        operations = [name for name in (options.op_column,) if name is not None]
+        marks = [name for name in (options.step_column, options.id_column) if name is not None]
+        operations = [name for name in (options.delete_column,) if name is not None]
         names = tuple(dict.fromkeys([*marks, *operations, *columns])) if columns else None
         return JsonKeys(
             names,
@@ -401,7 +401,7 @@ class FileSource(Source):
                 same at every reading. Without a key, anybody could compare a fingerprint with that of a guessed file.
         """
         check_start(start_step)
-        grid = self.options.grid
+        grid = None if self.options.records == "stays" else self.options.grid
         self._position, self._key = {}, key
         if grid is not None:
             return self._checked(self._timed_steps(grid, start_step, seen))
@@ -472,7 +472,7 @@ class FileSource(Source):
     def _scan(self, path: AnyPath, place: StepFinder, ahead: Ahead, add: Callable[..., None]) -> ReadFile:
         """Pass 1: read and check the times and operations of one file. ``add`` gets the records, if it keeps them."""
         name, ends, records = self._name(path), [], 0
-        op_column, whole = self.options.op_column, ahead.left > 0 and file_format(path) != "parquet"
+        op_column, whole = self.options.delete_column, ahead.left > 0 and file_format(path) != "parquet"
         waiting: list[tuple[Any, NDArray[np.bool_], Times]] = []
         blocks = self._read(path) if whole else self._blocks(path, self._marks())
         for block in blocks:
@@ -512,10 +512,9 @@ class FileSource(Source):
 
     def _input(self, step: int, batch_id: str, grid: Grid | None, inserts: Any, deletes: Any) -> StepInput:
         period = None if grid is None else grid.period(step)
-        declared = None if self.options.op_column is None else deletes
-        return StepInput(
-            step, batch_id, period, *apart_from_users(inserts, declared, self.options.user_column)
-        )
+        declared = None if self.options.delete_column is None else deletes
+        parts = apart_from_users(inserts, declared, self.options.id_column)
+        return StepInput(step, batch_id, period, *parts)
 
     # Steps by files and by rows.
 
@@ -547,7 +546,7 @@ class FileSource(Source):
 
     def _counted(self, path: AnyPath) -> CountedFile | None:
         """A large file whose records have no operations and no users; None for others."""
-        plain = (self.options.op_column, self.options.user_column) == (None, None)
+        plain = (self.options.delete_column, self.options.id_column) == (None, None)
         if self._encoder is None or not plain or not is_large(path, self._encoder):
             return None
 
@@ -604,8 +603,8 @@ class FileSource(Source):
         files = self.files()
         self._as_found = FilesAsFound(files, self._base)
         first = self._columns_of(files[0])
-        user = self.options.user_column
-        for column in self._marks() + ([] if user is None else [user]):
+        ids = self.options.id_column
+        for column in self._marks() + ([] if ids is None else [ids]):
             if column not in first:
                 there = ", ".join(first) if self._reveal else "a column of the file"
                 if not self._reveal and self._public_columns(files[0]):
@@ -645,10 +644,10 @@ class FileSource(Source):
         return self._json_keys.names is not None or file_format(path) != "ndjson"
 
     def _keeps(self, name: str) -> bool:
-        return name not in (self.options.op_column, self.options.time_column)
+        return name not in (self.options.delete_column, self.options.step_column)
 
     def _marks(self) -> list[str]:
-        return [name for name in (self.options.time_column, self.options.op_column) if name is not None]
+        return [name for name in (self.options.step_column, self.options.delete_column) if name is not None]
 
     def _pieces(self) -> StepRows:
         """A place for records that wait for their step; their columns and types are those of the first file."""
@@ -688,13 +687,11 @@ class FileSource(Source):
 
     def _deletes(self, block: Any, column: str, name: str, before: int) -> NDArray[np.bool_]:
         shown = before if self._reveal else None
-        return delete_flags(
-            block.column(column), name=column, where=name, before=shown, words=self.options.op_values
-        )
+        return self.options.op_values.deletes(block.column(column), name=column, where=name, before=shown)
 
     def _split(self, block: ReadBlock, name: str, before: int) -> tuple[Any, NDArray[np.bool_]]:
         """A block's records, and which of them are deletes."""
-        op_column = self.options.op_column
+        op_column = self.options.delete_column
         if op_column is None:
             deletes = np.zeros(block.num_rows, np.bool_)
         else:

@@ -1,7 +1,7 @@
 """Records with keys, step by step: change feeds and snapshots, read through a source that does not know keys.
 
-The source beneath cuts rows into steps. It reads the key column as its column of users, because keys and user ids have
-the same form in all formats: texts or whole numbers. This module reads the operations.
+The source beneath cuts rows into steps. It reads keys as it reads user ids (``SourceOptions.id_column``), because
+both have the same form in all formats: texts or whole numbers. This module reads the operations.
 
 Trusted base: source (reads private records).
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -19,33 +18,11 @@ from numpy.typing import NDArray
 from dpstream.core.errors import DataError
 from dpstream.core.tables import KeyedBatch, Snapshot
 from dpstream.io.sources.calendar import Grid, StepNumbers
-from dpstream.io.sources.operations import DELETE, INSERT, UPDATE, KeyedOperations, plain_texts
+from dpstream.io.sources.operations import DELETE, INSERT, UPDATE, plain_texts
 from dpstream.io.sources.pieces import join
 from dpstream.io.sources.source import Source, StepInput, check_start
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.times import times_of
-
-#: Options about keyed records; the source beneath has their defaults.
-_ABOUT_KEYS = frozenset({
-    "key_column", "shape", "delete_time_column", "updates", "unknown", "known", "repeated", "shrinks", "insert_only",
-    "op_column", "op_values",
-})  # fmt: skip
-
-
-def plain_options(options: SourceOptions, **others: Any) -> SourceOptions:
-    """The options of the source beneath: without the keys about keyed records, and with the record's key as its user.
-
-    Args:
-        others: more options to replace.
-    """
-    drops = options.can_have_late("drop-and-count-nothing")
-    plain = {item.name: item.default for item in fields(SourceOptions) if item.name in _ABOUT_KEYS}
-    return replace(options, **{**plain, "user_column": options.key_column, "drops_late": drops, **others})
-
-
-def with_key(rows: Any, keys: Any, key_column: str) -> Any:
-    """Append the keys to the rows as the column ``key_column``."""
-    return rows.append_column(key_column, keys)
 
 
 def free_name(wanted: str, names: Sequence[str]) -> str:
@@ -95,9 +72,9 @@ class KeyedSource(Source):
         return self.beneath.signature()
 
     def _keyed(self, entry: StepInput) -> KeyedBatch | Snapshot:
-        assert entry.users is not None  # plain_options names a column of users
+        assert entry.users is not None  # they are the keys
         key, rules = str(self.options.key_column), self.options.key_rules
-        rows = with_key(entry.inserts, entry.users[0], key)
+        rows = entry.inserts.append_column(key, entry.users[0])
         if self.options.shape == "snapshots":
             return Snapshot(rows, key, rules)
         column = self.options.op_column
@@ -112,10 +89,11 @@ class KeyedSource(Source):
         """The rows that are not ignored, with their operations in the words of ``KeyedBatch``."""
         if column not in rows.column_names:
             raise DataError(f"there is no column {column!r}", where=where, allowed="a column of the data")
-        words = self.options.op_values
-        assert isinstance(words, KeyedOperations)  # SourceOptions
-        meaning, keep = words.read(rows.column(column), name=column, where=where)
-        rows = rows.drop_columns([column]).filter(keep)
+        import pyarrow as pa
+
+        read = self.options.op_values.read(rows.column(column), name=column, where=where)
+        kept = read != "ignore"
+        rows, meaning = rows.drop_columns([column]).filter(pa.array(kept)), pa.array(read[kept], pa.string())
         if self._empty_is_null:
             rows = _nulls_for_empty(rows, meaning, str(self.options.key_column))
         return rows.append_column(column, meaning)
@@ -219,7 +197,7 @@ class StaySource(Source):
                     where=f"{entry.batch_id}, columns {begin!r} and {end!r}",
                     allowed="an end on the day of the start or later, or none",
                 )
-            tables.append(with_key(entry.inserts.drop_columns([begin, end]), entry.users[0], key))
+            tables.append(entry.inserts.drop_columns([begin, end]).append_column(key, entry.users[0]))
             firsts.append(np.maximum(grid.steps(starts), 1))
             lasts.append(np.where(ended, grid.steps(np.where(ended, ends, 0)), _NEVER))
         rows, first, gone = join(tables, _WHERE), np.concatenate(firsts), np.concatenate(lasts)
@@ -228,7 +206,7 @@ class StaySource(Source):
 
     def _times(self, column: Any, name: str, where: str, grid: Grid) -> Steps:
         numbers = isinstance(grid, StepNumbers)
-        values = plain_texts(column, numbers=True)
+        values = plain_texts(column)
         if numbers:
             values = _whole(values, f"{where}, column {name!r}")
         offsets = self.options.offsets if self.options.kind == "files" else None
@@ -239,7 +217,7 @@ class StaySource(Source):
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        values = plain_texts(column, numbers=True)
+        values = plain_texts(column)
         there = values.is_valid()
         if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
             filled = pc.fill_null(pc.utf8_trim_whitespace(values), "")

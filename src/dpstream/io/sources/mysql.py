@@ -236,10 +236,6 @@ def _connection(url: str) -> dict[str, Any]:
 
 
 _DAYS, _NUMBERS = (7, 10, 12, 14), (1, 2, 3, 8, 9, 13)
-_TRUSTED = (
-    "the {what} decides which records are in a step, and is trusted to decide about each protected record by that "
-    "record alone (no LIMIT, no ranking, no join or subquery that lets one record move another)"
-)
 
 
 class MySQLAnswer(MySQLSession):
@@ -348,15 +344,4 @@ def _check(options: SourceKeys) -> None:
             raise wrong_source(f"query has {counted(_parameters(options.query), 'parameter')}", allowed)
 
 
-def _public(options: SourceOptions) -> tuple[str, ...]:
-    """See ``SourceKind.public``."""
-    if options.query is not None:
-        return (_TRUSTED.format(what="query"),)
-    return (
-        "the table (or view) is trusted to hold each protected record in rows of its own, which no other record moves",
-    )
-
-
-SOURCE = SourceKind(
-    _open, keys=shared_keys("mysql"), public=_public, keyed=True, repeatable=True, check=_check
-)
+SOURCE = SourceKind(_open, keys=shared_keys("mysql"), keyed=True, repeatable=True, check=_check)

@@ -22,8 +22,8 @@ from dpstream.io.sources.calendar import Grid
 from dpstream.io.sources.file_opening import UnreadableError
 from dpstream.io.sources.query import PARAMETERS, as_table
 from dpstream.io.sources.source import Source
-from dpstream.io.sources.source_keys import SourceKeys
-from dpstream.io.sources.source_options import SourceOptions, duration
+from dpstream.io.sources.source_keys import SourceKeys, duration
+from dpstream.io.sources.source_options import SourceOptions
 
 _log = logging.getLogger("dpstream.io.sources")
 

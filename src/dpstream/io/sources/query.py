@@ -24,11 +24,10 @@ from dpstream.core.schema.arrow import first_repeated
 from dpstream.core.tables import Snapshot
 from dpstream.io.sources.calendar import Grid, StepNumbers
 from dpstream.io.sources.file_opening import UnreadableError
-from dpstream.io.sources.keyed_source import StaySource
+from dpstream.io.sources.keyed_source import KeyedSource, StaySource
 from dpstream.io.sources.pieces import StepRows
 from dpstream.io.sources.source import PeriodSource, Source, StepInput, apart_from_users, step_input
 from dpstream.io.sources.source_options import SourceOptions
-from dpstream.io.sources.times import delete_flags
 
 #: shape -> the numbers of parameters that a query may have, and the words for messages.
 PARAMETERS: Mapping[str, tuple[tuple[int, ...], str]] = {
@@ -117,9 +116,10 @@ class QueryStays(QuerySource):
 
 def open_query(options: SourceOptions, ask: Callable[[], AbstractContextManager[Answer]]) -> Source:
     """The source of what a dialect gives, whatever its rows are."""
-    if options.shape == "stays":
+    if options.records == "stays":
         return StaySource(options, QueryStays(options, ask))
-    return QuerySource(options, ask)
+    source = QuerySource(options, ask)
+    return KeyedSource(options, source) if options.records in ("changes", "states") else source
 
 
 def bounds(grid: Grid, step: int) -> tuple[Any, Any]:
@@ -143,12 +143,12 @@ def split_records(empty: Any, tables: Any, options: SourceOptions, where: str) -
         ConfigError: two columns have the same name.
         DataError: the column of operations, users or keys is missing, or an operation is a null or an unknown word.
     """
-    column = options.op_column
+    column = options.delete_column
     if first_repeated(empty.column_names) is not None:
         raise ConfigError(
             "two columns have the same name", where=where, allowed="each name once (AS gives another)"
         )
-    for needed in (column, options.user_column, options.key_column):
+    for needed in (column, options.id_column):
         if needed is not None and needed not in empty.column_names:
             there = f"a column of the answer, which has {counted(empty.num_columns, 'column')}"
             raise DataError(f"there is no column {needed!r}", where=where, allowed=there)
@@ -158,7 +158,7 @@ def split_records(empty: Any, tables: Any, options: SourceOptions, where: str) -
         flags = np.zeros(table.num_rows, np.bool_)
         if column is not None:
             cells = table.column(column)
-            flags = delete_flags(cells, name=column, where=where, before=None, words=options.op_values)
+            flags = options.op_values.deletes(cells, name=column, where=where)
         pieces.add(table.select(names), flags, steps=np.ones(table.num_rows, np.int64))
     return pieces.take(1)
 

@@ -70,7 +70,7 @@ def step_input(options: SourceOptions, grid: Grid, step: int, inserts: Any, dele
     """A step of records without keys. ``deletes`` mean something where the source has operations only."""
     if not options.deletions:
         deletes = None
-    parts = apart_from_users(inserts, deletes, options.user_column)
+    parts = apart_from_users(inserts, deletes, options.id_column)
     return StepInput(step, grid.batch_id(step), grid.period(step), *parts)
 
 

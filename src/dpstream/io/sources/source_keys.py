@@ -1,4 +1,6 @@
-"""The keys of ``[source]``: each is declared once, with the kinds of sources that have it.
+"""The keys of ``[source]``: each is declared once, with the kinds of sources, the cuts and the records that have it.
+
+A file is flat; ``kind``, the cut into steps and what a row is pick the keys that mean something.
 
 The reader, the table of keys in the documentation and the JSON Schema come from here.
 """
@@ -6,39 +8,76 @@ The reader, the table of keys in the documentation and the JSON Schema come from
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import Field, dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal
 
 from dpstream.core.contracts.plugins import Plugins
 from dpstream.core.contracts.recipe_options import NUMBER, TEXT, TEXTS, Key, Option, keys_of_recipes, words
+from dpstream.core.durations import seconds
 from dpstream.core.errors import ConfigError
 from dpstream.io.sources.operations import Operations
 
 Late = Literal["error", "next-step", "drop-and-count-nothing"]
 Shape = Literal["changes", "snapshots", "stays"]
 
-_FILES, _DUCKDB, _TABLE, _CHANGES = ("files",), ("duckdb",), ("postgres",), ("postgres-changes",)
-KINDS = (*_FILES, *_DUCKDB, *_TABLE, *_CHANGES)
-_MYSQL, _SPARK = ("mysql",), ("spark",)
-_SERVER = (*_TABLE, *_CHANGES, *_MYSQL)
-_WHOLE = (*_FILES, *_DUCKDB, *_TABLE, *_MYSQL)
-_ROWS = (*_WHOLE, *_SPARK)
-_ALL = (*KINDS, *_MYSQL, *_SPARK)
+KINDS = ("files", "duckdb", "postgres", "postgres-changes")
+#: Files that come on standard input (path = "-") have keys of their own.
+STDIN = "standard input"
+_STORED = (*KINDS, "mysql", "spark")
+_ALL = (*_STORED, STDIN)
+_SERVER = ("postgres", "postgres-changes", "mysql")
+_WHOLE = ("files", "duckdb", "postgres", "mysql")
+_ROWS = (*_WHOLE, "spark", STDIN)
+
+#: How records are cut into steps: in words for messages, and what follows from it.
+CUTS = {
+    "calendar": ("a calendar (every)", "a step is a period"),
+    "numbers": ("step numbers", "there is no calendar"),
+    "each file": ('every = "files"', "records are taken in the order of the files"),
+    "rows": ("rows", "records are taken in the order of the files"),
+    "columns": ("period_columns", "each period is a column"),
+}
+#: What a row is, likewise.
+RECORDS = {
+    "events": ("records without key_column", "a row is an event of its own"),
+    "inserts": ("insert_only", "every row is an insert"),
+    "states": ("records without op_column", "a row holds its record as it is now"),
+    "changes": ('shape = "changes"', "a row is what happened to a record"),
+    "snapshots": (
+        'shape = "snapshots"',
+        "the table is read as it is then, and every row is a record that exists",
+    ),
+    "stays": ('shape = "stays"', "a row has a start and an end, and the table is read as it is"),
+}
+_TIMES = ("calendar", "numbers")
+_EVENTS = ("events", "inserts")
+_TIMED = (*_TIMES, *_EVENTS, "states", "changes", "stays")
 
 
 def _key(
-    kinds: tuple[str, ...],
+    fits: tuple[str, ...],
     default: Any = None,
     shown: str | None = None,
     secret: bool = False,
+    reason: str | None = None,
     **declared: Any,
 ) -> Any:
-    """A field for a key that these kinds of sources have. ``secret``: its value is not shown in a ``repr``."""
+    """A field for a key.
+
+    Args:
+        fits: the kinds of sources with which it means something; also its cuts and records, where not all fit.
+        secret: its value is not shown in a ``repr``.
+        reason: why the default is what it is; by default, that other kinds do not have the key.
+    """
+    kinds = tuple(kind for kind in _ALL if kind in fits)
     shown = "not set" if shown is None and default is None else shown
-    chosen = Option(shown=shown, **declared)
-    return field(default=default, repr=not secret, metadata={"option": chosen, "kinds": kinds})
+    chosen = Option(shown=shown, reason=reason or f"only for kind = {', '.join(kinds)}", **declared)
+    metadata: dict[str, Any] = {"option": chosen, "kinds": kinds}
+    for part, meanings in (("cut", CUTS), ("records", RECORDS)):
+        metadata[part] = tuple(name for name in meanings if name in fits) or tuple(meanings)
+    return field(default=default, repr=not secret, metadata=metadata)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +88,6 @@ class SourceKeys:
         continues: not a key of a file. The stream continues another one, whose records are before ``start``: they are
             left out, whatever ``late`` says of others.
         same_unit: a key of ``[stream]``: why the unit is that of other streams, though other columns tell it.
-        drops_late: not a key of a file. Whether a late record may be left out; not beneath a source of records with
-            keys, where it may be a delete.
         own: not a key of a file. The values of the keys that only this kind has, as its ``SourceKind.options``.
     """
 
@@ -64,7 +101,7 @@ class SourceKeys:
         "(MariaDB) or of Spark.",
     )
     path: tuple[str, ...] = _key(
-        _FILES,
+        ("files", STDIN),
         default=(),
         allowed='a pattern such as data/*.parquet, a list of them, or "-"',
         shown="not set; needed for files",
@@ -74,15 +111,13 @@ class SourceKeys:
         fragment={"anyOf": [TEXT, TEXTS]},
     )
     database: str | None = _key(
-        _DUCKDB,
+        ("duckdb",),
         allowed="a file, relative to this one",
-        reason="only for kind = duckdb",
         meaning="The DuckDB file. It is opened for reading only.",
     )
     query: str | None = _key(
-        (*_DUCKDB, *_TABLE, *_MYSQL, *_SPARK),
+        ("duckdb", "postgres", "mysql", "spark"),
         allowed="one SELECT with two parameters, such as SELECT * FROM t WHERE day >= ? AND day < ?",
-        reason="only for kind = duckdb, mysql and spark, and for records with keys in kind = postgres",
         meaning="Gives the records of one step. The parameters are the first day of the period and the day "
         'after its last one, or a step number and the next one. With `shape = "snapshots"` it gives the whole table, '
         "and has no parameter, or one, `$1` (mysql: `?`): the first day after the period, or the number after the "
@@ -90,34 +125,34 @@ class SourceKeys:
         "schema are looked for in `public`.",
     )
     eof: Literal["hold", "close"] = _key(
-        _FILES,
+        (STDIN,),
         default="hold",
         reason="a pipe that broke looks like one that ended",
         meaning="What the end of standard input means for the step that is open: it is not released and "
         "its records have to be sent again (`hold`), or it is complete (`close`).",
     )
     time_column: str | None = _key(
-        _ROWS,
+        (*_ROWS, *_TIMED),
         allowed="a column of the data that is not in the schema",
         reason="without it, steps are files or numbers of rows",
         meaning="Says to which step a row belongs: a date or a time with `every`, a whole step number "
         "without it.",
     )
     every: str | None = _key(
-        _ALL,
+        (*_ALL, "calendar", "each file"),
         allowed='day, week, month, "14 days", "2 weeks", "3 months", files',
         reason="without it the time column holds step numbers",
         meaning="Length of a step, counted from `start`; or `files`: one file, one step.",
     )
     rows: int | None = _key(
-        _FILES,
+        ("files", "rows", "events"),
         allowed="a number of rows from 1, where sizes are public",
         reason="cutting by rows makes the size of every step public",
         meaning="Cut into steps of this many rows, in the order of the files. Needs `[stream] total = "
         '"public"`.',
     )
     start: datetime.date | int | None = _key(
-        _ALL,
+        (*_ALL, *_TIMES),
         allowed="a day such as 2026-01-05, or a step number",
         shown="1 for step numbers; needed with a calendar",
         reason="borders of steps must not depend on private data, such as the first record's date",
@@ -125,7 +160,7 @@ class SourceKeys:
         fragment={"type": ["string", "integer"]},
     )
     end: datetime.date | int | str | None = _key(
-        _ALL,
+        (*_ALL, *_TIMES),
         allowed="a day, a step number, today (with a calendar), data",
         shown="not set; needed with a time column",
         reason="the number of steps must not depend on private data unless the owner says that it may",
@@ -134,14 +169,14 @@ class SourceKeys:
         fragment={"type": ["string", "integer"]},
     )
     op_column: str | None = _key(
-        _ROWS,
+        (*_ROWS, *_TIMES, "each file", "rows", "events", "changes"),
         allowed="a column that says insert or delete",
         reason="without it, every row is an insert",
         meaning="What a row does. A delete is an event of its own. The baseline then runs twice at every "
         "step. With `key_column`: what a row does to the record of its key.",
     )
     op_values: Operations = _key(
-        _ROWS,
+        (*_ROWS, "events", "changes"),
         default=Operations(),
         allowed='words such as {insert = ["c", "after"], delete = ["d", "before"]}',
         shown="insert and update-after; delete and update-before",
@@ -152,27 +187,27 @@ class SourceKeys:
         fragment={"type": "object", "additionalProperties": {"anyOf": [TEXT, TEXTS]}},
     )
     late: Late = _key(
-        _ALL,
+        (*_ALL, *_TIMED),
         default="error",
         reason="nothing is moved or dropped unless the owner says so",
         meaning="What happens to a row that belongs to a step that is already released.",
     )
     lag: str | None = _key(
-        _ALL,
+        (*_STORED, "calendar"),
         allowed='"30 minutes", "6 hours", "2 days", "1 week"',
         reason="a period is taken as soon as it is over by the clock",
         meaning="Grace period of a calendar: a period is taken when it has been over for so long, so that "
         "records may arrive a little later.",
     )
     complete: Literal["rename", "done"] = _key(
-        _FILES,
+        ("files",),
         default="rename",
         reason="a file that is renamed into place is never half-written",
         meaning="When a file is finished: as soon as its name matches `path`, or when an empty file "
         "`NAME.done` is there too. That its size has stopped growing proves nothing.",
     )
     offsets: bool = _key(
-        _FILES,
+        ("files", STDIN, "calendar"),
         default=False,
         allowed="true, false",
         reason="a record that is read in both forms may be counted on two days",
@@ -195,40 +230,40 @@ class SourceKeys:
         "hashes, and forgotten when their record has left. A null or empty key is an error.",
     )
     shape: Shape = _key(
-        _ROWS,
+        (*_WHOLE, "states", "changes", "snapshots", "stays"),
         default="changes",
         reason="only with key_column",
         meaning="What the rows are: what happened to records (`changes`), the whole table as it is, once a step "
         "(`snapshots`), or records with a start and an end (`stays`).",
     )
     delete_time_column: str | None = _key(
-        _WHOLE,
+        (*_WHOLE, "stays"),
         allowed="a column of the data that is not in the schema, with shape = stays",
         reason="it has to be written with shape = stays, and means nothing without it",
         meaning="When a record left: a date, a time or a step number as in `time_column`. Null: it is still there.",
     )
     updates: Literal["rows", "changed"] = _key(
-        (*_FILES, *_DUCKDB, *_SPARK),
+        ("files", STDIN, "duckdb", "spark", "changes"),
         default="rows",
         reason="only with key_column and op_column",
         meaning="What an update of a change feed has: the whole new row (`rows`), or the changed columns only "
         "(`changed`): a null, an empty cell of a csv file or a missing key of a JSON object then keeps the old value.",
     )
     unknown: Literal["error", "drop"] = _key(
-        (*_FILES, *_DUCKDB, *_CHANGES, *_SPARK),
+        ("files", STDIN, "duckdb", "postgres-changes", "spark", "changes"),
         default="error",
         reason="nothing is left out unless the owner says so",
         meaning="What becomes of a delete or an update of a key that is not there.",
     )
     known: Literal["error", "update"] | None = _key(
-        _ALL,
+        (*_ALL, "changes", "stays"),
         words=("error", "update"),
         shown="update; with shape = stays error",
         reason="feeds send inserts again, and stays of one key that overlap contradict each other",
         meaning="What becomes of an insert of a key that is there already.",
     )
     repeated: Literal["error", "last"] | None = _key(
-        _ALL,
+        (*_ALL, "states", "changes", "snapshots"),
         words=("error", "last"),
         shown="last; with shape = snapshots error",
         reason="a record may change several times in a step, and a table has each key once",
@@ -236,7 +271,7 @@ class SourceKeys:
         "holds (`last`), or they are an error.",
     )
     shrinks: float = _key(
-        _WHOLE,
+        (*_WHOLE, "snapshots", "stays"),
         default=0.1,
         allowed="a share from 0 to below 1",
         reason="a broken export must not become a mass deletion",
@@ -245,7 +280,7 @@ class SourceKeys:
         fragment=NUMBER,
     )
     insert_only: bool = _key(
-        _ALL,
+        (*_ROWS, "inserts"),
         default=False,
         allowed="true, false",
         reason="only with key_column",
@@ -254,7 +289,7 @@ class SourceKeys:
         "chooses) and all others are left out, and the mechanism is `pooled` unless another one is named.",
     )
     period_columns: tuple[str, ...] | str | None = _key(
-        _FILES,
+        ("files", "columns", "events"),
         allowed='a list such as ["m1", "m2"], or a text such as "m{period}" or "{column}_{period:02}", '
         "where the mechanism follows people",
         reason="without it, files have one row for each person and period",
@@ -267,57 +302,71 @@ class SourceKeys:
         secret=True,
         allowed="a URL without a password: of libpq, such as postgresql://user@host:5432/database, or "
         "mysql://user@host:3306/database",
-        reason="only for kind = postgres, postgres-changes and mysql",
         meaning="The server with the private table. A password is in PGPASSWORD, a password file or a "
         "service file; of MySQL in MYSQL_PWD or ~/.my.cnf.",
     )
     url_env: str | None = _key(
         _SERVER,
         allowed="the name of an environment variable, in the place of url",
-        reason="only for kind = postgres, postgres-changes and mysql",
         meaning="The variable that holds the URL; there it may hold a password.",
     )
     table: str | None = _key(
-        (*_SERVER, *_SPARK),
+        (*_SERVER, "spark"),
         allowed="a name as the catalog has it, with its schema where that is not public",
         shown="not set; needed without `query`",
-        reason="only for kind = postgres, postgres-changes, mysql and spark",
         meaning="The table, or (kind = postgres, mysql, spark) a view; for records with keys, and for MySQL and Spark, "
         "also `query` in its place. Spark also takes a folder, such as parquet.`data/visits`, and a staging table, "
         "staged.`data/staged`.",
     )
     wait: str | None = _key(
-        _TABLE,
+        ("postgres", *_EVENTS),
         allowed='"0 minutes", "30 minutes", "6 hours"',
         shown="10 minutes",
-        reason="only for kind = postgres",
         meaning="How long a reading waits for transactions that were open when it began. After that the "
         "run stops, and nothing was spent.",
     )
     xid_column: str | None = _key(
-        _TABLE,
+        ("postgres", *_EVENTS),
         allowed="a column of the type xid8 with DEFAULT pg_current_xact_id()",
-        reason="only for kind = postgres",
         meaning="The number of the transaction that added a row. Without it the server's own number is "
         'used, which changes when a row or the table is rewritten; so `late = "next-step"` needs '
         "the column.",
     )
     slot: str | None = _key(
-        _CHANGES,
+        ("postgres-changes",),
         allowed="the name of a logical replication slot of the plugin pgoutput",
-        reason="only for kind = postgres-changes",
         meaning="Keeps the changes until they are in durable steps. Nobody else may use it.",
     )
     publication: str | None = _key(
-        _CHANGES,
+        ("postgres-changes",),
         allowed="the name of a publication that sends the table",
-        reason="only for kind = postgres-changes",
         meaning="Says what the server sends: inserts, updates, deletes and truncations of the table.",
     )
     continues: bool = False
     same_unit: str | None = None
-    drops_late: bool = True
     own: Any = None
+
+    @property
+    def cut(self) -> str:
+        """How records are cut into steps, of ``CUTS``."""
+        if self.rows is not None:
+            return "rows"
+        if self.period_columns is not None:
+            return "columns"
+        if self.every is None:
+            return "numbers"
+        return "each file" if self.every == "files" else "calendar"
+
+    @property
+    def records(self) -> str:
+        """What a row is, of ``RECORDS``."""
+        if self.key_column is None:
+            return "events"
+        if self.insert_only:
+            return "inserts"
+        if self.shape != "changes":
+            return self.shape
+        return "changes" if self.op_column is not None or self.kind == "postgres-changes" else "states"
 
     @property
     def cancels(self) -> bool:
@@ -330,19 +379,16 @@ class SourceKeys:
         """Whether records come on standard input."""
         return self.path == ("-",)
 
-    @property
-    def feed(self) -> bool:
-        """Whether a row says what it does: inserts, updates and deletes."""
-        return self.op_column is not None or self.kind == "postgres-changes"
-
-    def given(self) -> list[str]:
+    def given(self) -> Iterator[Field[Any]]:
         """The keys whose values are not the defaults, without ``kind``."""
-        values = ((one.name, getattr(self, one.name), one.default) for one in _FIELDS if one.name != "kind")
-        # In Python 0 == False, but 0 is another value.
-        return [key for key, value, default in values if (value, type(value)) != (default, type(default))]
+        for key in _FIELDS[1:]:
+            value = getattr(self, key.name)
+            # In Python 0 == False, but 0 is another value.
+            if (value, type(value)) != (key.default, type(key.default)):
+                yield key
 
 
-_FIELDS = tuple(one for one in fields(SourceKeys) if "option" in one.metadata)
+_FIELDS = tuple(key for key in fields(SourceKeys) if "option" in key.metadata)
 
 
 @dataclass(frozen=True)
@@ -362,7 +408,8 @@ class SourceKind:
             the values in ``SourceOptions.own``.
         movable: those of its own keys that may change while a stream lives, such as a place. All others are pinned, and
             published with their values.
-        keyed: whether it reads records with keys itself; else their keys are read as users, and their operations apart.
+        keyed: whether it reads records with keys itself; else it reads the columns ``id_column``, ``step_column`` and
+            ``delete_column`` of the ``SourceOptions``, and what rows do to their records is read from its steps.
         repeatable: whether a released step can be read again, for comparison.
         cancels: whether its batches can leave out equal rows that come and go within a step.
         check: refuses values that contradict each other (ConfigError), of the ``SourceKeys``.
@@ -383,8 +430,8 @@ class SourceKind:
     fits: Callable[[Any, Any], None] | None = None
 
     def __post_init__(self) -> None:
-        taken = {one.name for one in _FIELDS}
-        if self.options is not None and taken & {one.name for one in fields(self.options)}:
+        taken = {key.name for key in _FIELDS}
+        if self.options is not None and taken & {key.name for key in fields(self.options)}:
             raise ConfigError(
                 "an own key of the source has the name of a shared key",
                 where=self.options.__name__,
@@ -393,7 +440,7 @@ class SourceKind:
 
     def pinned(self, own: Any) -> dict[str, Any]:
         """The values of the own keys that may not change while a stream lives, as JSON values."""
-        names = () if self.options is None else (one.name for one in fields(self.options))
+        names = () if self.options is None else (key.name for key in fields(self.options))
         values = {name: getattr(own, name) for name in names if name not in self.movable}
         plain = (str, int, bool, type(None))
         return {name: value if isinstance(value, plain) else str(value) for name, value in values.items()}
@@ -413,15 +460,82 @@ def wrong_source(what: str, allowed: str) -> ConfigError:
 
 
 def keys_of_kind(kind: str) -> tuple[str, ...]:
-    """The keys of a kind of source, without ``kind``."""
-    if kind not in KINDS:
-        return (*SOURCES.get(kind).keys, *_own_rows(kind))
-    return shared_keys(kind)
+    """The keys of a kind of source (also of ``STDIN``), without ``kind``."""
+    other = other_kind(kind)
+    return shared_keys(kind) if other is None else (*other.keys, *_own_rows(kind))
 
 
 def shared_keys(kind: str) -> tuple[str, ...]:
     """Those that are declared here, of a kind that is named here."""
-    return tuple(one.name for one in _FIELDS if one.name != "kind" and kind in one.metadata["kinds"])
+    return tuple(key.name for key in _FIELDS[1:] if kind in key.metadata["kinds"])
+
+
+def check_keys(keys: SourceKeys) -> None:
+    """Check that every key means something with this kind of source, its records and its cut, and may have its value
+    (ConfigError)."""
+    kind = STDIN if keys.stdin else keys.kind
+    there, rows = keys_of_kind(kind), rows_of_source(())
+    given = {key: getattr(keys, key.name) for key in keys.given()}
+    # Of some keys it is only the value that means nothing.
+    shown = {
+        key: f'{key.name} = "{value}"' if "enum" in rows[key.name].fragment else key.name
+        for key, value in given.items()
+    }
+    for key, value in given.items():
+        if key.name not in there:
+            kinds = ", ".join(name for name in key.metadata["kinds"] if name != kind)
+            what = f'{shown[key]} has no meaning with kind = "{kind}"; it is a key of {kinds}'
+            raise wrong_source(what, ", ".join(there))
+        _check_value(key.name, value, rows[key.name].fragment, rows[key.name].allowed)
+    for key in given:
+        for part, meanings in (("records", RECORDS), ("cut", CUTS)):
+            here, fitting = getattr(keys, part), key.metadata[part]
+            if here not in fitting:
+                name, why = meanings[here]
+                others = " or ".join(meanings[other][0] for other in fitting)
+                raise wrong_source(
+                    f"{shown[key]} has no meaning with {name}: {why}", f"leave it out, or {others}"
+                )
+
+
+def _check_value(key: str, value: object, fragment: Mapping[str, Any], allowed: str) -> None:
+    """Check a value against what is declared of its key; days, words of operations and lists are read elsewhere."""
+    if "enum" in fragment and value not in fragment["enum"]:
+        raise wrong_source(f"unknown {key} = {value!r}", allowed)
+    kind = fragment.get("type")
+    if kind == "string" and not (isinstance(value, str) and value.strip()):
+        raise wrong_source(f"{key} is not a text, or is empty", allowed)  # an url may hold a password
+    if kind == "boolean" and not isinstance(value, bool):
+        raise wrong_source(f"{key} = {value!r} is not a boolean", allowed)
+    if kind == "integer" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise wrong_source(f"{key} = {value!r} is not a whole number from 1", allowed)
+    if key in ("lag", "wait"):
+        duration(value, key)
+    if key == "shrinks" and (
+        isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1
+    ):
+        raise wrong_source(f"shrinks = {value!r} is not a share", allowed)
+
+
+def duration(text: object, key: str) -> datetime.timedelta:
+    """Read a length of time.
+
+    Args:
+        text: such as "6 hours".
+        key: the key of ``[source]``, for the message.
+
+    Errors:
+        ConfigError: it is not a number with a unit.
+
+    >>> duration("36 hours", "lag")
+    datetime.timedelta(days=1, seconds=43200)
+    """
+    length = seconds(text)
+    if length is None:
+        raise wrong_source(
+            f"{key} = {text!r} is not a length of time", '"30 minutes", "6 hours", "2 days", "1 week"'
+        )
+    return datetime.timedelta(seconds=length)
 
 
 def other_kind(name: object) -> SourceKind | None:
@@ -444,7 +558,7 @@ def _own_rows(kind: object) -> dict[str, Key]:
 
 @cache
 def _rows_of_all() -> tuple[Key, ...]:
-    return tuple(replace(row, mechanisms=()) for row in keys_of_recipes("source", {"": SourceKeys}))
+    return keys_of_recipes("source", {"": SourceKeys})
 
 
 def rows_of_source(of: Iterable[object]) -> dict[str, Key]:

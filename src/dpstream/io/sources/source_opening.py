@@ -12,7 +12,7 @@ from pathlib import Path
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema import Schema
 from dpstream.io.sources.source import Source
-from dpstream.io.sources.source_keys import KINDS, SOURCES, other_kind
+from dpstream.io.sources.source_keys import SourceKind, other_kind
 from dpstream.io.sources.source_options import SourceOptions
 
 
@@ -40,44 +40,68 @@ def open_source(
     Errors:
         ConfigError: the package of a source of another package is broken.
     """
-    kind = other_kind(options.kind)
-    if options.key_column is not None and not (kind is not None and kind.keyed):
-        return _open_keyed(options, base, columns, ignored, reveal, watched)
     # Imported on use, because each kind needs another library.
-    if options.kind == "duckdb":
-        from dpstream.io.sources.query import duckdb_answer, open_query
+    records, base = options.records, Path(base)
+    if options.kind == "postgres-changes":
+        from dpstream.io.sources.replication import ChangeSource, KeyedChangeSource
 
-        return open_query(options, partial(duckdb_answer, options, Path(base)))
-    if options.kind == "postgres":
+        return (ChangeSource if records == "events" else KeyedChangeSource)(options, columns=columns)
+    if options.kind == "postgres" and records in ("events", "inserts"):
         from dpstream.io.sources.table import TableSource
 
         return TableSource(options, columns=columns)
-    if options.kind == "postgres-changes":
-        from dpstream.io.sources.replication import ChangeSource
+    if options.kind in ("postgres", "duckdb"):
+        from dpstream.io.sources.pg_session import whole_table
+        from dpstream.io.sources.query import duckdb_answer, open_query
 
-        return ChangeSource(options, columns=columns)
-    if options.kind not in KINDS:
-        return _open_other(options, base, columns, ignored)
-    if options.stdin:
+        server = options.kind == "postgres"
+        return open_query(
+            options,
+            partial(whole_table, options, columns) if server else partial(duckdb_answer, options, base),
+        )
+    kind = other_kind(options.kind)
+    by_key = records not in ("events", "inserts") and not (kind is not None and kind.keyed)
+    if by_key and columns:
+        marks = (
+            (options.time_column, options.delete_time_column) if records == "stays" else (options.op_column,)
+        )
+        columns = [*columns, *(name for name in marks if name is not None)]
+    source: Source
+    if kind is not None:
+        source = _open_other(options, kind, base, columns, ignored)
+    elif options.stdin:
         from dpstream.io.sources.stdin import StdinSource
 
-        return StdinSource(options, columns=columns, ignored=ignored, reveal=reveal)
-    if options.period_columns is not None:
+        source = StdinSource(options, columns=columns, ignored=ignored, reveal=reveal)
+    elif options.period_columns is not None:
         from dpstream.io.sources.files import WideSource
 
-        return WideSource(options, base=base, columns=columns, ignored=ignored, reveal=reveal)
-    from dpstream.io.sources.files import FileSource
+        source = WideSource(options, base=base, columns=columns, ignored=ignored, reveal=reveal)
+    else:
+        from dpstream.io.sources.files import FileSource
 
-    return FileSource(
-        options, base=base, reveal=reveal, watched=watched, columns=columns, ignored=ignored, schema=schema
-    )
+        encoded = None if by_key else schema
+        source = FileSource(
+            options,
+            base=base,
+            reveal=reveal,
+            watched=watched,
+            columns=columns,
+            ignored=ignored,
+            schema=encoded,
+        )
+    if not by_key:
+        return source
+    from dpstream.io.sources.keyed_source import KeyedSource, StaySource
+
+    return (StaySource if records == "stays" else KeyedSource)(options, source)
 
 
 def _open_other(
-    options: SourceOptions, base: str | Path, columns: Sequence[str], ignored: Sequence[str]
+    options: SourceOptions, kind: SourceKind, base: Path, columns: Sequence[str], ignored: Sequence[str]
 ) -> Source:
-    """Open a source of another package; of one that takes ``shape``, also its snapshots and stays."""
-    source = SOURCES.get(options.kind).open(options, Path(base), tuple(columns))
+    """Open a source of another package."""
+    source = kind.open(options, base, tuple(columns))
     if not isinstance(source, Source):
         raise ConfigError(
             f"the package of the source {options.kind!r} does not give a dpstream.io.sources.Source",
@@ -86,48 +110,3 @@ def _open_other(
         )
     source.ignored = frozenset(ignored)
     return source
-
-
-def _open_keyed(
-    options: SourceOptions,
-    base: str | Path,
-    columns: Sequence[str],
-    ignored: Sequence[str],
-    reveal: bool,
-    watched: bool,
-) -> Source:
-    """Open a source of records with keys."""
-    from dpstream.io.sources.keyed_source import KeyedSource, StaySource, plain_options
-
-    if options.kind == "postgres-changes":
-        from dpstream.io.sources.replication import KeyedChangeSource
-
-        return KeyedChangeSource(options, columns=columns)
-    if options.shape != "changes" and options.kind == "postgres":
-        from dpstream.io.sources.pg_session import whole_table
-        from dpstream.io.sources.query import open_query
-
-        return open_query(options, partial(whole_table, options, columns))
-    if options.shape != "changes" and options.kind == "duckdb":
-        from dpstream.io.sources.query import duckdb_answer, open_query
-
-        return open_query(options, partial(duckdb_answer, options, Path(base)))
-    whole_files = {
-        "time_column": None,
-        "every": "files",
-        "start": None,
-        "end": None,
-        "lag": None,
-        "late": "error",
-    }
-    beneath = plain_options(options, **(whole_files if options.shape == "stays" else {}))
-    marks = {
-        "changes": [options.op_column],
-        "snapshots": [],
-        "stays": [options.time_column, options.delete_time_column],
-    }[options.shape]
-    named = [*columns, *(name for name in marks if name is not None)] if columns else ()
-    plain = open_source(beneath, base=base, columns=named, ignored=ignored, reveal=reveal, watched=watched)
-    if options.shape == "stays":
-        return StaySource(options, plain)
-    return KeyedSource(options, plain)

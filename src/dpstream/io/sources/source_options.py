@@ -1,7 +1,7 @@
 """The ``[source]`` table of a configuration file: how records become steps. Everything here is public.
 
-A file is flat, and most keys mean something with some others only: ``_RULES`` says which do not, and why. What each key
-may hold is declared with it (``source_keys.py``).
+What each key may hold, and with what it means something, is declared with it (``source_keys.py``). Here are the values
+that do not fit each other, and what follows from all of them.
 """
 
 from __future__ import annotations
@@ -10,262 +10,39 @@ import datetime
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cache
 from itertools import combinations
-from typing import Any, Self, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, get_args
 
-from dpstream.core.durations import seconds
-from dpstream.core.errors import ConfigError
 from dpstream.core.tables import KeyRules
 from dpstream.io.objects import URLS, is_object_url, object_path
 from dpstream.io.sources.calendar import EVERY, Grid, StepNumbers, day_number, period_grid
-from dpstream.io.sources.operations import KeyedOperations, Operations
+from dpstream.io.sources.operations import BY_KEY, Operations
 from dpstream.io.sources.source_keys import (
     KINDS,
     SOURCES,
     Late,
     SourceKeys,
+    check_keys,
+    duration,
     keys_of_kind,
+    other_kind,
     rows_of_source,
     wrong_source,
 )
 
+if TYPE_CHECKING:
+    from jinja2 import Template
+
 _WHERE = "[source]"
 #: kind -> keys that a file must write.
-_NEEDED: dict[str, tuple[str, ...]] = {
-    "files": (),
-    "duckdb": ("database", "query"),
-    "postgres": (),
-    "postgres-changes": ("table", "slot", "publication"),
-}
-
-
-def duration(text: object, key: str) -> datetime.timedelta:
-    """Read a length of time.
-
-    Args:
-        text: such as "6 hours".
-        key: the key of ``[source]``, for the message.
-
-    Errors:
-        ConfigError: it is not a number with a unit.
-
-    >>> duration("36 hours", "lag")
-    datetime.timedelta(days=1, seconds=43200)
-    """
-    length = seconds(text)
-    if length is None:
-        raise wrong_source(
-            f"{key} = {text!r} is not a length of time", '"30 minutes", "6 hours", "2 days", "1 week"'
-        )
-    return datetime.timedelta(seconds=length)
+_NEEDED = {"duckdb": ("database", "query"), "postgres-changes": ("table", "slot", "publication")}
+_LATE: tuple[Late, ...] = get_args(Late)
 
 
 _COLUMNS = ("key_column", "time_column", "delete_time_column", "op_column", "user_column", "xid_column")
-_OF_KEYS = "shape delete_time_column updates unknown known repeated shrinks"
-_ENDS = 'a day, a step number, or "today"'
-_STAYS_FOR_EVER = "were left out, its record would stay for ever"
-
-
-class _Check:
-    """Whether the keys of ``[source]`` belong to its kind, have values that they can have, and fit together.
-
-    Errors:
-        ConfigError: names the key, the reason, and what is allowed.
-    """
-
-    def __init__(self, options: SourceKeys) -> None:
-        if options.kind not in SOURCES.names():
-            raise wrong_source(f"unknown kind = {options.kind!r}", ", ".join(SOURCES.names()))
-        self.options, self._given, self._rows = options, options.given(), rows_of_source(())
-        self._keys = keys_of_kind(options.kind)
-        for key in self._given:
-            if key not in self._keys:
-                raise wrong_source(
-                    f'{key} has no meaning with kind = "{options.kind}"', ", ".join(self._keys)
-                )
-            _check_value(key, getattr(options, key), self._rows[key].fragment, self._rows[key].allowed)
-        self._check_kind(options.kind, changes=options.shape == "changes")
-        self._check_records(by_key=options.key_column is not None)
-        self._check_cut()
-        for one, other in combinations(_COLUMNS, 2):
-            if getattr(options, one) is not None and getattr(options, one) == getattr(options, other):
-                raise wrong_source(f"{one} and {other} are the same column", "two columns")
-
-    def _no(self, keys: str, why: str, allowed: str = "leave it out") -> None:
-        """Refuse keys (``key=word``: this value of one) that mean nothing here."""
-        for key, _, word in (text.partition("=") for text in keys.split()):
-            if key in self._given and word in ("", getattr(self.options, key)):
-                shown = f'{key} = "{word}"' if word else key
-                raise wrong_source(f"{shown} has no meaning {why}", allowed)
-
-    def _need(self, keys: str, what: str) -> None:
-        for key in keys.split():
-            if getattr(self.options, key) is None:
-                raise wrong_source(f"{key} is missing, which {what}", self._rows[key].allowed)
-
-    def _check_kind(self, kind: str, *, changes: bool) -> None:
-        """Where the records are."""
-        options, no = self.options, self._no
-        if kind == "files":
-            _check_paths(options)
-        if options.stdin:
-            no(
-                "rows every=files",
-                "for standard input, cut into steps by their own time or number",
-                "time_column",
-            )
-            no("lag complete period_columns", "for standard input, whose records are taken as they come")
-            no("shape=snapshots shape=stays", "for standard input, which cannot be read as a whole", "files")
-        elif kind == "files":
-            no("eof", "for files, which say themselves where they end")
-        else:
-            no("every=files", "without files", "a calendar")
-            no("end=data", "here: it fits files only, as which periods are read must be public", _ENDS)
-        grows = 'table (also a view); or shape = "snapshots" or "stays", which read the whole answer'
-        if kind == "postgres" and changes:
-            no("query", "for a table that grows, whose rows are told apart by their transactions", grows)
-            self._need("table", 'kind = "postgres" needs')
-        elif {"table", "query"} <= set(self._keys):
-            self._need_one_of("table", "query")
-        if "url" in self._keys:
-            self._need_one_of("url", "url_env")
-        if kind.startswith("postgres") and options.shape != "stays":
-            self._need("every", "PostgreSQL needs: a step of a database is a period of a calendar")
-        if changes and options.query is not None:
-            no("time_column", "for a query, which says itself what is in a step", 'or shape = "stays"')
-        if changes and kind in ("duckdb", "mysql", "spark"):
-            known = "error (released steps are compared), drop-and-count-nothing (they are not)"
-            no("late=next-step", "for a database that cannot tell late records from old ones", known)
-        if changes and kind in ("postgres", "mysql", "spark") and options.table is not None:
-            self._need("time_column", "a table needs: it says to which step a row belongs")
-        if kind == "spark":
-            no(
-                "shape=snapshots shape=stays",
-                "for Spark, where a step is what changed in its period",
-                "files",
-            )
-        if kind == "postgres" and changes and options.late == "next-step":
-            self._need(
-                "xid_column",
-                'late = "next-step" needs: updates and rewrites of a table change the transaction numbers that the '
-                "server keeps, and its rows would be counted twice",
-            )
-        self._need(
-            " ".join(_NEEDED[kind] if kind in KINDS else SOURCES.get(kind).needed), f'kind = "{kind}" needs'
-        )
-
-    def _need_one_of(self, *keys: str) -> None:
-        if sum(getattr(self.options, key) is None for key in keys) != 1:
-            pair = " and ".join(keys)
-            raise wrong_source(f"{pair} are both missing, or both given", f"one of {pair}")
-
-    def _check_records(self, *, by_key: bool) -> None:
-        """What the rows are: records that come and go, or what happens to records with keys."""
-        options, no = self.options, self._no
-        if not by_key:
-            no(f"{_OF_KEYS} insert_only", "without key_column", "key_column, or leave it out")
-            return
-        no("rows", "with key_column: one record would move all those after it to other steps")
-        no("period_columns", "with key_column: people are followed by user_column")
-        if options.kind == "postgres-changes":
-            no("insert_only", "for a log, which may hold updates and deletes", 'kind = "postgres"')
-        if options.insert_only:
-            no(f"{_OF_KEYS} op_column", "with insert_only: every row is an insert")
-        elif options.shape == "snapshots":
-            whole = 'with shape = "snapshots": '
-            no(
-                "time_column delete_time_column late xid_column wait",
-                f"{whole}the table is read as it is then",
-            )
-            no("op_column updates unknown known", f"{whole}every row of a snapshot is a record that exists")
-            if options.kind == "files" and options.every != "files":
-                raise wrong_source("each file is one snapshot and one step", 'every = "files"')
-        elif options.shape == "stays":
-            self._check_stays()
-        else:
-            no("delete_time_column", 'with shape = "changes": only stays have it')
-            no("shrinks", 'with shape = "changes": only snapshots have it')
-            if options.kind in ("postgres", "mysql"):
-                raise wrong_source(
-                    "the rows of a table have no order, so the table cannot be a feed of changes by key",
-                    'shape = "snapshots" or "stays", kind = "postgres-changes", or insert_only = true',
-                )
-            if options.feed:
-                no(
-                    "late=drop-and-count-nothing",
-                    f"here: if a late delete {_STAYS_FOR_EVER}",
-                    "error, next-step",
-                )
-            else:
-                no(
-                    "updates unknown known",
-                    "without op_column: a row holds its record as it is now",
-                    "op_column",
-                )
-
-    def _check_stays(self) -> None:
-        stays, no = 'with shape = "stays": ', self._no
-        self._need("time_column delete_time_column", 'shape = "stays" needs')
-        no("op_column updates", f"{stays}a stay has a start and an end, and no operation")
-        no("repeated", f"{stays}those of one key in a step follow each other (known is about overlaps)")
-        no("xid_column wait", f"{stays}the table is read as it is, whoever is writing")
-        no(
-            "every=files",
-            f"{stays}the steps of a stay come from its own times",
-            "a calendar, or step numbers",
-        )
-        no("end=data", f"{stays}the latest time in the data may be an end in the future", _ENDS)
-        no("late=drop-and-count-nothing", f"{stays}if a late end {_STAYS_FOR_EVER}", "error, next-step")
-        if self.options.late == "error":
-            compared = f'with late = "error", {stays}'
-            no("shrinks", f"{compared}released steps are read again and compared")
-            # The first end would delete the record, although another stay of its key is still open.
-            allowed = 'error; with late = "next-step" also update'
-            no("known=update", f"{compared}the end of one stay would end the other stays of its key", allowed)
-
-    def _check_cut(self) -> None:
-        """How the records are cut into steps."""
-        options, no = self.options, self._no
-        if options.op_column is None:
-            no("op_values", "without op_column", "op_column")
-        if options.period_columns is not None:
-            no(
-                "time_column every rows start end op_column late",
-                "with period_columns: each period is a column",
-            )
-            self._need("user_column", "period_columns needs")
-        if options.rows is not None:
-            no("every", "with rows, which cuts into steps too", "one of the two")
-        for key in ("rows", "every") if options.every == "files" or options.rows is not None else ():
-            if getattr(options, key) is not None:
-                ignore = "leave it out (and name a time column in the schema's ignore list)"
-                no(
-                    "time_column start end late",
-                    f"with {key}: records are taken in the order of the files",
-                    ignore,
-                )
-        if options.every in (None, "files"):
-            no("lag offsets", "without a calendar", "time_column and every, or leave it out")
-
-
-def _check_value(key: str, value: object, fragment: Mapping[str, Any], allowed: str) -> None:
-    """Check a value against what is declared of its key; days, words of operations and lists are read elsewhere."""
-    if "enum" in fragment and value not in fragment["enum"]:
-        raise wrong_source(f"unknown {key} = {value!r}", allowed)
-    kind = fragment.get("type")
-    if kind == "string" and not (isinstance(value, str) and value.strip()):
-        raise wrong_source(f"{key} is not a text, or is empty", allowed)  # an url may hold a password
-    if kind == "boolean" and not isinstance(value, bool):
-        raise wrong_source(f"{key} = {value!r} is not a boolean", allowed)
-    if kind == "integer" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise wrong_source(f"{key} = {value!r} is not a whole number from 1", allowed)
-    if key in ("lag", "wait"):
-        duration(value, key)
-    if key == "shrinks" and (
-        isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1
-    ):
-        raise wrong_source(f"shrinks = {value!r} is not a share", allowed)
 
 
 def _check_paths(options: SourceKeys) -> None:
@@ -280,69 +57,10 @@ def _check_paths(options: SourceKeys) -> None:
             object_path(text)
 
 
-_LATE = get_args(Late)
-_KEYS = tuple(dict.fromkeys(["kind", *(key for kind in KINDS for key in keys_of_kind(kind))]))
 _END = 'a last {unit} ("{example}"), "data" (you declare it public into which step the newest record falls)'
-
-#: late -> what this rule does not protect, in a sentence for plans and manifests.
-_LATE_PUBLIC: dict[str, str] = {
-    "error": "a late record stops the stream, and that it stopped is visible, so whether there is one is not "
-    'protected (late = "error")',
-    "next-step": "when the program runs is declared public: a late record is counted at the first step of "
-    'the run that finds it (late = "next-step")',
-    "drop-and-count-nothing": "when the program runs is declared public: a record that comes after its step "
-    'is in no release (late = "drop-and-count-nothing")',
-}
-
-_CHANGED_PUBLIC = (
-    "released periods are asked for again, and an answer that has changed stops the stream; that it stopped is "
-    'visible, so whether a record was changed, or came late, is not protected (late = "error")'
-)
-
-#: kind -> what else this kind of source does not protect.
-_KIND_PUBLIC: dict[str, tuple[str, ...]] = {
-    "files": (),
-    "stdin": (
-        "when the first record of a later step (or a line that ends a step) arrives on standard input is "
-        "declared public: it is what closes a step",
-        "a time of a period that has not begun, or far behind all others, stops the stream on standard input; that it "
-        "stopped is visible, so whether there is such a record is not protected (check the times before they are sent)",
-    ),
-    "duckdb": (
-        "the query decides which records are in a step, and is trusted to decide about each protected record "
-        "by that record alone (no LIMIT, no ranking, no join or subquery that lets one record move another)",
-    ),
-    "postgres": (
-        "the table (or view) is trusted to hold each protected record in rows of its own, which no other record "
-        "moves; rows are only added",
-        "when transactions that write to the server end is declared public: a step waits for those that were "
-        "open, and one that stays open stops the stream",
-    ),
-    "postgres-changes": (
-        "when transactions commit is declared public: it says to which step their changes belong",
-        "a truncation, a change of a column, and a change without the old row stop the stream, and that it "
-        "stopped is visible",
-    ),
-}
 
 #: The place of a period's number in ``period_columns``.
 _PERIOD = re.compile(r"\{period(?::0([1-9]))?\}")
-
-#: For columns that a source reads itself: a record without a time has no step, and no bin can take it.
-_STOPS = (
-    "{what} stops the stream in column {column!r}, and that it stopped is visible, so whether there is one is "
-    "not protected ({key}; no bin can take it: check the files before the run)"
-)
-
-#: late -> what happens to a start, an end or a value of a stay that comes late or is changed.
-_LATE_STAYS = {
-    "error": "released steps are read again, and a start, an end or a value in them that has changed stops the stream; "
-    "that it stopped is visible, so whether one was changed, or came late, is not protected "
-    '(late = "error")',
-    "next-step": "when the program runs is declared public: a start, an end or a value that is changed or comes late "
-    'counts at the first step of the run that finds it (late = "next-step")',
-}
-_SEEN = "stops the stream, and that it stopped is visible, so whether there is one is not protected"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -354,19 +72,129 @@ class SourceOptions(SourceKeys):
     """
 
     def __post_init__(self) -> None:
-        _Check(self)
+        if self.kind not in SOURCES.names():
+            raise wrong_source(f"unknown kind = {self.kind!r}", ", ".join(SOURCES.names()))
+        check_keys(self)
+        if self.kind == "files":
+            _check_paths(self)
+        for refused, what, allowed in self._refusals():
+            if refused:
+                raise wrong_source(what, allowed)
+        for needed, applies, why in self._needs():
+            for name in needed if applies else ():
+                if getattr(self, name) is None:
+                    raise wrong_source(f"{name} is missing, which {why}", rows_of_source(())[name].allowed)
+        for one, other in combinations(_COLUMNS, 2):
+            if getattr(self, one) is not None and getattr(self, one) == getattr(self, other):
+                raise wrong_source(f"{one} and {other} are the same column", "two columns")
         if not isinstance(self.op_values, Operations):
-            words = Operations if self.key_column is None else KeyedOperations
-            object.__setattr__(self, "op_values", words.parse(self.op_values))
-        elif self.key_column is not None and self.op_column is not None and self.op_values == Operations():
-            object.__setattr__(self, "op_values", KeyedOperations())
-        check = None if self.kind in KINDS else SOURCES.get(self.kind).check
-        if check is not None:
-            check(self)
+            object.__setattr__(
+                self, "op_values", Operations.parse(self.op_values, keyed=self.records != "events")
+            )
+        elif self.records != "events" and self.op_column is not None and self.op_values == Operations():
+            object.__setattr__(self, "op_values", BY_KEY)
+        kind = other_kind(self.kind)
+        if kind is not None and kind.check is not None:
+            kind.check(self)
         if self.period_columns is not None:
             self._check_wide(self.period_columns)
-        elif self.rows is None and self.every != "files":
-            self._check_times()
+        elif self.cut == "calendar":
+            self._check_calendar(str(self.every))
+        elif self.cut == "numbers":
+            self._check_numbers()
+
+    def _needs(self) -> Iterator[tuple[tuple[str, ...], bool, str]]:
+        """Keys that a file must write, whether it must, and why."""
+        kind, whole = self.kind, self.records in ("snapshots", "stays")
+        stored = kind in ("postgres", "mysql", "spark")
+        other = other_kind(kind)
+        yield _NEEDED.get(kind, ()) if other is None else other.needed, True, f'kind = "{kind}" needs'
+        yield ("table",), kind == "postgres" and not whole, 'kind = "postgres" needs'
+        calendar = "PostgreSQL needs: a step of a database is a period of a calendar"
+        yield ("every",), kind.startswith("postgres") and self.records != "stays", calendar
+        placed = "a table needs: it says to which step a row belongs"
+        yield ("time_column",), stored and not whole and self.table is not None, placed
+        numbered = (
+            'late = "next-step" needs: updates and rewrites of a table change the transaction numbers that the server '
+            "keeps, and its rows would be counted twice"
+        )
+        yield ("xid_column",), kind == "postgres" and not whole and self.late == "next-step", numbered
+        yield ("time_column", "delete_time_column"), self.records == "stays", 'shape = "stays" needs'
+        yield ("user_column",), self.cut == "columns", "period_columns needs"
+        yield ("op_column",), self.op_values not in (Operations(), BY_KEY), "op_values needs"
+
+    def _refusals(self) -> Iterator[tuple[bool, str, str]]:
+        """Values that do not fit the others: whether it is so, what is wrong, and what is allowed."""
+        kind, records, late = self.kind, self.records, self.late
+        keys, whole, stays = keys_of_kind(kind), records in ("snapshots", "stays"), records == "stays"
+        grows = kind == "postgres" and not whole
+        for pair in (("url", "url_env"), ("table", "query")):
+            several = (getattr(self, pair[0]) is None) == (getattr(self, pair[1]) is None)
+            named = " and ".join(pair)
+            applies = set(pair) <= {*keys} and not (grows and "table" in pair)
+            yield applies and several, f"{named} are both missing, or both given", f"one of {named}"
+        yield (
+            grows and self.query is not None,
+            "query has no meaning for a table that grows, whose rows are told apart by their transactions",
+            'table (also a view); or shape = "snapshots" or "stays", which read the whole answer',
+        )
+        yield (
+            not whole and self.query is not None and self.time_column is not None,
+            "time_column has no meaning for a query, which says itself what is in a step",
+            'leave it out; or shape = "stays"',
+        )
+        yield (
+            self.cut == "each file" and (kind != "files" or self.stdin or stays),
+            'every = "files" has no meaning '
+            + ('with shape = "stays": steps come from a row\'s own times' if stays else "without files"),
+            "a calendar, or step numbers",
+        )
+        future = 'with shape = "stays": the latest time in the data may be an end in the future'
+        yield (
+            self.end == "data" and (kind != "files" or stays),
+            'end = "data" has no meaning '
+            + (future if stays else "without files: which periods are read must be public"),
+            'a day, a step number, or "today"',
+        )
+        yield (
+            records == "snapshots" and kind == "files" and self.cut != "each file",
+            "each file is one snapshot and one step",
+            'every = "files"',
+        )
+        yield (
+            records in ("changes", "states") and kind in ("postgres", "mysql"),
+            "the rows of a table have no order, so the table cannot be a feed of changes by key",
+            'shape = "snapshots" or "stays", kind = "postgres-changes", or insert_only = true',
+        )
+        yield (
+            late not in (*self.late_rules, "next-step"),
+            f'late = "{late}" has no meaning here: if a late delete or a late end were left out, its record would stay '
+            "for ever",
+            ", ".join(self.late_rules),
+        )
+        yield (
+            late not in self.late_rules and kind != "postgres",
+            f'late = "{late}" has no meaning for a database that cannot tell late records from old ones',
+            "error (released steps are compared), drop-and-count-nothing (they are not)",
+        )
+        compared = stays and late == "error"
+        yield (
+            compared and self.shrinks != 0.1,
+            'shrinks has no meaning with late = "error": released steps are read again and compared',
+            "leave it out",
+        )
+        yield (
+            # The first end would delete the record, although another stay of its key is still open.
+            compared and self.known == "update",
+            'known = "update" has no meaning with late = "error": the end of one stay would end the other stays of its '
+            "key",
+            'error; with late = "next-step" also update',
+        )
+        yield (
+            self.cut in ("calendar", "numbers") and self.time_column is None and kind == "files",
+            "nothing says where a step ends",
+            'time_column (with every), every = "files", or rows',
+        )
 
     def _check_wide(self, given: object) -> None:
         """Check ``period_columns``: files with one column per period."""
@@ -385,16 +213,6 @@ class SourceOptions(SourceKeys):
                 'such as ["m1", "m2"]',
             )
         object.__setattr__(self, "period_columns", names)
-
-    def _check_times(self) -> None:
-        if self.time_column is None and self.kind == "files":
-            raise wrong_source(
-                "nothing says where a step ends", 'time_column (with every), every = "files", or rows'
-            )
-        if self.every is not None:
-            self._check_calendar(self.every)
-        else:
-            self._check_numbers()
 
     def _check_calendar(self, every: str) -> None:
         start = _day(self.start, "start")
@@ -454,9 +272,10 @@ class SourceOptions(SourceKeys):
         >>> options.needs_public_sizes
         True
         """
+        known = rows_of_source(())
         for key in table:
-            if key not in _KEYS:
-                raise wrong_source(f"unknown key {key!r}", ", ".join(_KEYS))
+            if key not in known:
+                raise wrong_source(f"unknown key {key!r}", ", ".join(known))
         values = dict(table)
         path = values.pop("path", ())
         paths = (path,) if isinstance(path, str) else path
@@ -467,11 +286,9 @@ class SourceOptions(SourceKeys):
     @property
     def grid(self) -> Grid | None:
         """The public step borders; None with ``rows``, ``every = "files"`` or ``period_columns``."""
-        if self.rows is not None or self.every == "files" or self.period_columns is not None:
-            return None
-        if isinstance(self.start, datetime.date) and self.every is not None:
-            return period_grid(self.every, self.start, _WHERE)
-        return StepNumbers(int(self.start))  # type: ignore[arg-type]  # checked above
+        if self.cut == "calendar" and isinstance(self.start, datetime.date):
+            return period_grid(str(self.every), self.start, _WHERE)
+        return StepNumbers(int(self.start)) if self.cut == "numbers" else None  # type: ignore[arg-type]  # checked
 
     def period_name(self, step: int) -> str | None:
         """How the period of a step is called: as the calendar has it, or as the columns of the periods do.
@@ -540,22 +357,43 @@ class SourceOptions(SourceKeys):
         return (moment if self.lag is None else moment - duration(self.lag, "lag")).date()
 
     @property
+    def late_rules(self) -> tuple[Late, ...]:
+        """The rules for late records that fit the other keys."""
+        blind = self.kind in ("duckdb", "mysql", "spark") or (
+            self.kind == "postgres" and self.xid_column is None
+        )
+        if self.cut not in ("calendar", "numbers") or self.records == "snapshots":
+            return ("error",)
+        refused = {"next-step"} if blind and self.records != "stays" else set()
+        if self.records in (
+            "changes",
+            "stays",
+        ):  # a late delete or end that was left out would leave its record
+            refused.add("drop-and-count-nothing")
+        return tuple(rule for rule in _LATE if rule not in refused)
+
+    @property
     def accepts_late(self) -> str:
         """Which other rules take late records, for errors about one: those that this source can have."""
-        taken = [f'"{rule}"' for rule in _LATE if rule != "error" and self.can_have_late(rule)]
+        taken = [f'"{rule}"' for rule in self.late_rules[1:]]
         if not taken:
             return 'no such records: nothing but late = "error" fits this source'
         return f"late = {' or '.join(taken)} in [source] accepts such records"
 
-    def can_have_late(self, late: Late) -> bool:
-        """Whether this rule for late records fits the other keys."""
-        if late == "drop-and-count-nothing" and not self.drops_late:
-            return False
-        try:
-            replace(self, late=late)
-        except ConfigError:
-            return False
-        return True
+    @property
+    def id_column(self) -> str | None:
+        """The column that says whose row it is: a user's, or which record's."""
+        return self.user_column if self.key_column is None else self.key_column
+
+    @property
+    def step_column(self) -> str | None:
+        """The column whose time gives a row its step, where one time does."""
+        return None if self.records == "stays" else self.time_column
+
+    @property
+    def delete_column(self) -> str | None:
+        """The column of inserts and deletes, where a row is an event of its own. Operations by key are read later."""
+        return self.op_column if self.key_column is None else None
 
     @property
     def repeatable(self) -> bool:
@@ -594,7 +432,7 @@ class SourceOptions(SourceKeys):
             return ["repeated", "shrinks"]
         if self.shape == "stays":
             return ["known", *(["shrinks"] if self.whole_tables else [])]
-        return ["shape", *(["unknown", "known"] if self.feed else []), "repeated"]
+        return ["shape", *(["unknown", "known"] if self.records == "changes" else []), "repeated"]
 
     @property
     def deletions(self) -> bool:
@@ -608,71 +446,10 @@ class SourceOptions(SourceKeys):
         Args:
             by_key: whether ``user_column`` is the key of records that are never updated.
         """
-        facts = []
-        if self.end == "data":
-            facts.append('the step into which the newest record falls is declared public (end = "data")')
-        if self.every == "files":
-            facts.append("which files exist, and their names, are declared public (one file, one step)")
-        if self.period_columns is not None:
-            facts.append("which period columns the files have is declared public (one column, one period)")
-        if self.rows is not None:
-            facts.append(
-                f"the number of records is declared public (steps of {self.rows} records; how many of them "
-                "are deletes is public too)"
-            )
-        if self.kind == "postgres" and self.shape != "changes":
-            # Of a table that is read whole, keyed_public says it.
-            facts += () if self.query is None else _KIND_PUBLIC["duckdb"]
-        elif self.kind in KINDS:
-            facts += _KIND_PUBLIC["stdin" if self.stdin else self.kind]
-        else:
-            public = SOURCES.get(self.kind).public
-            facts += public(self) if callable(public) else public
-        facts += self._keyed_public()
-        if self.shape != "changes":
-            return tuple(facts)
-        if self.kind != "files" and self.repeatable and self.late == "error":
-            facts.append(_CHANGED_PUBLIC)
-        elif self.grid is not None and self.kind != "duckdb":
-            facts.append(_LATE_PUBLIC[self.late])
-        if self.time_column is not None:
-            what = "a null or unreadable time"
-            facts.append(_STOPS.format(what=what, column=self.time_column, key="time_column"))
-        if self.op_column is not None and self.key_column is None:
-            what = 'a null, "update" or unknown operation'
-            facts.append(_STOPS.format(what=what, column=self.op_column, key="op_column"))
-        if self.user_column is not None:
-            facts.append(
-                _STOPS.format(
-                    what="a null or empty key, or keys of several types,"
-                    if by_key
-                    else "a null or empty user id, or ids of several types,",
-                    column=self.user_column,
-                    key="key_column" if by_key else "user_column",
-                )
-            )
-        return tuple(facts)
-
-    def _keyed_public(self) -> Iterator[str]:
-        """What this way of reading keyed records does not protect. The sentences about refused keys and about tables
-        that shrank come from ``stream.declared``."""
-        if self.key_column is None:
-            return
-        if self.shape != "changes" and self.kind == "postgres" and self.query is None:
-            yield (
-                "the table (or view) is trusted to hold each protected record in a row of its own, which no other "
-                "record moves"
-            )
-        if self.shape == "snapshots" and self.kind != "files":
-            yield "when the program runs is declared public: a snapshot is the table as it is when its step is read"
-        if self.shape == "stays":
-            yield (
-                f"a null or unreadable start, an unreadable end, or an end before its start {_SEEN} (time_column, "
-                "delete_time_column)"
-            )
-            yield _LATE_STAYS[self.late]
-        if self.op_column is not None:
-            yield f"a null or unknown operation {_SEEN} (op_column; column {self.op_column!r})"
+        kind = other_kind(self.kind)
+        of_kind = () if kind is None else kind.public(self) if callable(kind.public) else kind.public
+        text = _words().render(options=self, by_key=by_key, of_kind=of_kind)
+        return tuple(" ".join(part.split("\n")).strip() for part in re.split(r"\n\n+", text.strip()))
 
     def pinned(self) -> dict[str, Any]:
         """The settings that may not change while a stream lives, as JSON values: how a record gets its step.
@@ -681,45 +458,32 @@ class SourceOptions(SourceKeys):
         end, because it is no fact about the data. But a stream with a public end may not change to ``"data"``. The
         place of the files is not pinned.
         """
-        start = self.start.isoformat() if isinstance(self.start, datetime.date) else self.start
-        end = self.end if self.end in (None, "data") else "public"
-        # Keys that older states do not have are left out where they have their defaults.
-        own = self.op_values.pinned()
-        words: dict[str, Any] = {} if own == Operations().pinned() else {"op_values": own}
-        if self.stdin or self.kind != "files":
-            words["kind"] = "stdin" if self.stdin else self.kind
-        if self.query is not None:
+        operations = self.op_values.pinned()
+        query = None if self.query is None else " ".join(self.query.split())
+        pinned: dict[str, Any] = {
+            "op_values": None if operations == Operations().pinned() else operations,
+            "kind": "stdin" if self.stdin else self.kind if self.kind != "files" else None,
             # A manifest identifies the query without quoting it.
-            text = " ".join(self.query.split())
-            words["query"] = "sha256:" + hashlib.sha256(text.encode()).hexdigest()
-        if self.own is not None:
-            words["own"] = SOURCES.get(self.kind).pinned(self.own)
-        if self.offsets:
-            words["offsets"] = True
-        user = {} if self.user_column is None else {"user_column": self.user_column}
-        if self.same_unit is not None:
-            user["same_unit"] = self.same_unit
-        keyed: dict[str, Any] = {}
-        if self.key_column is not None:
-            rules, names = self.key_rules, ("unknown", "known", "repeated", "shrinks")
-            keyed = {"key_column": self.key_column, "shape": self.shape, "updates": self.updates}
-            keyed |= {name: getattr(rules, name) for name in names}
-            if self.delete_time_column is not None:
-                keyed["delete_time_column"] = self.delete_time_column
-        if self.period_columns is not None:
+            "query": query and "sha256:" + hashlib.sha256(query.encode()).hexdigest(),
+            "own": None if self.own is None else SOURCES.get(self.kind).pinned(self.own),
+            "offsets": self.offsets or None,
+            "user_column": self.user_column,
+            "same_unit": self.same_unit,
             # A list may grow, so it is not pinned itself. The comparison of released periods notices other changes.
-            words["period_columns"] = (
-                self.period_columns if isinstance(self.period_columns, str) else "listed"
-            )
+            "period_columns": "listed" if isinstance(self.period_columns, tuple) else self.period_columns,
+        }
+        if self.key_column is not None:
+            rules = self.key_rules
+            pinned |= {"key_column": self.key_column, "shape": self.shape, "updates": self.updates}
+            pinned |= {name: getattr(rules, name) for name in ("unknown", "known", "repeated", "shrinks")}
+            pinned["delete_time_column"] = self.delete_time_column
         return {
-            **words,
-            **user,
-            **keyed,
+            **{key: value for key, value in pinned.items() if value is not None},
             "time_column": self.time_column,
             "every": self.every,
             "rows": self.rows,
-            "start": start,
-            "end": end,
+            "start": self.start.isoformat() if isinstance(self.start, datetime.date) else self.start,
+            "end": self.end if self.end in (None, "data") else "public",
             "op_column": self.op_column,
             "late": None if self.grid is None else self.late,
         }
@@ -736,3 +500,13 @@ def _day(value: object, key: str) -> datetime.date | None:
         except ValueError:
             pass
     raise wrong_source(f"{key} = {value!r} is not a day", 'such as "2026-01-05"')
+
+
+@cache
+def _words() -> Template:
+    """What ``declared_public`` says."""
+    import jinja2
+
+    made = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made.filters["quoted"] = repr
+    return made.from_string(Path(__file__).with_name("words.j2").read_text(encoding="utf-8"))

@@ -20,7 +20,7 @@ from dpstream.io.sources.formats import MAX_BYTES, JsonKeys, json_records, json_
 from dpstream.io.sources.pieces import StepRows
 from dpstream.io.sources.source import Source, StepInput, check_start, step_input
 from dpstream.io.sources.source_options import SourceOptions
-from dpstream.io.sources.times import delete_flags, times_of
+from dpstream.io.sources.times import times_of
 
 #: The key of a mark. The line ``{"end_of_step": TIME}`` closes the step of TIME and all steps before it.
 MARK = "end_of_step"
@@ -73,10 +73,10 @@ class StdinSource(Source):
         stream: IO[bytes] | None = None,
     ) -> None:
         self.options = options
-        user = () if options.user_column is None else (options.user_column,)
+        user = () if options.id_column is None else (options.id_column,)
         self._columns = (*columns, *user)
         marks = [*user, str(options.time_column), MARK]
-        operations = [] if options.op_column is None else [options.op_column]
+        operations = [] if options.delete_column is None else [options.delete_column]
         #: Keys that a record may have; None: any.
         self._known = [*self._columns, *marks, *operations] if columns else None
         self._keys = JsonKeys(
@@ -171,12 +171,12 @@ class StdinSource(Source):
         )
 
     def _add(self, pieces: StepRows, rows: Records, places: Steps) -> None:
-        column = self.options.op_column
+        column = self.options.delete_column
         flags = np.zeros(len(rows), np.bool_)
         if column is not None:
             cells = self._table(rows, [column]).column(column)
             shown = self._taken if self._reveal else None
-            flags = delete_flags(cells, name=column, where=_NAME, before=shown, words=self.options.op_values)
+            flags = self.options.op_values.deletes(cells, name=column, where=_NAME, before=shown)
         marks = (self.options.time_column, column)
         keys = self._columns
         if self._known is None:

@@ -1,4 +1,4 @@
-"""Time and operation columns as arrays of numbers and booleans, with errors that name file and column and no value.
+"""Time columns as arrays of numbers, with errors that name file and column and no value.
 
 Trusted base: source (reads private records).
 """
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dpstream.core.errors import DataError
 from dpstream.core.foreign import shielded
 from dpstream.core.schema.arrow import type_name
-from dpstream.io.sources.operations import UPDATE_ADVICE, Operations, plain_texts
+from dpstream.io.sources.operations import plain_texts, refuse_rows
 
 _DATE = r"^\d{4}-\d{2}-\d{2}$"
 _CLOCK = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?"
@@ -52,11 +52,11 @@ def times_of(
     allowed = _NUMBERS if numbers else _DAYS if offsets is None else _FORMS[offsets]
     where, offsets = f"{where}, column {name!r}", None if numbers else offsets
     with shielded("the times cannot be read", where=where, allowed=allowed):
-        values = plain_texts(column, numbers=True)
+        values = plain_texts(column)
         kind = values.type
         if not len(values):
             return np.zeros(0, np.int64)
-        _refuse(values.is_null(), "there is no time", where, before, allowed)
+        refuse_rows(values.is_null(), "there is no time", where, before, allowed)
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
             values = _from_text(values, numbers, where, before, allowed, offsets)
         elif not (
@@ -95,13 +95,13 @@ def _from_text(
     texts = pc.utf8_trim_whitespace(texts)
     if numbers:
         good = pc.match_substring_regex(texts, _NUMBER)
-        _refuse(pc.invert(good), "not a step number", where, before, allowed)
+        refuse_rows(pc.invert(good), "not a step number", where, before, allowed)
         return texts.cast(pa.int64())
     zoned = pc.match_substring_regex(texts, _CLOCK + _ZONE)
     plain = pc.match_substring_regex(texts, f"{_DATE}|{_CLOCK}$")
-    _refuse(pc.invert(pc.or_(zoned, plain)), "not a date or a time", where, before, allowed)
+    refuse_rows(pc.invert(pc.or_(zoned, plain)), "not a date or a time", where, before, allowed)
     if offsets is not None:
-        _refuse(plain if offsets else zoned, _OTHER_FORM[offsets], where, before, allowed)
+        refuse_rows(plain if offsets else zoned, _OTHER_FORM[offsets], where, before, allowed)
     days = np.empty(len(texts), np.int64)
     for chosen, kind in ((plain, pa.timestamp("us")), (zoned, pa.timestamp("us", "UTC"))):
         part = texts.filter(chosen)
@@ -112,38 +112,3 @@ def _from_text(
             raise DataError("a date or a time does not exist", where=where, allowed=allowed) from None
         days[chosen.to_numpy(zero_copy_only=False)] = _plain(parsed, False, where, allowed)
     return pa.array(days.astype("datetime64[D]"))
-
-
-def delete_flags(
-    column: Any, *, name: str, where: str, before: int | None, words: Operations | None = None
-) -> NDArray[np.bool_]:
-    """Whether each row is a delete, by its operation. Arguments as of ``times_of``.
-
-    Errors:
-        DataError: a null or a word that ``words`` does not have; for ``update`` the message says what to write instead.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    words = words or Operations()
-    where, allowed = f"{where}, column {name!r}", ", ".join((*words.insert, *words.delete))
-    with shielded("the operations cannot be read", where=where, allowed=allowed):
-        values = plain_texts(column, numbers=False)
-        if not len(values):
-            return np.zeros(0, np.bool_)
-        if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
-            raise DataError("an operation is not a text", where=where, allowed=allowed)
-        values = pc.fill_null(values, "")
-        _refuse(pc.equal(values, "update"), "an update lacks the old row", where, before, UPDATE_ADVICE)
-        deletes = pc.is_in(values, pa.array(words.delete, values.type))
-        known = pc.or_(deletes, pc.is_in(values, pa.array(words.insert, values.type)))
-        _refuse(pc.invert(known), "unknown operation", where, before, allowed)
-        flags: NDArray[np.bool_] = deletes.to_numpy(zero_copy_only=False)
-        return flags
-
-
-def _refuse(bad: Any, what: str, where: str, before: int | None, allowed: str) -> None:
-    flags = np.flatnonzero(bad.to_numpy(zero_copy_only=False))
-    if flags.size:
-        place = "" if before is None else f", record {before + int(flags[0]) + 1}"
-        raise DataError(what, where=f"{where}{place}", allowed=allowed)

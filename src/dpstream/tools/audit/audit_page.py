@@ -15,7 +15,7 @@ from dpstream.core.errors import ConfigError, counted
 from dpstream.core.version import __version__
 from dpstream.tools.audit.finding import AuditFinding, AuditLength
 from dpstream.tools.report.assembly import frame
-from dpstream.tools.report.markup import Html, element, fold, join, table
+from dpstream.tools.report.markup import Html, block
 
 AUDIT_FORMAT = 2
 
@@ -191,92 +191,58 @@ def families(findings: Sequence[AuditFinding]) -> dict[str, list[AuditFinding]]:
     return {name: group for name, group in groups.items() if group}
 
 
-def _claimed_and_found(findings: Sequence[AuditFinding]) -> Html:
-    """A row for each family: how much of the claim is found, and whether what is broken was caught."""
-    rows = []
-    for name, group in families(findings).items():
+def _facts(report: AuditReport) -> dict[str, Any]:
+    """What the page says: how much of each claim is found, whether what is broken was caught, and every number."""
+    word, sentence = report.answer()
+    shares, numbers = [], []
+    for name, group in families(report.findings).items():
         real = [finding.ratio for finding in group if not finding.control]
         broken = [finding.caught for finding in group if finding.control]
         share = f"{100 * max(real):.0f} %" if real else ""
-        rows.append([name, str(len(real)), share, f"{sum(broken)} of {len(broken)}" if broken else ""])
-    heads = ["family", "real mechanisms", "most of a claim that is found", "broken ones caught"]
-    return table(heads, rows, caption="Claimed and found")
+        shares.append([name, str(len(real)), share, f"{sum(broken)} of {len(broken)}" if broken else ""])
+        ordered = sorted(group, key=lambda finding: (finding.control, finding.subject.lower()))
+        rows = [_row(finding) for finding in ordered]
+        numbers.append({"name": name, "real": len(real), "broken": len(broken), "rows": rows})
+    return {
+        "word": word,
+        "sentence": sentence,
+        "passed": report.passed,
+        "config": report.config,
+        "families": shares,
+        "numbers": numbers,
+        "limits": report.limits(),
+        "footer": _footer(report),
+    }
 
 
-def _numbers(findings: Sequence[AuditFinding]) -> list[Html]:
-    """All findings, a folded table for each family."""
-    parts = []
-    for name, group in families(findings).items():
-        rows = [
-            [
-                finding.subject,
-                verdict(finding),
-                f"{amount(finding.claimed)}{'' if finding.unit == 'epsilon' else ' rho'}",
-                amount(finding.found),
-                "" if finding.runs is None else f"{finding.runs:,}",
-                "exact"
-                if finding.confidence is None
-                else f"1 - {rounded_up(float(f'{1 - finding.confidence:.6g}'))}",
-                finding.detail,
-            ]
-            for finding in sorted(group, key=lambda finding: (finding.control, finding.subject.lower()))
-        ]
-        heads = ["subject", "verdict", "claimed", "found", "runs", "confidence", "where"]
-        broken = sum(finding.control for finding in group)
-        many = f"{len(group) - broken} real" + (f", {broken} broken on purpose" if broken else "")
-        parts.append(fold(f"{name}: {many}", table(heads, rows, caption=name, numeric=len(heads))))
-    return parts
+def _row(finding: AuditFinding) -> list[str]:
+    missing = None if finding.confidence is None else float(f"{1 - finding.confidence:.6g}")
+    return [
+        finding.subject,
+        verdict(finding),
+        f"{amount(finding.claimed)}{'' if finding.unit == 'epsilon' else ' rho'}",
+        amount(finding.found),
+        "" if finding.runs is None else f"{finding.runs:,}",
+        "exact" if missing is None else f"1 - {rounded_up(missing)}",
+        finding.detail,
+    ]
 
 
 _MARKER = "<!-- an audit by dpstream -->"
-_ASKED = (
-    "dpstream promises a number, epsilon (or rho): the most that everything it publishes may tell about one record. "
-    "This audit runs {what} on invented data and measures how much they really tell. Beside them run mechanisms that "
-    "we broke on purpose, each of which must be caught. The audit reads no private data, and this page may be "
-    "published. (With epsilon 1, whether one record was there or not makes no outcome more than 2.72 times likelier.)"
-)
-_FOUND = (
-    "Found is an exact loss, or a lower confidence bound from many runs on inputs that differ in one record. It must "
-    "not be above the claim, except for what is broken on purpose, where it must. A lower bound well below the claim "
-    "is no fault: it says how much this audit can see. Losses are epsilons unless the row says rho."
-)
-
-
-def _sections(report: AuditReport) -> list[tuple[str, list[Html]]]:
-    """Titles and what stands below them."""
-    what = "the program" if report.config is None else f"the stream {report.config} as it is configured"
-    return [
-        ("What was asked", [element("p", _ASKED.format(what=what))]),
-        ("Claimed and found", [element("p", _FOUND), _claimed_and_found(report.findings)]),
-        ("All numbers", _numbers(report.findings)),
-        ("What this does not show", [element("p", text) for text in report.limits()]),
-    ]
 
 
 def audit_html(report: AuditReport) -> str:
     """The whole page as text: no script, no address."""
-    word, sentence = report.answer()
-    mark = element("span", word, class_=f"word {'good' if report.passed else 'unfit'}")
-    head = element(
-        "header",
-        element("p", "dpstream audit", class_="kicker"),
-        element("h1", "Does it lose more privacy than it says?"),
-        element("p", mark, " ", sentence, class_="lead"),
-    )
-    sections = [element("section", element("h2", title), *content) for title, content in _sections(report)]
     title = "Audit" if report.config is None else f"Audit: {report.config}"
-    return frame(title, [], [head, element("main", sections)], (_footer(report),), marker=_MARKER)
+    body = block("audit", "page", **_facts(report))
+    return frame(title, Html(""), body, [_footer(report)], marker=_MARKER)
 
 
 def audit_body(report: AuditReport) -> str:
     """The same for a page of the documentation, which brings its own title and design."""
-    word, sentence = report.answer()
-    parts = [element("p", element("strong", word), " ", sentence)]
-    for title, content in _sections(report):
-        parts += [element("h2", title), *content]
-    parts.append(element("p", _footer(report)))
     # A blank line would end the block of HTML.
-    return "\n".join(line for line in join(parts).splitlines() if line.strip())
+    made = block("audit", "documentation", **_facts(report))
+    return "\n".join(line for line in made.splitlines() if line.strip())
 
 
 def _footer(report: AuditReport) -> str:

@@ -1,46 +1,44 @@
-"""HTML that is escaped unless it was made here: no value of a table can become markup or script."""
+"""Pages as HTML that is escaped unless it was made here: no value of a table can become markup or script.
+
+Prose and frames are templates in ``templates``; charts and other drawings are put together by ``element``.
+"""
 
 from __future__ import annotations
 
-import html
 import json
 import math
 from collections.abc import Iterable
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup, escape
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+#: Text that is markup already. Everything else is escaped where it is put in.
+Html = Markup
 _VOID = frozenset({"meta", "br", "hr", "input"})
 
-
-class Html(str):
-    """Text that is markup already. Everything else is escaped where it is put in."""
-
-    __slots__ = ()
-
-
+#: What is put into an element. ``Html`` is markup already; other text is escaped.
 Child = str | Iterable["str | None"] | None
-
-
-def raw(text: str) -> Html:
-    """Markup from this package's own files; never from data."""
-    return Html(text)
 
 
 def element(name: str, /, *children: Child, **attributes: str | int | float | bool | None) -> Html:
     """``<name attributes>children</name>``; ``class_`` is ``class``, ``aria_label`` is ``aria-label``.
 
-    >>> element("td", "</td><script>", class_='"', hidden=True, title=None)
-    '<td class="&quot;" hidden>&lt;/td&gt;&lt;script&gt;</td>'
+    >>> print(element("td", "</td><script>", class_='"', hidden=True, title=None))
+    <td class="&#34;" hidden>&lt;/td&gt;&lt;script&gt;</td>
     """
     parts = [f"<{name}"]
     for key, value in attributes.items():
         if value is None or value is False:
             continue
         attribute = key.rstrip("_").replace("_", "-")
-        parts.append(f" {attribute}" if value is True else f' {attribute}="{html.escape(str(value))}"')
+        parts.append(f" {attribute}" if value is True else f' {attribute}="{escape(str(value))}"')
     parts.append(">")
-    if name in _VOID:
-        return Html("".join(parts))
-    parts += [join(children), f"</{name}>"]
+    if name not in _VOID:
+        parts += [join(children), f"</{name}>"]
     return Html("".join(parts))
 
 
@@ -48,22 +46,53 @@ def join(children: Iterable[Child]) -> Html:
     """Children side by side: markup as it is, other text escaped, None left out."""
     parts: list[str] = []
     for child in children:
-        if child is None:
-            continue
-        if isinstance(child, Html):
-            parts.append(child)
-        elif isinstance(child, str):
-            parts.append(html.escape(child))
-        else:
+        if isinstance(child, str):
+            parts.append(escape(child))
+        elif child is not None:
             parts.append(join(child))
     return Html("".join(parts))
+
+
+def block(template: str, name: str, /, **facts: Any) -> Html:
+    """A block of a template; None is printed as nothing, and a fact that is not given is an error."""
+    loaded = _environment().get_template(f"{template}.html")
+    return Html("".join(loaded.blocks[name](loaded.new_context(facts))).strip())
+
+
+def part(name: str, /, *facts: Any, **more: Any) -> Html:
+    """What the macro of that name in ``parts.html`` makes."""
+    made: Html = getattr(_environment().globals["parts"], name)(*facts, **more).strip()
+    return made
+
+
+def page(**facts: Any) -> str:
+    """``frame.html``: a whole page."""
+    return _environment().get_template("frame.html").render(facts)
+
+
+@cache
+def _environment() -> Environment:
+    import jinja2
+
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("dpstream.tools.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=lambda value: "" if value is None else value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    made.filters |= {"integer": integer, "percent": percent, "significant": significant}
+    made.globals["parts"] = made.get_template("parts.html").module
+    return made
 
 
 def script_json(value: Any) -> Html:
     """JSON that may stand inside ``<script>``: no sign in it can end the element or open a comment.
 
-    >>> script_json(["</script><!--", "ü"])
-    '["\\\\u003c/script\\\\u003e\\\\u003c!--","\\\\u00fc"]'
+    >>> print(script_json(["</script><!--", "ü"]))
+    ["\\u003c/script\\u003e\\u003c!--","\\u00fc"]
     """
     text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     for sign in "<>&":
@@ -73,31 +102,7 @@ def script_json(value: Any) -> Html:
 
 def table(headings: Iterable[str], rows: Iterable[Iterable[str]], *, caption: str, numeric: int = 1) -> Html:
     """A plain table: the first cell of a row is its heading, those from ``numeric`` on are numbers."""
-    titles = list(headings)
-    head = [
-        element("th", title, scope="col", class_="n" if i >= numeric else None)
-        for i, title in enumerate(titles)
-    ]
-    body = []
-    for row in rows:
-        first, *rest = row
-        cells = [
-            element("td", cell, class_="n" if i >= numeric else None) for i, cell in enumerate(rest, start=1)
-        ]
-        body.append(element("tr", element("th", element("bdi", first), scope="row"), cells))
-    made = element(
-        "table",
-        element("caption", caption),
-        element("thead", element("tr", head)),
-        element("tbody", body),
-        class_="plain",
-    )
-    return element("div", made, class_="scroll", tabindex=0, role="region", aria_label=caption)
-
-
-def fold(summary: str, *children: Child) -> Html:
-    """What most readers need not see: one line that opens."""
-    return element("details", element("summary", summary), *children, class_="fold")
+    return part("table", headings, rows, caption, numeric)
 
 
 def interval_table(rows: Iterable[tuple[str, str, float, float]], *, caption: str) -> Html:
@@ -116,25 +121,13 @@ def interval_table(rows: Iterable[tuple[str, str, float, float]], *, caption: st
     def at(value: float) -> str:
         return f"{100 * (value - low) / span:.1f}%"
 
-    body = []
+    made = []
     for name, text, value, lower, upper in entries:
-        picture = None
-        if math.isfinite(value):
-            left, right = (lower, upper) if math.isfinite(lower) and math.isfinite(upper) else (value, value)
-            band = element("i", class_="band", style=f"left:{at(left)};right:{at(high + low - right)}")
-            dot = element("i", class_="dot", style=f"left:{at(value)}")
-            zero = element("i", class_="zero", style=f"left:{at(0.0)}") if low < 0 else None
-            picture = element("span", zero, band, dot, class_="range")
-        body.append(
-            element(
-                "tr",
-                element("th", element("bdi", name), scope="row"),
-                element("td", text, class_="n"),
-                element("td", picture, class_="picture", aria_hidden="true"),
-            )
-        )
-    made = element("table", element("caption", caption), element("tbody", body), class_="intervals")
-    return element("div", made, class_="scroll", tabindex=0, role="region", aria_label=caption)
+        left, right = (lower, upper) if math.isfinite(lower) and math.isfinite(upper) else (value, value)
+        places = {"dot": at(value), "left": at(left), "right": at(high + low - right)}
+        drawn = places if math.isfinite(value) else {"dot": None}
+        made.append({"name": name, "text": text, "zero": at(0.0) if low < 0 else None, **drawn})
+    return part("intervals", made, caption)
 
 
 def integer(value: float) -> str:

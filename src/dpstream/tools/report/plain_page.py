@@ -1,38 +1,76 @@
-"""The page of any stream whose family brings none: what manifests, catalogue and codebook say."""
+"""The page of any stream whose family brings none: what manifests, catalogue and codebook say.
+
+``states`` and ``rows_over_time`` are on other pages, too.
+"""
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
+
 from dpstream.io.sinks import released_schema
-from dpstream.tools.evaluate.run_folder import Folder, PublishedRun
-from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
-from dpstream.tools.report.markup import Html, element, integer, table
-from dpstream.tools.report.sections_time import rows_over_time, states
+from dpstream.tools.evaluate.run_folder import Folder, PublishedRun, StepFacts
+from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of, errors_section
+from dpstream.tools.report.charts import ChartLine, Charts, Unit
+from dpstream.tools.report.markup import Html, block, element, integer
+
+
+def states(every: Sequence[tuple[int, str]]) -> Html:
+    """Says what is left of each release; ``every`` has every step and its state."""
+    spans = []
+    for state, entries in itertools.groupby(every, key=lambda entry: entry[1]):
+        steps = [step for step, _ in entries]
+        spans.append((state, steps[0], steps[-1]))
+    counts = Counter(state for _, state in every)
+    full = counts["full"] == len(every)
+    return block(
+        "tables", "states", steps=len(every), all_full=full, spans=spans, counts=list(counts.items())
+    )
+
+
+def rows_over_time(run: PublishedRun, charts: Charts) -> Html:
+    """How many rows each release has, with a band of two standard errors where these are known."""
+    steps = [facts.step for facts in run.shown]
+    rows = np.array([facts.rows for facts in run.shown], dtype=np.float64)
+    if len(steps) == 1:
+        return element("p", f"The release has {integer(rows[0])} rows, {run.shown[0].counted}.")
+    errors = np.array([_error_of_rows(facts) for facts in run.shown], dtype=np.float64)
+    public = errors[-1] == 0
+    band = 2 * errors if (errors > 0).any() else None
+    lines = [ChartLine("released" if public else "released (noisy)", rows, width=band, named=False)]
+    note = "The number of records is private, so tables have a noisy number of rows."
+    if public:
+        note = "The owner has declared the numbers of records public: they have no noise."
+    elif band is not None:
+        note += " The band is two standard errors to either side"
+        note += ", where they are known." if np.isnan(errors).any() else "."
+    return charts.lines("Rows per release", steps, lines, Unit("rows"), note=note)
+
+
+def _error_of_rows(facts: StepFacts) -> float:
+    error = None if facts.accuracy is None else facts.accuracy.total
+    return math.nan if error is None else error
 
 
 def _draw(folder: Folder, pairs: Pairs) -> Page:
     run = PublishedRun(folder.manifest, folder.states, folder.facts())
     schema = released_schema(folder.releases, run.manifest)
     charts = charts_of(run)
-    columns = [[column.name, integer(column.size)] for column in schema.columns]
-    codebook = table(["column", "values or bins"], columns, caption="From the codebook")
+    accuracy = run.shown[-1].accuracy
+    unknown = "The manifest does not say how wrong the release may be."
+    releases = block("plain", "releases", states=states(run.states), rows=rows_over_time(run, charts))
     sections = [
-        _section("releases", "Releases", "The releases", states(run.states), rows_over_time(run, charts)),
-        _section("columns", "Columns", "The columns", codebook),
-        _section("errors", "Error", "How wrong it can be", element("p", _words(run))),
+        ("releases", "Releases", releases),
+        ("columns", "Columns", block("plain", "columns", columns=schema.columns)),
+        ("errors", "Error", errors_section([unknown if accuracy is None else accuracy.words])),
     ]
     what = f"{integer(run.shown[-1].rows)} invented records with {integer(len(schema))} columns"
     return Page(run, sections, what, charts)
-
-
-def _section(name: str, link: str, title: str, *content: Html) -> tuple[str, str, Html]:
-    return name, link, element("section", element("h2", title), *content, id=name)
-
-
-def _words(run: PublishedRun) -> str:
-    accuracy = run.shown[-1].accuracy
-    return "The manifest does not say how wrong the release may be." if accuracy is None else accuracy.words
 
 
 PLAIN_PAGE: Final = FamilyPage(

@@ -16,7 +16,7 @@ from dpstream.tools.evaluate.run_folder import Folder, PublishedRun, thin
 from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of, conclusions, errors_section
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.markup import Html, element, integer, interval_table, significant
-from dpstream.tools.report.sections_time import states
+from dpstream.tools.report.plain_page import states
 from dpstream.tools.report.table_page import TABLES_PAGE
 
 #: Releases that are read, and features that are listed.
