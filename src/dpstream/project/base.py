@@ -161,7 +161,6 @@ class BaseOptions:
         meaning="Tells `dpstream evaluate` where the private records of the earlier period are. When the stream is "
         "started, it is refused while steps of the earlier one wait to be published.",
         reason="only an evaluation against the private truth needs it",
-        place="file",
     )
 
     def rule(self) -> dict[str, Any]:

@@ -246,7 +246,9 @@ class _Declared:
         """The words that it takes."""
         if self.option.words or self.option.one_of:
             return self.option.words or tuple(self.option.one_of)
-        return get_args(self.hint) if get_origin(self.hint) is Literal else ()
+        return next(
+            (get_args(kind) for kind in (self.hint, *get_args(self.hint)) if get_origin(kind) is Literal), ()
+        )
 
     @property
     def kinds(self) -> tuple[Any, ...]:
