@@ -15,7 +15,7 @@ from dpstream.core.contracts import option
 from dpstream.core.errors import DataError, counted
 from dpstream.core.tables import KeyedBatch
 from dpstream.io.sources.calendar import Grid
-from dpstream.io.sources.query import PARAMETERS, bounds, placeholders
+from dpstream.io.sources.query import bounds, check_parameters, placeholders
 from dpstream.io.sources.source import PeriodSource, StepInput
 from dpstream.io.sources.source_keys import SourceKeys, SourceKind, shared_keys, wrong_source
 from dpstream.io.sources.source_options import SourceOptions
@@ -232,9 +232,7 @@ def _settings(texts: Sequence[str]) -> dict[str, str]:
 def _check(options: SourceKeys) -> None:
     """See ``SourceKind.check``."""
     if options.query is not None:
-        parameters = placeholders(options.query, r"--[^\n]*")
-        if parameters != 2:
-            raise wrong_source(f"query has {counted(parameters, 'parameter')}", PARAMETERS["changes"][1])
+        check_parameters("changes", placeholders(options.query, r"--[^\n]*"))
     own = options.own
     if isinstance(own, SparkKeys):
         _check_own(own)
