@@ -16,7 +16,7 @@ from dpstream.core.privacy import ZCDP, HistogramsNoise, PureDP, Randomness, Rec
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
-from dpstream.families.census.census_plan import Census, CensusPlan
+from dpstream.families.census.census_plan import Census
 from dpstream.stream.templates import words
 from dpstream_lab.audits.census_audit import (
     KeyedStay,
@@ -65,32 +65,6 @@ def test_every_census_of_every_level_measures_the_headlines_with_its_share(
             noise = plan.run_of(level).noise(whole.scaled(Fraction(1, 2)))
             assert {one.columns: one.noise for one in own} == dict.fromkeys(HEADLINE, noise)
         assert plan.run_of(level).budget == plan.amounts.of_level(level).scaled(Fraction(3, 4))
-
-
-@pytest.mark.parametrize("unit", [Record(), Record("replace")])
-def test_headlines_are_drawn_together(unit: Record) -> None:
-    """What is published is what was drawn; one draw for all headlines, with all of their share."""
-    plan = transcript_plan(PureDP.of(2), unit, headline=(("a",), ("c",)))
-    assert sum(part.total for part in plan.parts()) == 2
-    drawn, counts = drawn_and_published(
-        plan, keyed_ends(stays(80, drift=False), STEPS, DOMAIN), Randomness.seeded(1)
-    )
-    assert only_drawn(drawn, counts)
-    heads = [one for one in counts if "headline" in one.draw]
-    for one in heads:
-        level = int(one.draw.split(", ")[1][-1])
-        ((group, noise),) = plan.headline_noises(level)
-        assert group == (0, 1)
-        assert one.noise == noise == HistogramsNoise(1 / _epsilon(plan, level), (2, 2), noise.level)
-        assert noise.level == (unit == Record("replace"))
-        assert one.query == {"kind": "marginals", "columns": [["a"], ["c"]]}
-        alone = plan.run_of(level).noise(PureDP.of(_epsilon(plan, level) / 2))
-        assert max(noise.variances) < alone.variance
-    assert len(heads) > 3
-
-
-def _epsilon(plan: CensusPlan, level: int) -> Fraction:
-    return plan.amounts.of_level(level).amount * plan.headline_share
 
 
 def test_cohorts_keep_to_the_headlines_as_far_as_noise_allows() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from cli_stream import dpstream, make, status
 
-ACCOUNT = '[budget]\naccount = "../account.sqlite"\n'
+ACCOUNT = '[budget]\naccount = "../account.jsonl"\n'
 
 
 def shared(folder: Path, steps: int = 2, *, epsilon: str = "1", horizon: str = '"none"') -> Path:
@@ -59,7 +59,7 @@ def test_show_verify_and_export(tmp_path: Path) -> None:
 
 
 def test_two_streams_share_a_limit_that_neither_may_cross(tmp_path: Path) -> None:
-    account = tmp_path / "account.sqlite"
+    account = tmp_path / "account.jsonl"
     first = shared(tmp_path / "one", horizon="2")
     second = shared(tmp_path / "two", epsilon="3/4")
     dpstream("run", first, code=2)  # there is no account yet
@@ -116,7 +116,7 @@ def test_two_streams_share_a_limit_that_neither_may_cross(tmp_path: Path) -> Non
 def test_a_stream_that_was_there_before_its_account(tmp_path: Path) -> None:
     config = make(tmp_path / "one", 2)
     dpstream("run", config, "--until", 1)
-    account = tmp_path / "account.sqlite"
+    account = tmp_path / "account.jsonl"
     dpstream("ledger", "account", "create", account, "--limit", "rho=1")
     config.write_text(config.read_text(encoding="utf-8").replace("[budget]\n", ACCOUNT), encoding="utf-8")
     assert "dpstream ledger account charge" in dpstream("run", config, code=2).stderr
@@ -127,7 +127,7 @@ def test_a_stream_that_was_there_before_its_account(tmp_path: Path) -> None:
     assert dpstream("ledger", "verify", config).exit_code == 0
 
 
-@pytest.mark.parametrize("place", ["state/account.sqlite", "releases/account.sqlite"])
+@pytest.mark.parametrize("place", ["state/account.jsonl", "releases/account.jsonl"])
 def test_an_account_belongs_to_no_single_stream(tmp_path: Path, place: str) -> None:
     config = make(tmp_path, 1)
     text = config.read_text(encoding="utf-8").replace("[budget]\n", f'[budget]\naccount = "{place}"\n')

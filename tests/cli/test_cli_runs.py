@@ -206,9 +206,9 @@ def test_half_written_parquet(tmp_path: Path) -> None:
 def test_a_stream_of_another_mechanism_goes_on_once_it_is_named(tmp_path: Path) -> None:
     """A file that names another mechanism than the stream began with is refused with what to write."""
     config = make(tmp_path, 3, mechanism='name = "dpstabs"')
-    account = tmp_path / "account.sqlite"
+    account = tmp_path / "account.jsonl"
     dpstream("ledger", "account", "create", account, "--limit", "epsilon=2")
-    config.write_text(config.read_text().replace("[output]", 'account = "account.sqlite"\n[output]'))
+    config.write_text(config.read_text().replace("[output]", 'account = "account.jsonl"\n[output]'))
     dpstream("run", config, "--until", 2)
     text, before = config.read_text(), released(tmp_path)
     charged = dpstream("ledger", "account", "show", account, "--json").stdout

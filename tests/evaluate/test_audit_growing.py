@@ -13,13 +13,21 @@ import pytest
 from door_runs import stream_loss
 
 from dpstream.core.contracts import PrivateBatch
-from dpstream.core.privacy import DiscreteLaplace, Randomness
+from dpstream.core.privacy import ZCDP, Budget, DiscreteLaplace, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.growing import BBScheduler, Counts, Database, GrowingPlan, MWEMPGMBox, OwnMechanism
+from dpstream.families.growing import (
+    BBScheduler,
+    Counts,
+    Database,
+    GrowingPlan,
+    MWEMPGMBox,
+    OwnMechanism,
+    SmallDB,
+)
 from dpstream.families.growing.growing_facts import GrowingSynthesis
 from dpstream.tools.audit.transcripts import audit_subject
-from dpstream_lab.audits.growing_audit import arrivals, growing_subjects
+from dpstream_lab.audits.growing_audit import BrokenHalfScores, arrivals, exact_smalldb, growing_subjects
 
 #: Honest plans and controls. They are calibrated by the first test that needs them: that would slow down collection.
 subjects = cache(lambda: list(growing_subjects()))
@@ -28,6 +36,17 @@ MANY = 17
 
 def test_all_subjects_are_looked_at() -> None:
     assert len(subjects()) == MANY
+
+
+@pytest.mark.parametrize("budget", [PureDP.of(1), ZCDP.of("1/2")], ids=["pure", "zcdp"])
+def test_smalldb_has_exactly_the_loss_it_may_have(budget: Budget) -> None:
+    workload = Workload.all_k_way(Domain(("a",), (3,)), 1)
+    honest, broken = (
+        exact_smalldb(SmallDB(workload), budget),
+        exact_smalldb(BrokenHalfScores(workload), budget),
+    )
+    assert 0.75 * honest.claimed < honest.found <= honest.claimed * (1 + 1e-9)
+    assert broken.found > broken.claimed
 
 
 @pytest.mark.parametrize("number", range(MANY))

@@ -380,14 +380,10 @@ def test_points_are_held_against_points_that_are_spread_evenly():
         PointStep,
         point_measures,
     )
-    from dpstream.tools.families.points.transport import Distance, w1
-
-    def distance(value: float) -> Distance:
-        return w1(np.zeros((1, 1)), np.full((1, 1), value))
 
     cells = tuple(CellError(depth, 2**depth, 1.0, depth / 100) for depth in range(1, 4))
-    step = PointStep(1, None, 9, 9, 3, distance(0.02), distance(0.1), cells)
-    found = point_measures(PointEvaluation("s", "g", (step,), 1, (), distance(0.01), cells[:2] + cells[:1]))
+    step = PointStep(1, None, 9, 9, 3, 0.02, 0.02, 0.02, "exact", 0.1, cells)
+    found = point_measures(PointEvaluation("s", "g", (step,), 1, (), 0.01, cells[:2] + cells[:1]))
     assert [(one.name, one.value, one.floor) for one in found] == [
         ("distance", pytest.approx(0.2), pytest.approx(0.1)),
         ("cells 2", 0.02, 0.02),

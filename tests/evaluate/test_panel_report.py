@@ -11,7 +11,7 @@ from cli_stream import dpstream
 from report_pages import Page
 
 from dpstream.core.errors import ConfigError
-from dpstream.io.sinks import read_manifest, read_measurements
+from dpstream.io.sinks import read_manifest
 from dpstream.tools.evaluate import LABEL
 from dpstream.tools.report import write_report
 
@@ -53,8 +53,7 @@ def test_page_repeats_the_manifests(folder: Path, tmp_path: Path) -> None:
     questions = {
         data["data-title"] for tag, data in page.attributes if tag == "figure" and "data-title" in data
     }
-    window = any("last 3" in str(title) for title in questions)
-    assert len(questions) == 1 + len(told[-1]) + (2 if window else 0)
+    assert len(questions) == 1 + len(told[-1])
     for place, one in enumerate(told[-1]):
         share = "share" in one
         key = "share" if share else "unbiased"
@@ -74,22 +73,6 @@ def test_page_repeats_the_manifests(folder: Path, tmp_path: Path) -> None:
     people = page.chart("People")
     estimated = next(values for label, values in people.items() if label.startswith("people ("))
     assert estimated == [m["rows"] if m["rows_in_table"] else None for m in manifests]
-
-
-def test_flows_are_the_measured_ones(folder: Path, tmp_path: Path) -> None:
-    """Patterns of a window, added up over all but its last two periods; their errors follow from the noise."""
-    page = Page(write_report(folder / "releases", tmp_path / "r.html"))
-    counts = [one for one in read_measurements(folder / "releases") if one.query["kind"] == "patterns"]
-    if 'name = "panel-cumulative"' in (folder / "dpstream.toml").read_text():
-        assert not counts
-        assert "Who moves" not in page.words
-        return
-    became = page.spec("became poor")["lines"][0]
-    assert [one.last for one in counts] == page.spec("became poor")["x"]
-    for one, value, width in zip(counts, became["values"], became["width"], strict=True):
-        # Codes of (a, 0, 1): the second and the sixth of eight.
-        assert value == one.values[1] + one.values[5]
-        assert width == pytest.approx(2 * (2 * one.variance) ** 0.5, rel=1e-3)
 
 
 def test_what_a_panel_has_not_is_refused(folder: Path, tmp_path: Path) -> None:

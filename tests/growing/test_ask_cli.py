@@ -10,8 +10,6 @@ import pytest
 from click.testing import CliRunner
 
 from dpstream.cli.main import main
-from dpstream.families.growing.pmwg_plan import PMWGPlan
-from dpstream.project import Config
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = """
@@ -156,22 +154,6 @@ def test_a_stream_of_answers_is_not_sent_to_errors_or_to_a_guess_that_is_there(c
     config.write_text(CONFIG.replace('total = "public"', 'unit = "individual"'))
     unit = CliRunner().invoke(main, ["plan", str(config)])
     assert (unit.exit_code, "allowed: event-replace; or" in unit.stderr) == (3, True)
-
-
-def test_every_key_arrives(config: Path) -> None:
-    config.write_text(CONFIG.replace("hard_questions = 20", "hard_questions = 3"))
-    plan = Config.load(config).plan()
-    assert isinstance(plan, PMWGPlan)
-    assert (plan.learning, plan.first, str(plan.alpha)) == ("matching", 100, "1/20")
-
-
-def test_its_page_is_the_one_of_its_releases(config: Path) -> None:
-    """The file gives what the public folder gives."""
-    visits(config, 1, 3000)
-    for run, page in ((config.parent / "releases", "a.html"), (config, "b.html")):
-        made = CliRunner().invoke(main, ["report", str(run), "--out", str(config.parent / page)])
-        assert made.exit_code == 0, made.output
-    assert (config.parent / "a.html").read_bytes() == (config.parent / "b.html").read_bytes()
 
 
 def test_both_stores_move_together(config: Path) -> None:

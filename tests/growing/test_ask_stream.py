@@ -116,7 +116,7 @@ def _charges(home: Path) -> list[Fraction]:
         db.close()
 
 
-@pytest.mark.parametrize(("key", "stride"), [(None, 1), (KEY, 6)], ids=["plain", "encrypted"])
+@pytest.mark.parametrize(("key", "stride"), [(None, 5), (KEY, 30)], ids=["plain", "encrypted"])
 def test_killed_before_every_durability_call(tmp_path: Path, key: StateKey | None, stride: int) -> None:
     """Noise of the operating system: a second draw for a question that was answered would show."""
     with faulty(None, kill) as calls:
@@ -273,20 +273,18 @@ def test_equal_questions_have_one_answer_and_are_charged_once(tmp_path: Path) ->
         stream.close()
 
 
-def test_a_store_whose_questions_were_told_apart_by_their_words_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Both answers stay what they are; from now on the first one is given."""
+def test_an_implied_answer_has_the_books_of_now(tmp_path: Path) -> None:
+    """Hard questions were asked since the answer that it follows from."""
     with started(tmp_path) as stream:
         stream.step(arrivals(), "b1")
-        with monkeypatch.context() as patch:
-            patch.setattr(AskingStream, "_answered_here", property(lambda self: {}))
-            first, second = (stream.ask(words) for words in SAME[:2])
-    assert (first.number, second.number) == (1, 2)
-    with started(tmp_path) as stream:
-        assert stream.asked() == (first, second)
-        assert [stream.ask(words) for words in SAME] == [first, second, first]
-        assert stream.standing.asked == 2
+        stored = stream.ask("smoker").answer
+        for question in ("city = 'Bern'", "age >= 65"):
+            stream.ask(question)
+        now = stream.standing
+        assert now.spent > stored.spent
+        for told in (stream.ask("not smoker").answer, stream.ask("smoker", "again").answer):
+            assert (told.spent, told.left, told.hard_asked) == (now.spent, now.left, now.hard)
+        assert stream.ask("smoker").answer == stored, "the stored answer stays what it was"
 
 
 def test_it_goes_on_as_if_it_had_not_been_closed(tmp_path: Path) -> None:

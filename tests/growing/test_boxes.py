@@ -10,20 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from selection_laws import exponential_probabilities, permute_and_flip_probabilities
 
 from dpstream.core.contracts import pack_fields, unpack_fields
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy import (
     ZCDP,
     Budget,
-    DiscreteGaussian,
     DiscreteLaplace,
     Event,
-    Noise,
     PureDP,
     Randomness,
-    selection_epsilon,
 )
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload, count_marginals
@@ -96,44 +92,6 @@ def test_where_nothing_is_left_to_select_all_of_the_budget_measures(budget: Budg
     run = MWEMPGMBox(PAIRS).run(budget, database(records(500), PAIRS), Randomness.seeded("all"))
     assert not any("chosen" in output.query for output in run.outputs)
     assert [output.noise for output in run.outputs] == [noise for _, noise in plan._noises]
-
-
-def neighbours(t: int, size: int) -> list[tuple[NDArray[np.int32], NDArray[np.int32]]]:
-    """All databases of t records of one column, as multisets, and all they can be replaced to."""
-    found = []
-    for base in itertools.combinations_with_replacement(range(size), t):
-        for at, value in itertools.product(range(t), range(size)):
-            other = list(base)
-            other[at] = value
-            found.append((np.array(base, np.int32)[:, None], np.array(other, np.int32)[:, None]))
-    return found
-
-
-@pytest.mark.parametrize("budget", BUDGETS, ids=["pure", "zcdp"])
-def test_smalldb_has_exactly_the_loss_it_may_have(budget: Budget) -> None:
-    box, t = SmallDB(ONE, size=2), 5
-
-    def law(codes: NDArray[np.int32], wrong: Fraction = Fraction(1)) -> NDArray[np.float64]:
-        scores = -box._distances(_all_of(box), np.concatenate(database(codes, ONE).counts), t, 2)
-        if isinstance(budget, PureDP):
-            return permute_and_flip_probabilities(scores, 1, epsilon=budget.epsilon, sensitivity=2 * wrong)
-        epsilon = selection_epsilon(budget.rho)
-        return exponential_probabilities(scores, 1, epsilon=epsilon, sensitivity=2 * wrong)
-
-    def loss(wrong: Fraction) -> float:
-        worst = 0.0
-        for one, other in neighbours(t, 3):
-            ratio = np.log(law(one, wrong)) - np.log(law(other, wrong))
-            if isinstance(budget, PureDP):
-                worst = max(worst, float(np.abs(ratio).max()))
-            else:
-                # Bounded range epsilon: rho = epsilon^2 / 8 (Cesar, Rogers 2021).
-                worst = max(worst, float(ratio.max() - ratio.min()) ** 2 / 8)
-        return worst
-
-    claimed = float(budget.amount)
-    assert 0.75 * claimed < loss(Fraction(1)) <= claimed * (1 + 1e-9)
-    assert loss(Fraction(2, 3)) > claimed  # too small a sensitivity is seen
 
 
 def _all_of(box: SmallDB) -> NDArray[np.int64]:
@@ -224,41 +182,6 @@ def test_no_replaced_record_moves_a_score_of_mwem_pgm_by_more_than_its_sensitivi
     assert most <= judge.grid_sensitivity
     # The bound is met, so nothing smaller would do: two cells by one each, of the heaviest marginal.
     assert most == judge.grid_sensitivity
-
-
-def test_mwem_pgm_measures_with_the_noise_of_a_replaced_record() -> None:
-    """D1 = 2 and D2^2 = 2: k measurements have half of the budget, each with noise for two cells by one."""
-    recipe = MWEMPGM(k=2)
-    for budget, k in itertools.product(BUDGETS, (1, 2)):
-        drawn = _Laws()
-        MWEMPGMBox(PAIRS, MWEMPGM(k=k)).run(budget, database(records(50), PAIRS), drawn)
-        each = budget.scaled(Fraction(1, 1 if k == 1 else 2 * k))
-        wanted: Noise = (
-            DiscreteLaplace(2 / each.epsilon)
-            if isinstance(each, PureDP)
-            else DiscreteGaussian(Fraction(2) / (2 * each.rho))
-        )
-        assert drawn.laws == [wanted] * k
-    assert recipe.k == 2
-    most = max(
-        max(int(np.abs(a - b).sum()) for a, b in zip(x.counts, y.counts, strict=True))
-        for x, y in ((database(one, PAIRS3), database(other, PAIRS3)) for one, other in all_pairs(3))
-    )
-    assert most == 2
-
-
-PAIRS3 = Workload.all_k_way(Domain(("a", "b"), (2, 2)), 2)
-
-
-class _Laws(Randomness):
-    def __init__(self) -> None:
-        inner = Randomness.seeded(2)
-        super().__init__(lambda n: inner.words(-(-n // 8)).tobytes()[:n])
-        self.laws: list[Noise] = []
-
-    def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
-        self.laws.append(noise)
-        return super().draw(noise, size)
 
 
 def test_a_universe_that_does_not_fit_is_refused() -> None:

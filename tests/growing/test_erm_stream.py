@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from dpstream import Batch, Publisher, read
-from dpstream.core.errors import ConfigError, UnitError
-from dpstream.core.privacy import Event, Randomness
+from dpstream.core.errors import ConfigError
+from dpstream.core.privacy import Randomness
 from dpstream.core.schema import Boolean, Categorical, Integer, Schema
 from dpstream.core.tables import EncodedBatch
 from dpstream.families.growing import BBImprover, BBScheduler
@@ -123,13 +123,3 @@ def test_a_durable_stream_publishes_coefficients(tmp_path: Path) -> None:
             with pytest.raises(ConfigError, match="classifier"):
                 wrong()
         assert release.sample().num_rows == 6
-
-
-def test_refusals() -> None:
-    wide = Schema(tuple(Boolean(f"c{i}") for i in range(24)))
-    with pytest.raises(ConfigError, match="combinations"):
-        BBScheduler(ERM(wide, "c0"), 100, gamma="1/4").calibrate(epsilon=1)
-    with pytest.raises(ConfigError, match="gamma"):
-        BBScheduler(BOX, 100).calibrate(epsilon=1)
-    with pytest.raises(UnitError):
-        BBScheduler(BOX, 100, gamma="1/4").calibrate(epsilon=1, unit=Event())

@@ -123,23 +123,6 @@ def test_it_runs_when_an_epoch_begins_on_everything_so_far(
     )
 
 
-def test_a_million_arrivals_need_as_many_runs_as_epochs() -> None:
-    recorder, box = recorded()
-    plan = BBScheduler(box, 2000, gamma="1/10").calibrate(epsilon=1)
-    state, thousand = plan.start(), batch(1000)
-    for _ in range(1000):
-        plan.step(state, thousand, Randomness.seeded(1))
-    assert state.t == 10**6
-    sizes = [1000 * i for i in range(1, 1001)]
-    epochs = {plan.schedule.epoch(t) for t in sizes} - {-1}
-    assert len(recorder.seen) == len(epochs) < 66
-    assert sum(budget.amount for budget, _, _ in recorder.seen) <= 1
-    at_once = plan.start()
-    one = plan.step(at_once, batch(10**6), Randomness.seeded(1))
-    assert one.made is not None
-    assert one.made.epochs == (0, plan.schedule.epoch(10**6))
-
-
 def test_a_box_that_knows_pure_budgets_only_is_given_the_root_of_twice_rho() -> None:
     recorder, box = recorded()
     pure = OwnMechanism(recorder, box.reads, "recorder 1")

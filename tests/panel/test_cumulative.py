@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpstream.core.errors import BudgetError, ConfigError, DataError, HorizonError, LimitError, UnitError
+from dpstream.core.errors import BudgetError, ConfigError, HorizonError, LimitError, UnitError
 from dpstream.core.privacy import DiscreteGaussian, Event, Individual, Randomness
 from dpstream.families.panel.cumulative import proxies
 from dpstream_lab.audits.panel_audit import cumulative_plan
@@ -202,32 +202,6 @@ def test_options_that_cannot_be_used(error, make):
     with pytest.raises(error) as caught:
         make()
     assert len(str(caught.value)) < 400
-
-
-@pytest.mark.parametrize(
-    "reports", [np.array([0, 2]), np.array([0]), np.array([0, 1, 1]), np.array([0.0, 1.0])]
-)
-def test_reports_that_are_refused_change_nothing(reports):
-    def never(n):
-        raise AssertionError("randomness was drawn before the refusal")
-
-    plan = cumulative_plan(3, rho=1)
-    state = plan.start(2)
-    with pytest.raises(DataError):
-        plan.advance(state, reports, Randomness(never))
-    assert state.period == 0
-    assert not len(state.history)
-    assert state.private.tolist() == [0, 0]
-
-
-def test_a_panel_ends_at_its_horizon():
-    plan = cumulative_plan(1, rho=1, unit=REPLACE)
-    state = plan.start(2)
-    release = plan.advance(state, np.array([1, 0]), Randomness.seeded(1))
-    with pytest.raises(HorizonError, match="period 2"):
-        plan.advance(state, np.array([1, 0]), Randomness.seeded(1))
-    with pytest.raises(ConfigError):
-        release.answer(2)
 
 
 @pytest.mark.parametrize("unit", [Individual(), REPLACE], ids=lambda u: u.relation)

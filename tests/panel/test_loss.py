@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
-from dataclasses import fields, replace
 from fractions import Fraction
 
 import numpy as np
@@ -15,8 +13,8 @@ from hypothesis import strategies as st
 from dpstream.checks import certify
 from dpstream.core.counters import COUNTER_NAMES, counter_by_name
 from dpstream.core.counters.counter import LinearMap
-from dpstream.core.errors import BudgetError, ConfigError
-from dpstream.core.privacy import ZCDP, DiscreteGaussian, Event, Individual, PureDP, Randomness
+from dpstream.core.errors import BudgetError
+from dpstream.core.privacy import ZCDP, DiscreteGaussian, Event, Individual, Randomness
 from dpstream.families.panel.cumulative import moved_loss, person_factor
 from dpstream.tools.audit.controls import QuietNoise
 from dpstream.tools.audit.door import as_it_is, run_loss
@@ -163,25 +161,3 @@ def test_the_best_counter_depends_on_public_things_only():
     best = cumulative_plan(60, rho="0.1", unit=REPLACE)
     assert best.bounds[-1] < tree.bounds[-1] / 2
     assert certify(best.counters[0], 60).certified <= float(best.shares[0])
-
-
-def test_a_reading_of_what_is_private_after_the_noise_is_caught():
-    """Not only the splits: any private bit in a release makes the loss infinite."""
-    plan = window_plan(3, 1, rho=1, unit=REPLACE)
-
-    class PublishedRun(type(plan)):
-        def advance(self, state, reports, randomness):
-            release = super().advance(state, reports, randomness)
-            return replace(release, clipped=release.clipped + int(reports[-1]))
-
-    leaking = PublishedRun(**{field.name: getattr(plan, field.name) for field in fields(plan)})
-    base, neighbour = np.zeros((3, 3), np.int64), np.array([[0] * 3, [0] * 3, [0, 0, 1]])
-    assert history_loss(plan, base, neighbour, Randomness.seeded(1)) <= 1
-    assert history_loss(leaking, base, neighbour, Randomness.seeded(1)) == math.inf
-
-
-def test_a_counter_for_pure_budgets_is_refused():
-    with pytest.raises(ConfigError, match="unknown counter 'optimal-tree'"):
-        cumulative_plan(4, counter="optimal-tree")
-    with pytest.raises(BudgetError):
-        cumulative_plan(4, rho=PureDP.of(1))

@@ -5,45 +5,30 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from door_runs import drawn_and_published, only_drawn
+from door_runs import drawn_and_published
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import NoisyCounts
 from dpstream.core.privacy import Individual, Randomness
-from dpstream.core.schema import Boolean, Categorical, Schema
+from dpstream.core.schema import Boolean, Schema
 from dpstream.core.tables import EncodedReports
 from dpstream.families.panel import (
     CumulativePlan,
     PanelCumulative,
     PanelWindow,
-    WindowPlan,
 )
-from dpstream.io.sinks import Publisher, read_measurements
-from dpstream.stream import Batch, Publishing, open_stream
 from dpstream.tools.audit.door import Door, Measured
 
-WORK = Schema((Categorical("work", ("none", "part", "full")),))
 POOR = Schema((Boolean("poor"),))
 UNITS = [Individual(), Individual("replace")]
 
 
 def panel(people: int, periods: int, symbols: int, seed: int = 3) -> NDArray[np.int64]:
     return np.random.default_rng(seed).integers(0, symbols, (people, periods))
-
-
-class LeakingWindow(WindowPlan):
-    """BROKEN: one count of each published window is exact."""
-
-    def _advance(self, state: Any, symbols: Any, randomness: Randomness) -> Any:
-        made = super()._advance(state, symbols, randomness)
-        exact = np.bincount(state.private, minlength=self.patterns)
-        counts = [replace(one, values=np.append(one.values[:-1], exact[-1])) for one in made.noisy_counts]
-        return replace(made, noisy_counts=counts)
 
 
 class LeakingThresholds(CumulativePlan):
@@ -65,22 +50,6 @@ def reports(plan: Any, people: NDArray[np.int64]) -> list[EncodedReports]:
     marks = np.zeros((len(people), 16), np.uint8)
     marks[:, 0] = np.arange(len(people))
     return [EncodedReports(plan.domain, column[:, None].astype(np.int32), marks) for column in people.T]
-
-
-@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.relation)
-def test_a_window_publishes_what_its_transcript_holds(unit: Individual) -> None:
-    plan, people = PanelWindow(WORK, 2).calibrate(rho="1/2", unit=unit, horizon=5), panel(30, 5, 3)
-
-    def holds(tried: WindowPlan) -> tuple[bool, list[NoisyCounts]]:
-        drawn, counts = drawn_and_published(tried, reports(plan, people), Randomness.seeded(1))
-        return only_drawn([(noise, values - plan.padding) for noise, values in drawn], counts), counts
-
-    same, counts = holds(plan)
-    assert same
-    assert [(one.first, one.last, one.series) for one in counts] == [(t - 1, t, None) for t in range(2, 6)]
-    assert {one.counted for one in counts} == {"people"}
-    assert counts[0].query == {"kind": "patterns", "columns": ["work"], "periods": 2}
-    assert not holds(copied(LeakingWindow, plan))[0]
 
 
 def thresholds_of(plan: CumulativePlan, measured: list[Measured]) -> Iterator[tuple[float, Any]]:
@@ -162,31 +131,3 @@ def test_noisy_patterns_are_unbiased_without_padding_and_have_the_stated_varianc
     assert judged(errors, counts[0].variance)
     assert not judged(errors, counts[0].variance / 2)
     assert not judged(errors + plan.padding, counts[0].variance)
-
-
-RECIPES = [PanelWindow(POOR, 2), PanelCumulative(POOR)]
-
-
-@pytest.mark.parametrize("recipe", RECIPES, ids=["window", "cumulative"])
-def test_a_stream_publishes_them_beside_a_table_that_stays_as_it_is(tmp_path: Path, recipe: Any) -> None:
-    people, files = panel(40, 4, 2), dict[bool, dict[str, bytes]]()
-    plan = recipe.calibrate(rho="1/2", unit=UNITS[1], horizon=4)
-    for published in (True, False):
-        home = tmp_path / str(published)
-        options = {
-            "publish_to": Publisher(home / "releases"),
-            "randomness": Randomness.seeded(1),
-            "publishing": Publishing(measurements=published),
-        }
-        with open_stream(plan, POOR, home / "state", **options) as stream:
-            for step, column in enumerate(people.T, start=1):
-                users = [str(person) for person in range(len(people))]
-                stream.step(Batch(column[:, None].astype(np.int32), users=users), f"b{step}")
-        tables = home.glob("releases/*/table.*")
-        files[published] = {str(path.relative_to(home)): path.read_bytes() for path in tables}
-    assert files[True] == files[False] != {}
-    read = read_measurements(tmp_path / "True" / "releases")
-    told = plan.facts()["noisy_counts"]
-    assert sum(len(one.values) for one in read) == told["all"]
-    assert {one.last for one in read} == set(range(2 if "window" in plan.name else 1, 5))
-    assert read_measurements(tmp_path / "False" / "releases") == []

@@ -392,10 +392,3 @@ def test_a_small_public_number_is_drowned_but_means_what_it_says():
     assert answer.share_error > 1
     empty = run(plan, np.ones((0, 2), np.int64), Randomness.seeded(5))[-1]
     assert math.isnan(empty.answer(Pattern((1,))).share)
-
-
-@pytest.mark.parametrize("unit", [Individual(), REPLACE], ids=lambda u: u.relation)
-def test_all_histograms_together_cost_the_budget(unit):
-    plan = window_plan(6, 2, rho="0.7", unit=unit)
-    changed = 2 if unit is REPLACE else 1
-    assert plan.histograms * changed / (2 * plan.noise.sigma_squared) == Fraction(7, 10)

@@ -4,7 +4,6 @@ noise of the stated law."""
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,6 @@ from dpstream.core.privacy import AnyNoise, Event, Noisy, Randomness, Relay
 from dpstream.core.schema import Boolean, Real, Schema
 from dpstream.core.tables import EncodedRecords
 from dpstream.families.points import Points, PointsPlan, PointsState
-from dpstream.io.sinks import Publisher, read_measurements
-from dpstream.stream import Batch, Publishing, open_stream
 from dpstream_lab.audits.points_audit import cube_plan
 
 CITY = Schema((Boolean("car"), Real("x", [0, 0.5, 1]), Real("y", [0, 0.5, 1])))
@@ -101,7 +98,7 @@ def judged(errors: NDArray[np.float64]) -> bool:
 def test_noisy_counts_of_cells_are_unbiased_and_have_the_stated_variance() -> None:
     """False alarms below 1e-6; the control states half of the variance."""
     made, arrived = cube_plan(2, depth=DEPTH, epsilon=4), codes(20_000)
-    state, source = made.fresh(), Randomness.system()
+    state, source = made.start(), Randomness.system()
     errors, variances = [], []
     for first in range(0, len(arrived), 1000):
         made.read(state, arrived[first : first + 1000], source)
@@ -120,32 +117,8 @@ def test_noisy_counts_of_cells_are_unbiased_and_have_the_stated_variance() -> No
 @pytest.mark.parametrize("dimension", [1, 3])
 def test_a_plan_says_how_many_numbers_it_publishes(variant: Any, dimension: int) -> None:
     made = cube_plan(dimension, variant, DEPTH, 8)
-    state, source, numbers = made.fresh(), Randomness.seeded(1), 0
+    state, source, numbers = made.start(), Randomness.seeded(1), 0
     last = made.schedule.start(DEPTH + 2) - 1
     made.read(state, codes(last), source)
     numbers = sum(len(one.values) for one in state.measured)
     assert numbers == sum(made.schedule.measured(level) for level in range(DEPTH + 2))
-
-
-def test_a_stream_publishes_them_beside_a_table_that_stays_as_it_is(tmp_path: Path) -> None:
-    made, files, generator = plan(), dict[bool, dict[str, bytes]](), np.random.default_rng(4)
-    places = [generator.random((200, 2)) for _ in range(3)]
-    for published in (True, False):
-        home = tmp_path / str(published)
-        with open_stream(
-            made,
-            CITY,
-            home / "state",
-            publish_to=Publisher(home / "releases"),
-            randomness=Randomness.seeded(1),
-            publishing=Publishing(measurements=published),
-        ) as stream:
-            for step, place in enumerate(places, start=1):
-                frame = {"car": place[:, 0] > 0.7, "x": place[:, 0], "y": place[:, 1]}
-                stream.step(Batch(frame), f"b{step}")
-        tables = home.glob("releases/*/table.*")
-        files[published] = {str(path.relative_to(home)): path.read_bytes() for path in tables}
-    assert files[True] == files[False] != {}
-    read = read_measurements(tmp_path / "True" / "releases")
-    assert len({one.draw for one in read}) == len(read) > 10
-    assert max(one.last for one in read) <= 600

@@ -39,16 +39,16 @@ HALF = ToyPlan(budget=PureDP.of("1/2"))
 
 
 def account(folder: Path, limit: str = "epsilon=1", unit: str = "event") -> Account:
-    return Account.create(folder / "account.sqlite", Limit.parse(limit), unit)
+    return Account.create(folder / "account.jsonl", Limit.parse(limit), unit)
 
 
 def start(folder: Path, name: str, plan: ToyPlan = HALF) -> Stream:
-    return open_stream(plan, SCHEMA, folder / name, name=name, account=folder / "account.sqlite")
+    return open_stream(plan, SCHEMA, folder / name, name=name, account=folder / "account.jsonl")
 
 
 def test_streams_add_up_to_the_limit_and_not_beyond(tmp_path: Path) -> None:
     book = account(tmp_path)
-    assert (tmp_path / "account.sqlite").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "account.jsonl").stat().st_mode & 0o777 == 0o600
     with start(tmp_path, "a") as stream:
         stream.step(batch(1), "b1")
     with start(tmp_path, "a") as stream:  # charged once, not at every opening
@@ -71,12 +71,8 @@ def test_streams_add_up_to_the_limit_and_not_beyond(tmp_path: Path) -> None:
     book.raise_limit(Limit.parse("epsilon=3/2"))
     with start(tmp_path, "c"):
         pass
-    assert [entry.kind for entry in book.read().entries] == [
-        "create",
-        *["charge"] * 2,
-        "raise",
-        "charge",
-    ]
+    kinds = [json.loads(line)["kind"] for line in book.path.read_bytes().splitlines()]
+    assert kinds == ["dpstream account", "charge", "charge", "raise", "charge"]
 
 
 def test_units_that_no_column_tells_are_added_where_the_owner_says_why(tmp_path: Path) -> None:
@@ -100,9 +96,9 @@ def test_units_that_no_column_tells_are_added_where_the_owner_says_why(tmp_path:
         begin("e", {"user_column": "household"})
     assert [charge.stream for charge in book.read().charges] == ["a", "b", "c", "d"]
     # Events are told by nothing.
-    Account.create(tmp_path / "events.sqlite", Limit.parse("epsilon=3"), "event")
+    Account.create(tmp_path / "events.jsonl", Limit.parse("epsilon=3"), "event")
     for name in ("f", "g"):
-        open_stream(HALF, SCHEMA, tmp_path / name, name=name, account=tmp_path / "events.sqlite").close()
+        open_stream(HALF, SCHEMA, tmp_path / name, name=name, account=tmp_path / "events.jsonl").close()
 
 
 AMOUNT = st.fractions(Fraction(1, 50), Fraction(2), max_denominator=60)
@@ -110,10 +106,10 @@ AMOUNT = st.fractions(Fraction(1, 50), Fraction(2), max_denominator=60)
 
 def test_an_account_that_others_may_read_is_repaired_with_a_warning(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
-    real = tmp_path / "disk" / "account.sqlite"
+    real = tmp_path / "disk" / "account.jsonl"
     Account.create(real, Limit.parse("epsilon=3"))
     (tmp_path / "link").symlink_to(tmp_path / "disk", target_is_directory=True)
-    for path in (real, tmp_path / "link" / "account.sqlite"):
+    for path in (real, tmp_path / "link" / "account.jsonl"):
         real.chmod(0o666)
         with pytest.warns(StatePermissionWarning, match="0666"):
             assert Account(path).read().charges == ()
@@ -262,9 +258,9 @@ def test_a_refused_start_does_not_forget_an_interrupted_one(tmp_path: Path) -> N
     assert len(before) == 1
     with pytest.raises(BudgetError):
         start(tmp_path, "a", ToyPlan(budget=PureDP.of("3/4")))
-    Account.create(tmp_path / "other.sqlite", Limit.parse("epsilon=1/4"))
+    Account.create(tmp_path / "other.jsonl", Limit.parse("epsilon=1/4"))
     with pytest.raises(BudgetError):
-        open_stream(HALF, SCHEMA, tmp_path / "a", name="a", account=tmp_path / "other.sqlite")
+        open_stream(HALF, SCHEMA, tmp_path / "a", name="a", account=tmp_path / "other.jsonl")
     with start(tmp_path, "a") as stream:
         stream.step(batch(1), "b1")
     assert book.read().charges == before
@@ -273,7 +269,7 @@ def test_a_refused_start_does_not_forget_an_interrupted_one(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("fault", [full_disk, lying_commit])
 def test_failing_calls_while_starting(tmp_path: Path, fault: Fault) -> None:
-    """A full disk, and commits that take effect and report an error: tried again, there is one charge."""
+    """A full disk, and commits and renames that take effect and report an error: tried again, there is one charge."""
     quiet = tmp_path / "quiet"
     quiet.mkdir()
     account(quiet)
@@ -281,7 +277,7 @@ def test_failing_calls_while_starting(tmp_path: Path, fault: Fault) -> None:
         start(quiet, "a").close()
     failed = 0
     for at, name in enumerate(calls, start=1):
-        if fault is lying_commit and name != "commit":
+        if fault is lying_commit and name not in ("commit", "rename"):
             continue
         folder = tmp_path / str(at)
         folder.mkdir()
@@ -309,21 +305,21 @@ def test_a_killed_creation_leaves_an_account_or_none(tmp_path: Path) -> None:
                 account(folder)
 
         assert in_child(disturbed) == -signal.SIGKILL
-        if not (folder / "account.sqlite").exists():
+        if not (folder / "account.jsonl").exists():
             account(folder)
-        assert Account(folder / "account.sqlite").read().charges == ()
+        assert Account(folder / "account.jsonl").read().charges == ()
         with pytest.raises(ConfigError, match="never replaced"):
             account(folder)
 
 
 def copy(folder: Path, target: str) -> None:
     (folder / target).mkdir()
-    for path in folder.glob("account.sqlite*"):
+    for path in folder.glob("account.jsonl*"):
         shutil.copy(path, folder / target / path.name)
 
 
 def restore(folder: Path, source: str, *names: str) -> None:
-    for path in folder.glob("account.sqlite*"):
+    for path in folder.glob("account.jsonl*"):
         if not names or path.name in names:
             path.unlink()
     for path in (folder / source).iterdir():
@@ -331,11 +327,12 @@ def restore(folder: Path, source: str, *names: str) -> None:
             shutil.copy(path, folder / path.name)
 
 
-def edit(folder: Path, statement: str) -> None:
-    db = sqlite3.connect(folder / "account.sqlite")
-    db.execute(statement)
-    db.commit()
-    db.close()
+def edit(folder: Path, line: int, change: Callable[[bytes], bytes]) -> None:
+    """Change a line (from 1), or with an empty answer remove it."""
+    path = folder / "account.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[line - 1] = change(lines[line - 1])
+    path.write_bytes(b"".join(lines))
 
 
 def test_a_restored_account_is_refused_by_its_streams(tmp_path: Path) -> None:
@@ -346,7 +343,7 @@ def test_a_restored_account_is_refused_by_its_streams(tmp_path: Path) -> None:
     with start(tmp_path, "b"):
         pass
     copy(tmp_path, "new")
-    restore(tmp_path, "old", "account.sqlite")  # the head stays: nobody may go on
+    restore(tmp_path, "old", "account.jsonl")  # the head stays: nobody may go on
     with pytest.raises(StoreDamagedError, match="rolled back"):
         book.read()
     restore(tmp_path, "old")  # with its head: those that it forgot may not go on
@@ -362,29 +359,28 @@ def test_a_restored_account_is_refused_by_its_streams(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("statement", "said"),
+    ("line", "change", "said"),
     [
         (
-            "UPDATE log SET detail = replace(detail, '1/2', '1/4') WHERE id = 2",
-            "entry 2 of the log was changed",
+            2,
+            lambda line: line.replace(b'"epsilon":"1/2"', b'"epsilon":"1/4"'),
+            "line 3 does not follow line 2",
         ),
-        ("DELETE FROM log WHERE id = 2", "entry 2 of the log was changed or is missing"),
-        ("DELETE FROM log WHERE id = 3", "rolled back"),
-        (
-            "UPDATE log SET detail = replace(detail, '\"1\"', '\"9\"') WHERE id = 1",
-            "entry 1 of the log was changed",
-        ),
-        ("DELETE FROM meta WHERE key = 'key'", "the account's key is missing"),
-        ("PRAGMA user_version = 99", "newer version"),
-        ("PRAGMA application_id = 5", "is not an account"),
+        (2, lambda _: b"", "line 2 does not follow line 1"),
+        (3, lambda _: b"", "rolled back"),
+        (3, lambda line: line.replace(b"charge", b"refund"), "head knows another entry 3"),
+        (3, lambda line: line[:-9], "the file ends in the middle of a line"),
+        (1, lambda line: line.replace(b'"epsilon":"1"', b'"epsilon":"9"'), "line 2 does not follow line 1"),
+        (1, lambda line: line.replace(b'"format":1', b'"format":99'), "newer version"),
+        (1, lambda line: line.replace(b"dpstream account", b"other"), "is not an account"),
     ],
 )
-def test_edits_show(tmp_path: Path, statement: str, said: str) -> None:
+def test_edits_show(tmp_path: Path, line: int, change: Callable[[bytes], bytes], said: str) -> None:
     account(tmp_path)
     for name in "ab":
         start(tmp_path, name).close()
-    edit(tmp_path, statement)
-    for attempt in (Account(tmp_path / "account.sqlite").read, lambda: start(tmp_path, "a")):
+    edit(tmp_path, line, change)
+    for attempt in (Account(tmp_path / "account.jsonl").read, lambda: start(tmp_path, "a")):
         with pytest.raises(DpstreamError, match=said) as caught:
             attempt()
         assert caught.value.exit_code == 4
@@ -394,16 +390,16 @@ def test_a_lost_head_or_file_is_no_new_account(tmp_path: Path) -> None:
     account(tmp_path)
     for name in "ab":
         start(tmp_path, name).close()
-    (tmp_path / "account.sqlite").rename(tmp_path / "away")
+    (tmp_path / "account.jsonl").rename(tmp_path / "away")
     with pytest.raises(ConfigError, match="there is no account here"):
         start(tmp_path, "a")
     with pytest.raises(ConfigError, match="never replaced"):
         account(tmp_path)
-    (tmp_path / "away").rename(tmp_path / "account.sqlite")
-    (tmp_path / "account.sqlite.head").unlink()
+    (tmp_path / "away").rename(tmp_path / "account.jsonl")
+    (tmp_path / "account.jsonl.head").unlink()
     with pytest.raises(StoreDamagedError, match="head is missing"):
         start(tmp_path, "a")
-    shutil.move(tmp_path / "account.sqlite", tmp_path / "gone")
+    shutil.move(tmp_path / "account.jsonl", tmp_path / "gone")
     account(tmp_path)
     with pytest.raises(ConfigError, match="in another account"):
         start(tmp_path, "a")
@@ -428,7 +424,7 @@ def test_with_and_without_an_account(tmp_path: Path) -> None:
     # From then on it remembers: without the account it takes no further step, nor with another one.
     with pytest.raises(ConfigError, match="charged in an account, and none is given"):
         open_stream(HALF, SCHEMA, tmp_path / "outside", name="outside")
-    other = Account.create(tmp_path / "other.sqlite", Limit.parse("epsilon=9"))
+    other = Account.create(tmp_path / "other.jsonl", Limit.parse("epsilon=9"))
     other.charge(stream_id, facts, digest, again=True)
     with pytest.raises(ConfigError, match="in another account"):
         open_stream(HALF, SCHEMA, tmp_path / "outside", name="outside", account=other.path)
@@ -455,7 +451,7 @@ def test_with_and_without_an_account(tmp_path: Path) -> None:
         shutil.rmtree(tmp_path / "outside")
         (tmp_path / "kept").rename(tmp_path / "outside")
     with pytest.raises(ConfigError, match="lies inside the state"):
-        open_stream(HALF, SCHEMA, tmp_path / "x", account=tmp_path / "x" / "account.sqlite")
+        open_stream(HALF, SCHEMA, tmp_path / "x", account=tmp_path / "x" / "account.jsonl")
 
 
 def test_a_plan_opens_its_stream_with_all_that_a_source_needs(tmp_path: Path) -> None:
@@ -480,7 +476,7 @@ def test_a_closed_stream_takes_no_step_and_stays_charged(tmp_path: Path) -> None
             stream.step(batch(2), "b2")
         assert stream.step(batch(1), "b1").step == 1  # what is released can be read
     assert book.read().total.epsilon == Fraction(1, 2)
-    assert len(book.read().entries) == 3
+    assert book.read().entries == 3
     with pytest.raises(ConfigError, match="there is no stream 'nobody'"):
         book.close_stream("nobody")
 
@@ -499,7 +495,7 @@ def test_a_stream_that_has_seen_its_closing_stays_closed(tmp_path: Path) -> None
         start(tmp_path, "a")
     assert (
         "does not know the stream's charge"
-        in verify_ledger(tmp_path / "a", account=tmp_path / "account.sqlite")[0]
+        in verify_ledger(tmp_path / "a", account=tmp_path / "account.jsonl")[0]
     )
     restore(tmp_path, "closed")
     with start(tmp_path, "a") as stream, pytest.raises(BudgetError, match="was closed"):
@@ -510,14 +506,14 @@ def test_an_account_behind_a_link_is_one_account(tmp_path: Path) -> None:
     """Its head lies beside the file itself, so an older copy is seen under each of its names."""
     account(tmp_path)
     (tmp_path / "named").mkdir()
-    link = tmp_path / "named" / "account.sqlite"
-    link.symlink_to(tmp_path / "account.sqlite")
+    link = tmp_path / "named" / "account.jsonl"
+    link.symlink_to(tmp_path / "account.jsonl")
     copy(tmp_path, "old")
     open_stream(HALF, SCHEMA, tmp_path / "a", name="a", account=link).close()
     start(tmp_path, "b").close()
-    assert sorted(path.name for path in link.parent.iterdir()) == ["account.sqlite"]
-    restore(tmp_path, "old", "account.sqlite")
-    for path in (link, tmp_path / "account.sqlite"):
+    assert sorted(path.name for path in link.parent.iterdir()) == ["account.jsonl"]
+    restore(tmp_path, "old", "account.jsonl")
+    for path in (link, tmp_path / "account.jsonl"):
         with pytest.raises(StoreDamagedError, match="rolled back"):
             open_stream(HALF, SCHEMA, tmp_path / "c", name="c", account=path)
 
@@ -538,7 +534,7 @@ def test_the_clock_is_for_people_only(tmp_path: Path, monkeypatch: pytest.Monkey
     times: list[str] = ["2031-01-01T00:00:00+00:00", "1970-01-01T00:00:00+00:00", "2026-01-01T00:00:00+00:00"]
     clock: Callable[[], str] = lambda: times.pop(0)  # noqa: E731
     with monkeypatch.context() as patch:
-        patch.setattr("dpstream.stream.store.sealed_history.utc_now", clock)
+        patch.setattr("dpstream.stream.ledger.account.utc_now", clock)
         book = account(tmp_path)
         for name in "ab":
             start(tmp_path, name).close()

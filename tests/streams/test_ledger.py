@@ -41,15 +41,15 @@ if TYPE_CHECKING:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four published steps, in an account."""
     folder = tmp_path_factory.mktemp("ledger")
-    Account.create(folder / "account.sqlite", Limit.parse("epsilon=3"))
-    with start(folder, account=folder / "account.sqlite") as stream:
+    Account.create(folder / "account.jsonl", Limit.parse("epsilon=3"))
+    with start(folder, account=folder / "account.jsonl") as stream:
         for step in range(1, 5):
             stream.step(batch(step), f"secret-batch-{step}", period=f"2026-W{step:02d}")
     return folder
 
 
 def findings(folder: Path) -> list[str]:
-    return verify_ledger(folder / "state", releases=folder / "releases", account=folder / "account.sqlite")
+    return verify_ledger(folder / "state", releases=folder / "releases", account=folder / "account.jsonl")
 
 
 def test_what_a_ledger_says(made: Path) -> None:
@@ -323,7 +323,7 @@ def test_sums_are_checked_behind_an_honest_chain(made: Path) -> None:
 def test_on_postgresql(postgres: Cluster, tmp_path: Path) -> None:
     """The same ledger, account and findings where the store is on a server."""
     server = PostgresServer(postgres.url, "ledger_test")
-    book = Account.create(tmp_path / "account.sqlite", Limit.parse("epsilon=1"))
+    book = Account.create(tmp_path / "account.jsonl", Limit.parse("epsilon=1"))
     with start(tmp_path, server=server, account=book.path) as stream:
         for step in range(1, 4):
             stream.step(batch(step), f"b{step}")

@@ -71,9 +71,9 @@ def look(home: Path, settings: Settings) -> Seen:
         spends = [spent for _, _, spent in rows]
         charges = 0
         if settings.account:
-            for side in home.glob("account.sqlite*"):
+            for side in home.glob("account.jsonl*"):
                 shutil.copy(side, copy / side.name)
-            charges = len(Account(copy / "account.sqlite").read().charges)
+            charges = len(Account(copy / "account.jsonl").read().charges)
     return Seen(committed, lives.published(home), spends, charges)
 
 
@@ -123,7 +123,7 @@ def judge_end(home: Path, settings: Settings, now: Seen, compare: bool) -> list[
     steps = list(range(1, settings.steps + 1))
     if sorted(now.committed) != steps or now.published != now.committed:
         found.append(f"of {steps}, {sorted(now.committed)} are committed, {sorted(now.published)} published")
-    account = home / "account.sqlite" if settings.account else None
+    account = home / "account.jsonl" if settings.account else None
     place: dict[str, Any] = {"server": lives.server_of(home, settings), "key": lives.key_of(settings)}
     found += verify_ledger(home / "state", releases=home / "releases", account=account, **place)
     found += check_store(home / "state", home / "releases", **place).problems

@@ -144,7 +144,7 @@ def prepare(home: Path, settings: Settings) -> None:
     """What is there before the stream: its account, where it has one."""
     if settings.account:
         Account.create(
-            home / "account.sqlite", Limit.parse("epsilon=1"), "user" if settings.users else "event"
+            home / "account.jsonl", Limit.parse("epsilon=1"), "user" if settings.users else "event"
         )
 
 
@@ -194,7 +194,7 @@ def opened(home: Path, settings: Settings, entropy: int) -> Stream:
         publish_to=Publisher(home / "releases", format=settings.format),  # type: ignore[arg-type]
         keep=settings.keep,  # type: ignore[arg-type]
         publishing=policy_of(settings),
-        account=home / "account.sqlite" if settings.account else None,
+        account=home / "account.jsonl" if settings.account else None,
         server=server_of(home, settings),
         key=key_of(settings),
     )

@@ -172,13 +172,13 @@ _limit = click.option(
 def account() -> None:
     """Add up what several streams on one private source cost, under a limit that none of them may cross.
 
-    A configuration names the file: [budget] account = "../account.sqlite". A stream is then charged its
+    A configuration names the file: [budget] account = "../account.jsonl". A stream is then charged its
     plan's whole budget when it is started, and refused (exit code 3) where the limit would be passed. Nothing
     is given back.
 
     \b
     Example:
-      dpstream ledger account create account.sqlite --limit epsilon=2
+      dpstream ledger account create account.jsonl --limit epsilon=2
     """
 
 
@@ -191,7 +191,7 @@ def create_account(file: str, limit: str, unit: str) -> None:
 
     \b
     Example:
-      dpstream ledger account create account.sqlite --limit "epsilon=2,delta=1e-9" --unit event
+      dpstream ledger account create account.jsonl --limit "epsilon=2,delta=1e-9" --unit event
     """
     from dpstream.stream.ledger.account import Account
     from dpstream.stream.ledger.limit import Limit
@@ -209,7 +209,7 @@ def show_account(file: str, as_json: bool) -> None:
 
     \b
     Example:
-      dpstream ledger account show account.sqlite
+      dpstream ledger account show account.jsonl
     """
     from dpstream.stream.ledger.account import Account
 
@@ -224,7 +224,7 @@ def raise_limit(file: str, limit: str) -> None:
 
     \b
     Example:
-      dpstream ledger account raise account.sqlite --limit epsilon=3
+      dpstream ledger account raise account.jsonl --limit epsilon=3
     """
     from dpstream.stream.ledger.account import Account
     from dpstream.stream.ledger.limit import Limit
@@ -244,7 +244,7 @@ def charge(config: Config, file: str) -> None:
 
     \b
     Example:
-      dpstream ledger account charge account.sqlite dpstream.toml
+      dpstream ledger account charge account.jsonl dpstream.toml
     """
     from dpstream.stream.ledger.account import Account
 
@@ -265,7 +265,7 @@ def close_stream(file: str, stream_id: str) -> None:
 
     \b
     Example:
-      dpstream ledger account close-stream account.sqlite 0123456789abcdef0123456789abcdef
+      dpstream ledger account close-stream account.jsonl 0123456789abcdef0123456789abcdef
     """
     from dpstream.stream.ledger.account import Account
 
@@ -285,7 +285,7 @@ def verify_account(file: str, configs: tuple[str, ...], as_json: bool) -> int:
 
     \b
     Example:
-      dpstream ledger account verify account.sqlite one/dpstream.toml two/dpstream.toml
+      dpstream ledger account verify account.jsonl one/dpstream.toml two/dpstream.toml
     """
     from dpstream.stream.ledger.account import Account
 
@@ -354,11 +354,11 @@ def _account_facts(state: AccountState) -> dict[str, Any]:
         ],
         "raised": [
             {
-                "entry": entry.number,
-                "limit": limit.as_dict(),
-                "limit_words": str(limit),
-                "time": entry.written,
+                "entry": raised.entry,
+                "limit": raised.limit.as_dict(),
+                "limit_words": str(raised.limit),
+                "time": raised.time,
             }
-            for entry, limit in state.raised
+            for raised in state.raised
         ],
     }

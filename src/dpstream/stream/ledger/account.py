@@ -7,7 +7,6 @@ Trusted base: kernel (what streams cost together).
 from __future__ import annotations
 
 import fcntl
-import hmac
 import os
 import secrets
 from collections.abc import Iterator
@@ -21,27 +20,25 @@ from dpstream.core.errors import BudgetError, ConfigError, RefusedError, StoreDa
 from dpstream.core.paths import parse_json, read_bytes, shown_path
 from dpstream.core.privacy.budget import Budget
 from dpstream.stream.identity import canonical_json, is_same_unit, require_same_unit, whose_unit
+from dpstream.stream.ledger.chained_lines import as_file, chained, line_hash, read_chain
 from dpstream.stream.ledger.limit import UNITS, Limit, Total, budget_from_dict, compose, in_unit
 from dpstream.stream.store.lock import repair_mode
-from dpstream.stream.store.sealed_history import PINNED, LogEntry, SealedLog, account_pin
-from dpstream.stream.store.sqlite import DATABASE, SQLiteDatabase, create_file
-from dpstream.stream.store.store_database import CHAIN_DEFINITIONS, file_errors, require_format
+from dpstream.stream.store.sealed_history import PINNED, account_pin, utc_now
+from dpstream.stream.store.sqlite import DATABASE
+from dpstream.stream.store.store_database import file_errors, require_format
 
 # An account: what several streams on one private source cost together, in one small file of its own.
 #
 # Guarantee: a stream is charged its plan's whole budget, in a durable commit, before its store exists; a charge
 # that would pass the limit is refused, also where several processes start streams at the same time; nothing is
-# ever given back. Entries are chained (HMAC-SHA256 with a key of the account's own), so that a changed or missing one
+# ever given back. Each entry is a line with the SHA-256 of the line before, so that a changed or missing one
 # is found, and every stream's sealed store remembers its own entry, so that an account that was rolled back or
 # replaced is found by the streams in it.
 #
 # Neighbours, conversions and composition: ``limit.py``. Limits of what can be seen: docs/guide/ledger.md.
 
 ACCOUNT_FORMAT = 1
-_APPLICATION_ID = 0x64706163  # "dpac"
-#: How a file of SQLite begins, and where it says whose it is.
-_SQLITE, _ID_AT = b"SQLite format 3\0", 68
-_KEY_BYTES = 32
+_KIND = "dpstream account"
 
 
 @dataclass(frozen=True)
@@ -75,10 +72,11 @@ class Charge:
     """What one stream was charged: its plan's whole budget, once.
 
     ``budget`` is in the stream's ``unit``, which is about ``whose`` (``whose_unit``); ``charged`` is the same in the
-    account's unit.
+    account's unit; ``seal`` is the SHA-256 of the entry.
     """
 
     entry: int
+    seal: str
     stream_id: str
     stream: str
     plan_hash: str
@@ -91,6 +89,15 @@ class Charge:
 
 
 @dataclass(frozen=True)
+class Raise:
+    """An entry that raised the limit, and to what."""
+
+    entry: int
+    limit: Limit
+    time: str
+
+
+@dataclass(frozen=True)
 class AccountState:
     """An account as it follows from its entries; it holds no private value."""
 
@@ -98,18 +105,13 @@ class AccountState:
     unit: str
     limit: Limit
     charges: tuple[Charge, ...]
-    entries: tuple[LogEntry, ...]
+    raised: tuple[Raise, ...]
+    entries: int
 
     @property
     def total(self) -> Total:
         """What all charges cost together."""
         return compose(charge.charged for charge in self.charges)
-
-    @property
-    def raised(self) -> list[tuple[LogEntry, Limit]]:
-        """The entries that raised the limit, and to what."""
-        raised = (entry for entry in self.entries if entry.kind == "raise")
-        return [(entry, Limit.from_dict(parse_json(entry.detail)["limit"])) for entry in raised]
 
     def find(self, stream_id: str) -> Charge | None:
         """The charge of a stream."""
@@ -117,7 +119,7 @@ class AccountState:
 
     def pin(self, charge: Charge) -> Pin:
         """What the stream has to remember."""
-        return Pin(self.account_id, charge.entry, self.entries[charge.entry - 1].seal.hex(), charge.closed)
+        return Pin(self.account_id, charge.entry, charge.seal, charge.closed)
 
     def knows(self, pin: Pin) -> bool:
         """Whether the charge that a stream remembers is there, and closed if it remembers that."""
@@ -126,11 +128,12 @@ class AccountState:
 
 
 class Account:
-    """The account file at ``path``. Holds no connection between calls: any number of processes may use it.
+    """The account file at ``path``: any number of processes may use it. Each change replaces the file, and then the
+    witness beside it, while the folder is locked.
 
     Errors (all methods):
         ConfigError: there is no account. StoreDamagedError: its entries contradict each other.
-        StoreFormatError: in another format. StoreError: the disk fails, or others kept it locked.
+        StoreFormatError: in another format. StoreError: the disk fails.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -152,17 +155,27 @@ class Account:
         folder = account.path.absolute().parent
         if not folder.is_dir():
             raise ConfigError("the folder does not exist", where=str(folder), allowed="a folder that exists")
-        with file_errors("the account could not be created", account.path):
-            with _only_one(folder):
-                entry = account._build(limit, unit)
-            account._write_head(entry)
+        first = {
+            "kind": _KIND,
+            "format": ACCOUNT_FORMAT,
+            "account_id": secrets.token_hex(16),
+            "unit": unit,
+            "limit": limit.as_dict(),
+            "time": utc_now(),
+        }
+        with file_errors("the account could not be created", account.path), _only_one(folder):
+            if account.path.exists() or account._head.exists():
+                raise ConfigError(
+                    "is there already: an account is never replaced, because its charges would be forgotten",
+                    where=str(account.path),
+                    allowed="another file, or raising the limit of this one",
+                )
+            account._write([chained(first, None)])
         return account
 
     def read(self) -> AccountState:
         """Check the whole file and tell what it says."""
-        with self._open(read_only=True) as db:
-            db.begin(read_only=True)
-            return self._read(db)
+        return self._read()[0]
 
     def charge(self, stream_id: str, facts: dict[str, Any], plan_hash: str, *, again: bool) -> Pin:
         """Charge a stream its plan's whole budget, durably, or refuse.
@@ -178,7 +191,7 @@ class Account:
             already.
         """
         budget = budget_from_dict(facts["budget"])
-        with self._writing() as (db, state):
+        with self._writing() as (state, lines):
             known = state.find(stream_id)
             if known is not None:
                 if again and known.plan_hash == plan_hash:
@@ -186,6 +199,7 @@ class Account:
                 raise ConfigError(f"stream {stream_id} is charged already", where=str(self.path))
             charged = self.require_room(state, facts)
             content = {
+                "kind": "charge",
                 "stream_id": stream_id,
                 "stream": facts["stream"],
                 "plan_hash": plan_hash,
@@ -197,9 +211,8 @@ class Account:
             if "base" in facts:
                 # On record only: the sum of both is charged, whatever their border (docs/guide/evolution.md).
                 content["begins_with"] = facts["base"]["stream_id"]
-            entry = self._append(db, state, "charge", content)
-        self._write_head(entry)
-        return Pin(state.account_id, entry.number, entry.seal.hex())
+            self._append(lines, content)
+            return Pin(state.account_id, len(lines), line_hash(lines[-1]))
 
     def require_room(self, state: AccountState, facts: dict[str, Any]) -> Budget:
         """What a stream that is pinned to ``facts`` would be charged, where the limit allows it; writes nothing.
@@ -220,10 +233,9 @@ class Account:
         Errors:
             ConfigError: another kind of limit, or no larger one.
         """
-        with self._writing() as (db, state):
+        with self._writing() as (state, lines):
             state.limit.require_larger(limit)
-            entry = self._append(db, state, "raise", {"limit": limit.as_dict()})
-        self._write_head(entry)
+            self._append(lines, {"kind": "raise", "limit": limit.as_dict()})
 
     def close_stream(self, stream_id: str) -> None:
         """Forbid every further step of a stream; its charge stays. Closing it again changes nothing.
@@ -231,7 +243,7 @@ class Account:
         Errors:
             ConfigError: no such stream.
         """
-        with self._writing() as (db, state):
+        with self._writing() as (state, lines):
             known = state.find(stream_id)
             if known is None:
                 raise ConfigError(
@@ -239,10 +251,8 @@ class Account:
                     where=str(self.path),
                     allowed=", ".join(charge.stream_id for charge in state.charges) or "none yet",
                 )
-            if known.closed:
-                return
-            entry = self._append(db, state, "close", {"stream_id": stream_id})
-        self._write_head(entry)
+            if not known.closed:
+                self._append(lines, {"kind": "close", "stream_id": stream_id})
 
     # Inside
 
@@ -250,78 +260,38 @@ class Account:
     def _head(self) -> Path:
         return self.path.with_name(f"{self.path.name}.head")
 
-    def _build(self, limit: Limit, unit: str) -> LogEntry:
-        if self.path.exists() or self._head.exists():
-            raise ConfigError(
-                "is there already: an account is never replaced, because its charges would be forgotten",
-                where=str(self.path),
-                allowed="another file, or raising the limit of this one",
-            )
-        key, account_id = secrets.token_bytes(_KEY_BYTES), secrets.token_bytes(16)
-        entries: list[LogEntry] = []
-
-        def fill(db: SQLiteDatabase) -> None:
-            db.run(CHAIN_DEFINITIONS)
-            db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-            db.execute(f"PRAGMA user_version = {ACCOUNT_FORMAT}")
-            db.executemany("INSERT INTO meta VALUES (?, ?)", [("account_id", account_id), ("key", key)])
-            text = _text({"unit": unit, "limit": limit.as_dict()})
-            entries.append(SealedLog(db, key, account_id).add(0, "create", text))
-
-        create_file(self.path, fill)
-        return entries[0]
-
     @contextmanager
-    def _open(self, *, read_only: bool = False) -> Iterator[SQLiteDatabase]:
+    def _writing(self) -> Iterator[tuple[AccountState, list[bytes]]]:
+        """What the account says and its lines, while nobody else changes it."""
+        self._require_file()
+        with (
+            file_errors("the account could not be written", self.path),
+            _only_one(self.path.absolute().parent),
+        ):
+            state, lines = self._read()
+            for path in (self.path, self._head):  # what an interrupted replacement left
+                durable.unlink(path.with_name(f".{path.name}.tmp"))
+            if not self._head.exists():
+                self._write(lines)  # it was killed while it was made
+            yield state, lines
+
+    def _append(self, lines: list[bytes], content: dict[str, Any]) -> None:
+        lines.append(chained({**content, "time": utc_now()}, lines[-1]))
+        self._write(lines)
+
+    def _write(self, lines: list[bytes]) -> None:
+        """The file, and then its witness; the caller holds the folder's lock."""
+        head = {"format": 1, "entry": len(lines), "seal": line_hash(lines[-1])}
+        durable.replace_file(self.path, as_file(lines), mode=0o600)
+        durable.replace_file(self._head, canonical_json(head), mode=0o600)
+
+    def _require_file(self) -> None:
         if not self.path.is_file():
             raise ConfigError(
                 "there is no account here",
                 where=str(self.path),
                 allowed="a file that dpstream ledger account create made",
             )
-        with file_errors("the account could not be opened", self.path):
-            # Before anything is done to the file: it may be anybody's.
-            with self.path.open("rb") as file:
-                head = file.read(_ID_AT + 4)
-            if head[:16] != _SQLITE or int.from_bytes(head[_ID_AT:], "big") != _APPLICATION_ID:
-                raise StoreDamagedError("is not an account, or was cut short", where=str(self.path))
-            for name in (self.path.name, f"{self.path.name}-wal", f"{self.path.name}-shm", self._head.name):
-                repair_mode(self.path.with_name(name), 0o600)
-            db = SQLiteDatabase(self.path, read_only=read_only)
-        try:
-            with db.errors():
-                yield db
-        finally:
-            db.rollback()
-            db.close()
-
-    @contextmanager
-    def _writing(self) -> Iterator[tuple[SQLiteDatabase, AccountState]]:
-        """One transaction that locks the file at once: nobody reads a total that another is about to raise."""
-        with self._open() as db:
-            self._tidy()
-            db.begin()
-            state = self._read(db)
-            yield db, state
-            durable.commit(db)
-
-    def _tidy(self) -> None:
-        """Remove the temporary file that an interrupted replacement of the head has left."""
-        left = self._head.with_name(f".{self._head.name}.tmp")
-        if left.exists():
-            with (
-                file_errors("the account could not be opened", self.path),
-                _only_one(self.path.absolute().parent),
-            ):
-                durable.unlink(left)
-
-    def _append(
-        self, db: SQLiteDatabase, state: AccountState, kind: str, content: dict[str, Any]
-    ) -> LogEntry:
-        account_id, key = _meta(db, str(self.path))
-        if not self._head.exists():
-            self._write_head(state.entries[-1])
-        return SealedLog(db, key, account_id).add(0, kind, _text(content))
 
     def _admit(self, state: AccountState, charged: Budget) -> None:
         state.limit.check_definition(charged)
@@ -334,50 +304,51 @@ class Account:
                 allowed="a smaller budget; or a higher limit (dpstream ledger account raise), which stays on record",
             )
 
-    def _read(self, db: SQLiteDatabase) -> AccountState:
+    def _read(self) -> tuple[AccountState, list[bytes]]:
         where = str(self.path)
-        # Before the first look at the file: whoever commits in between may write a newer head.
+        self._require_file()
+        # Before the file: whoever commits in between writes the file before its head.
         head = self._read_head(where)
-        _check_kind(db, where)
-        account_id, key = _meta(db, where)
-        entries = SealedLog(db, key, account_id).entries()
-        self._check_head(head, entries, where)
-        return _replay(account_id.hex(), entries, where)
+        with file_errors("the account could not be opened", self.path):
+            data = read_bytes(self.path)
+        problems, entries = read_chain(data)
+        if not entries or entries[0].get("kind") != _KIND:
+            # Nothing is done to the file: it may be anybody's.
+            raise StoreDamagedError("is not an account, or was cut short", where=where)
+        for path in (self.path, self._head):
+            repair_mode(path, 0o600)
+        require_format(int(entries[0].get("format", 0)), where, ACCOUNT_FORMAT)
+        for problem in problems:
+            raise StoreDamagedError(problem, where=where)
+        lines = data.splitlines()
+        self._check_head(head, lines, where)
+        return _replay(entries, lines, where), lines
 
-    def _read_head(self, where: str) -> tuple[int, bytes] | None:
+    def _read_head(self, where: str) -> tuple[int, str] | None:
         if not self._head.exists():
             return None
         try:
             head = parse_json(read_bytes(self._head))
-            return int(head["entry"]), bytes.fromhex(head["seal"])
+            return int(head["entry"]), str(head["seal"])
         except (ValueError, KeyError, TypeError):
             raise StoreDamagedError(f"{self._head.name} cannot be read", where=where) from None
 
-    def _check_head(self, head: tuple[int, bytes] | None, entries: list[LogEntry], where: str) -> None:
+    def _check_head(self, head: tuple[int, str] | None, lines: list[bytes], where: str) -> None:
         """The witness beside the file: an account that was restored from an older copy is behind it."""
         if head is None:
             # Killed while the account was made; nothing is added before there is a head.
-            if len(entries) > 1:
+            if len(lines) > 1:
                 raise StoreDamagedError(f"{self._head.name} is missing", where=where)
             return
         number, seal = head
-        if number > len(entries):
+        if number > len(lines):
             raise StoreDamagedError(
-                f"{self._head.name} knows entry {number}, the account ends at entry {len(entries)}: it was rolled "
+                f"{self._head.name} knows entry {number}, the account ends at entry {len(lines)}: it was rolled "
                 "back, and going on would spend a budget twice",
                 where=where,
             )
-        if number < 1 or not hmac.compare_digest(seal, entries[number - 1].seal):
-            raise StoreDamagedError(f"{self._head.name} belongs to another account", where=where)
-
-    def _write_head(self, entry: LogEntry) -> None:
-        where = str(self.path)
-        folder = self.path.absolute().parent
-        with file_errors("the account's head could not be written", self.path), _only_one(folder):
-            before = self._read_head(where)
-            if before is None or before[0] < entry.number:
-                head = canonical_json({"format": 1, "entry": entry.number, "seal": entry.seal.hex()})
-                durable.replace_file(self._head, head, mode=0o600)
+        if number < 1 or seal != line_hash(lines[number - 1]):
+            raise StoreDamagedError(f"{self._head.name} knows another entry {number}", where=where)
 
 
 @contextmanager
@@ -391,51 +362,29 @@ def _only_one(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _check_kind(db: SQLiteDatabase, where: str) -> None:
-    (application,) = db.execute("PRAGMA application_id").fetchone()
-    (version,) = db.execute("PRAGMA user_version").fetchone()
-    if application != _APPLICATION_ID:
-        raise StoreDamagedError("is not an account, or was cut short", where=where)
-    require_format(int(version), where, ACCOUNT_FORMAT)
-    wrong = db.verify_all()
-    if wrong is not None:
-        raise StoreDamagedError(wrong, where=where)
-
-
-def _meta(db: SQLiteDatabase, where: str) -> tuple[bytes, bytes]:
-    meta = {str(name): bytes(value) for name, value in db.execute("SELECT key, value FROM meta")}
-    if set(meta) != {"account_id", "key"} or len(meta["key"]) != _KEY_BYTES:
-        raise StoreDamagedError("the account's key is missing", where=where)
-    return meta["account_id"], meta["key"]
-
-
-def _text(content: dict[str, Any]) -> str:
-    return canonical_json(content).decode()
-
-
-def _replay(account_id: str, entries: list[LogEntry], where: str) -> AccountState:
+def _replay(entries: list[dict[str, Any]], lines: list[bytes], where: str) -> AccountState:
     """The account that follows from its entries. Entries that no sequence of charges can have left are damage."""
     try:
-        if not entries or entries[0].kind != "create":
-            raise StoreDamagedError("the account's first entry is missing", where=where)
-        made = parse_json(entries[0].detail)
-        unit, limit = str(made["unit"]), Limit.from_dict(made["limit"])
-        charges: dict[str, Charge] = {}
-        for entry in entries[1:]:
-            content = parse_json(entry.detail)
-            match entry.kind:
+        unit, limit = str(entries[0]["unit"]), Limit.from_dict(entries[0]["limit"])
+        charges, raised = dict[str, Charge](), list[Raise]()
+        for number, entry in enumerate(entries[1:], start=2):
+            match entry["kind"]:
                 case "charge":
-                    charges[content["stream_id"]] = _charge_of(entry, content)
+                    charge = _charge_of(number, line_hash(lines[number - 1]), entry)
+                    charges[charge.stream_id] = charge
                 case "raise":
-                    limit = Limit.from_dict(content["limit"])
+                    limit = Limit.from_dict(entry["limit"])
+                    raised.append(Raise(number, limit, str(entry["time"])))
                 case "close":
-                    known = charges[content["stream_id"]]
+                    known = charges[entry["stream_id"]]
                     charges[known.stream_id] = replace(known, closed=True)
                 case _:
                     raise StoreFormatError(
-                        f"entry {entry.number} is of an unknown kind, written by a newer version", where=where
+                        f"entry {number} is of an unknown kind, written by a newer version", where=where
                     )
-        state = AccountState(account_id, unit, limit, tuple(charges.values()), tuple(entries))
+        state = AccountState(
+            str(entries[0]["account_id"]), unit, limit, tuple(charges.values()), tuple(raised), len(entries)
+        )
         if not limit.admits(state.total):
             raise StoreDamagedError("the account's charges pass its limit", where=where)
     except (KeyError, ValueError, TypeError, ZeroDivisionError):
@@ -443,17 +392,18 @@ def _replay(account_id: str, entries: list[LogEntry], where: str) -> AccountStat
     return state
 
 
-def _charge_of(entry: LogEntry, content: dict[str, Any]) -> Charge:
+def _charge_of(number: int, seal: str, entry: dict[str, Any]) -> Charge:
     return Charge(
-        entry=entry.number,
-        stream_id=str(content["stream_id"]),
-        stream=str(content["stream"]),
-        plan_hash=str(content["plan_hash"]),
-        unit=str(content["unit"]),
-        whose=dict(content["whose"]),
-        budget=budget_from_dict(content["budget"]),
-        charged=budget_from_dict(content["charged"]),
-        time=entry.written,
+        entry=number,
+        seal=seal,
+        stream_id=str(entry["stream_id"]),
+        stream=str(entry["stream"]),
+        plan_hash=str(entry["plan_hash"]),
+        unit=str(entry["unit"]),
+        whose=dict(entry["whose"]),
+        budget=budget_from_dict(entry["budget"]),
+        charged=budget_from_dict(entry["charged"]),
+        time=str(entry["time"]),
     )
 
 

@@ -7,7 +7,6 @@ Trusted base: owner (reads what was spent).
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,7 +18,6 @@ from typing import Any
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreFormatError
-from dpstream.core.paths import parse_json
 from dpstream.core.privacy.budget import Budget
 from dpstream.io.sinks.catalogue import Catalogue
 from dpstream.io.sinks.publisher import published_steps
@@ -27,6 +25,7 @@ from dpstream.io.sinks.table_files import file_sha256
 from dpstream.io.sinks.target import MANIFEST, compare_files, step_name
 from dpstream.stream.identity import canonical_json, plan_hash
 from dpstream.stream.ledger.account import Pin
+from dpstream.stream.ledger.chained_lines import as_file, chained, line_hash, read_chain
 from dpstream.stream.ledger.limit import budget_from_dict
 from dpstream.stream.store.encryption import StateKey, unlock
 from dpstream.stream.store.place import has_store, no_stream, viewed
@@ -272,8 +271,7 @@ def catalogue_problems(folder: Path, stream_id: str, known: Mapping[int, str]) -
 #
 # Public facts only: no hash of private records, no batch id and no time, unless the owner asks for them. Two exports of
 # one stream agree line by line, up to the last line of the shorter one; whoever keeps that line's hash sees
-# every later change of what came before it. The chain has no key: it shows edits to those who hold a copy or a
-# hash, and proves nothing to others.
+# every later change of what came before it.
 
 _KIND = "dpstream ledger"
 EXPORT_FORMAT = 1
@@ -318,7 +316,7 @@ def export_ledger(ledger: Ledger, *, secret: bool = False, times: bool = False) 
         "parts": facts["parts"],
         "total_is": "the largest step's cost: what all steps together cost one unit of protection",
     }
-    lines, total = [_chained(head, None)], Fraction(0)
+    lines, total = [chained(head, None)], Fraction(0)
     for one in ledger.spends:
         total = max(total, one.spent)
         line: dict[str, Any] = {
@@ -335,11 +333,11 @@ def export_ledger(ledger: Ledger, *, secret: bool = False, times: bool = False) 
             line["batch_id"] = one.batch_id
         if times:
             line["time"] = one.time
-        lines.append(_chained(line, lines[-1]))
+        lines.append(chained(line, lines[-1]))
     end = {"end": True, "steps": len(ledger.spends), "total": str(total), "not_released": ledger.inside}
-    end["previous"] = _digest(lines[-1])
-    lines.append(canonical_json({**end, "sha256": _digest(canonical_json(end))}))
-    return b"".join(line + b"\n" for line in lines)
+    end["previous"] = line_hash(lines[-1])
+    lines.append(canonical_json({**end, "sha256": line_hash(canonical_json(end))}))
+    return as_file(lines)
 
 
 def write_export(path: Path, data: bytes, *, private: bool) -> None:
@@ -361,7 +359,7 @@ def check_export(data: bytes, releases: str | Path | None = None) -> CheckedExpo
 
     Later steps among the releases are fine: an export is older than what was released after it.
     """
-    findings, lines = _check_lines(data)
+    findings, lines = read_chain(data)
     if not lines or lines[0].get("kind") != _KIND:
         return CheckedExport(("is not an exported ledger", *findings), None, 0, None, None, None)
     if lines[0].get("format") != EXPORT_FORMAT:
@@ -390,7 +388,7 @@ def check_export(data: bytes, releases: str | Path | None = None) -> CheckedExpo
             len(spends) + 2,
         ):
             findings.append("the last line does not fit the lines before it")
-        elif end["sha256"] != _digest(canonical_json({key: end[key] for key in end if key != "sha256"})):
+        elif end["sha256"] != line_hash(canonical_json({key: end[key] for key in end if key != "sha256"})):
             findings.append("the last line was changed")
         name, inside = str(head["stream"]), set(end.get("not_released", ()))
         symbol = "epsilon" if ledger.planned.as_dict()["definition"] == "pure" else "rho"
@@ -430,33 +428,3 @@ def _spend_of(line: dict[str, Any]) -> Spend:
         publication="",
         time=line.get("time", ""),
     )
-
-
-def _chained(content: dict[str, Any], previous: bytes | None) -> bytes:
-    return canonical_json({**content, "previous": None if previous is None else _digest(previous)})
-
-
-def _digest(line: bytes) -> str:
-    return hashlib.sha256(line).hexdigest()
-
-
-def _check_lines(data: bytes) -> tuple[list[str], list[dict[str, Any]]]:
-    """Check the chain line by line, up to the first line that cannot be read."""
-    findings, lines = [], []
-    previous: bytes | None = None
-    if data and not data.endswith(b"\n"):
-        findings.append("the file ends in the middle of a line")
-    for number, raw in enumerate(data.splitlines(), start=1):
-        try:
-            line = parse_json(raw)
-            linked = line["previous"]
-        except (ValueError, KeyError, TypeError):
-            findings.append(f"line {number} cannot be read")
-            break
-        if linked != (None if previous is None else _digest(previous)):
-            findings.append(
-                f"line {number} does not follow line {number - 1}: one of them was changed, or one is missing"
-            )
-        lines.append(line)
-        previous = raw
-    return findings, lines

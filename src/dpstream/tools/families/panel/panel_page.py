@@ -12,7 +12,6 @@ import numpy as np
 
 from dpstream.core.errors import InputError, StoreDamagedError
 from dpstream.core.paths import parse_json
-from dpstream.io.sinks.release_reader import measured_steps
 from dpstream.tools.evaluate.array_types import Floats
 from dpstream.tools.evaluate.run_folder import Folder, PublishedRun
 from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of, errors_section
@@ -23,21 +22,16 @@ from dpstream.tools.report.plain_page import states
 #: Names of the reported columns with the labels of their codes.
 Columns = Sequence[tuple[str, tuple[str, ...]]]
 
-#: States whose flows are listed, and flows.
-_MAX_STATES, _MAX_FLOWS = 6, 8
-
 
 @dataclass(frozen=True)
 class QuestionWords:
     """How reports and periods are called in the words of the table.
 
     Attributes:
-        states: of a report, by its code.
         yes: what a report of 1 says, where a report is one of two.
         period: ``months`` where the periods' names are, else ``periods``.
     """
 
-    states: tuple[str, ...]
     yes: str
     period: str
 
@@ -46,20 +40,18 @@ class QuestionWords:
         """From the columns and the names of periods."""
         names = run.manifest["mechanism"]["options"].get("period_names") or []
         monthly = bool(names) and all(re.fullmatch(r"\d{4}-\d{2}", str(name)) for name in names)
-        period = "months" if monthly else "periods"
-        if len(columns) != 1:
-            return cls((), "1", period)
-        ((name, labels),) = columns
-        if labels == ("false", "true"):
-            return cls((f"not {name}", name), name, period)
-        return cls(labels, f"{name} = {labels[1]}" if len(labels) == 2 else "1", period)
+        yes = "1"
+        if len(columns) == 1 and len(columns[0][1]) == 2:
+            ((name, labels),) = columns
+            yes = name if labels == ("false", "true") else f"{name} = {labels[1]}"
+        return cls(yes, "months" if monthly else "periods")
 
     def of_question(self, question: str) -> str:
         """A manifest's words in the table's.
 
-        >>> QuestionWords((), "poor", "months").of_question("1 in at least 2 of the last 3 periods")
+        >>> QuestionWords("poor", "months").of_question("1 in at least 2 of the last 3 periods")
         'poor in at least 2 of the last 3 months'
-        >>> QuestionWords((), "poor", "months").of_question("at least 2 so far")
+        >>> QuestionWords("poor", "months").of_question("at least 2 so far")
         'poor in at least 2 months so far'
         """
         words = re.sub(r"^(1 in )?at least", f"{self.yes} in at least", question)
@@ -85,65 +77,6 @@ def columns_of(folder: Folder) -> Columns:
         ]
     except (OSError, InputError, KeyError, TypeError):
         raise StoreDamagedError("the codebook cannot be read", where=str(path)) from None
-
-
-def flows_section(run: PublishedRun, folder: Folder, words: QuestionWords, charts: Charts) -> Html | None:
-    """Flows between the last two periods, and the flows over time; None where none is known."""
-    if not 2 <= len(words.states) <= _MAX_STATES or not run.shown[-1].rows:
-        return None
-    moves = _moves(run, folder, len(words.states))
-    if not moves:
-        return None
-    last = max(moves)
-    before, now = charts.dates.name(last - 1), charts.dates.name(last)
-    flows, error = moves[last]
-    return element(
-        "section",
-        element("h2", "Who moves, and who stays"),
-        element("p", f"People from {before} to {now}, as they were measured."),
-        _list(flows, error, words.states),
-        _over_time(moves, words, charts),
-        id="flows",
-    )
-
-
-def _moves(run: PublishedRun, folder: Folder, states: int) -> dict[int, tuple[Floats, float]]:
-    """By period: people by their state one period before and now, and the standard error of one such number."""
-    found: dict[int, tuple[Floats, float]] = {}
-    shown = {facts.step for facts in run.shown}
-    for _, counts in measured_steps(folder.releases, run.shown[-1].step):
-        for one in counts:
-            width = one.query.get("periods", 0)
-            if one.query["kind"] != "patterns" or width < 2 or len(one.values) != states**width:
-                continue
-            if one.last in shown:
-                cells = one.values.reshape(-1, states, states)
-                found[one.last] = cells.sum(axis=0).astype(np.float64), math.sqrt(len(cells) * one.variance)
-    return found
-
-
-def _list(flows: Floats, error: float, states: Sequence[str]) -> Html:
-    order = np.argsort(-flows, axis=None)[:_MAX_FLOWS]
-    rows = []
-    for cell in order:
-        i, j = divmod(int(cell), len(states))
-        value = float(flows[i, j])
-        name = f"stayed {states[i]}" if i == j else f"{states[i]} → {states[j]}"
-        rows.append((name, f"{integer(value)} ± {integer(2 * error)}", value, 2 * error))
-    return interval_table(rows, caption="People who stayed and who moved, with two standard errors")
-
-
-def _over_time(moves: dict[int, tuple[Floats, float]], words: QuestionWords, charts: Charts) -> Html | None:
-    if len(moves) < 2 or len(words.states) != 2:
-        return None
-    steps = sorted(moves)
-    figures = []
-    for title, (i, j) in ((f"became {words.states[1]}", (0, 1)), (f"no longer {words.states[1]}", (1, 0))):
-        values = np.array([moves[step][0][i, j] for step in steps])
-        errors = np.array([2 * moves[step][1] for step in steps])
-        line = ChartLine("people", values, style=1 + i, width=errors, named=False)
-        figures.append(charts.lines(title, steps, [line], Unit("people a period"), small=True))
-    return element("div", figures, class_="grid")
 
 
 #: Questions that get a chart; the others are in the table.
@@ -230,10 +163,8 @@ def _draw(folder: Folder, pairs: Pairs) -> Page:
     padding = ", padding among them," if _padded(run) else ""
     what = f"{integer(last.rows)} invented people{padding} for {integer(run.people[-1])}{kind}"
     words = QuestionWords.of(run, columns)
-    moves = flows_section(run, folder, words, charts)
     sections = [
         ("answers", "Answers", _answers(run, words, charts)),
-        ("flows", "Who moves" if moves else "", moves),
         ("releases", "People", _releases(run, charts)),
         ("errors", "Errors", _errors(run)),
     ]

@@ -29,7 +29,7 @@ from dpstream.tools.evaluate.metrics import SEED
 from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream.tools.evaluate.run_folder import releases_of, thin
 from dpstream.tools.families.points.point_releases import PointRun, collect_points, true_codes, uniform_places
-from dpstream.tools.families.points.transport import Distance, w1
+from dpstream.tools.families.points.transport import w1
 
 if TYPE_CHECKING:
     from dpstream.project import Config
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 #: Steps that are evaluated where none are asked for.
 _STEPS = 12
-#: Categories whose own distances are computed, the largest first.
-MAX_CATEGORIES_COMPARED = 12
+#: Categories that are listed for people, the largest first.
+_MAX_CATEGORIES = 12
 
 
 @dataclass(frozen=True)
@@ -57,24 +57,33 @@ class CellError:
     variation: float
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class PointStep:
     """One release against the truth of its step; private.
 
     Attributes:
-        points: true ones, released ones (equal: their number is public).
-        distance: W1 to the released points. uniform: to as many points spread over the whole space.
-        depth: of the partition. cells: errors of counts at each depth up to it.
+        true_points, released_points: equal: their number is public.
+        depth: of the partition.
+        w1, w1_lower, w1_upper, how: of the true points to the released ones; see ``Distance``.
+        w1_uniform: to as many points spread over the whole space.
+        cells: errors of counts at each depth of the partition.
     """
 
     step: int
     period: str | None
-    points: int
-    released: int
+    true_points: int
+    released_points: int
     depth: int
-    distance: Distance
-    uniform: Distance
+    w1: float
+    w1_lower: float
+    w1_upper: float
+    how: str
+    w1_uniform: float
     cells: tuple[CellError, ...]
+
+    def numbers(self) -> dict[str, Any]:
+        """All but the cells."""
+        return {name: value for name, value in vars(self).items() if name != "cells"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,17 +91,16 @@ class PointEvaluation:
     """What ``evaluate_points`` found. Evaluation only, not releasable: ``label`` has to stand beside every number.
 
     Attributes:
-        floor, floor_cells: at the last step, distance and errors of cells of two samples of the true points.
-        categories: at the last step: name, true and released number, and W1 within the category (None where one of the
-            two is empty); the largest first.
+        floor, floor_cells: at the last step, W1 and errors of cells of two samples of the true points.
+        categories: at the last step: name, true and released number; the largest first.
     """
 
     stream: str
     guarantee: str
     steps: tuple[PointStep, ...]
     released: int
-    categories: tuple[tuple[str, int, int, Distance | None], ...]
-    floor: Distance
+    categories: tuple[tuple[str, int, int], ...]
+    floor: float
     floor_cells: tuple[CellError, ...]
     label: str = field(default=LABEL, init=False)
 
@@ -151,7 +159,7 @@ def evaluate_points(
         steps=tuple(found),
         released=readable[-1],
         categories=_categories(run, truth[-1]),
-        floor=w1(run.view.places(one), run.view.places(other), periodic=run.view.periodic),
+        floor=w1(run.view.places(one), run.view.places(other), periodic=run.view.periodic).value,
         floor_cells=_cell_errors(run, one, other, last.depth),
     )
 
@@ -159,15 +167,18 @@ def evaluate_points(
 def _compare(run: PointRun, number: int, true: Codes, period: str | None) -> PointStep:
     table, view = run.tables[number], run.view
     places = view.places(true)
-    even = uniform_places(*places.shape)
+    found = w1(places, view.places(table.codes), periodic=view.periodic)
     return PointStep(
         table.step,
         period,
         len(true),
         len(table.codes),
         table.depth,
-        w1(places, view.places(table.codes), periodic=view.periodic),
-        w1(places, even, periodic=view.periodic),
+        found.value,
+        found.lower,
+        found.upper,
+        found.how,
+        w1(places, uniform_places(*places.shape), periodic=view.periodic).value,
         _cell_errors(run, true, table.codes, table.depth),
     )
 
@@ -187,22 +198,15 @@ def _cell_errors(run: PointRun, true: Codes, released: Codes, depth: int) -> tup
     return tuple(found)
 
 
-def _categories(run: PointRun, true: Codes) -> tuple[tuple[str, int, int, Distance | None], ...]:
-    view, made = run.view, run.tables[-1].codes
+def _categories(run: PointRun, true: Codes) -> tuple[tuple[str, int, int], ...]:
+    view, many = run.view, run.view.space.categories
     if not view.categorical:
         return ()
-    many = view.space.categories
-    theirs, ours = view.categories(true), view.categories(made)
-    counts, released = (np.bincount(which, minlength=many) for which in (theirs, ours))
-    order = np.argsort(-counts, kind="stable")
-    found = []
-    for rank, category in enumerate(order.tolist()):
-        distance = None
-        if rank < MAX_CATEGORIES_COMPARED and counts[category] and released[category]:
-            pair = (view.places(true[theirs == category]), view.places(made[ours == category]))
-            distance = w1(*pair, periodic=view.periodic)
-        found.append((view.category_name(category), int(counts[category]), int(released[category]), distance))
-    return tuple(found)
+    counts, released = (
+        np.bincount(view.categories(codes), minlength=many) for codes in (true, run.tables[-1].codes)
+    )
+    order = np.argsort(-counts, kind="stable").tolist()
+    return tuple((view.category_name(one), int(counts[one]), int(released[one])) for one in order)
 
 
 # A stream of points against its truth, as sentences, tables and files.
@@ -219,7 +223,7 @@ def _find(config: Config, asked: EvaluationRequest) -> EvaluationResult:
         found.stream,
         points_summary(found),
         tuple(_summary_parts(found)),
-        [_step(one) for one in found.steps],
+        [one.numbers() for one in found.steps],
         point_measures(found),
     )
 
@@ -234,14 +238,14 @@ POINTS_EVALUATION: Final = FamilyEvaluation(
 def point_measures(found: PointEvaluation) -> tuple[Measure, ...]:
     """Of the last step: how far released points are from the true ones, and how many are in a wrong cell."""
     last = found.steps[-1]
-    even = last.uniform.value
-    own, floor = (one.value / even if even > 0 else math.nan for one in (last.distance, found.floor))
+    even = last.w1_uniform
+    moved, floor = (one / even if even > 0 else math.nan for one in (last.w1, found.floor))
     measures = [
         Measure(
             "distance",
             "places of the points",
             "of the way to points spread evenly",
-            own,
+            moved,
             floor,
             math.nan,
             "The average way by which released points have to be moved to become the true ones (the 1-Wasserstein "
@@ -275,31 +279,12 @@ def points_summary(found: PointEvaluation) -> dict[str, Any]:
         "guarantee": found.guarantee,
         "unit": "sides of the space, each from a coordinate's lower to its upper bound on its scale",
         "released_steps": found.released,
-        "steps": [{**_step(one), "cells": [vars(cell) for cell in one.cells]} for one in found.steps],
+        "steps": [{**one.numbers(), "cells": [vars(cell) for cell in one.cells]} for one in found.steps],
         "categories": [
-            {"category": name, "true_points": true, "released_points": made, "w1": _value(distance)}
-            for name, true, made, distance in found.categories
+            {"category": name, "true_points": true, "released_points": made}
+            for name, true, made in found.categories
         ],
     }
-
-
-def _step(one: PointStep) -> dict[str, Any]:
-    return {
-        "step": one.step,
-        "period": one.period,
-        "true_points": one.points,
-        "released_points": one.released,
-        "depth": one.depth,
-        "w1": one.distance.value,
-        "w1_lower": one.distance.lower,
-        "w1_upper": one.distance.upper,
-        "how": one.distance.how,
-        "w1_uniform": one.uniform.value,
-    }
-
-
-def _value(distance: Distance | None) -> float | None:
-    return None if distance is None else distance.value
 
 
 def _summary_parts(found: PointEvaluation) -> Iterator[str | SummaryTable]:
@@ -315,8 +300,8 @@ def _summary_parts(found: PointEvaluation) -> Iterator[str | SummaryTable]:
     )
     rows = [
         [
-            *map(str, (one.step, one.points, one.depth)),
-            *map(number, (one.distance.value, one.distance.lower, one.distance.upper, one.uniform.value)),
+            *map(str, (one.step, one.true_points, one.depth)),
+            *map(number, (one.w1, one.w1_lower, one.w1_upper, one.w1_uniform)),
         ]
         for one in found.steps
     ]
@@ -329,9 +314,6 @@ def _summary_parts(found: PointEvaluation) -> Iterator[str | SummaryTable]:
     headings = ["depth", "cells with points", "mean error, points", "in a wrong cell, %"]
     yield SummaryTable(f"Cells at step {last.step}", headings, cells, right=range(4))
     if found.categories:
-        shown = [
-            [name, str(true), str(made), number(_value(distance))]
-            for name, true, made, distance in found.categories[:MAX_CATEGORIES_COMPARED]
-        ]
-        headings = ["category", "true points", "released points", "W1 within"]
-        yield SummaryTable(f"Categories at step {last.step}", headings, shown, right=(1, 2, 3))
+        shown = [[name, str(true), str(made)] for name, true, made in found.categories[:_MAX_CATEGORIES]]
+        headings = ["category", "true points", "released points"]
+        yield SummaryTable(f"Categories at step {last.step}", headings, shown, right=(1, 2))

@@ -99,12 +99,6 @@ class PointView:
         size = self._fine(coordinate).size
         return size if size <= 2 * wanted else wanted
 
-    def bounds(self, coordinate: int) -> tuple[float, float] | None:
-        """The first and the last value of a coordinate with an even scale of numbers; None for others."""
-        low, high = self._values(coordinate)
-        numbers = isinstance(low, int | float) and self._fine(coordinate).scale != "log"
-        return (float(low), float(high)) if numbers else None
-
     def ends(self, coordinate: int) -> tuple[str, str]:
         """The first and the last value of a coordinate, as text."""
         low, high = self._values(coordinate)
@@ -137,12 +131,12 @@ MAX_TABLES = 8
 
 @dataclass(frozen=True, eq=False)
 class PointTable:
-    """One released table: its records as codes, the depth of their partition, and how many points the step had."""
+    """One released table: how many points its step had, the depth of their partition, and its records as codes."""
 
     step: int
     points: int
-    codes: Codes
     depth: int
+    codes: Codes
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,14 +147,12 @@ class PointRun(PublishedRun):
         releases: the folder. config: the configuration, if it was named.
         view: how records are read.
         tables: of a few steps, evenly spaced with the first and the last; the first one with points of all.
-        partition: of each of ``shown``: depth, and the number of cells.
     """
 
     releases: Path
     config: Config | None
     view: PointView
     tables: tuple[PointTable, ...]
-    partition: tuple[tuple[int, int], ...]
 
     @property
     def schema(self) -> Schema:
@@ -180,12 +172,9 @@ def collect_points(folder: Folder, steps: Sequence[int] | None = None) -> PointR
     view = released_view(folder)
     tables = []
     for step in thin(folder.readable, MAX_TABLES) if steps is None else steps:
-        depth = _partition(folder, step)[0]
         codes = released_codes(view.schema, folder.releases, step)
         if len(codes):
-            points = int(folder.manifest_of(step)["rows"])
-            tables.append(PointTable(step, points, codes, depth))
-    partition = tuple(_partition(folder, step) for step in folder.steps)
+            tables.append(PointTable(step, *_size(folder, step), codes))
     return PointRun(
         folder.manifest,
         folder.states,
@@ -194,7 +183,6 @@ def collect_points(folder: Folder, steps: Sequence[int] | None = None) -> PointR
         folder.config,
         view,
         tuple(tables),
-        partition,
     )
 
 
@@ -222,10 +210,11 @@ def released_view(folder: Folder) -> PointView:
     return PointView(plan.reading, plan.space)
 
 
-def _partition(folder: Folder, step: int) -> tuple[int, int]:
+def _size(folder: Folder, step: int) -> tuple[int, int]:
+    """How many points a release has, and the depth of its partition."""
+    manifest = folder.manifest_of(step)
     try:
-        entry = folder.manifest_of(step)["accuracy"]["points"]
-        return int(entry["depth"]), int(entry["cells"])
+        return int(manifest["rows"]), int(manifest["accuracy"]["points"]["depth"])
     except (KeyError, TypeError, ValueError):
         raise StoreDamagedError(
             f"the manifest of step {step} does not tell its partition", where=str(folder.releases)

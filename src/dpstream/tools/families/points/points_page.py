@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -15,7 +14,7 @@ from dpstream.tools.evaluate.array_types import Floats, Ints
 from dpstream.tools.evaluate.run_folder import Folder
 from dpstream.tools.families.points.point_releases import PointRun, PointView, collect_points
 from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of, errors_section
-from dpstream.tools.report.charts import ChartLine, Charts, Unit, round_marks
+from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.dates import Calendar
 from dpstream.tools.report.markup import Html, element, integer, join, percent, significant, table
 from dpstream.tools.report.plain_page import states
@@ -29,39 +28,27 @@ _ROWS = 20
 
 
 def releases(run: PointRun, charts: Charts) -> Html:
-    """How many points, and how fine the partition is."""
-    steps = [facts.step for facts in run.shown]
-    points = np.array([facts.rows for facts in run.shown], np.float64)
-    cells = np.array([count for _, count in run.partition], np.float64)
-    body: Html
-    if len(steps) == 1:
-        body = element(
-            "p",
-            f"The release has {integer(points[0])} points, placed in {integer(cells[0])} cells of depth "
-            f"{run.partition[0][0]}.",
+    """How many points there are, and how fine the partition of the newest table is."""
+    steps, points = [facts.step for facts in run.shown], [facts.rows for facts in run.shown]
+    words = f"{integer(points[-1])} points"
+    if run.tables:
+        depth = run.tables[-1].depth
+        words += f", placed in {integer(2**depth)} cells of depth {depth}"
+    figure = None
+    if len(steps) > 1:
+        figure = charts.lines(
+            "Points per release",
+            steps,
+            [ChartLine("synthetic points", np.array(points, np.float64), named=False)],
+            Unit("points"),
+            small=True,
+            note="The number of points is public: the clock of the stream counts them, so it has no noise. Deeper "
+            "cells begin when there are points enough to be counted in them.",
         )
-    else:
-        figures = [
-            charts.lines(
-                "Points per release",
-                steps,
-                [ChartLine("synthetic points", points, named=False)],
-                Unit("points"),
-                small=True,
-                note="The number of points is public: the clock of the stream counts them, so it has no noise.",
-            ),
-            charts.lines(
-                "Cells of the partition",
-                steps,
-                [ChartLine("cells", cells, style=2, named=False)],
-                Unit("cells"),
-                small=True,
-                note="Deeper cells begin when there are points enough to be counted in them: their number doubles "
-                "when the number of points does.",
-            ),
-        ]
-        body = element("div", figures, class_="grid")
-    return element("section", element("h2", "The releases"), states(run.states), body, id="releases")
+    newest = element("p", f"The newest release has {words}.")
+    return element(
+        "section", element("h2", "The releases"), states(run.states), newest, figure, id="releases"
+    )
 
 
 def where(run: PointRun, dates: Calendar) -> Html:
@@ -99,23 +86,23 @@ def _slides(
     names: Sequence[str],
     side: int,
 ) -> Html:
-    """Maps in a frame, one after the other, with one scale of colours."""
+    """Maps, one after the other, with one scale of colours."""
     # One coordinate is a map of one row.
     rows = run.view.parts(axes[1], side) if len(axes) > 1 else 1
     sides = run.view.parts(axes[0], side if len(axes) > 1 else _PARTS), rows
     drawn = [density(one, axes, sides) for one in made]
     top = top_share(drawn)
-    frame = frame_of(run.view, axes)
     figures = [
         element(
             "figure",
             element("figcaption", name),
-            frame.around(drawn_map(shares, top, f"{name}: synthetic points")),
+            drawn_map(shares, top, f"{name}: synthetic points"),
             data_when=name,
         )
         for name, shares in zip(names, drawn, strict=True)
     ]
-    return join([element("div", figures, class_="slides"), scale(top, sides[0] * sides[1])])
+    words = element("p", _sides(run.view, axes), class_="note")
+    return join([element("div", figures, class_="slides"), words, scale(top, sides[0] * sides[1])])
 
 
 def categories(run: PointRun, dates: Calendar) -> Html | None:
@@ -191,65 +178,13 @@ def _share(counts: NDArray[np.int64], category: int) -> float:
     return float(counts[category]) / max(1, int(counts.sum()))
 
 
-# The frame of a map: its sides with units.
-
-
-@dataclass(frozen=True)
-class Frame:
-    """What stands around a map of two coordinates.
-
-    Attributes:
-        names: of the coordinate to the right, and of the one upwards (empty where there is one only).
-        marks: of each, (place from 0 to 1, text).
-        aspect: width over height.
-    """
-
-    names: tuple[str, str]
-    marks: tuple[Sequence[tuple[float, str]], Sequence[tuple[float, str]]]
-    aspect: float
-
-    def around(self, picture: Html) -> Html:
-        """A picture (an SVG that fills its place) with its sides."""
-        ups = [element("span", text, style=f"bottom:{100 * at:.1f}%") for at, text in self.marks[1]]
-        rights = [element("span", text, style=f"left:{100 * at:.1f}%") for at, text in self.marks[0]]
-        return element(
-            "div",
-            element("div", element("bdi", self.names[1]), class_="up-name"),
-            element("div", ups, class_="ups"),
-            element("div", picture, class_="view", style=f"aspect-ratio:{self.aspect:.3f}"),
-            element("div", rights, class_="rights"),
-            element("div", element("bdi", self.names[0]), class_="right-name"),
-            class_="framed",
-        )
-
-
-def frame_of(view: PointView, axes: Sequence[int]) -> Frame:
-    """Of the maps of two coordinates; a longitude and a latitude have the shape of the country."""
-    named = [f"{view.coordinates[i]}{view.scale_words(i)}" for i in axes]
-    if len(axes) == 1:
-        return Frame((named[0], ""), (_marks(view, 0, view.bounds(0)), []), 8.0)
-    right, up = axes
-    names = named[0], named[1]
-    sides, heights = view.bounds(right), view.bounds(up)
-    marks = _marks(view, right, sides), _marks(view, up, heights)
-    degrees = is_map(view.coordinates, (right, up)) or is_map(view.coordinates, (up, right))
-    if not degrees or sides is None or heights is None:
-        return Frame(names, marks, 1.0)
-    (west, east), (south, north) = sides, heights
-    across = (east - west) * math.cos(math.radians((south + north) / 2))
-    marks = [(at, f"{text}°") for at, text in marks[0]], [(at, f"{text}°") for at, text in marks[1]]
-    # A long and narrow country is still to be seen on a phone.
-    aspect = min(3.0, max(0.4, across / (north - south)))
-    return Frame(names, marks, aspect)
-
-
-def _marks(view: PointView, coordinate: int, ends: tuple[float, float] | None) -> list[tuple[float, str]]:
-    if ends is None or ends[1] <= ends[0]:
-        low, high = view.ends(coordinate)
-        return [(0.0, low), (1.0, high)]
-    low_value, high_value = ends
-    found = round_marks(low_value, high_value)
-    return [((one - low_value) / (high_value - low_value), f"{one:g}") for one in found]
+def _sides(view: PointView, axes: Sequence[int]) -> str:
+    """What is to the right of a map of one or two coordinates, and what upwards."""
+    parts = []
+    for axis, direction in zip(axes, ("to the right", "upwards"), strict=False):
+        low, high = view.ends(axis)
+        parts.append(f"{direction} {view.coordinates[axis]}{view.scale_words(axis)} from {low} to {high}")
+    return "; ".join(parts)
 
 
 # Maps and densities of points, drawn in the page: no script, colours from its style sheet.
@@ -264,6 +199,7 @@ def drawn_map(shares: Floats, top: float, words: str) -> Html:
         element("title", words),
         _filled(levels(shares, top)),
         viewBox=f"0 0 {columns} {rows}",
+        style="aspect-ratio:8" if rows == 1 else None,
         preserveAspectRatio="none",
         role="img",
         class_="map",

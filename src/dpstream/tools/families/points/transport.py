@@ -6,7 +6,7 @@ Sets stand for distributions: each has mass 1, so they may differ in size. A per
 What is exact and what is not:
 
 * ``line`` (one coordinate) is exact at any size.
-* ``assignment`` is exact for equally many points; a linear program is, for few points of any number.
+* ``assignment`` is exact, for equally many points.
 * ``grid_distance`` (two or three coordinates) moves every point to the middle of its square, by half a side at most,
   and is exact from there: W1 is within one side of it.
 * ``sampled`` compares samples. Their distance is too large on average, at most by how far two samples of the same set
@@ -33,8 +33,6 @@ from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.foreign import from_extra
 from dpstream.tools.evaluate.array_types import Floats, Ints
 
-#: Pairs of points that a linear program may have.
-_MAX_PAIRS = 40_000
 #: Squares along each side of a grid, by the number of coordinates.
 _SIDES = {2: 64, 3: 12}
 
@@ -66,7 +64,7 @@ def w1(
     repeats: int = 3,
     seed: int = 0,
 ) -> Distance:
-    """W1 of two sets of points: exact for one coordinate and for small sets, else on a grid or by samples.
+    """W1 of two sets of points: exact for one coordinate and for small sets of one size, else on a grid or by samples.
 
     Args:
         a, b: shape (m, d) and (n, d), from 0 to 1; at least one point each.
@@ -97,7 +95,7 @@ def w1(
     if dimension == 1:
         value = line(a[:, 0], b[:, 0], periodic=bool(around[0]))
         return Distance(value, value, value, "exact")
-    if len(a) == len(b) <= sample or len(a) * len(b) <= _MAX_PAIRS:
+    if len(a) == len(b) <= sample:
         value = assignment(a, b, periodic=periodic)
         return Distance(value, value, value, "exact")
     lower = max(line(a[:, i], b[:, i], periodic=bool(around[i])) for i in range(dimension))
@@ -172,25 +170,13 @@ def line(a: Floats, b: Floats, *, periodic: bool = False) -> float:
 
 
 def assignment(a: Floats, b: Floats, *, periodic: Sequence[int] = ()) -> float:
-    """Exact W1: the best assignment of equally many points, a linear program for few points of unequal number.
+    """Exact W1 of equally many points: the best assignment."""
+    with from_extra("evaluate", "evaluate"):
+        from scipy.optimize import linear_sum_assignment
 
-    Errors:
-        ConfigError: unequal numbers and too many points for a linear program.
-    """
     costs = _costs(a, b, np.isin(np.arange(a.shape[1]), list(periodic)))
-    if len(a) == len(b):
-        with from_extra("evaluate", "evaluate"):
-            from scipy.optimize import linear_sum_assignment
-
-        rows, columns = linear_sum_assignment(costs)
-        return float(costs[rows, columns].mean())
-    if costs.size > _MAX_PAIRS:
-        raise ConfigError(
-            "too many points of unequal numbers for an exact distance",
-            where="w1",
-            allowed="equal numbers, or samples",
-        )
-    return _program(costs)
+    rows, columns = linear_sum_assignment(costs)
+    return float(costs[rows, columns].mean())
 
 
 def _checked(a: Floats, b: Floats, periodic: Sequence[int]) -> tuple[Floats, Floats, NDArray[np.bool_]]:
@@ -203,22 +189,14 @@ def _checked(a: Floats, b: Floats, periodic: Sequence[int]) -> tuple[Floats, Flo
     arrays = [np.asarray(points) for points in (a, b)]
     dimension = arrays[0].shape[1] if arrays[0].ndim == 2 else 0
     for points in arrays:
-        if (
-            points.ndim != 2
-            or points.shape[1] != dimension
-            or not dimension
-            or points.dtype.kind not in "fiu"
-        ):
-            raise DataError(
-                "two sets of points are not arrays of numbers of one dimension",
-                where="w1",
-                allowed="shape (points, coordinates)",
-            )
-        if not len(points):
-            raise DataError("a set of points is empty", where="w1", allowed="one point or more")
+        numbers = points.ndim == 2 and points.shape[1] == dimension > 0 and points.dtype.kind in "fiu"
         # Written so that NaN fails as well.
-        if not ((points >= 0.0) & (points <= 1.0)).all():
-            raise DataError("a coordinate is not in the unit cube", where="w1", allowed="from 0 to 1")
+        if not numbers or not len(points) or not ((points >= 0.0) & (points <= 1.0)).all():
+            raise DataError(
+                "two sets of points are not arrays of numbers in one unit cube",
+                where="w1",
+                allowed="shape (points, coordinates), one point or more, values from 0 to 1",
+            )
     if not set(periodic) <= set(range(dimension)):
         raise ConfigError(
             f"periodic = {list(periodic)}", where="w1", allowed=f"coordinates 0 to {dimension - 1}"
@@ -260,21 +238,6 @@ def _costs(a: Floats, b: Floats, around: NDArray[np.bool_]) -> Floats:
         apart = np.abs(a[:, i, None] - b[None, :, i])
         np.maximum(costs, np.minimum(apart, 1.0 - apart) if circle else apart, out=costs)
     return costs
-
-
-def _program(costs: Floats) -> float:
-    """Optimal transport as a linear program, both masses uniform."""
-    with from_extra("evaluate", "evaluate"):
-        from scipy.optimize import linprog
-        from scipy.sparse import coo_array
-
-    m, n = costs.shape
-    flow = np.arange(m * n)
-    rows = np.concatenate([flow // n, m + flow % n])
-    matrix = coo_array((np.ones(2 * m * n), (rows, np.concatenate([flow, flow])))).tocsr()
-    masses = np.concatenate([np.full(m, 1.0 / m), np.full(n, 1.0 / n)])
-    solved = linprog(costs.ravel(), A_eq=matrix, b_eq=masses, bounds=(0, None), method="highs")
-    return float(solved.fun)
 
 
 def _median(values: Floats, weights: Floats) -> float:
