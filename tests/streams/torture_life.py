@@ -357,6 +357,16 @@ def _terminate(session: PostgresDatabase) -> None:
         other.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
 
 
+def killed_after(seconds: float, home: Path, settings: Settings, life: int) -> int:
+    """Exit code of a life that is killed after a while."""
+    child = forked()
+    if child == 0:
+        live(home, settings, life=life)
+    time.sleep(seconds)
+    os.kill(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
 def move_clock(seconds: int) -> None:
     """The clock of this process goes wrong by ``seconds``."""
 
