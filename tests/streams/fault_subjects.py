@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import fault_harness
 import numpy as np
 from fault_harness import STEPS, Subject
 from toy_keyed import KeyedPlan, frame, values
@@ -13,7 +15,7 @@ from toy_keyed import batch as keyed_batch
 from toy_stream import SCHEMA, ToyPlan
 from toy_stream import batch as toy_batch
 
-from dpstream.core.privacy import Event, Individual
+from dpstream.core.privacy import Event, Individual, User
 from dpstream.core.schema import Boolean, Categorical, Real, Schema
 from dpstream.core.tables import Workload
 from dpstream.families.growing import ERM, BBScheduler, MWEMPGMBox
@@ -28,6 +30,7 @@ from dpstream.stream.inspection import check_store
 from dpstream.stream.release.publishing import Publishing
 
 KEY = StateKey(b"k" * 32)
+CROWDS = [[0, 1, 1, 4, 7, 7, 7, 7], [0, 0, 0, 2, 4, 5, 7], [1, 1, 3, 4, 4, 6]]
 
 
 def grown(step: int) -> Batch:
@@ -101,6 +104,22 @@ def events_and_a_snapshot(step: int) -> Any:
     return Snapshot(frame({f"key-{key}": values(rng) for key in range(20, 50)}), "id")
 
 
+def crowd(step: int) -> Batch:
+    """Users who come again, beyond the bound; each has records of one kind."""
+    users = CROWDS[step - 1]
+    frame = {"zip": [("94102", "94103", "94110")[u % 3] for u in users], "paid": [True] * len(users)}
+    return Batch({**frame, "rent": [1] * len(users)}, users=[f"user {u}" for u in users])
+
+
+def counted_once(home: Path) -> None:
+    """The counters of users are a brute-force count."""
+    asked = Counter(user for users in CROWDS for user in users)
+    db = fault_harness.open_database(home)
+    counts = sorted(int.from_bytes(value, "little") for (value,) in db.execute("SELECT value FROM users"))
+    db.close()
+    assert counts == sorted(min(count, 3) for count in asked.values())
+
+
 def sound(key: StateKey | None) -> Callable[[Path], None]:
     """The present records are those that their sums say."""
 
@@ -123,6 +142,7 @@ EXPIRING: Mapping[str, Any] = {"keep": 1, "key": KEY}
 SUBJECTS = {
     "toy": Subject(ToyPlan(), SCHEMA, toy_batch, keep=1),
     "toy that keeps all": Subject(ToyPlan(), SCHEMA, toy_batch, stride=7),
+    "users": Subject(ToyPlan(unit=User(3)), SCHEMA, crowd, judge=counted_once),  # type: ignore[arg-type]
     "scheduler": Subject(
         BBScheduler(MWEMPGMBox(Workload.all_k_way(TWO.domain, 1), MWEMPGM(k=2)), 50, gamma="1/10").calibrate(
             epsilon=1

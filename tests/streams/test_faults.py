@@ -28,10 +28,14 @@ def test_killed_before_durability_calls(tmp_path: Path, name: str) -> None:
     assert killed_at_every(stride, tmp_path, judge=subject.judge, **subject.options) > 30
 
 
-@pytest.mark.parametrize("name", ["toy", "keyed"])
-def test_killed_on_a_server(tmp_path: Path, on_postgres: Cluster, name: str) -> None:
-    subject = SUBJECTS[name]
-    assert killed_at_every(STRIDE or 19, tmp_path, **subject.options) > 30
+@pytest.mark.parametrize(("name", "stride"), [("toy", 19), ("users", 13), ("keyed", 19)])
+def test_killed_on_a_server(tmp_path: Path, on_postgres: Cluster, name: str, stride: int) -> None:
+    options = (
+        SUBJECTS[name].options
+        if name == "keyed"
+        else {"judge": SUBJECTS[name].judge, **SUBJECTS[name].options}
+    )
+    assert killed_at_every(STRIDE or stride, tmp_path, **options) > 30
 
 
 @pytest.mark.parametrize("fault", [full_disk, lying_commit])

@@ -76,7 +76,7 @@ def look(home: Path, settings: Settings) -> Seen:
             for side in home.glob("account.jsonl*"):
                 shutil.copy(side, copy / side.name)
             charges = len(Account(copy / "account.jsonl").read().charges)
-    return Seen(committed, lives.published(home), spends, charges)
+    return Seen(committed, lives.published_steps(home), spends, charges)
 
 
 def stored_rows(home: Path, copy: Path, settings: Settings) -> list[tuple[int, str, str]]:
