@@ -36,9 +36,8 @@ def test_answers_become_the_draft(data: Path) -> None:
     said = answered(
         data, "nobody", "", "", "now and then", "month", "2026-01-01", "", "300", "x", "0.5"
     ).output
-    assert "there is no column 'nobody'" in said
-    assert "'now and then' is no length of a step" in said
-    assert "'x' cannot be used" in said
+    for answer in ("nobody", "now and then", "x"):
+        assert f"{answer!r} cannot be used (allowed: " in said
     assert "62.2 at 0.5, 73.1 at 1" in said, "what epsilon means"
     drafted = tomllib.loads(data.with_suffix(".toml").read_text())
     assert drafted["stream"]["unit"] == "event"

@@ -9,9 +9,7 @@ import shlex
 import shutil
 import tomllib
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 
 import keyed_history as told
 import pytest
@@ -161,25 +159,16 @@ def test_a_watched_file_of_stays_is_compared_whenever_it_is_read(
         def next_step(self, _: object) -> str:
             return "more"
 
-    def take(_stream: object, _source: object, recheck: bool) -> bool:
+    def take(_source: object, recheck: bool) -> tuple[bool, int]:
         asked.append(recheck)
-        return False
+        return False, 0
 
     monkeypatch.setattr(project, "Watch", Twice)
     monkeypatch.setattr(watching, "_pause", lambda _: None)
     for source, second in ((SHAPES["stays"][0], True), (SHAPES["feed"][0], False)):
         asked: list[bool] = []
         config = Config.load(make(tmp_path / str(second), source))
-        stream = nullcontext(SimpleNamespace(last_step=0))
-        watching.watch(
-            config,
-            lambda stream=stream: stream,  # type: ignore[misc]
-            take,
-            last_step=0,
-            interval=1,
-            until=None,
-            recheck=True,
-        )
+        watching.watch(config, take, last_step=0, interval=1, until=None, recheck=True)
         assert asked == [True, second]
 
 

@@ -133,8 +133,8 @@ def test_notebooks_show_answers_marginals_and_evaluations(config, evaluation):
     page = marginal._repr_html_()
     assert page.count("<tr>") == 4
     assert f"<td>{marginal.values[0]:,.1f}</td>" in page
-    words = {**release.manifest["accuracy"], "words": "No other released count has an error bar."}
-    assert "(measured, plot)" in release_html({**release.manifest, "accuracy": words}, None)
+    assert "(measured, plot)" in release_html(release.manifest, None)
+    assert "(measured, plot)" not in release_html({**release.manifest, "files": {}}, None)
     shown = evaluation._repr_html_()
     assert LABEL in shown
     assert evaluation.judgement.measures[0].question in shown

@@ -7,11 +7,11 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpstream.cli.shared import json_option, print_json
+from dpstream.cli.shared import json_option, print_facts, print_json
 from dpstream.cli.types import FilePath, Whole
 from dpstream.core.errors import ConfigError, RefusedError
 
@@ -139,7 +139,7 @@ def show_audit(
     if as_json:
         print_json(report.as_json())
     else:
-        _print(report, show_all=show_all)
+        _print(report, report.findings if show_all else (*report.exceeding, *report.missed))
     if folder is not None:
         for path in write_audit_report(report, folder):
             click.echo(f"wrote {path}", err=as_json)
@@ -157,42 +157,30 @@ def show_audit(
         raise RefusedError("; ".join(report.complaints()), where="audit")
 
 
-def _print(report: AuditReport, *, show_all: bool) -> None:
-    """The answer, what did not pass, a line for each family (or finding), and what was not looked at."""
-    from dpstream.tools.audit.audit_page import families, rounded_up
+def _print(report: AuditReport, shown: Iterable[AuditFinding]) -> None:
+    """The answer, some findings, a line for each family, and what was not looked at."""
+    from dpstream.tools.audit.audit_page import amount, families, rounded_up, verdict
 
     word, sentence = report.answer()
-    click.echo(f"{word}: {sentence} {report.seconds:.0f} seconds.")
-    shown = report.findings if show_all else (*report.exceeding, *report.missed)
-    if shown:
-        click.echo(f"\n{'verdict':<8} {'claimed':>8} {'found':>9}  {'':<7} subject")
-    for finding in shown:
-        click.echo(_line(finding))
-    if report.findings:
-        click.echo(f"\n{'':<26} {'real':>4}  {'most of a claim':>15}  controls caught")
-    for name, group in families(report.findings).items():
-        real = [finding for finding in group if not finding.control]
-        caught = [finding.caught for finding in group if finding.control]
-        most = max((finding.ratio for finding in real), default=0.0)
-        share = ("infinite" if math.isinf(most) else f"{100 * most:.0f} %") if real else ""
-        controls = f"{sum(caught)} of {len(caught)}" if caught else ""
-        click.echo(f"{name:<26} {len(real):>4}  {share:>15}  {controls}".rstrip())
-    click.echo("")
-    if report.false_alarm > 0:
-        click.echo(
-            f"Chance alone accuses a real mechanism with probability {rounded_up(report.false_alarm)} at most."
-        )
-    if report.scope:
-        click.echo(report.scope)
-
-
-def _line(finding: AuditFinding) -> str:
-    from dpstream.tools.audit.audit_page import amount, verdict
-
-    return (
-        f"{verdict(finding):<8} {amount(finding.claimed):>8} {amount(finding.found):>9}  {finding.unit:<7} "
-        f"{finding.subject}"
+    print_facts(
+        "audit",
+        {"word": word, "sentence": sentence, "seconds": report.seconds, "scope": report.scope},
+        shown=tuple(shown),
+        verdict=verdict,
+        amount=amount,
+        groups=[_group(name, group) for name, group in families(report.findings).items()],
+        chance=rounded_up(report.false_alarm) if report.false_alarm > 0 else None,
     )
+
+
+def _group(name: str, findings: Iterable[AuditFinding]) -> dict[str, Any]:
+    """A family: how many real mechanisms, the most that one loses of its claim, and how many controls were caught."""
+    real = [finding.ratio for finding in findings if not finding.control]
+    caught = [finding.caught for finding in findings if finding.control]
+    most = max(real, default=0.0)
+    share = "infinite" if math.isinf(most) else f"{100 * most:.0f} %"
+    controls = f"{sum(caught)} of {len(caught)}" if caught else ""
+    return {"name": name, "real": len(real), "most": share if real else "", "controls": controls}
 
 
 def say_progress(text: str) -> None:

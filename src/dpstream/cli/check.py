@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpstream.cli.shared import json_option, of_stream, print_json
-from dpstream.core.errors import ConfigError, DataError, counted
+from dpstream.cli.shared import json_option, of_stream, print_facts
+from dpstream.core.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Problem
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 _MAX_STEPS = 3
 _MAX_VALUES = 10
 WRONG_INPUT = 2
-_REPAIRED = (
-    "records that violate a constraint are repaired (violations), and every release is about the repaired records; how "
-    "many violate is private: on a terminal it stands here"
-)
 
 
 @dataclass
@@ -75,8 +71,6 @@ def command(config: Config, show_values: bool, as_json: bool) -> int:
     Example:
       dpstream check dpstream.toml --show-values
     """
-    from dpstream.project.keyed_check import how_it_is_read
-
     if show_values and (as_json or not sys.stdout.isatty()):
         raise ConfigError(
             "private values are shown on a terminal only",
@@ -84,41 +78,30 @@ def command(config: Config, show_values: bool, as_json: bool) -> int:
             allowed="a terminal, without --json, pipes or files",
         )
     checked = DataCheck(config, reveal=show_values)
-    problems, steps, keyed = checked.read(), checked.steps, checked.keyed
-    fits = not problems
-    constraints = config.schema().constraints
-    repaired = constraints is not None and bool(constraints.repair)
-    if not config.schema().confirmed:
+    problems, steps = checked.read(), checked.steps
+    schema, fits, private = config.schema(), not problems, sys.stdout.isatty()
+    if not schema.confirmed:
         problems.append("the schema is a draft (confirmed = false): it will not run before it is confirmed")
-    if as_json:
-        hints = checked.hints.sentences(private=False)
-        print_json({"format": 1, "steps": steps, "problems": problems, "hints": hints})
-    else:
-        for sentence in problems:
-            click.echo(sentence)
-        terminal = sys.stdout.isatty()
-        for name in config.schema().names if steps and terminal else ():
-            if name not in checked.filled:
-                click.echo(f"column {name!r} holds nothing in any record: is this its name in the data?")
-        for sentence in checked.hints.sentences(private=terminal):
-            click.echo(f"look: {sentence}")
-        if repaired:
-            click.echo(_REPAIRED)
-        for words, records in checked.violated.items() if terminal else ():
-            verb = "violates" if records == 1 else "violate"
-            click.echo(f"{counted(records, 'record')} {verb} the constraint {words!r} (private)")
-        if keyed is not None and steps and not problems:
-            click.echo(how_it_is_read(config.source_options))
-            hidden = ["--show-values says how many are there, and how many come and leave a step (private)"]
-            shown = keyed.sentences(config.source_options.every) if show_values else hidden
-            for sentence in shown:
-                click.echo(sentence)
-        verdict = "all rows fit the schema" if fits else "fix the schema or the data"
-        if fits and repaired:
-            verdict += ", once those that violate a constraint are repaired"
-        if fits and problems:
-            verdict += "; set confirmed = true in [schema] when you have looked at each line marked CONFIRM"
-        click.echo(f"{counted(steps, 'step')} read: {verdict}")
+    facts = {
+        "format": 1,
+        "steps": steps,
+        "problems": problems,
+        "hints": checked.hints.sentences(private=private and not as_json),
+    }
+    follows = checked.keyed if steps and not problems else None
+    options = config.source_options
+    print_facts(
+        "check",
+        facts,
+        as_json=as_json,
+        fits=fits,
+        empty=[name for name in schema.names if steps and private and name not in checked.filled],
+        repaired=schema.constraints is not None and bool(schema.constraints.repair),
+        violated=checked.violated if private else {},
+        shape=None if follows is None else options.shape,
+        key=options.key_column,
+        followed=follows.sentences(options.every) if follows is not None and show_values else None,
+    )
     return WRONG_INPUT if problems else 0
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,13 +14,13 @@ import click
 from dpstream.cli.check import DataCheck
 from dpstream.cli.interrupt import Guard
 from dpstream.cli.logs import logged
+from dpstream.cli.progress import StepProgress
 from dpstream.cli.shared import INTERRUPTED, json_option, of_stream
 from dpstream.cli.types import Duration, Whole
 from dpstream.cli.watch import watch
 from dpstream.core.errors import ConfigError, DataError, counted
 
 if TYPE_CHECKING:
-    from dpstream.cli.progress import StepProgress
     from dpstream.io.sources import Source
     from dpstream.project import Config, Pending
     from dpstream.stream import Release, Stream
@@ -103,7 +103,7 @@ def command(
       dpstream run dpstream.toml --steps 1
       dpstream run dpstream.toml --watch --interval 5m
     """
-    from dpstream.project import check_recheck, last_wanted
+    from dpstream.project import check_recheck
 
     if as_json and config.output.sink == "stdout":
         raise ConfigError(
@@ -120,123 +120,92 @@ def command(
     if dry_run:
         return _dry_run(config, until)
     from dpstream.core.privacy import Randomness
-    from dpstream.stream.release.fitness import unfit_table
-    from dpstream.tools.running import simulate_border
+    from dpstream.project import last_wanted
+    from dpstream.tools.running import run_steps
 
     if test_seed is not None:
         click.echo("warning: a test seed makes the noise predictable: there is no guarantee", err=True)
     randomness = None if test_seed is None else Randomness.seeded(test_seed)
-    opened = partial(config.open_stream, randomness=randomness)
-    ended = _Ended(0, "none", 0)
+    # Standard output may be where the releases go.
+    beside = config.output.sink == "stdout"
+    before = last_step = 0
+
+    def prepare(stream: Stream) -> None:
+        nonlocal before, last_step, until
+        if discard_reserved:
+            stream.discard_reservation()
+        before = last_step = stream.last_step
+        until = last_wanted(stream, until, steps)
+        restored = ", ".join(map(str, stream.publish_again()))
+        if restored:
+            click.echo(f"published again from the store, because it was missing: step {restored}", err=True)
+
+    def take(source: Source, recheck: bool, prepare: Callable[[Stream], object]) -> tuple[bool, int]:
+        """What is due; whether a signal stopped it, and the last step."""
+        nonlocal last_step
+        bar = StepProgress(quiet=as_json or beside)
+        due = run_steps(
+            config,
+            source=source,
+            until=until,
+            steps=None if watched else steps,
+            recheck=recheck,
+            confirm=confirm_shrink,
+            randomness=randomness,
+            prepare=prepare,
+            expect=bar.expect,
+            during=guard.hold,
+            stop=lambda: guard.stop,
+            warn=lambda warning: click.echo(f"warning: {warning}", err=True),
+        )
+        with closing(bar), closing(due):
+            for pending, release in due:
+                last_step = max(last_step, pending.step)
+                _tell(bar, pending, release, as_json, held=config.output.publishing.approve)
+                if guard.stop:
+                    bar.close()
+                    click.echo(
+                        f"error: interrupted after step {pending.step}; the state is clean, and the same command "
+                        "goes on where it stopped",
+                        err=True,
+                    )
+                    return True, last_step
+        return False, last_step
+
     with Guard() as guard:
-
-        def take(stream: Stream, source: Source, recheck: bool) -> bool:
-            nonlocal ended
-            first = stream.last_step + 1
-            stopped = _take(
-                config,
-                stream,
-                source,
-                guard,
-                until,
-                recheck=recheck,
-                confirm=confirm_shrink,
-                as_json=as_json,
-            )
-            if not stopped:
-                with guard.hold():
-                    warning = simulate_border(config, range(first, stream.last_step + 1), lambda: guard.stop)
-                if warning is not None:
-                    click.echo(f"warning: {warning}", err=True)
-            ended = _Ended.of(stream)
-            return stopped
-
-        with opened() as stream:
-            if discard_reserved:
-                stream.discard_reservation()
-            before, ended = stream.last_step, _Ended.of(stream)
-            until = last_wanted(stream, until, steps)
-            restored = stream.publish_again()
-            if restored:
-                gone = ", ".join(map(str, restored))
-                click.echo(f"published again from the store, because it was missing: step {gone}", err=True)
-            code = 0
-            if not watched and take(stream, config.source(schema=config.reading_schema), not no_recheck):
-                code = INTERRUPTED
         if watched:
+            with config.open_stream(randomness=randomness) as stream:
+                prepare(stream)
+            again = partial(take, prepare=lambda stream: stream.publish_again())
             code = watch(
-                config,
-                opened,
-                take,
-                last_step=before,
-                interval=interval,
-                until=until,
-                recheck=not no_recheck,
+                config, again, last_step=before, interval=interval, until=until, recheck=not no_recheck
             )
+        else:
+            source = config.source(schema=config.reading_schema)
+            code = INTERRUPTED if take(source, not no_recheck, prepare)[0] else 0
         if not as_json and code == 0:
-            # Standard output may be where the releases go.
-            beside = config.output.sink == "stdout"
-            done = ended.last_step - before
-            click.echo(
-                f"{counted(done, 'new step')}, {ended.last_step} in all; loss so far {ended.spent}",
-                err=beside,
-            )
-            unfit = unfit_table(config.output.dir)
-            if unfit is not None:
-                click.echo(f"unfit: {unfit}", err=beside)
-            if ended.held:
-                click.echo(
-                    f"held until they are approved: {counted(ended.held, 'step')} (dpstream approve)",
-                    err=beside,
-                )
+            _say_end(config, last_step - before, beside)
         return code
 
 
-@dataclass(frozen=True)
-class _Ended:
-    """How far the stream was when it was last open."""
+def _say_end(config: Config, done: int, beside: bool) -> None:
+    from dpstream.stream import read_status
+    from dpstream.stream.release.fitness import unfit_table
 
-    last_step: int
-    spent: str
-    held: int
-
-    @classmethod
-    def of(cls, stream: Stream) -> _Ended:
-        spent = str(stream.spent) if stream.last_step else "none"
-        return cls(stream.last_step, spent, len(stream.held()))
-
-
-def _take(
-    config: Config,
-    stream: Stream,
-    source: Source,
-    guard: Guard,
-    until: int | None,
-    *,
-    recheck: bool,
-    confirm: bool,
-    as_json: bool,
-) -> bool:
-    """Take every step that is due; True if a signal stopped that before the last one."""
-    from dpstream.cli.progress import StepProgress
-    from dpstream.project import expected_steps, taken_steps
-
-    with closing(StepProgress(quiet=as_json or config.output.sink == "stdout")) as bar:
-        bar.expect(expected_steps(config, source, until))
-        steps = taken_steps(
-            config, stream, source, until=until, recheck=recheck, confirm=confirm, during=guard.hold
+    ended = read_status(config.state_dir, server=config.server)
+    spent = str(type(config.budget.budget)(ended.spent)) if ended.last_step else "none"
+    click.echo(
+        f"{counted(done, 'new step')}, {ended.last_step} in all; loss so far {spent}",
+        err=beside,
+    )
+    unfit = unfit_table(config.output.dir)
+    if unfit is not None:
+        click.echo(f"unfit: {unfit}", err=beside)
+    if ended.held:
+        click.echo(
+            f"held until they are approved: {counted(len(ended.held), 'step')} (dpstream approve)",
+            err=beside,
         )
-        for pending, release in steps:
-            _tell(bar, pending, release, as_json, held=config.output.publishing.approve)
-            if guard.stop:
-                bar.close()
-                click.echo(
-                    f"error: interrupted after step {pending.step}; the state is clean, and the same command "
-                    "goes on where it stopped",
-                    err=True,
-                )
-                return True
-    return False
 
 
 def _check_confirm(config: Config, *, watched: bool, dry_run: bool) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import click
@@ -15,18 +14,16 @@ from dpstream.core.errors import StoreLockedError
 if TYPE_CHECKING:
     from dpstream.io.sources import Source
     from dpstream.project import Config
-    from dpstream.stream import Stream
 
 #: A retry that fails with the same words is told again after so many attempts.
 _REMIND = 20
 
-#: Takes what is due from a source; whether released steps are compared. True: stopped before the end.
-Taker = Callable[["Stream", "Source", bool], bool]
+#: Takes what is due from a source; whether released steps are compared. Whether it was stopped, and the last step.
+Taker = Callable[["Source", bool], tuple[bool, int]]
 
 
 def watch(
     config: Config,
-    opened: Callable[[], AbstractContextManager[Stream]],
     take: Taker,
     *,
     last_step: int,
@@ -38,7 +35,6 @@ def watch(
     find it free while this one waits.
 
     Args:
-        opened: opens the stream.
         last_step: how many steps it has.
 
     Returns:
@@ -55,8 +51,7 @@ def watch(
         try:
             if watched.worth_reading(last_step, source):
                 before = last_step
-                with opened() as stream:
-                    stopped, last_step = take(stream, source, recheck), stream.last_step
+                stopped, last_step = take(source, recheck)
                 if stopped:
                     return INTERRUPTED
                 recheck = config.source_options.always_compared

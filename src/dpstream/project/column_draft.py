@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
-import json
 import math
 import re
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
@@ -27,7 +25,7 @@ from dpstream.core.schema.column import Column
 from dpstream.core.schema.dates import Date, DateTime, read_date, read_time
 from dpstream.core.schema.discrete import Boolean, Categorical
 from dpstream.core.schema.numeric import Integer, Ordered, Real
-from dpstream.project.schema_file import toml_key, toml_value
+from dpstream.project.schema_file import toml_key
 
 #: Rows that are looked at.
 _ROWS = 100_000
@@ -39,34 +37,11 @@ _ROWS_EACH, _KEEP, _COMMON = 10, 0.99, 0.95
 #: A column of fewer rows, or with a smaller share of different values, does not look like an identifier.
 _FEW, _UNIQUE = 100, 0.9
 #: Words for those who have records, and what goes with them in the name of a column.
-_PERSONS = (
-    *(
-        "account",
-        "citizen",
-        "client",
-        "customer",
-        "driver",
-        "employee",
-        "guest",
-        "household",
-        "member",
-        "participant",
-    ),
-    *(
-        "passenger",
-        "patient",
-        "person",
-        "pupil",
-        "respondent",
-        "student",
-        "subject",
-        "tenant",
-        "user",
-        "visitor",
-        "worker",
-    ),
+_PERSONS = re.compile(
+    "account|citizen|client|customer|driver|employee|guest|household|member|participant|passenger|patient|person|pupil|"
+    "respondent|student|subject|tenant|user|visitor|worker"
 )
-_IDS = ("id", "key", "number", "no", "nr", "code")
+_IDS = re.compile("id|key|number|no|nr|code")
 #: So many different values, rows for each of them, and pairs of rows at one time that would have one value by chance,
 #: are no accident.
 _NAMES, _EACH, _MEETINGS = 20, 2, 20
@@ -110,7 +85,8 @@ def whose_column(table: Any, names: Sequence[str], time_column: str | None) -> s
         if different * _EACH > len(column):
             return False
         words = re.sub("id$", " id", " ".join(words_in(name))).split()
-        if set(words) & set(_PERSONS) and set(words) <= {*_PERSONS, *_IDS}:
+        persons = [word for word in words if _PERSONS.fullmatch(word)]
+        if persons and all(word in persons or _IDS.fullmatch(word) for word in words):
             return True
         if "id" in words and different > _FEW:
             return True
@@ -425,8 +401,6 @@ def _period(first: dt.date, last: dt.date) -> tuple[dt.date, dt.date, str]:
 
 
 FILL_IN, CONFIRM = "FILL IN", "CONFIRM"
-#: What stands at the end of every line that was read off the data.
-TO_CONFIRM = f"# {CONFIRM}"
 
 
 @dataclass(frozen=True)
@@ -447,40 +421,59 @@ SAMPLE_ROWS = 1_000_000
 #: Keys of a column whose values come from the data.
 _READ_OFF = ("values", "min", "max", "edges", "start", "end", "timezone")
 
-_BIN_WORDS = """\
-# `other` is a bin for all values that are not declared, and `missing` one for empty cells: with them no single cell can
-# stop the stream. Each is one more value with noise of its own: take out those that a public rule excludes. Columns of
-# numbers, dates, true and false are released with both as empty cells: take one out to tell the other one apart."""
-_NO_BIN_WORDS = """\
-# No column has a bin for other values (`other = "other"`), and one for empty cells (`missing = "missing"`) stands only
-# where a cell was empty: this mechanism takes no such bins, or pays for each with many patterns. Without them an empty
-# cell or another value is an error that stops the stream."""
-_BOUNDS = """\
-# Of the edges of a column of numbers this mechanism uses the first and the last one, its bounds. Edges between them
-# would be bins for questions only: draw them where readers want them, never where the data lie."""
 
+def guess_columns(
+    table: Any, names: Sequence[str], *, bins: bool = True, bounds_only: bool = False
+) -> dict[str, Guess]:
+    """Columns of an Arrow table; arguments as of ``guess_column``.
 
-def draft_columns(table: Any, names: Sequence[str], *, bins: bool = True, bounds_only: bool = False) -> str:
-    """``[schema]`` for some columns of an Arrow table.
-
-    Args:
-        bins: with bins for nulls and for other values.
-        bounds_only: with no edges between the first and the last one of a column.
-
-    Guarantee: none. The text is private until confirmed.
     Errors: ``DataError`` for values that cannot be read as what the file says they are.
     """
-    pairs = followers(table, names)
-    guesses = {name: _guessed(name, table, bins, bounds_only) for name in names}
-    return _schema_part(guesses, bins, pairs, bounds_only=bounds_only)
+    return {name: _guessed(name, table, bins, bounds_only) for name in names}
 
 
-def draft_reports(variable: str, values: Any) -> str:
-    """``[schema]`` for what people report, period by period: one column, with its values of all periods.
+def schema_facts(
+    guesses: Mapping[str, Guess],
+    pairs: Sequence[tuple[str, str]] = (),
+    *,
+    bins: bool = True,
+    bounds_only: bool = False,
+) -> dict[str, Any]:
+    """``[schema]`` for the template of a draft.
+
+    Args:
+        pairs: as of ``followers``.
 
     Guarantee: none. The text is private until confirmed.
     """
-    return _schema_part({variable: guess_column(variable, values, bins=False)}, False)
+    columns = [_column_facts(name, guess) for name, guess in guesses.items()]
+    items = [
+        f"that {column['key']} is left out"
+        if column["reason"]
+        else f"{' and '.join(column['read_off'])} of {column['key']}"
+        for column in columns
+        if column["reason"] or column["read_off"]
+    ]
+    return {
+        "columns": columns,
+        "ignored": [column["name"] for column in columns if column["reason"]],
+        "read_off": f"{'; '.join(items) or 'nothing else'}.",
+        "pairs": pairs,
+        "bins": bins,
+        "bounds_only": bounds_only,
+    }
+
+
+def _column_facts(name: str, guess: Guess) -> dict[str, Any]:
+    spec = {} if guess.column is None else guess.column.spec()
+    return {
+        "name": name,
+        "key": toml_key(name),
+        "reason": guess.reason,
+        "spec": spec,
+        "read_off": [key for key in spec if key in _READ_OFF],
+        "ordered": isinstance(guess.column, Ordered),
+    }
 
 
 def _guessed(column: str, table: Any, bins: bool, bounds_only: bool) -> Guess:
@@ -498,93 +491,3 @@ def _guessed(column: str, table: Any, bins: bool, bounds_only: bool) -> Guess:
             where=f"column {place} of the file",
             allowed="times of a known zone, days of the years 1 to 9999, texts, numbers",
         ) from None
-
-
-def _schema_part(
-    guesses: dict[str, Guess],
-    bins: bool,
-    pairs: Sequence[tuple[str, str]] = (),
-    *,
-    bounds_only: bool = False,
-) -> str:
-    ignored = [name for name, guess in guesses.items() if guess.column is None]
-    lines = [
-        "",
-        "[schema]",
-        *_read_off(guesses),
-        "confirmed = false",
-        "",
-        *(_BIN_WORDS if bins else _NO_BIN_WORDS).splitlines(),
-        *(_BOUNDS.splitlines() if bounds_only else ()),
-    ]
-    if ignored:
-        lines += [
-            "",
-            "# Columns of the data that are no part of the stream. Each has its reason below.",
-            f"ignore = {toml_value(ignored)}  {TO_CONFIRM}",
-        ]
-    for name, guess in guesses.items():
-        lines.append("")
-        lines += _column(guess.column) if guess.column is not None else _left_out(name, guess.reason)
-    if pairs:
-        lines += ["", *_followers(pairs)]
-    return "\n".join(lines) + "\n"
-
-
-def _read_off(guesses: dict[str, Guess]) -> list[str]:
-    """What there is to confirm, and the switch for all of it."""
-    lines = [
-        "# One switch for this section. Set it to true when you have replaced each of these by what is publicly known,",
-        "# or know that it is public. Read off the private data were: names and types of all columns, and",
-    ]
-    items = []
-    for name, guess in guesses.items():
-        if guess.column is None:
-            items.append(f"that {toml_key(name)} is left out")
-        elif keys := [key for key in guess.column.spec() if key in _READ_OFF]:
-            items.append(f"{' and '.join(keys)} of {toml_key(name)}")
-    listed = "; ".join(items) or "nothing else"
-    return lines + textwrap.wrap(
-        f"{listed}.", 110, initial_indent="#   ", subsequent_indent="#   ", break_on_hyphens=False
-    )
-
-
-def _column(column: Column) -> list[str]:
-    lines = [f"[schema.columns.{toml_key(column.name)}]"]
-    for key, value in column.spec().items():
-        mark = f"  {TO_CONFIRM}" if key in _READ_OFF else ""
-        lines.append(f"{key} = {toml_value(value)}{mark}")
-    if isinstance(column, Ordered):
-        clip = "or, in the place of other: what lies beyond the ends goes to the first or last bin"
-        lines.append(f'# outside = "clip"  # {clip}')
-    return lines
-
-
-def _left_out(name: str, reason: str) -> list[str]:
-    return [
-        f"# {json.dumps(name)} is ignored: {reason}.  {TO_CONFIRM}",
-        "# To use it, take it off the ignore list and declare what it may hold:",
-        f"# [schema.columns.{toml_key(name)}]",
-        '# type = "categorical"',
-        '# values = ["...", "..."]',
-        '# other = "other"',
-        '# missing = "missing"',
-    ]
-
-
-def _followers(pairs: Sequence[tuple[str, str]]) -> list[str]:
-    """One section, as a comment, for all columns that follow from others."""
-    seem = [
-        f"# {json.dumps(part)} seems to follow from {json.dumps(whole)}.  {TO_CONFIRM}, or delete its lines"
-        for whole, part in pairs
-    ]
-    files = [(whole, part, f"{whole}-{part}.csv") for whole, part in pairs]
-    return [
-        *seem,
-        "# If a public list says which value belongs to which, tables can keep to it; never make it from these rows.",
-        "# [schema.constraints.derived]",
-        *(
-            f"# {toml_key(part)} = {{ from = {toml_value(whole)}, file = {toml_value(file)} }}"
-            for whole, part, file in files
-        ),
-    ]

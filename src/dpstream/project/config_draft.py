@@ -11,7 +11,6 @@ from __future__ import annotations
 import datetime
 import re
 import textwrap
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,19 +22,22 @@ from dpstream.core.errors import ConfigError, LimitError, SchemaError, counted
 from dpstream.core.privacy import ZCDP, PureDP
 from dpstream.core.privacy.convert import best_guess
 from dpstream.core.privacy.unit import parse_unit
-from dpstream.core.schema import arrow
+from dpstream.core.schema import Schema, arrow
 from dpstream.families.registry import DEFAULT_MECHANISM, family_of, mechanisms_with
+from dpstream.io.sources.calendar import EVERY, period_grid
+from dpstream.io.sources.formats import read_sample
 from dpstream.io.sources.query import is_database
-from dpstream.io.sources.sample import read_sample
 from dpstream.project.column_draft import (
     CONFIRM,
     FILL_IN,
     SAMPLE_ROWS,
     Drafted,
     coordinates,
-    draft_columns,
-    draft_reports,
+    followers,
+    guess_column,
+    guess_columns,
     is_text,
+    schema_facts,
     whose_column,
 )
 from dpstream.project.drafted_tables import (
@@ -47,14 +49,16 @@ from dpstream.project.drafted_tables import (
     read_table,
 )
 from dpstream.project.json_schema import LINE
-from dpstream.project.keyed_draft import EventFeed, Recognised, event_operations, key_candidates, recognise
+from dpstream.project.keyed_draft import Recognised, event_operations, key_candidates, recognise
 from dpstream.project.keys import keys_of, rows_of, section_of
 from dpstream.project.reader import exact_number, is_url, reason_for
-from dpstream.project.schema_file import read_schema, toml_value
+from dpstream.project.schema_file import toml_key, toml_value
 from dpstream.project.sections import DEFAULT_KEYED, read_recipe
+from dpstream.stream.templates import Words, said
 
 #: The mechanism that follows coordinates.
 POINTS = "points"
+_WORDS = Words(Path(__file__).with_name("draft.j2"))
 
 
 @dataclass(frozen=True)
@@ -77,38 +81,22 @@ class Question:
 #: Asks, and gives the answer; None: left open. An answer that ``Question.read`` refuses is asked for again.
 Ask = Callable[[Question], Any]
 
-_CHANCES = ("0.1", "0.5", "1", "2", "5")
 
-
-def _meaning() -> str:
-    """What epsilon bounds, by an example."""
-    rates = ", ".join(f"{100 * best_guess(float(epsilon), 0.0):.3g} at {epsilon}" for epsilon in _CHANCES)
-    return (
-        "It bounds what all releases together tell about one of those who are protected. Somebody who guesses a fact "
-        f"about them is right in 50 of 100 cases without the releases, and with them in at most so many: {rates}."
-    )
-
-
-def _exact(text: str) -> str:
+def _amount(text: str) -> str:
     number = exact_number(text)
     if number is None or not 0 < number <= 1000:
-        raise ConfigError(
-            f"{text!r} cannot be used", allowed='an exact positive number up to 1000, such as "1"'
-        )
+        raise ValueError
     return text
 
 
 def _count(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < 2**53:
-        raise ConfigError(f"{text!r} cannot be used", allowed="a whole number from 1")
+        raise ValueError
     return int(text)
 
 
 def _day(text: str) -> str:
-    try:
-        datetime.date.fromisoformat(text)
-    except ValueError:
-        raise ConfigError(f"{text!r} is not a day", allowed="a day such as 2026-01-05") from None
+    datetime.date.fromisoformat(text)
     return text
 
 
@@ -116,152 +104,57 @@ def _end(text: str) -> str:
     return text if text == "today" else _day(text)
 
 
-def _every(text: str) -> str:
-    from dpstream.io.sources.calendar import EVERY, period_grid
-
+def _length(text: str) -> str:
     if text != "files":
-        try:
-            period_grid(text, datetime.date(2000, 1, 1), "every")
-        except ConfigError:
-            raise ConfigError(f"{text!r} is no length of a step", allowed=EVERY) from None
+        period_grid(text, datetime.date(2000, 1, 1), "every")
     return text
 
 
-_QUESTIONS = {
-    question.key: question
-    for question in (
-        Question("epsilon", f"How much may be lost? (epsilon) {_meaning()}", "1", _exact),
-        Question(
-            "rho",
-            "How much may be lost? (rho, of zero-concentrated differential privacy: smaller is more private; 0.005 "
-            "is about epsilon = 0.57 at delta = 1e-9, 0.02 about 1.2, 0.1 about 2.8)",
-            "0.005",
-            _exact,
-        ),
-        Question(
-            "every",
-            "How often do you publish? (day, week, month, ...) Longer steps hold more records, so their shares of "
-            "noise are smaller.",
-            "week",
-            _every,
-        ),
-        Question(
-            "start",
-            "The public first day of step 1, such as the day on which the register opened; for weeks a Monday. It "
-            "must not be read off the data.",
-            "",
-            _day,
-        ),
-        Question("end", "The public last day, or today; it may be moved later.", "today", _end),
-        Question(
-            "max_events", "How many records has one of them at most? Further ones are left out.", "", _count
-        ),
-        Question("horizon", "How many steps (periods) will there be at most?", "", _count),
-        Question(
-            "size",
-            "About how many records does the table hold, as anybody may guess who never saw it? (1000, 3000, ...; it "
-            "is published)",
-            "",
-            _count,
-        ),
-        Question(
-            "records_per_step",
-            "About how many records come in a step, as anybody may guess who never saw them? (it is published)",
-            "",
-            _count,
-        ),
-    )
+_AMOUNT = (_amount, 'an exact positive number up to 1000, such as "1"')
+_COUNT = (_count, "a whole number from 1")
+#: What is asked for keys that the draft leaves open: the usual answer, what reads one, and what is allowed.
+_ASKED: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
+    "epsilon": ("1", *_AMOUNT),
+    "rho": ("0.005", *_AMOUNT),
+    "every": ("week", _length, EVERY),
+    "start": ("", _day, "a day such as 2026-01-05"),
+    "end": ("today", _end, "a day such as 2026-01-05, or today"),
+    "max_events": ("", *_COUNT),
+    "horizon": ("", *_COUNT),
+    "size": ("", *_COUNT),
+    "records_per_step": ("", *_COUNT),
 }
+#: What epsilon bounds, by an example.
+_RATES = [(text, 100 * best_guess(float(text), 0.0)) for text in ("0.1", "0.5", "1", "2", "5")]
 
 
-def _one_of(answers: Sequence[str], wrong: str, allowed: str) -> Callable[[str], str]:
+def _question(key: str, default: str, read: Callable[[str], Any], allowed: str, **facts: Any) -> Question:
+    def read_or_say(text: str) -> Any:
+        try:
+            return read(text)
+        except (ConfigError, ValueError):
+            raise ConfigError(f"{text!r} cannot be used", allowed=allowed) from None
+
+    return Question(key, _WORDS.text(f"ask_{key}", rates=_RATES, **facts), default, read_or_say)
+
+
+def _choice(key: str, answers: Sequence[str], allowed: str, **facts: Any) -> Question:
+    """A question whose answer is some of these, or empty."""
+
     def read(text: str) -> str:
         if text not in answers:
-            raise ConfigError(wrong.format(repr(text)), allowed=allowed)
+            raise ValueError
         return text
 
-    return read
+    return _question(key, "", read, f"{allowed}, or an empty answer", **facts)
 
 
-def about_person(columns: Sequence[str], likely: str | None = None) -> Question:
-    """Which column says whose a record is, where several records may be of one person.
-
-    Args:
-        likely: the column that looks like it.
-    """
-
-    words = (
-        "Who is to be protected? Each record by itself: an empty answer. All records of one person (customer, patient) "
-        "together: the column that says whose a record is."
-    )
-    if likely is not None:
-        words += f" It may be {likely!r}, whose values come again and again."
-    return Question(
-        "user_column",
-        words,
-        "",
-        _one_of(columns, "there is no column {}", "a column of the data, or an empty answer"),
-    )
-
-
-def about_points(place: tuple[str, str]) -> Question:
-    """Whether columns that look like coordinates are to be followed as such."""
-
-    words = (
-        f"Columns {place[0]!r} and {place[1]!r} look like coordinates. Follow them more finely than bins do? Then "
-        f"answer {POINTS}: the number of records of every step is declared public. Else an empty answer."
-    )
-    return Question(
-        "mechanism", words, "", _one_of([POINTS], "{} cannot be used", f"{POINTS}, or an empty answer")
-    )
-
-
-_SHAPES = {
-    "changes": "the data look like a change feed whose rows have keys",
-    "snapshots": "the files look like the same table at several times, with keys",
-    "stays": "the rows look like stays, with a key, a start and an end",
-}
 _ENVELOPE = {"before", "after", "op"}
 #: Makes rows of envelopes: the record, what happened to it, and when.
 _UNWRAP = (
     "jq -c '(.payload // .) | (.after // .before) + {op, at: ((.ts_ms // 0) / 1000 | todate)}' FILE > "
     "changes.ndjson"
 )
-
-
-def mechanism_reason(
-    keyed: Recognised | None,
-    feed: EventFeed | None,
-    found_person: str | None,
-    person_column: str | None,
-    *,
-    given: bool,
-    crowded: bool,
-) -> str:
-    """Why the drafted mechanism is proposed; empty where the owner named it.
-
-    Args:
-        crowded: whether the columns have too many combinations of values for a mechanism that follows people.
-    """
-    if given:
-        return ""
-    if keyed is not None:
-        return f"{_SHAPES[keyed.shape]}; it follows the records that are there, and protects a record's whole stay"
-    if found_person is not None:
-        return (
-            "each row looks like a person with one column a period; it follows people, and protects all that one "
-            "reports"
-        )
-    if person_column is not None:
-        why = "a column says whose a record is, so all records of one person are protected together"
-        more = "; the columns have too many combinations of values to follow each person: fewer columns make a panel"
-        return f"{why}{more if crowded else ''}"
-    if feed is not None:
-        return (
-            "records come and leave, and no column looks like a key; where one is (--key-column), a mechanism that "
-            "follows keys has smaller errors"
-        )
-    return "nothing in the data looks like a key, a stay or a person, so each record is taken to come and to stay"
 
 
 def refuse_envelope(table: Any) -> None:
@@ -278,14 +171,6 @@ def refuse_envelope(table: Any) -> None:
         )
 
 
-_HEAD = f"""\
-{LINE}
-# Drafted by `dpstream init`. Lines marked CONFIRM were read off private data: values, smallest and largest
-# numbers, what columns seem to be for. Replace them by what is publicly known (a code list, a form, a law),
-# or confirm that they are public. Lines marked FILL IN are yours to decide. Then set confirmed = true in
-# [schema]. Until then nothing runs, and this file is as private as the data.
-format = 1
-"""
 #: What stands for a day that the owner has to write.
 _DAY = "YYYY-MM-DD"
 
@@ -358,9 +243,11 @@ def draft_config(
     crowded = False
     if ask is not None and keyed is None and person_column is None and mechanism is None:
         likely = whose_column(table, table.column_names, time_column)
-        person_column = ask(about_person(table.column_names, likely))
+        names = table.column_names
+        person_column = ask(_choice("user_column", names, "a column of the data", likely=likely))
         chosen = DEFAULT_MECHANISM  # the unit is that of people, and it follows nobody
-        if person_column is None and place is not None and ask(about_points(place)) is not None:
+        asks_points = person_column is None and place is not None
+        if asks_points and ask(_choice("mechanism", [POINTS], POINTS, place=place)) is not None:
             chosen, place = POINTS, None
     else:
         chosen = DEFAULT_KEYED if keyed is not None else _chosen(mechanism, person_column)
@@ -393,21 +280,37 @@ def draft_config(
     if person_column is not None and time_column is None and limits.people and database is None:
         periods = periods_of(table, person_column)
         source["period_columns"] = periods.template
-        schema = draft_reports(periods.variable, periods.values(table))
+        reports = guess_column(periods.variable, periods.values(table), bins=False)
+        schema = schema_facts({periods.variable: reports}, bins=False)
     else:
         source |= _steps(table, time_column, keyed)
         if database is not None:
             source.pop("offsets", None)  # a database's session reads all times in UTC
             source = database.source(source, keyed, {"every": "week"} | _days())
         attributes = [name for name in table.column_names if name not in apart]
-        schema = draft_columns(table, attributes, bins=family.bins, bounds_only=family.bounds_only)
+        made = {"bins": family.bins, "bounds_only": family.bounds_only}
+        guesses = guess_columns(table, attributes, **made)
+        schema = schema_facts(guesses, followers(table, attributes), **made)
     stream = {"name": name or _stream_name(path)} | _unit(limits, whose)
     budget = _asked(family, "budget")
     if periods is not None and not isinstance(periods.template, str):
         budget["horizon"] = Drafted(len(periods.columns), "the periods that have a column")
-    reason = mechanism_reason(
-        keyed, feed, found_person, whose, given=mechanism is not None or chosen == POINTS, crowded=crowded
-    )
+    about = []
+    if mechanism is None and chosen != POINTS:
+        reason = _WORDS.text(
+            "reason",
+            shape=None if keyed is None else keyed.shape,
+            dated=found_person is not None,
+            person=whose is not None,
+            feed=feed is not None,
+            crowded=crowded,
+        )
+        about.append(f"{chosen} is proposed because {reason}.")
+    if place is not None:
+        about.append(
+            f"Also suggested: --mechanism {POINTS}, because {place[0]!r} and {place[1]!r} look like coordinates, "
+            "which it follows more finely than bins. It declares the number of records of every step public."
+        )
     # What grows without an end has no size; people are there in every step.
     expect: dict[str, Any] = {}
     if keyed is not None or feed is not None or limits.people:
@@ -419,18 +322,19 @@ def draft_config(
         expect, budget = _answered(ask, expect), _answered(ask, budget)
     ordered = () if keyed is not None or limits.people else ("order",)
     returns = () if keyed is None else ("returns",)
-    parts = [
-        _HEAD,
+    sections = [
         _section("stream", stream, _rows("stream", limits), offered=returns),
         _section("source", source, _rows("source", limits, changes=keyed is not None)),
-        schema.strip("\n") + "\n",
         _section("expect", expect, offered=ordered),
-        _mechanism(family, chosen, reason, place),
+        _mechanism(family, chosen) | {"about": about},
         _section("budget", budget, offered=("horizon",)),
         _section("output", {"dir": "releases", "format": "parquet", "keep": "all"}),
         _section("state", {"dir": "state"}, offered=("key_file",)),
     ]
-    return "\n".join(parts)
+    lines = _WORDS.lines(
+        "file", line=LINE, sections=sections, schema=schema, toml=toml_value, key=toml_key, comment=_comment
+    )
+    return "\n".join(said(lines)).rstrip() + "\n"
 
 
 def _read(
@@ -481,12 +385,11 @@ def _answered(ask: Ask, section: Mapping[str, Any]) -> dict[str, Any]:
     """The section with the owner's answers, where there are questions."""
     answered = dict(section)
     for key, value in section.items():
-        question = _QUESTIONS.get(key)
         open_yet = isinstance(value, Drafted) and value.mark == FILL_IN
-        if question is not None and (open_yet or (key == "every" and value != "files")):
+        if key in _ASKED and (open_yet or (key == "every" and value != "files")):
             if isinstance(value, Drafted) and value.value == FILL_IN and key in ("start", "end"):
                 continue  # numbers of a time column that holds no days
-            answer = ask(question)
+            answer = ask(_question(key, *_ASKED[key]))
             answered[key] = value if answer is None else answer
     return answered
 
@@ -516,11 +419,11 @@ def _chosen(mechanism: str | None, person_column: str | None) -> str:
 def _takes(mechanism: str, table: Any, attributes: list[str]) -> bool:
     """Whether a mechanism that follows people, as it would be drafted, takes all columns together."""
     family = family_of(mechanism)
-    text = draft_columns(table, attributes, bins=family.bins, bounds_only=family.bounds_only)
+    guesses = guess_columns(table, attributes, bins=family.bins, bounds_only=family.bounds_only)
     names = {key.name for key in family.keys if mechanism in key.mechanisms}
     options = {key: value for key, value in family.draft.get("mechanism", {}).items() if key in names}
     try:
-        schema = read_schema(tomllib.loads(text))
+        schema = Schema(tuple(guess.column for guess in guesses.values() if guess.column is not None))
         section = section_of("draft", "mechanism", {"name": mechanism, **options})
         recipe = read_recipe(section, RecipeContext(schema.domain, schema, step_name=str))
         drafted = family.draft["budget"]
@@ -618,52 +521,43 @@ def _asked(family: Family, section: str) -> dict[str, Any]:
     return {key: value if isinstance(value, bool) else Drafted(value) for key, value in drafted.items()}
 
 
-def _mechanism(family: Family, name: str, reason: str, place: tuple[str, str] | None) -> str:
-    """Its options: those that have to be written, and the others with their defaults.
-
-    Args:
-        reason: why it is proposed. place: columns that look like coordinates.
-    """
+def _mechanism(family: Family, name: str) -> dict[str, Any]:
+    """Its options: those that have to be written, and the others with their defaults."""
     keys = keys_of_recipes("mechanism", {name: family.recipes[name]})
     rows = {key.name: replace(key, reason=reason_for(key.reason, name)) for key in keys}
     written: dict[str, Any] = {"name": name}
     written |= {key: Drafted() for key, row in rows.items() if row.default is None}
     written |= {key: value for key, value in _asked(family, "mechanism").items() if key in rows}
-    about = [] if not reason else [f"{name} is proposed because {reason}."]
-    if place is not None:
-        about.append(
-            f"Also suggested: --mechanism {POINTS}, because {place[0]!r} and {place[1]!r} look like coordinates, "
-            "which it follows more finely than bins. It declares the number of records of every step public."
-        )
-    text = _section("mechanism", written, {"name": keys_of("mechanism")["name"], **rows}, offered=rows)
-    head = "\n".join(line for sentence in about for line in _wrapped(sentence))
-    return text if not head else text.replace("[mechanism]\n", f"[mechanism]\n{head}\n#\n", 1)
+    return _section("mechanism", written, {"name": keys_of("mechanism")["name"], **rows}, offered=rows)
 
 
 def _section(
     name: str, written: Mapping[str, Any], rows: Mapping[str, Key] | None = None, offered: Iterable[str] = ()
-) -> str:
+) -> dict[str, Any]:
     """A section of the file: keys with their values, and ``offered`` keys as comments with their defaults."""
     known = keys_of(name) if rows is None else rows
-    parts = []
+    lines = []
     for key in dict.fromkeys((*written, *offered)):
-        row = known[key]
-        about = row.about if key not in written else replace(row, default=None).about
-        lines = _wrapped(about)
-        lines.append(_line(key, written[key]) if key in written else f"# {key} = {_default(row)}")
-        parts.append("\n".join(lines) + "\n")
-    return f"[{name}]\n" + "\n".join(parts)
+        row = known[key] if key not in written else replace(known[key], default=None)
+        line = _line(key, written[key]) if key in written else f"# {key} = {_default(row)}"
+        lines.append({"about": row.about, "line": line})
+    return {"name": name, "about": [], "rows": lines}
 
 
-def _wrapped(text: str) -> list[str]:
-    """Lines of a comment."""
-    return textwrap.wrap(
-        text,
-        110,
-        initial_indent="# ",
-        subsequent_indent="# ",
-        break_on_hyphens=False,
-        break_long_words=False,
+def _comment(text: str, indent: int = 1) -> Any:
+    """Lines of a comment, which the template takes as they are."""
+    from markupsafe import Markup
+
+    start = "#" + " " * indent
+    return Markup(
+        textwrap.fill(
+            text,
+            110,
+            initial_indent=start,
+            subsequent_indent=start,
+            break_on_hyphens=False,
+            break_long_words=False,
+        )
     )
 
 

@@ -18,31 +18,16 @@ from dpstream.core.tables import KeyedBatch, PresentTable, Snapshot
 from dpstream.core.tables.access import ReadRequest
 from dpstream.core.tables.contribution import as_ids
 from dpstream.core.tables.keyed_reading import read_keyed
-from dpstream.stream.admission import KeyedRecords
+from dpstream.stream.admission import Admission
 from dpstream.stream.store.present_rows import PresentChange
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
     from dpstream.core.schema.domain import Domain
-    from dpstream.io.sources import SourceOptions, StepInput
+    from dpstream.io.sources import StepInput
     from dpstream.stream.store.store import Store
 
-#: What the rows are taken for, by ``[source] shape``.
-_READ_AS = {
-    "changes": "what happened to records",
-    "snapshots": "the whole table as it is, once a step",
-    "stays": "records with a start and an end",
-}
-
 Codes = NDArray[np.int32]
-
-
-def how_it_is_read(options: SourceOptions) -> str:
-    """What the rows are taken for, in a public sentence."""
-    shape = options.shape
-    return (
-        f'The rows are {_READ_AS[shape]} (shape = "{shape}"); column {options.key_column!r} names the record.'
-    )
 
 
 def checked_rows(keyed: KeyedBatch | Snapshot) -> Iterator[tuple[Any, bool]]:
@@ -65,7 +50,7 @@ def checked_rows(keyed: KeyedBatch | Snapshot) -> Iterator[tuple[Any, bool]]:
 
 @dataclass(repr=False)
 class _Memory:
-    """Stands in for the store of a stream that nobody runs: what ``KeyedRecords`` asks of it. Private."""
+    """Stands in for the store of a stream that nobody runs: what ``Admission`` asks of it. Private."""
 
     last_step: int = 0
     departed: set[bytes] = field(default_factory=set)
@@ -101,7 +86,7 @@ class KeyedCheck:
 
     def __post_init__(self) -> None:
         self.present = PresentTable.empty(self.schema.domain)
-        self._records = KeyedRecords(self.schema.domain, self.unit, cast("Store", self._memory))
+        self._records = Admission(self.schema.domain, self.unit, cast("Store", self._memory))
 
     def add(self, entry: StepInput) -> str | None:
         """Take a step. A sentence where it would stop the stream; nobody and no number is named.
@@ -147,7 +132,7 @@ class KeyedCheck:
     def _change(self, keyed: KeyedBatch | Snapshot, entry: StepInput) -> PresentChange:
         where = f"step {entry.batch_id}"
         wanted = ReadRequest("present", self.schema, self.unit.name, None, self._key, where)
-        change, _ = self._records.change(read_keyed(keyed, wanted), where)
+        change = self._records.admit(read_keyed(keyed, wanted), where).keyed
         assert isinstance(change, PresentChange)
         return change
 

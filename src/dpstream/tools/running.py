@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,9 @@ from dpstream.core.errors import ConfigError, DpstreamError
 
 if TYPE_CHECKING:
     from dpstream.core.privacy import Randomness
-    from dpstream.project import Config
-    from dpstream.stream import Release
+    from dpstream.io.sources import Source
+    from dpstream.project import Config, Pending
+    from dpstream.stream import Release, Stream
 
 _log = logging.getLogger("dpstream.streams")
 
@@ -47,27 +49,55 @@ def run(
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise ConfigError(f"{value!r} cannot be used", where=name, allowed="a whole number from 1")
     loaded = config if isinstance(config, Config) else Config.load(config)
-    return _taken(loaded, until, steps, recheck, randomness)
+    every = run_steps(loaded, until=until, steps=steps, recheck=recheck, randomness=randomness)
+    return (release for pending, release in every if not pending.released)
 
 
-def _taken(
-    config: Config, until: int | None, steps: int | None, recheck: bool, randomness: Randomness | None
-) -> Iterator[Release]:
-    from dpstream.project import last_wanted, taken_steps
+def _warn(warning: str) -> None:
+    _log.warning("%s", warning)
+
+
+def run_steps(
+    config: Config,
+    *,
+    source: Source | None = None,
+    until: int | None = None,
+    steps: int | None = None,
+    recheck: bool = True,
+    confirm: bool = False,
+    randomness: Randomness | None = None,
+    prepare: Callable[[Stream], object] = lambda stream: stream.publish_again(),
+    expect: Callable[[int | None], object] = lambda _: None,
+    during: Callable[[], AbstractContextManager[None]] = nullcontext,
+    stop: Callable[[], bool] = lambda: False,
+    warn: Callable[[str], object] = _warn,
+) -> Generator[tuple[Pending, Release]]:
+    """What ``run`` does, with the steps that are released already; more arguments for who shows it, and may stop it.
+
+    Args:
+        source: where the steps come from, where it is open already.
+        confirm: as of ``pending_steps``.
+        prepare: gets the stream once it is open. expect: gets how many steps there will be, where that is known.
+        during: entered while a step is taken, or errors are simulated.
+        stop: asked while errors are simulated. warn: gets what its owner should know of that.
+    """
+    from dpstream.project import expected_steps, last_wanted, taken_steps
 
     with config.open_stream(randomness=randomness) as stream:
-        stream.publish_again()
+        prepare(stream)
         first = stream.last_step + 1
         last = last_wanted(stream, until, steps)
-        source = config.source(schema=config.reading_schema)
-        for pending, release in taken_steps(config, stream, source, until=last, recheck=recheck):
-            if not pending.released:
-                yield release
+        source = config.source(schema=config.reading_schema) if source is None else source
+        expect(expected_steps(config, source, last))
+        yield from taken_steps(
+            config, stream, source, until=last, recheck=recheck, confirm=confirm, during=during
+        )
         taken = range(first, stream.last_step + 1)
     # It reads releases only: nobody needs to wait for the stream's lock meanwhile.
-    warning = simulate_border(config, taken)
+    with during():
+        warning = simulate_border(config, taken, stop)
     if warning is not None:
-        _log.warning("%s", warning)
+        warn(warning)
 
 
 def simulate_border(
