@@ -162,7 +162,10 @@ def test_units_are_converted_where_that_is_proved_and_refused_elsewhere(tmp_path
             (text, "is not a limit")
             for text in ("", "epsilon=", "delta=1e-9", "rho=1,delta=1e-9", "rho=1,rho=2")
         ),
-        *((text, "limit") for text in ("epsilon=-1", "epsilon=x", "rho=0", "epsilon=1,delta=2", "epsilon=1e999")),
+        *(
+            (text, "limit")
+            for text in ("epsilon=-1", "epsilon=x", "rho=0", "epsilon=1,delta=2", "epsilon=1e999")
+        ),
     ],
 )
 def test_what_is_no_limit(text: str, words: str) -> None:
