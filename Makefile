@@ -70,7 +70,7 @@ audit-faults: $(DEV) ## plant faults one by one; `dpstream audit CONFIG` has to 
 torture: $(DEV) ## thousands of random faults in random small streams (POINTS=3000 SEED=1 MINUTES=20 POSTGRES=0.1: share on a server)
 	$(BIN)/python tests/streams/torture.py --points $(or $(POINTS),3000) --seed $(or $(SEED),1) --jobs $(JOBS) \
 	  $(if $(MINUTES),--minutes $(MINUTES)) $(if $(POSTGRES),--postgres $(POSTGRES))
-	DPSTREAM_KILL_STRIDE=1 $(BIN)/pytest -q tests/service/desk/test_worker_killed.py
+	DPSTREAM_KILL_STRIDE=1 $(BIN)/pytest -q -n $(JOBS) --timeout 900 tests/streams/test_faults.py tests/service/desk/test_worker_killed.py
 
 versions: $(DEV) ## the wheel in clean environments with the oldest and the newest versions it allows (ONLY=oldest; a few minutes)
 	$(BIN)/python tests/project/versions.py $(ONLY)
