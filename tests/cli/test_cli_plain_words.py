@@ -50,7 +50,7 @@ def test_a_hopeless_budget_is_told_before_everything_else(tmp_path: Path) -> Non
 def test_before_there_are_releases_nobody_is_sent_to_simulate_their_errors(tmp_path: Path) -> None:
     shown = dpstream("plan", expecting(tmp_path, 500)).stdout
     fit = words(shown.partition("will be fit for:")[2].partition("What the plan rests on")[0])
-    assert "Pairs: not known before there are releases" in fit
+    assert "Pairs: not known: there are no releases yet" in fit
     assert "dpstream plan --compare" in fit
     assert "run dpstream errors" not in fit
 

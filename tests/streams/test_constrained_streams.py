@@ -194,7 +194,7 @@ def test_no_release_of_a_census_violates_a_constraint(
     ) as stream:  # fmt: skip
         for number, rows in enumerate(steps):
             release = stream.step(_events(rows, keeps=keeps), f"batch {number}")
-            present = stream._keyed._table.codes
+            present = stream._admission._table.codes
             assert not schema.rules.has_impossible(present)
             assert not schema.violated(release.table(), extra="ignore")
             assert not schema.violated(release.sample(2000, seed=number), extra="ignore")
@@ -391,9 +391,9 @@ def test_a_record_is_held_against_constraints_once_it_is_put_together(tmp_path: 
             return
         stream.step(works, "batch 2")
         age = schema.domain.index("age")
-        assert stream._keyed._table.codes[:, age].tolist() == [schema.columns[age].missing_code]
+        assert stream._admission._table.codes[:, age].tolist() == [schema.columns[age].missing_code]
         stream.step(_events([(1, "update", (*none, 40, None))], keeps=True), "batch 3")
-        assert stream._keyed._table.codes[:, age].tolist() == [2]
+        assert stream._admission._table.codes[:, age].tolist() == [2]
 
 
 def test_neighbours_lose_no_more_than_the_budget(schema: Schema) -> None:

@@ -75,9 +75,9 @@ class Model:
 def contents(stream: Stream) -> dict[bytes, tuple[int, list[int]]]:
     """What the store holds, by hashed key."""
     table = stream._store.present(SCHEMA.domain)
-    if stream._keyed._table is not None:
+    if stream._admission._table is not None:
         for name in ("keys", "first", "codes"):
-            assert np.array_equal(getattr(stream._keyed._table, name), getattr(table, name))
+            assert np.array_equal(getattr(stream._admission._table, name), getattr(table, name))
     return {
         key.tobytes(): (int(first), codes.tolist())
         for key, first, codes in zip(table.keys, table.first, table.codes, strict=True)

@@ -263,7 +263,7 @@ def test_a_mechanism_that_stops_leaves_the_present_records_as_they_were(
         before = stream._store.present(SCHEMA.domain)
         with pytest.raises(ArithmeticError):
             stream.step(batch(2), "b2")
-        assert stream._keyed._table is None
+        assert stream._admission._table is None
         assert np.array_equal(stream._store.present(SCHEMA.domain).keys, before.keys)
         if after_noise:
             with pytest.raises(StepError):

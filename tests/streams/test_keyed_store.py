@@ -68,9 +68,9 @@ def test_what_a_step_writes_is_what_the_next_process_reads(tmp_path: Path, key: 
             life(stream, turn)
             db, last = stream._store._db, stream.last_step
             secret = stream._store.meta["key"]
-            assert stream._keyed._table is not None
-            assert same(stream._store.present(SCHEMA.domain), stream._keyed._table)
-            assert len(stream._keyed._table) > 10
+            assert stream._admission._table is not None
+            assert same(stream._store.present(SCHEMA.domain), stream._admission._table)
+            assert len(stream._admission._table) > 10
             assert db.execute("SELECT count(*) FROM departed").fetchone()[0] > 2
             assert present_rows.verify_present(db, secret) is None
             for damage in (

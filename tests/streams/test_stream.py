@@ -471,12 +471,12 @@ def test_a_failure_that_cannot_be_recorded_is_still_told(
 def test_publishing_that_fails_is_made_up_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with start(tmp_path) as stream:
 
-        def refuse(*_: object) -> None:
+        def refuse(*_: object, **__: object) -> None:
             raise OSError(28, "No space left on device")
 
         stream.step(batch(1), "a")
         with monkeypatch.context() as patch:
-            patch.setattr(Publisher, "publish", refuse)
+            patch.setattr(Publisher, "put", refuse)
             with pytest.raises(StoreError, match="No space left on device"):
                 stream.step(batch(2), "b")
             assert read_status(tmp_path / "state").unpublished == (2,)

@@ -22,7 +22,7 @@ from toy_stream import SCHEMA, ToyPlan
 from dpstream.io.sources import SourceOptions, open_source
 from dpstream.io.sources import files as reading
 from dpstream.stream import Batch, open_stream
-from dpstream.stream import stream as steps
+from dpstream.stream.admission import Admission
 
 START, STEPS = datetime.date(2026, 1, 5), 3
 ZIPS = ("94102", "94103", "94110")
@@ -33,17 +33,17 @@ Rows = list[tuple[datetime.datetime, str]]
 
 def take(home: Path, options: dict[str, Any], last: int) -> None:
     """The steps that are due, up to the last one; what each of them counts goes into a file."""
-    real = steps.admitted
+    real = Admission.admit
 
-    def admitted(*arguments: Any) -> Any:
+    def admit(*arguments: Any) -> Any:
         found = real(*arguments)
         with (home / "counted").open("a", encoding="utf-8") as file:
-            file.write(f"{json.dumps(found[0].count([(0,)])[0].tolist())}\n")
+            file.write(f"{json.dumps(found.view.count([(0,)])[0].tolist())}\n")
         return found
 
     source = open_source(SourceOptions.parse(options), base=home, columns=SCHEMA.names)
     with (
-        mock.patch.object(steps, "admitted", admitted),
+        mock.patch.object(Admission, "admit", admit),
         open_stream(ToyPlan(), SCHEMA, home / "state", name="read") as stream,
     ):
         for entry in source.steps(stream.last_step + 1, key=stream.source_key):

@@ -18,7 +18,7 @@ from dpstream.core.tables import KeyedBatch, PresentTable, Snapshot
 from dpstream.core.tables.access import ReadRequest
 from dpstream.core.tables.contribution import as_ids
 from dpstream.core.tables.keyed_reading import read_keyed
-from dpstream.stream.admission import KeyedRecords
+from dpstream.stream.admission import Admission
 from dpstream.stream.store.present_rows import PresentChange
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def checked_rows(keyed: KeyedBatch | Snapshot) -> Iterator[tuple[Any, bool]]:
 
 @dataclass(repr=False)
 class _Memory:
-    """Stands in for the store of a stream that nobody runs: what ``KeyedRecords`` asks of it. Private."""
+    """Stands in for the store of a stream that nobody runs: what ``Admission`` asks of it. Private."""
 
     last_step: int = 0
     departed: set[bytes] = field(default_factory=set)
@@ -86,7 +86,7 @@ class KeyedCheck:
 
     def __post_init__(self) -> None:
         self.present = PresentTable.empty(self.schema.domain)
-        self._records = KeyedRecords(self.schema.domain, self.unit, cast("Store", self._memory))
+        self._records = Admission(self.schema.domain, self.unit, cast("Store", self._memory))
 
     def add(self, entry: StepInput) -> str | None:
         """Take a step. A sentence where it would stop the stream; nobody and no number is named.
@@ -132,7 +132,7 @@ class KeyedCheck:
     def _change(self, keyed: KeyedBatch | Snapshot, entry: StepInput) -> PresentChange:
         where = f"step {entry.batch_id}"
         wanted = ReadRequest("present", self.schema, self.unit.name, None, self._key, where)
-        change, _ = self._records.change(read_keyed(keyed, wanted), where)
+        change = self._records.admit(read_keyed(keyed, wanted), where).keyed
         assert isinstance(change, PresentChange)
         return change
 

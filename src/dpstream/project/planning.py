@@ -349,9 +349,7 @@ def _verdicts(one: ExpectedErrors, records: str) -> tuple[Verdict, ...]:
     told = (found[0], *only_good_news(found[1:])) if one.at_most else found
     # Before there are releases there is nothing whose errors could be simulated.
     return tuple(
-        now
-        if now.word != NOT_KNOWN
-        else replace(now, words=_WORDS.text("not_yet", use=now.use, share=bound.share))
+        now if now.word != NOT_KNOWN else replace(now, why=_WORDS.text("not_yet", share=bound.share))
         for now, bound in zip(told, found, strict=True)
     )
 

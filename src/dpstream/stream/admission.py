@@ -314,19 +314,6 @@ def grant_batch(
     return BatchAccess(encoded, RecordRows(wanted.schema.domain, inserts, deletes))
 
 
-def admitted(granted: BatchAccess, store: Store) -> tuple[PrivateBatch, UserEvents | ShardedEvents | None]:
-    """What a mechanism may see of a batch, and the counters of users that its step commits, where users are bounded.
-
-    Errors:
-        ConfigError: the counters are kept where this batch cannot read them. DataError: an engine's records changed
-            since their hash was made.
-    """
-    if granted.bounded is not None:
-        return granted.bounded.admit(_Counters(store))
-    assert granted.view is not None
-    return granted.view, None
-
-
 @dataclass(frozen=True)
 class _Counters:
     """The committed counters of a stream's users; a ``UserCounters``."""
@@ -407,10 +394,25 @@ class _Owned:
         return admission.bounded(self.batch, self.inserts, self.deletes), changes
 
 
-class KeyedRecords:
-    """What a stream of keyed records knows between its steps.
+@dataclass(frozen=True, repr=False)
+class Admitted:
+    """What a step takes in. Private.
 
-    The table is read from the store at the first step, and kept while it is the committed one: whatever stops a step,
+    Attributes:
+        view: what its mechanism may see.
+        users: counters of users that the step commits, where users are bounded.
+        keyed: changes of the present records that it commits, where records have keys.
+    """
+
+    view: PrivateBatch
+    users: UserEvents | ShardedEvents | None = None
+    keyed: PresentChange | ShardedEvents | None = None
+
+
+class Admission:
+    """What a stream admits, and what it knows of keyed records between its steps.
+
+    Their table is read from the store at the first step, and kept while it is the committed one: whatever stops a step,
     the next one reads it again.
 
     Where no key may come back, what counts is that a key was there at the end of a step: one that came and went within
@@ -425,24 +427,25 @@ class KeyedRecords:
         self._final = isinstance(unit, Record) and unit.returns == "refuse"
         self._table: PresentTable | None = None
 
-    def change(
-        self, granted: BatchAccess, where: str
-    ) -> tuple[PresentChange | ShardedEvents | None, PrivateBatch]:
-        """What the next step changes (None where records have no keys), and what its mechanism reads.
+    def admit(self, granted: BatchAccess, where: str) -> Admitted:
+        """What the next step takes in of a batch.
 
         Errors:
-            DataError: events that the declared rules refuse, or a key that came back where none may. Nothing was
-                spent. StoreDamagedError: the stored records do not hold together. ConfigError: they are kept where
-                this batch cannot read them.
+            DataError: events that the declared rules refuse, a key that came back where none may, or records of an
+                engine that changed since their hash was made. Nothing was spent. StoreDamagedError: the stored records
+                do not hold together. ConfigError: records or counters are kept where this batch cannot read them.
         """
+        if granted.bounded is not None:
+            view, users = granted.bounded.admit(_Counters(self._store))
+            return Admitted(view, users=users)
         if granted.sharded is not None:
             folder, shards = self._store.present_files()
             key, step = self._store.derived_key(ROWS), self._store.last_step + 1
             present, files = granted.sharded.apply(PresentShards(folder, shards, step, self._final, key))
-            return files, PresentBatch(present)
+            return Admitted(PresentBatch(present), keyed=files)
         if granted.keyed is None:
             assert granted.view is not None
-            return None, granted.view
+            return Admitted(granted.view)
         if self._table is None:
             self._table = self._store.present(self._domain)
         before = self._table
@@ -451,7 +454,8 @@ class KeyedRecords:
             refuse_returns(before, changes, self._store.any_departed, where)
         after, departed = before.after(changes, self._store.last_step + 1)
         self._table = None
-        return PresentChange(before, after, changes, self._final), PresentBatch(PresentView(after, departed))
+        change = PresentChange(before, after, changes, self._final)
+        return Admitted(PresentBatch(PresentView(after, departed)), keyed=change)
 
     def committed(self, change: PresentChange | ShardedEvents | None) -> None:
         """The step is in the store."""

@@ -27,11 +27,10 @@ from dpstream.core.errors import (
 )
 from dpstream.core.paths import check_writable
 from dpstream.core.privacy.randomness import Randomness, Relay
-from dpstream.core.tables.access import BatchAccess
 from dpstream.io.sinks.publisher import Publisher
 from dpstream.io.sinks.release_reader import MeasuredStep
 from dpstream.io.sinks.target import MEASUREMENTS
-from dpstream.stream.admission import ROWS, KeyedRecords, admitted, as_batch, grant_batch
+from dpstream.stream.admission import ROWS, Admission, Admitted, as_batch, grant_batch
 from dpstream.stream.arguments import check_places, check_text, name_text, position_text
 from dpstream.stream.identity import canonical_json, plan_hash, spent_per_step
 from dpstream.stream.ledger.account import Membership, check_account
@@ -210,7 +209,7 @@ class Stream:
             published=None if sink is None else sink.published,
             outside=outside_heads(None if sink is None else sink.directory),
         )
-        self._keyed = KeyedRecords(plan.reading_schema(schema).domain, plan.unit, self._store)
+        self._admission = Admission(plan.reading_schema(schema).domain, plan.unit, self._store)
         try:
             pin = check_account(membership, self._store.meta, str(self.path))
             if pin is not None:
@@ -429,15 +428,15 @@ class Stream:
             check_writable(self._sink.directory)  # before anything is spent
         self._store.sweep_staged()  # of an attempt that stopped; after drawing, an error would be an output
         # Before the reservation: what the rules for keys refuse leaves no trace.
-        keyed, view = self._keyed.change(granted, f"step {batch_id!r}")
+        admitted = self._admission.admit(granted, f"step {batch_id!r}")
         reservation, held = self._reserve(batch_id, content, place)
         # The state is in the object only while it is the committed one: whatever stops the step, at whatever
         # point, the next one reads the store again.
         state, self._state = self._state, None
         if state is None:
             state = self._stored_state()
-        made = self._compute(reservation, held, state, replace(granted, view=view), period)
-        self._commit_and_publish(replace(made, position=place, keyed=keyed), state)
+        made = self._compute(reservation, held, state, admitted, period)
+        self._commit_and_publish(replace(made, position=place), state)
         committed = self._store.find(step=reservation.step)
         if committed is None:
             raise StoreDamagedError("a committed step cannot be read", where=str(self.path))
@@ -490,14 +489,14 @@ class Stream:
         return wanted, held is not None
 
     def _compute(
-        self, reservation: Reservation, held: bool, state: Any, granted: BatchAccess, period: str | None
+        self, reservation: Reservation, held: bool, state: Any, admitted: Admitted, period: str | None
     ) -> Prepared:
         """Compute the whole result in memory; advances ``state``."""
         randomness = WatchedRandomness(self._randomness)
         try:
-            view, users = admitted(granted, self._store)
-            synthesis = self._plan.step(state, view, randomness)
-            return replace(self._prepare(reservation, state, synthesis, period, randomness), users=users)
+            synthesis = self._plan.step(state, admitted.view, randomness)
+            made = self._prepare(reservation, state, synthesis, period, randomness)
+            return replace(made, users=admitted.users, keyed=admitted.keyed)
         except BaseException as error:
             self._settle(reservation, held, randomness.used, error)
             raise
@@ -583,7 +582,7 @@ class Stream:
         """Commit, then publish. The guarantee rests on this order: nothing leaves before it is durable."""
         self._store.commit_step(prepared)
         self._state, self._carried = state, self._coming
-        self._keyed.committed(prepared.keyed)
+        self._admission.committed(prepared.keyed)
         # A step that is published is witnessed by its release; of one that is held only the heads know.
         self._store.write_head(lasting=prepared.publication == "held")
         step = prepared.reservation.step

@@ -30,7 +30,6 @@ from dpstream.families.growing.erm_run import (
     Rows,
     minimise,
 )
-from dpstream.families.growing.growing_plan import GrowingState
 from dpstream.families.growing.tables import MAX_UNIVERSE
 
 #: Regularisation is chosen between these; below, the minimiser could not be certified, above nothing is learned.
@@ -258,10 +257,3 @@ def read_erm(section: SectionReader, given: RecipeContext, earlier: Mapping[str,
         raise section.wrong("target", "a classifier needs a schema: labels and bins", "a file with [schema]")
     box: ERM = build(section, ERM, given)
     return box
-
-
-@dataclass
-class ClassifierState(GrowingState):
-    """The state of a stream of classifiers."""
-
-    table: LinearClassifier  # type: ignore[assignment]

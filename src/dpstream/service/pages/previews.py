@@ -96,7 +96,7 @@ def preview(held: Held, schema: Schema, releases: Path) -> Preview:
         int(manifest["rows_in_table"]),
         None if held.last is None else held.last.num_rows,
         _rows_error(manifest),
-        tuple(Verdict(**one) for one in told.get("verdicts", ())),
+        tuple(Verdict.from_dict(one) for one in told.get("verdicts", ())),
         _unfit(held, releases),
         tuple(first) if held.last is not None else (),
         found,

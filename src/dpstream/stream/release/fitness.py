@@ -81,7 +81,7 @@ def fitness_of_step(folder: Path, manifest_of: Callable[[int], Mapping[str, Any]
     """Of one step's table: the verdicts of its manifest, errors by simulation, and whether its rows can be believed."""
     manifest, rows = manifest_of(step), unfit_rows(manifest_of, step)
     told, number = manifest.get("accuracy") or {}, number_of_records(manifest)
-    found = {one["use"]: Verdict(**one) for one in told.get("verdicts", ())}
+    found = {one["use"]: Verdict.from_dict(one) for one in told.get("verdicts", ())}
     for one in _simulated(folder, step, told.get(COUNTED, "records")) if found else ():
         known = found[one.use]
         if one.use == "totals" and number.expected_since:
@@ -92,14 +92,13 @@ def fitness_of_step(folder: Path, manifest_of: Callable[[int], Mapping[str, Any]
             found[one.use] = one
     if number.error is None and number.expected_since and "totals" in found:
         known = found["totals"]
-        found["totals"] = replace(known, words=f"{known.words}{_by_then(manifest_of, number)}")
+        found["totals"] = replace(known, why=f"{known.why}{_by_then(manifest_of, number)}")
     if rows is not None and "totals" in found:
-        found["totals"] = replace(found["totals"], word="unfit", words=f"Totals are unfit: {rows}.")
+        found["totals"] = Verdict("totals", "unfit", None, None, rows)
     judged = tuple(found.values())
     if rows is None and is_unfit(judged):
         bad = next(one for one in judged if is_unfit([one]))
-        words = f"{bad.words[:1].lower()}{bad.words[1:].rstrip('.')}"
-        return Fitness(judged, f"the table of step {step}: {words}")
+        return Fitness(judged, f"the table of step {step}: {bad.clause}")
     return Fitness(judged, rows)
 
 
@@ -110,7 +109,7 @@ def _by_then(manifest_of: Callable[[int], Mapping[str, Any]], number: NumberOfRe
     except (StoreError, InputError):
         return ""
     error = "" if measured.error is None else f", with a standard error of {measured.error:.3g}"
-    return f" By then there were {measured.value:,}{error}."
+    return f". By then there were {measured.value:,}{error}"
 
 
 def _simulated(folder: Path, step: int, records: str) -> tuple[Verdict, ...]:

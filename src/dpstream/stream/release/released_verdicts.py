@@ -154,8 +154,8 @@ def averages_verdict(schema: Schema, table: SyntheticTable) -> tuple[Verdict, ..
     vague = sorted(found, key=lambda name: -(found[name][1] - found[name][0]) / max(map(abs, found[name])))
     named = "; ".join(f"of {name} {average_words(found[name])}" for name in vague[:_NAMED])
     more = f"; {len(vague) - _NAMED} more columns have bins" if len(vague) > _NAMED else ""
-    words = f"Averages: {named}{more} (a release does not say where in its bin a number lies)."
-    return (Verdict("averages", NOT_KNOWN, None, None, words),)
+    why = f"{named}{more} (a release does not say where in its bin a number lies)"
+    return (Verdict("averages", NOT_KNOWN, None, None, why),)
 
 
 def average_words(ends: tuple[float, float]) -> str:

@@ -18,6 +18,7 @@ from dpstream.core.showing import notebook_page
 from dpstream.io.objects import AnyPath
 from dpstream.io.sinks.release_reader import as_released
 from dpstream.io.sinks.simulated_errors import simulated_errors
+from dpstream.io.sinks.target import MEASUREMENTS
 from dpstream.stream.predecessor_cost import own_budget
 from dpstream.stream.release.estimates import Estimate, Published
 from dpstream.stream.release.folding import Group, fold, groups_of
@@ -47,7 +48,7 @@ def spent_of(manifest: Mapping[str, Any]) -> Budget:
 def release_html(manifest: Mapping[str, Any], table: Any | None) -> str:
     """A release as a notebook shows it; ``table`` is the released one as a pyarrow Table, or None."""
     errors = manifest["accuracy"].get("words")
-    if errors and "No other released count has an error bar" in errors:
+    if MEASUREMENTS in manifest["files"] and "measured_every_step" in manifest["accuracy"]:
         errors = f"{errors} {_MEASURED}"
     facts = {
         "stream": manifest["stream"],

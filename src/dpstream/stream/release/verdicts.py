@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from dpstream.core.contracts.expectations import MarginalError
+from dpstream.stream.templates import sentence
 
 #: Where a standard error comes from: the law of the noise, the mechanism's model, the plan, or simulations.
 How = Literal["exact", "modelled", "predicted", "simulated"]
@@ -68,25 +69,45 @@ class Verdict:
         use: which one.
         word: good, usable, poor, unfit; or not known.
         share: one standard error as a share of a typical number of this use, of columns in the worst one; None where it
-            is not known, or where the table has no records. By simulation it is half of the half width of the published
-            95 % interval.
-        how: where the error comes from; None where it is not known.
-        words: the same in one sentence.
-        half: of several columns: the same in the median one.
+            is not known, or where the word has another reason. By simulation it is half of the half width of the
+            published 95 % interval.
+        how: where the error comes from; None where there is none.
+        why: what the word rests on, as a clause.
+        half: of several columns: the share in the median one.
         as_of: the step that the error is about, where that is an earlier one than the table's.
+        when: that step in words.
     """
 
     use: Use
     word: str
     share: float | None
     how: How | None
-    words: str
+    why: str
     half: float | None = None
     as_of: int | None = None
+    when: str | None = None
+
+    @property
+    def clause(self) -> str:
+        """All of it, within a sentence."""
+        if self.word == NOT_KNOWN:
+            return f"{self.use}: {'' if self.use == 'averages' else 'not known: '}{self.why}"
+        about = "" if self.when is None else f" as of {self.when}"
+        return f"{self.use} are {self.word}{about}: {self.why}"
+
+    @property
+    def words(self) -> str:
+        """All of it, as a sentence."""
+        return sentence(self.clause)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able."""
-        return asdict(self)
+        return {**asdict(self), "words": self.words}
+
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> Verdict:
+        """The inverse of ``as_dict``."""
+        return cls(**{name: value for name, value in facts.items() if name != "words"})
 
 
 def verdicts(
@@ -146,20 +167,15 @@ def as_of(found: Iterable[Verdict], step: int, when: str) -> tuple[Verdict, ...]
     Args:
         when: the step in words.
     """
-    return tuple(_as_of(one, step, when) for one in found)
+    return tuple(_as_of(verdict, step, when) for verdict in found)
 
 
-def _as_of(one: Verdict, step: int, when: str) -> Verdict:
-    if one.share is not None and not (one.use == "totals" and one.share == 0.0):
-        name, rest = one.words.split(": ", 1)
-        return replace(one, words=f"{name} as of {when}: {rest}", as_of=step)
-    if one.use != "totals" or one.word != NOT_KNOWN:
-        return one
-    return replace(
-        one,
-        words=f"Totals: not known: records that came after {when} are expected, not measured.",
-        as_of=step,
-    )
+def _as_of(verdict: Verdict, step: int, when: str) -> Verdict:
+    if verdict.share is not None and not (verdict.use == "totals" and verdict.share == 0.0):
+        return replace(verdict, as_of=step, when=when)
+    if verdict.use != "totals" or verdict.word != NOT_KNOWN:
+        return verdict
+    return replace(verdict, why=f"records that came after {when} are expected, not measured", as_of=step)
 
 
 def errors_of(marginals: Iterable[MarginalError], width: int, how: How) -> list[CellError]:
@@ -182,12 +198,11 @@ def is_unfit(found: Iterable[Verdict]) -> bool:
 
 
 def _verdict(use: Use, size: float, errors: Sequence[CellError], records: str = "records") -> Verdict:
-    name = use.capitalize()
     if size <= 0:
-        return Verdict(use, "unfit", None, None, f"{name} are unfit: the table has no records.")
+        return Verdict(use, "unfit", None, None, "the table has no records")
     if not errors:
-        return Verdict(use, NOT_KNOWN, None, None, f"{name}: not known: run dpstream errors.")
-    shares = [one.error * one.cells / size for one in errors]
+        return Verdict(use, NOT_KNOWN, None, None, "run dpstream errors")
+    shares = [error.error * error.cells / size for error in errors]
     half = statistics.median(shares)
     share = max(shares) if use == "columns" else half
     how, what = errors[0].how, _OF[use].format(records=records)
@@ -198,8 +213,8 @@ def _verdict(use: Use, size: float, errors: Sequence[CellError], records: str = 
         what += f" in half of {len(errors)} pairs"
     word = next((word for word, most in THRESHOLDS.items() if share <= most), "unfit")
     # Rounded away from the better word, so that the number and the word agree.
-    sentence = f"{name} are {word}: one standard error is {_percent(share)} of {what} ({_HOW[how]})."
-    return Verdict(use, word, share, how, sentence, half if use == "columns" and len(errors) > 1 else None)
+    why = f"one standard error is {_percent(share)} of {what} ({_HOW[how]})"
+    return Verdict(use, word, share, how, why, half if use == "columns" and len(errors) > 1 else None)
 
 
 def _percent(share: float) -> str:

@@ -30,7 +30,7 @@ from dpstream.core.tables import (
     PresentView,
 )
 from dpstream.core.tables.encoded_batch import batch_codes
-from dpstream.stream.admission import Batch, admitted, grant_batch
+from dpstream.stream.admission import Admission, Batch, grant_batch
 from dpstream.tools.errors.invented_tables import correlated_columns
 from dpstream.tools.evaluate.array_types import Codes
 
@@ -179,10 +179,10 @@ class InventedStream:
                 present, departed = present.after(changes, number)
                 batches.append(PresentBatch(PresentView(present, departed)))
                 continue
-            view, changed = admitted(granted, cast("Store", counters))
-            if changed is not None:
-                counters.events |= dict(zip(changed.ids, changed.after.tolist(), strict=True))  # type: ignore[union-attr]
-            batches.append(view)
+            taken = Admission(self.reading.domain, self.unit, cast("Store", counters)).admit(granted, "audit")
+            if taken.users is not None:
+                counters.events |= dict(zip(taken.users.ids, taken.users.after.tolist(), strict=True))  # type: ignore[union-attr]
+            batches.append(taken.view)
         return batches
 
     def _batch(self, step: Step) -> Batch | KeyedBatch:

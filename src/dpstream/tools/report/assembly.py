@@ -360,13 +360,7 @@ def _is_unknown(one: Verdict) -> bool:
 
 def _error_facts(one: Verdict, size: int, beside: str | None, *, is_first_unknown: bool) -> dict[str, Any]:
     """What the template says of how wrong a number of one use may be."""
-    said = None
-    if _is_unknown(one):
-        said = beside
-    elif one.share is None or (
-        one.word == "unfit" and one.use == "totals" and "standard error" not in one.words
-    ):
-        said = one.words.split(": ", 2 if one.word == NOT_KNOWN and one.as_of is not None else 1)[-1]
+    said = None if one.share is not None else beside if _is_unknown(one) else f"{one.why}."
     off = None if one.share is None else 2 * one.share
     number = {"totals": float(size), "small groups": size * SMALL_GROUP}.get(one.use)
     by = None if off is None else percent(off) if number is None else integer(number * off)
