@@ -57,6 +57,8 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("tools.choosing",),
     ("tools.families",),
     ("tools.demo",),
+    ("service.tokens",),
+    ("service.guard",),
     ("service.releases",),
     ("service.desk",),
     ("service.pages",),

@@ -30,7 +30,6 @@ from dpstream.families.growing.erm_run import (
     Rows,
     minimise,
 )
-from dpstream.families.growing.growing_plan import GrowingState
 from dpstream.families.growing.tables import MAX_UNIVERSE
 
 #: Regularisation is chosen between these; below, the minimiser could not be certified, above nothing is learned.
@@ -246,10 +245,3 @@ class ERM(BlackBox[LinearClassifier]):
         solver = run.share / (run.lam * t) + run.step * math.sqrt(self.features.dimension) / 2.0
         bias = run.lam * self.assumed_radius**2 / 2.0
         return (1.0 - share) * run.loss.at_zero + share * (bias + solver) + share**2 * noise
-
-
-@dataclass
-class ClassifierState(GrowingState):
-    """The state of a stream of classifiers."""
-
-    table: LinearClassifier  # type: ignore[assignment]
