@@ -20,8 +20,7 @@ from dpstream.io.sources.source import PeriodSource, StepInput
 from dpstream.io.sources.source_keys import SourceKeys, SourceKind, shared_keys, wrong_source
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.spark.found_files import AlikeFiles
-from dpstream.spark.keyed_passes import KeyedSparkBatch
-from dpstream.spark.passes import quoted, require_room
+from dpstream.spark.passes import require_room
 from dpstream.spark.sessions import (
     NO_TIME,
     is_allowed_setting,
@@ -30,7 +29,7 @@ from dpstream.spark.sessions import (
     session,
     shielded_from_spark,
 )
-from dpstream.spark.spark_batch import SparkBatch, refuse_reading, with_operations
+from dpstream.spark.spark_batch import KeyedSparkBatch, SparkBatch, quoted, refuse_reading, with_operations
 from dpstream.spark.staging import open_staged
 
 if TYPE_CHECKING:
