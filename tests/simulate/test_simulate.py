@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
@@ -67,37 +66,6 @@ def test_formats_hold_the_same_rows(name: str, tmp_path: Path) -> None:
     simulate(name, 14, tmp_path / "csv", rows_per_step=2)
     simulate(name, 14, tmp_path / "parquet", rows_per_step=2, file_format="parquet")
     assert read(tmp_path / "csv").to_pylist() == read(tmp_path / "parquet").to_pylist()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_configuration_names_the_columns_of_the_files(name: str, tmp_path: Path) -> None:
-    config = tomllib.loads(simulate(name, 3, tmp_path, file_format="parquet").read_text(encoding="utf-8"))
-    table = read(tmp_path)
-    source = config["source"]
-    others = {source["time_column"], source.get("op_column")} - {None}
-    assert list(config["schema"]["columns"]) == [c for c in table.column_names if c not in others]
-    assert config["budget"]["epsilon"] == "1"
-    assert sorted((tmp_path / "data").iterdir()) == sorted(tmp_path.glob(source["path"]))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_odd_values_are_there_and_declared(name: str, tmp_path: Path) -> None:
-    columns = tomllib.loads(simulate(name, 60, tmp_path).read_text(encoding="utf-8"))["schema"]["columns"]
-    table = read(tmp_path)
-    odd = 0
-    for column, options in columns.items():
-        values = table[column]
-        assert ("missing" in options) == (values.null_count > 0), column
-        if "values" in options:
-            unknown = set(values.drop_null().to_pylist()) - set(options["values"])
-            assert ("other" in options) == bool(unknown), column
-            odd += bool(unknown)
-        if "edges" in options:
-            span = pc.min_max(values).as_py()
-            beyond = span["min"] < options["edges"][0] or span["max"] > options["edges"][-1]
-            assert options.get("outside") == ("clip" if beyond else None), column
-            odd += beyond
-    assert odd >= 2
 
 
 @pytest.mark.parametrize("name", NAMES)
