@@ -119,7 +119,8 @@ def _with(config: Config, one: Alternative) -> Config:
         config.context, budget=budget.budget, stated=budget.stated, **of_stays(config.expected, unit)
     )
     recipe = read_recipe(section_of(file, "mechanism", options), context)
-    check_taken(file, context, recipe)
+    # A season is a guess, which another mechanism may do without.
+    check_taken(file, replace(context, season=None), recipe)
     return replace(config, recipe=recipe, family=family, unit=unit, budget=budget, context=context)
 
 
