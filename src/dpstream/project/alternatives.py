@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dpstream.core.contracts import Alternative
-from dpstream.core.errors import ConfigError, DpstreamError
+from dpstream.core.errors import ConfigError, DpstreamError, did_you_mean
 from dpstream.core.privacy import ZCDP, Budget, PureDP
 from dpstream.families.registry import family_of, mechanisms
 from dpstream.project.config import Config
 from dpstream.project.keys import section_of
 from dpstream.project.public_knowledge import check_taken, of_stays
-from dpstream.project.reader import did_you_mean
 from dpstream.project.schema_file import load_toml
 from dpstream.project.sections import read_recipe
 
