@@ -18,10 +18,18 @@ from dpstream_lab.audits.turnover_audit import turnover_subjects
     [
         (pooled_subjects, "pooled, deletions", "pooled with counts that outlive their epoch"),
         (pooled_subjects, "pooled, few marginals", "pooled with joint histograms drawn apart"),
-        (aim_subjects, "AIM, epsilon = 1 (pure), event, pairs", "AIM with half the sensitivity of its scores, epsilon = 1 (pure)"),
-        (turnover_subjects, "equal rows that cancel, pooled, user", "equal rows that cancel marginal by marginal"),
+        (
+            aim_subjects,
+            "AIM, epsilon = 1 (pure), event, pairs",
+            "AIM with half the sensitivity of its scores, epsilon = 1 (pure)",
+        ),
+        (
+            turnover_subjects,
+            "equal rows that cancel, pooled, user",
+            "equal rows that cancel marginal by marginal",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_subject_holds_and_a_control_is_caught(
     subjects: Callable[[], Iterable[Subject]], honest: str, control: str
 ) -> None:
