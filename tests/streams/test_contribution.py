@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy_stream import SCHEMA, ToyPlan
 
-from dpstream.core.errors import ConfigError, DataError, StepError, StoreDamagedError
-from dpstream.core.privacy import PureDP, Randomness, User
+from dpstream.core.errors import ConfigError, DataError, StoreDamagedError
+from dpstream.core.privacy import Randomness, User
 from dpstream.core.tables.contribution import (
     admit,
     checksum,
@@ -185,16 +185,6 @@ def test_the_bound_holds_over_steps_and_restarts_and_deletes_give_nothing_back(t
     assert manifest["spent"]["total"] == "1"
 
 
-def test_repetitions_and_the_users_of_a_batch(tmp_path):
-    with start(tmp_path) as stream:
-        first = stream.step(Batch(frame(A, B, C), users=["x", "x", "x"]), "b1")
-        again = stream.step(Batch(frame(C, A, B), users=["x", "x", "x"]), "b1")
-        assert again.manifest == first.manifest
-        assert sum(true_counts(stream)) == 2
-        with pytest.raises(StepError, match="other records"):
-            stream.step(Batch(frame(A, B, C), users=["x", "x", "y"]), "b1")
-
-
 @pytest.mark.parametrize(
     ("batch", "error", "words"),
     [
@@ -304,10 +294,3 @@ def test_a_step_computed_afresh_admits_the_same_records(tmp_path, fault):
         assert in_child(stopped) != 0
         assert in_child(lambda home=home: run_all(home)) == 0
         assert content(home) == expected
-
-
-def test_the_bound_is_a_public_number():
-    assert User(3).per_event(PureDP.of(1)) == PureDP.of("1/3")
-    for bad in (0, -1, True, 1.5, 10**7):
-        with pytest.raises(ConfigError, match="max_events"):
-            User(bad)  # type: ignore[arg-type]
