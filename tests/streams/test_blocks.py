@@ -173,7 +173,7 @@ def test_an_encrypted_store_keeps_nothing_readable_of_a_held_table(tmp_path: Pat
     made = []
     with pytest.MonkeyPatch.context() as patch:
         write = table_blocks.write_blocks
-        patch.setattr(render, "write_blocks", lambda *given: made.append(1) or write(*given))
+        patch.setattr(render, "write_blocks", lambda *given, **more: made.append(1) or write(*given, **more))
         with opened(tmp_path, key=KEY) as stream:
             assert staged(tmp_path) == ([] if what == "gone" else [file])
             stream.approve()
@@ -195,7 +195,9 @@ def test_a_sealed_table_is_opened_once_for_folder_and_feed(
     for path in (tmp_path / "releases" / "step-000001").glob("table.*"):
         path.unlink()
     made, write = list[int](), table_blocks.write_blocks
-    monkeypatch.setattr(render, "write_blocks", lambda *given: made.append(1) or write(*given))
+    monkeypatch.setattr(
+        render, "write_blocks", lambda *given, **more: made.append(1) or write(*given, **more)
+    )
     sink = Publisher(tmp_path / "releases", beside=StandardOutput(io.BytesIO()))
     with open_stream(ToyPlan(), SCHEMA, tmp_path / "state", publish_to=sink, key=KEY) as stream:
         remade = stream._outlet._remade()  # type: ignore[union-attr]
