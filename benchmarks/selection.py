@@ -39,7 +39,7 @@ from keyed_streams import is_there, load
 from dpstream.core.contracts import StreamPlan
 from dpstream.core.privacy import Randomness
 from dpstream.families.tabular.pooled_run import EpochRun, Signs
-from dpstream.mechanisms.aim_candidates import Candidates
+from dpstream.mechanisms.aim import Candidates
 from dpstream.mechanisms.workload_cells import MAX_RECORDS, Score
 
 LONG = "about 10 minutes for one run of each"

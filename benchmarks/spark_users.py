@@ -34,7 +34,7 @@ from dpstream.core.tables import Workload
 from dpstream.core.tables.access import CounterShards, ShardedEvents
 from dpstream.core.tables.counter_files import write_file
 from dpstream.spark import batch, session
-from dpstream.spark.user_passes import SHARDS, begin
+from dpstream.spark.passes import SHARDS, begin
 from dpstream.stream import Batch, Stream, open_stream
 from dpstream.stream.inspection import check_store
 from dpstream.stream.store.users import write_events
@@ -109,7 +109,8 @@ def fill(state: Path, users: int) -> None:
     with start(state) as stream:
         store = stream._store
         folder, _ = store.counter_files()
-        generation = begin(folder)
+        generation = begin(folder, None).generation
+        assert generation is not None
         files = {}
         for shard in range(SHARDS):
             own = users * (shard + 1) // SHARDS - users * shard // SHARDS

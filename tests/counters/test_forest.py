@@ -21,8 +21,7 @@ from dpstream.core.counters import (
     OptimalTreeCounter,
 )
 from dpstream.core.counters.counter import MAX_INCREMENT, MAX_TICKS
-from dpstream.core.counters.forest import CalibratedForest
-from dpstream.core.counters.forest_tree import epochs, optimal_trees
+from dpstream.core.counters.forest import CalibratedForest, epochs, optimal_trees
 from dpstream.core.errors import BudgetError, ConfigError, HorizonError, LimitError, StoreDamagedError
 from dpstream.core.privacy.budget import ZCDP, PureDP
 from dpstream.core.privacy.randomness import Randomness

@@ -21,8 +21,14 @@ from dpstream.core.counters import (
     binned,
     counter_by_name,
 )
-from dpstream.core.counters.binned import BinnedDesign, CalibratedBinnedCounter, NoiseTable, design_of
-from dpstream.core.counters.lag_bins import LagBins, Weights
+from dpstream.core.counters.binned import (
+    BinnedDesign,
+    CalibratedBinnedCounter,
+    LagBins,
+    NoiseTable,
+    Weights,
+    design_of,
+)
 from dpstream.core.errors import BudgetError, ConfigError, HorizonError, LimitError, StoreDamagedError
 from dpstream.core.privacy import ZCDP, DiscreteGaussian, Event, Noise, PureDP, Randomness
 

@@ -137,15 +137,6 @@ def test_nothing_private_is_read(small: Config, tmp_path: Path) -> None:
     assert not without_any.state_dir.exists()
 
 
-def test_the_catalogue_stays(small: Config, tmp_path: Path) -> None:
-    """And the stream goes on with the folder of errors among its releases."""
-    config = copied(small, tmp_path / "run")
-    before = (config.output.dir / "catalogue.json").read_bytes()
-    publish_errors(simulate_errors(config, runs=2))
-    assert (config.output.dir / "catalogue.json").read_bytes() == before
-    assert [release.step for release in dp.run(config, randomness=Randomness.seeded(1))] == []
-
-
 @pytest.fixture(scope="module")
 def done(
     small: Config, tmp_path_factory: pytest.TempPathFactory

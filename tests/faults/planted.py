@@ -597,7 +597,7 @@ FAULTS = (
     Fault(
         "pages",
         "the pages of the service may be framed",
-        "service/pages/guard.py",
+        "service/pages/serving.py",
         '    "x-frame-options": "DENY",\n',
         "",
         ("service/pages", "service"),
@@ -605,7 +605,7 @@ FAULTS = (
     Fault(
         "pages",
         "a bug's text, which may quote what somebody typed, is in the log",
-        "service/pages/guard.py",
+        "service/pages/serving.py",
         "            record.exc_info = record.exc_text = None\n",
         "            pass\n",
         ("service/pages", "service"),

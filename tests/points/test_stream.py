@@ -88,14 +88,14 @@ def test_a_stream_is_its_synthesizer(tmp_path: Path) -> None:
         assert empty.rows == release.rows == 2800
         assert empty.sample().equals(release.sample())
         assert release.sample().equals(read(tmp_path / "releases", 4))
-    state, source = made.core.fresh(), Randomness.seeded(6)
+    state, source = made.start(), Randomness.seeded(6)
     for step in range(4):
         cells = made.space.cells_of(made.reading.encode(frame(700, step)))
         if not step:
             state.seed = int(source.coins("a seed")[0])
-        made.core.read(state, cells[shuffled(len(cells), source)], source)
+        made.read(state, cells[shuffled(len(cells), source)], source)
         source.coins("a seed")  # the step's own seed
-    counts = made.core.counts(state)
+    counts = made.counts(state)
     synthesis = release._model
     assert np.array_equal(synthesis.counts, counts)  # type: ignore[attr-defined]
     released = made.space.cells_of(made.reading.encode(release.sample()))
@@ -137,7 +137,7 @@ def test_equal_entropy_gives_equal_states_however_often_they_are_packed(
 def test_a_damaged_state_is_refused() -> None:
     made = plan(LINE)
     state, source = made.start(), Randomness.seeded(1)
-    made.core.read(state, np.arange(600) % 4096, source)
+    made.read(state, np.arange(600) % 4096, source)
     packed = made.pack_state(state)
     for name in packed.arrays:
         with pytest.raises(StoreDamagedError):
@@ -324,10 +324,8 @@ def test_what_cannot_be_calibrated(name: str) -> None:
 
 def test_an_epsilon_that_opens_no_cell_gives_uniform_points(tmp_path: Path) -> None:
     made = plan(LINE, epsilon="1/1000")
-    assert f"begin with point {made.core.schedule.start(1)} for j = 1" in words(
-        made, "described", **made.facts()
-    )
-    assert made.core.schedule.start(1) > 4000
+    assert f"begin with point {made.schedule.start(1)} for j = 1" in words(made, "described", **made.facts())
+    assert made.schedule.start(1) > 4000
     with start(tmp_path, made) as stream:
         release = stream.step(Batch({"x": np.full(4000, 0.9)}), "b")
     # Uniform: four bins of 1000 each, within seven standard deviations (false alarm below 1e-10).
@@ -339,7 +337,7 @@ def test_equal_points_are_points_like_others() -> None:
     made = plan(LINE, max_depth=16)
     state, source = made.start(), Randomness.seeded(1)
     cells = made.space.cells_of(made.reading.encode({"x": np.ones(1)})).repeat(10**5)
-    made.core.read(state, cells, source)
+    made.read(state, cells, source)
     assert len(container.dump(made.pack_state(state))) < 500_000
-    counts = made.core.counts(state)
+    counts = made.counts(state)
     assert counts[-1] > 0.9 * 10**5

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real
 from dpstream.io.sources import SourceOptions
-from dpstream.io.sources.sample import read_sample
+from dpstream.io.sources.formats import read_sample
 from dpstream.project.column_draft import CONFIRM, guess_column, nice_edges
 from dpstream.project.config_draft import draft_config
 from dpstream.project.schema_file import read_schema
@@ -186,14 +186,14 @@ def test_drafts_that_cannot_be_made(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="unknown ending"):
         draft_config(tmp_path / "a.xls")
     (tmp_path / "b.csv").write_text("x,y\n1,2\nhush,3,4\n")
-    with pytest.raises(DataError, match=r"b\.csv: the file cannot be read") as caught:
+    with pytest.raises(DataError, match=r"b\.csv: a line has more or fewer columns") as caught:
         draft_config(tmp_path / "b.csv")
     assert "hush" not in str(caught.value)
     (tmp_path / "c.parquet").write_bytes(b"PAR1 half a file")
     with pytest.raises(DataError, match=r"c\.parquet: the file cannot be read"):
         draft_config(tmp_path / "c.parquet")
     (tmp_path / "d.csv").write_text("")
-    with pytest.raises(DataError, match=r"d\.csv: the file cannot be read"):
+    with pytest.raises(DataError, match=r"d\.csv: the file is empty"):
         draft_config(tmp_path / "d.csv")
 
 

@@ -91,7 +91,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     def run(_: object, step: int, task: Any, count: int) -> list[Any]:
         seen.append(count)
         sent, numbers = pickle.dumps(task), iter(range(10**6))
-        monkeypatch.setattr("dpstream.spark.release_tasks.attempt", lambda: next(numbers))
+        monkeypatch.setattr("dpstream.spark.release_tables.attempt", lambda: next(numbers))
         given = []
         for part in reversed(range(count)):
             pickle.loads(sent).write(part)  # noqa: S301 (a task that was tried before; its file belongs to nobody)

@@ -20,10 +20,8 @@ from dpstream.core.tables import KeyedBatch, KeyedChanges, KeyRules, PresentTabl
 from dpstream.core.tables.access import CounterShards, PresentShards, ReadRequest
 from dpstream.core.tables.counter_files import read_present_shard, shard_of, sweep_files
 from dpstream.core.tables.keyed_reading import read_keyed
-from dpstream.spark import batch, keyed_batch, keyed_passes, keyed_tasks
-from dpstream.spark.keyed_passes import KeyedSparkBatch
-from dpstream.spark.keyed_tasks import Applying
-from dpstream.spark.tasks import Spreading
+from dpstream.spark import KeyedSparkBatch, batch, keyed_batch, passes, tasks
+from dpstream.spark.tasks import Applying, Spreading
 from dpstream.stream.admission import as_batch
 
 PYSPARK = pytest.importorskip("pyspark", reason="PySpark is not installed (make spark)")
@@ -34,7 +32,7 @@ LENIENT = KeyRules(unknown="drop")
 
 @pytest.fixture(autouse=True)
 def few_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyed_passes, "SHARDS", 8)
+    monkeypatch.setattr(passes, "SHARDS", 8)
 
 
 def events(rows: int, seed: int, keys: int = 50) -> pa.Table:
@@ -137,7 +135,7 @@ def test_hashes_counts_departures_and_records_are_those_in_process(
     session = LocalSession(tasks=min(partitions, 7), seed=partitions)
     if troubled:
         session.repeats, session.fails = 2, 0.3
-    monkeypatch.setattr(keyed_tasks, "attempt", lambda: session.attempts)
+    monkeypatch.setattr(tasks, "attempt", lambda: session.attempts)
     files, rows = InFiles(tmp_path), InRows()
     steps: list[tuple[pa.Table, dict[str, Any]]] = [
         (events(150, 1), {}),
@@ -344,7 +342,7 @@ def test_a_table_that_changes_between_the_passes_is_refused(tmp_path: Path) -> N
     granted = keyed_batch(frame, "id", operation="op", order="at", rules=LENIENT).grant(PRESENT)
     granted.rows.fingerprint(KEY)
     names = [*SCHEMA.names, "id", "op", "at"]
-    granted.sharded._frame._tables = plain_split(shuffled(events(50, 2))).select(*names)._tables
+    granted.sharded.sides[0].frame._tables = plain_split(shuffled(events(50, 2))).select(*names)._tables
     with pytest.raises(DataError, match="the records changed while the step was read"):
         granted.sharded.apply(InFiles(tmp_path).coming())
 

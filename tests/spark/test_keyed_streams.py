@@ -22,8 +22,8 @@ from dpstream.core.tables import KeyedBatch, PresentTable, Workload
 from dpstream.core.tables.counter_files import read_present_shard
 from dpstream.families.census import Census
 from dpstream.io.sources import UnreadableError
-from dpstream.spark import keyed_batch, keyed_passes
-from dpstream.spark.keyed_passes import SparkPresent
+from dpstream.spark import keyed_batch, passes
+from dpstream.spark.passes import SparkPresent
 from dpstream.spark.sessions import gone
 from dpstream.stream import StateKey, Stream
 from dpstream.stream.inspection import check_store
@@ -37,7 +37,7 @@ STEPS = 3
 
 @pytest.fixture(autouse=True)
 def few_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyed_passes, "SHARDS", 4)
+    monkeypatch.setattr(passes, "SHARDS", 4)
 
 
 def in_spark(step: int) -> Any:

@@ -153,7 +153,7 @@ def test_files_that_exchange_places_during_a_pass_give_no_step(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keyed: bool
 ) -> None:
     """Their sizes and the times of writing are the same. Without an exchange the same pass is taken."""
-    from dpstream.spark import keyed_passes, passes
+    from dpstream.spark import passes
 
     paths = [tmp_path / "t" / name for name in ("1.parquet", "2.parquet")]
     paths[0].parent.mkdir()
@@ -170,8 +170,7 @@ def test_files_that_exchange_places_during_a_pass_give_no_step(
         (tmp_path / "aside").rename(paths[1])
         return found
 
-    for module in (keyed_passes, passes):
-        monkeypatch.setattr(module, "summed", summed)
+    monkeypatch.setattr(passes, "summed", summed)
     frame = spark.read.parquet(str(tmp_path / "t"))
     given = keyed_batch(frame, "who") if keyed else batch(frame)
     granted = given.grant(replace(WANTED, reads="present") if keyed else WANTED)

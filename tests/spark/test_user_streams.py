@@ -20,7 +20,7 @@ from toy_stream import SCHEMA, ToyPlan
 
 from dpstream.core.errors import ConfigError, DataError, StoreDamagedError, StoreLockedError
 from dpstream.core.privacy import Randomness, User
-from dpstream.spark import batch, user_passes
+from dpstream.spark import batch, passes
 from dpstream.stream import Batch, StateKey, Stream, open_stream
 from dpstream.stream.inspection import check_store
 from dpstream.stream.store.archive import export_store
@@ -33,7 +33,7 @@ BOUND, STEPS = 3, 3
 
 @pytest.fixture(autouse=True)
 def few_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(user_passes, "SHARDS", 4)
+    monkeypatch.setattr(passes, "SHARDS", 4)
 
 
 def start(home: Path, **options: Any) -> Stream:
@@ -141,7 +141,7 @@ def test_a_step_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
         folder, _ = stream._store.counter_files()
         before = set(folder.iterdir())
         with monkeypatch.context() as patch:
-            patch.setattr(user_passes, "missing_files", lambda *_: ["one"])
+            patch.setattr(passes, "missing_files", lambda *_: ["one"])
             with pytest.raises(ConfigError, match="does not see"):
                 stream.step(in_spark(2), "b2")
         assert set(folder.iterdir()) > before

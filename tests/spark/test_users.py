@@ -20,8 +20,8 @@ from dpstream.core.errors import ConfigError, DataError, StoreDamagedError
 from dpstream.core.tables.access import BatchAccess, CounterShards
 from dpstream.core.tables.contribution import as_ids, hash_ids, id_bytes
 from dpstream.core.tables.counter_files import read_shard, shard_of, sweep_files
-from dpstream.spark import batch, user_passes, user_tasks
-from dpstream.spark.user_tasks import Admitting
+from dpstream.spark import batch, passes, tasks
+from dpstream.spark.tasks import Admitting
 from dpstream.stream.admission import Batch, _bounded
 
 BOUND = 3
@@ -31,7 +31,7 @@ PYSPARK = pytest.importorskip("pyspark", reason="PySpark is not installed (make 
 
 @pytest.fixture(autouse=True)
 def few_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(user_passes, "SHARDS", 8)
+    monkeypatch.setattr(passes, "SHARDS", 8)
 
 
 class InFiles:
@@ -103,7 +103,7 @@ def test_admission_counts_hashes_and_counters_are_those_in_process(
     session = LocalSession(tasks=min(partitions, 7), seed=partitions)
     if troubled:
         session.repeats, session.fails = 2, 0.3
-    monkeypatch.setattr(user_tasks, "attempt", lambda: session.attempts)
+    monkeypatch.setattr(tasks, "attempt", lambda: session.attempts)
     files, rows = InFiles(tmp_path), InRows()
     steps = [
         (owned(300, 1), owned(60, 2)),
@@ -222,8 +222,8 @@ def test_a_task_reads_no_file_that_was_not_committed(tmp_path: Path, damage: str
 def test_an_executor_that_writes_elsewhere_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder of the same name on another machine."""
     (tmp_path / "elsewhere").mkdir()
-    real = user_tasks.write_file
-    monkeypatch.setattr(user_tasks, "write_file", lambda _, *rest: real(tmp_path / "elsewhere", *rest))
+    real = tasks.write_file
+    monkeypatch.setattr(tasks, "write_file", lambda _, *rest: real(tmp_path / "elsewhere", *rest))
     granted = batch(LocalFrame.of(LocalSession(), owned(50, 1), 2), users="who").grant(USERS)
     with pytest.raises(ConfigError, match="a folder that the driver does not see"):
         granted.bounded.admit(InFiles(tmp_path))  # type: ignore[union-attr]
@@ -233,7 +233,7 @@ def test_an_executor_without_the_cipher_is_told(tmp_path: Path, monkeypatch: pyt
     def lacks(*_: Any) -> None:
         raise ConfigError("the package cryptography is missing", where="x")
 
-    monkeypatch.setattr(user_tasks, "write_file", lacks)
+    monkeypatch.setattr(tasks, "write_file", lacks)
     granted = batch(LocalFrame.of(LocalSession(), owned(50, 1), 2), users="who").grant(USERS)
     with pytest.raises(ConfigError, match=r"executors do not have .*dpstream\[spark,encryption\]"):
         granted.bounded.admit(InFiles(tmp_path))  # type: ignore[union-attr]

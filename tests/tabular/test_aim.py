@@ -17,7 +17,7 @@ from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Baseline
 from dpstream.mechanisms import AIM, AIMPlan
-from dpstream.mechanisms.aim_candidates import Candidates
+from dpstream.mechanisms.aim import Candidates
 from dpstream.tools.audit.door import run_loss
 from dpstream_lab.audits.aim_audit import aim_run, audit_aim
 

@@ -20,8 +20,8 @@ from dpstream.core.privacy import DiscreteGaussian, DiscreteLaplace, Event, Pure
 from dpstream.core.privacy.law import NoiseSum
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.tabular import Baseline, DPStabs, dpstabs_book
-from dpstream.families.tabular.dpstabs_book import TotalNoise, arrival_weights
+from dpstream.families.tabular import Baseline, DPStabs, dpstabs_facts
+from dpstream.families.tabular.dpstabs_facts import TotalNoise, arrival_weights
 from dpstream.mechanisms import MWEMPGM
 from dpstream.mechanisms.mwem_pgm import OfflineMechanism, OfflinePlan, OfflineRun
 
@@ -347,7 +347,7 @@ def test_predictions_where_marginals_are_selected(monkeypatch):
     assert synthesis.total_error / 2 < one.total < synthesis.total_error * 2
     (early,) = plan.expected_errors([1])
     assert (early.measurements, early.even_share) == (1, early.every_step)
-    monkeypatch.setattr(dpstabs_book, "MAX_PREDICTED", 20)
+    monkeypatch.setattr(dpstabs_facts, "MAX_PREDICTED", 20)
     assert [one.total is None for one in plan.expected_errors([10, 11])] == [False, True]
     for step in (0, -1, 1.5, True, "1"):
         for recipe in (plan, Baseline(PAIRS).calibrate(epsilon="1")):

@@ -16,8 +16,7 @@ from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled
 from dpstream.mechanisms import MWEMPGM
-from dpstream.mechanisms.joint_cuts import deviations, together
-from dpstream.mechanisms.joint_groups import draw_shares
+from dpstream.mechanisms.joint_groups import deviations, draw_shares, together
 from dpstream.stream.release.estimates import add_up, projected
 
 DOMAIN = Domain(tuple("abcdef"), (3,) * 6)

@@ -31,8 +31,7 @@ from dpstream.families.tabular.pooled_estimates import Epoch, Estimates
 from dpstream.families.tabular.pooled_run import Design, Runner, Signs
 from dpstream.families.tabular.pooled_state import Epochs
 from dpstream.mechanisms.engine import Selector
-from dpstream.mechanisms.measured_cells import MeasuredCells
-from dpstream.mechanisms.workload_cells import MAX_RECORDS, Cells
+from dpstream.mechanisms.workload_cells import MAX_RECORDS, Cells, MeasuredCells
 from dpstream.stream.templates import words
 from dpstream_lab.audits.pooled_audit import audit_pooled
 

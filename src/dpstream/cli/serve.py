@@ -66,9 +66,10 @@ def releases(
       dpstream serve releases evictions=/srv/evictions jobs=/srv/jobs --port 8080 --tokens tokens.txt
     """
     with _installed():
-        from dpstream.service.releases import Tokens, find_places, make_app, serve
+        from dpstream.service.releases import find_places, make_app, serve
+        from dpstream.service.tokens import TokenFile
     found = find_places(places)
-    allowed = None if tokens is None else Tokens(Path(tokens))
+    allowed = None if tokens is None else TokenFile(Path(tokens))
     app = make_app(found, tokens=allowed, origins=origins, readers=readers)
     names = ", ".join(place.name for place in found)
     serve(app, host, port, lambda address: click.echo(f"serving {names} at {address}"))
@@ -122,21 +123,56 @@ def list_people(folder: str, as_json: bool) -> None:
 @_folder
 @_person
 @click.option("--role", "roles", multiple=True, required=True, help="A role; repeat it for several.")
-@click.option("--no-password", is_flag=True, help="They come through the proxy, or with a token.")
 @by_option
-def add_person(folder: str, name: str, roles: tuple[str, ...], no_password: bool, by: str) -> None:
-    """Add somebody, with a first password that is asked for. They set their own one on the pages; before that they do
-    not count where two persons must approve.
+def add_person(folder: str, name: str, roles: tuple[str, ...], by: str) -> None:
+    """Add somebody. They come through the proxy that service.toml names, or sign in with a one-time token.
 
     Roles: analyst (sees, asks), auditor (sees more), approver (decides), owner (all of that, and people).
 
     \b
-    Example:
+    Examples:
       dpstream serve people add service "Anna Meier" --role approver
+      dpstream serve people token service "Anna Meier"
     """
     desk = _desk(folder)
-    desk.add_person(desk.operator(by), name, roles, None if no_password else _password())
+    desk.add_person(desk.operator(by), name, roles)
     click.echo(f"added {name}: {', '.join(roles)}")
+
+
+@people.command("token", short_help="Make a one-time token to sign in with, and print it.")
+@_folder
+@_person
+@by_option
+def make_token(folder: str, name: str, by: str) -> None:
+    """Make a one-time token with which NAME signs in on the pages, and print it. It is used up by that, or a day later;
+    an earlier one that was not used is refused from now on. Only this command makes them: nobody on the pages can be
+    somebody else.
+
+    \b
+    Example:
+      dpstream serve people token service "Anna Meier"
+    """
+    desk = _desk(folder)
+    click.echo(desk.make_sign_in_token(desk.operator(by), name))
+    click.echo(
+        f"{name} signs in with it once, within a day, at http://{desk.settings.listen}/sign-in", err=True
+    )
+
+
+@people.command("sign-out", short_help="Sign somebody out everywhere.")
+@_folder
+@_person
+@by_option
+def sign_out(folder: str, name: str, by: str) -> None:
+    """End all logins of NAME, and the one-time token that was not used.
+
+    \b
+    Example:
+      dpstream serve people sign-out service "Anna Meier"
+    """
+    desk = _desk(folder)
+    desk.end_sessions(desk.operator(by), name)
+    click.echo(f"signed out {name}")
 
 
 @people.command("roles", short_help="Give somebody other roles.")
@@ -156,28 +192,12 @@ def set_roles(folder: str, name: str, roles: tuple[str, ...], by: str) -> None:
     click.echo(f"{name}: {', '.join(roles)}")
 
 
-@people.command("password", short_help="Set a password for somebody.")
-@_folder
-@_person
-@by_option
-def set_password(folder: str, name: str, by: str) -> None:
-    """Set a password, which is asked for; the person's sessions end.
-
-    \b
-    Example:
-      dpstream serve people password service "Anna Meier"
-    """
-    desk = _desk(folder)
-    desk.set_password(desk.operator(by), name, _password())
-    click.echo(f"set a password for {name}")
-
-
 @people.command("remove", short_help="Remove somebody.")
 @_folder
 @_person
 @by_option
 def remove_person(folder: str, name: str, by: str) -> None:
-    """Remove somebody: sessions and tokens end at once, and approvals that wait for a second person do not count.
+    """Remove somebody: logins end at once, and approvals that wait for a second person do not count.
 
     \b
     Example:
@@ -188,65 +208,21 @@ def remove_person(folder: str, name: str, by: str) -> None:
     click.echo(f"removed {name}")
 
 
-@command.group("tokens", short_help="Look after tokens for programs.")
-def tokens() -> None:
-    """Look after the tokens with which programs come to the pages.
+@command.command("token", short_help="Make a token for a program or a reader, and print it.")
+@click.argument("file", type=FilePath("file"))
+@click.argument("note")
+def token(file: str, note: str) -> None:
+    """Make a token, add its SHA-256 and NOTE to FILE as a line, and print the token, once. Whoever has it reads the
+    feed (--tokens FILE), or what the pages tell monitoring (tokens = "FILE" in service.toml). A line that is taken out
+    ends its token at once.
 
     \b
     Example:
-      dpstream serve tokens add service "Anna Meier" --label nightly
+      dpstream serve token tokens.txt "the statistics office"
     """
+    from dpstream.service.tokens import add_token
 
-
-@tokens.command("list", short_help="Print which tokens there are, without their secrets.")
-@_folder
-@json_option
-def list_tokens(folder: str, as_json: bool) -> None:
-    """Print number, person, label and date of each token.
-
-    \b
-    Example:
-      dpstream serve tokens list service
-    """
-    desk = _desk(folder)
-    found = desk.tokens(desk.operator("command line"))
-    if as_json:
-        print_json([vars(one) for one in found])
-        return
-    rows = [[str(one.number), one.person, one.label, one.made, one.made_by] for one in found]
-    print_table(["number", "person", "label", "made", "by"], rows, right=[0])
-
-
-@tokens.command("add", short_help="Make a token and print it, once.")
-@_folder
-@_person
-@click.option("--label", required=True, help="What it is for.")
-@by_option
-def add_token(folder: str, name: str, label: str, by: str) -> None:
-    """Make a token with the roles of NAME, and print it. It is stored as a hash and shown nowhere again.
-
-    \b
-    Example:
-      dpstream serve tokens add service "Anna Meier" --label nightly
-    """
-    desk = _desk(folder)
-    click.echo(desk.add_token(desk.operator(by), name, label))
-
-
-@tokens.command("remove", short_help="Remove a token.")
-@_folder
-@click.argument("number", type=Whole())
-@by_option
-def remove_token(folder: str, number: int, by: str) -> None:
-    """Remove a token: it is refused from now on.
-
-    \b
-    Example:
-      dpstream serve tokens remove service 3
-    """
-    desk = _desk(folder)
-    desk.remove_token(desk.operator(by), number)
-    click.echo(f"removed token {number}")
+    click.echo(add_token(Path(file), note))
 
 
 @command.command("decisions", short_help="Print who decided what.")
@@ -296,8 +272,3 @@ def _desk(folder: str) -> Desk:
     from dpstream.service.desk import Desk
 
     return Desk.open(Path(folder))
-
-
-def _password() -> str:
-    text: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
-    return text

@@ -46,6 +46,7 @@ def command(folder: str, configs: tuple[str, ...], draft: bool, worker_only: boo
     Examples:
       dpstream up service --init evictions/dpstream.toml jobs/dpstream.toml
       dpstream serve people add service "Anna Meier" --role owner
+      dpstream serve people token service "Anna Meier"
       dpstream up service
     """
     if draft != bool(configs):

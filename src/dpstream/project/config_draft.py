@@ -25,8 +25,8 @@ from dpstream.core.privacy.unit import parse_unit
 from dpstream.core.schema import Schema, arrow
 from dpstream.families.registry import DEFAULT_MECHANISM, family_of, mechanisms_with
 from dpstream.io.sources.calendar import EVERY, period_grid
+from dpstream.io.sources.formats import read_sample
 from dpstream.io.sources.query import is_database
-from dpstream.io.sources.sample import read_sample
 from dpstream.project.column_draft import (
     CONFIRM,
     FILL_IN,

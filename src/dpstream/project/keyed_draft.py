@@ -17,8 +17,8 @@ from typing import Any
 
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema.dates import read_date, read_time
+from dpstream.io.sources.formats import files_of, read_sample
 from dpstream.io.sources.operations import DELETE, INSERT, UPDATE
-from dpstream.io.sources.sample import files_of, read_sample
 from dpstream.project.column_draft import CONFIRM, FILL_IN, Drafted, is_text, may_identify, words_in
 
 #: Words of known change feeds (also Debezium's, and those of Delta tables), in small letters.

@@ -1,8 +1,7 @@
 """Records that stay in Spark. See README.md in this folder."""
 
-from dpstream.spark.keyed_passes import KeyedSparkBatch, keyed_batch
 from dpstream.spark.sessions import session
-from dpstream.spark.spark_batch import SparkBatch, batch
+from dpstream.spark.spark_batch import KeyedSparkBatch, SparkBatch, batch, keyed_batch
 from dpstream.spark.staging import sink
 
 __all__ = ["KeyedSparkBatch", "SparkBatch", "batch", "keyed_batch", "session", "sink"]

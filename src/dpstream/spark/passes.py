@@ -1,42 +1,65 @@
 """Passes over the records of one step in Spark: what they count, and that they all read the same records.
 
+One kind of pass for all: tasks give parts, which are added up on executors in two levels, so that the driver gets one
+sum, whatever the number of partitions. Where records have users or keys, their rows meet in shards before that, and
+the pass that admits or applies them writes files, which the step commits.
+
 Trusted base: spark (reads private records).
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Iterable, Sequence
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.errors import ConfigError, DataError, LimitError
+from dpstream.core import durable
+from dpstream.core.errors import ConfigError, DataError, LimitError, StoreDamagedError
+from dpstream.core.privacy.randomness import Exact
 from dpstream.core.schema.column import PROBLEM_KINDS, Problem, problems_error
-from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import MultisetHash
-from dpstream.core.tables.contribution import id_problem, no_ids_of
-from dpstream.core.tables.counting import count_plan
-from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES
-from dpstream.io.sources.counted_file import CountedPasses
-from dpstream.spark.found_files import FoundFiles, changed_records
-from dpstream.spark.sessions import (
-    core_setting,
-    require_protected,
-    require_reading,
-    setting,
-    shielded_from_spark,
+from dpstream.core.tables.access import (
+    COUNTER,
+    CounterFile,
+    CounterShards,
+    PresentShards,
+    ShardedEvents,
+    UserCounters,
 )
+from dpstream.core.tables.counter_files import Generation, damaged_files, missing_files, present_width
+from dpstream.core.tables.counting import count_plan
+from dpstream.core.tables.keyed_reading import refused_events, sorted_by_key
+from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES
+from dpstream.core.version import __version__
+from dpstream.io.sources.counted_file import CountedPasses, CountedView
+from dpstream.io.sources.file_opening import UnreadableError
+from dpstream.spark.found_files import FoundFiles, changed_records
+from dpstream.spark.sessions import core_setting, setting, shielded_from_spark
 from dpstream.spark.tasks import (
     NO_ID,
     NO_ORDER,
     PART_TYPE,
+    REFUSED,
+    SHARDED,
     WRONG_OPERATION,
+    Admitting,
+    Applying,
     Counting,
+    CountingPresent,
     EventColumns,
+    Files,
     Ids,
+    KeyedColumns,
+    Reading,
+    Shared,
+    Spreading,
     Summing,
     Tally,
     joined,
@@ -44,105 +67,8 @@ from dpstream.spark.tasks import (
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
+    from dpstream.core.schema.domain import Clique, Domain
     from dpstream.io.sources.operations import Operations
-
-
-def prepared(
-    frame: Any,
-    schema: Schema,
-    own: Sequence[str],
-    ids: Ids | None,
-    where: str,
-    *,
-    allow_plain_shuffle: bool,
-    check: Callable[[], None] = lambda: None,
-) -> Any:
-    """The columns of a data frame that are read, after a look at names, types and settings; no row is read.
-
-    Args:
-        own: the columns beside those of the schema.
-        ids: where a row says whose it is.
-        check: looks at further columns.
-
-    Errors:
-        ConfigError: the session does not protect the records, or Spark refuses the query; public constraints, which
-        rows are held against before they are counted. SchemaError, DataError: columns that do not fit.
-        UnreadableError: the session is gone.
-    """
-    if schema.constraints is not None:
-        raise ConfigError(
-            "records that stay in Spark cannot follow public constraints",
-            where="schema.constraints",
-            allowed="records from another source, or a schema without constraints",
-        )
-    require_protected(frame.sparkSession, allow_plain_shuffle=allow_plain_shuffle, where=where)
-    require_reading(frame.sparkSession, where)
-    with shielded_from_spark(where):
-        _check_columns(frame, schema, own, where)
-        if ids is not None:
-            _check_ids(frame, ids, where)
-        check()
-        return frame.select(*(quoted(name) for name in (*schema.names, *own)))
-
-
-def refuse_declared(schema: Schema, where: str, **columns: str | None) -> None:
-    """Refuse a column of ids or operations, by what it holds, that is an attribute too (ConfigError)."""
-    for what, name in columns.items():
-        if name in schema.names:
-            raise ConfigError(
-                f"the column {name!r} of the {what} is declared in the schema as well",
-                where=where,
-                allowed=f"another column, or a copy of {name!r} under another name",
-            )
-
-
-def _check_columns(frame: Any, schema: Schema, own: Sequence[str], where: str) -> None:
-    """Check names and types on a table without rows, as the executors will see it."""
-    import pyarrow as pa
-    from pyspark.errors import PySparkException
-    from pyspark.sql.pandas.types import to_arrow_type
-
-    fields = []
-    for one in frame.schema.fields:
-        if one.name in own:
-            continue
-        try:
-            kind = to_arrow_type(one.dataType, timezone="UTC")
-        except PySparkException:
-            kind = pa.struct([])  # a type that no column reads
-        fields.append((one.name, kind))
-    names = [name for name, _ in fields]
-    empty = pa.Table.from_arrays([pa.array([], kind) for _, kind in fields], names=names)
-    schema.encode(empty, where=where)
-
-
-def _check_ids(frame: Any, ids: Ids, where: str) -> None:
-    """Check name and type of the column of the ids."""
-    from pyspark.errors import PySparkException
-    from pyspark.sql.pandas.types import to_arrow_type
-
-    if ids.column not in frame.columns:
-        allowed = f"the column of the {ids.what}s"
-        raise DataError(f"there is no column {ids.column!r}", where=where, allowed=allowed)
-    kind = frame.schema[ids.column].dataType
-    try:
-        wrong = id_problem(to_arrow_type(kind, timezone="UTC"), where, ids.what)
-    except PySparkException:  # a type that Arrow does not have
-        wrong = no_ids_of(kind.simpleString(), where, ids.what)
-    if wrong is not None:
-        raise wrong
-
-
-def quoted(name: str) -> str:
-    """A name of a column as Spark's SQL reads it."""
-    return "`" + name.replace("`", "``") + "`"
-
-
-def is_frame(frame: Any) -> bool:
-    """Whether it is a data frame of Spark, told by its class: nothing of Spark is imported for others."""
-    kinds = type(frame).__mro__
-    return any(kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.sql") for kind in kinds)
-
 
 #: Counts that one pass may keep in each executor and in the driver (8 bytes each: 512 MiB).
 MAX_CELLS = 2**26
@@ -150,6 +76,9 @@ MAX_CELLS = 2**26
 _COPIES = 5
 #: Parts that the middle level of the sum has at most: each of them adds up a share of all partitions.
 _MAX_PARTS = 32
+#: Shards of a new stream's users or records: tasks that can work at the same time. 10^9 users are 4 million and 80 MB a
+#: shard.
+SHARDS = 256
 
 
 @dataclass(frozen=True, repr=False)
@@ -194,8 +123,7 @@ def require_room(
 class Passes(CountedPasses):
     """The passes over one step's records in Spark.
 
-    Cost: a pass reads every record once, in the executors. What reaches the driver is one sum, whatever the number of
-    partitions.
+    Cost: a pass reads every record once, in the executors; where rows meet in shards, it shuffles them, encoded.
     """
 
     def __init__(
@@ -212,49 +140,80 @@ class Passes(CountedPasses):
         super().__init__(schema, cliques, where, deletes=deletes)
         self.sides, self.users = sides, users
         self.files = FoundFiles([side.frame for side in sides], where)
+        #: What is committed of users or keyed records, where the passes read it.
+        self.committed: Files | None = None
+
+    @property
+    def spark(self) -> Any:
+        """The session."""
+        return self.sides[0].frame.sparkSession
 
     def _changed(self) -> DataError:
         return changed_records(self.where)
 
     def _read(self, cliques: tuple[Clique, ...], key: bytes) -> tuple[MultisetHash, NDArray[np.int64]]:
-        domain, spark = self.schema.domain, self.sides[0].frame.sparkSession
-        require_room_in(spark, domain, cliques, has_deletes=self.has_deletes, where=self.where)
-        shape = (2 if self.has_deletes else 1, count_plan(domain, cliques, MAX_CELLS).cells)
-        tally, counts = self._collect(cliques, key) or (
-            Tally.empty(len(self.schema)),
-            np.zeros(shape, np.int64),
+        domain = self.schema.domain
+        require_room_in(self.spark, domain, cliques, has_deletes=self.has_deletes, where=self.where)
+        shape = (1 + self.has_deletes, count_plan(domain, cliques, MAX_CELLS).cells)
+        tally, counts = self._collect(cliques, key)
+        self._check(tally)
+        return tally.here.merge(tally.gone), counts.reshape(shape) if counts.size else np.zeros(
+            shape, np.int64
         )
+
+    def _collect(self, cliques: tuple[Clique, ...], key: bytes) -> tuple[Tally, NDArray[np.int64]]:
+        """The sum of all parts; of no records an empty one without counts."""
+        with shielded_from_spark(self.where):
+            row_key, apart = key[: HASH_KEY_BYTES // 2], _apart(self.spark)
+            parts = self._parts(
+                Shared(__version__, self.schema, apart, row_key, cliques, 1 + self.has_deletes)
+            )
+        with damage_told(self.committed):
+            total = summed(self.spark, parts, self.where)
+            self.files.check()
+        return total or (Tally.empty(len(self.schema)), np.zeros(0, np.int64))
+
+    def _parts(self, shared: Shared) -> Any:
+        """The parts of all partitions as a data frame."""
+        # No lambda: Spark sends the objects and the names of their classes, and no code.
+        return united(
+            side.frame.mapInArrow(Counting(shared, self._reading(side)).__call__, PART_TYPE)
+            for side in self.sides
+        )
+
+    def _sharded(self, task: Admitting | Applying, number: int) -> Any:
+        """The parts of a task to which the rows of one user or record come together."""
+        spread = united(
+            side.frame.mapInArrow(Spreading(task.shared, self._reading(side), number).__call__, SHARDED)
+            for side in self.sides
+        )
+        return spread.repartition(tasks_of(self.spark, number), "shard").mapInArrow(task.__call__, PART_TYPE)
+
+    def _written(self, key: bytes, cliques: Sequence[Clique] = (), width: int = COUNTER) -> ShardedEvents:
+        """What a pass that writes files commits: these are on the disk then."""
+        files = self.committed
+        assert files is not None
+        try:
+            self._run(cliques, key)
+        finally:
+            self.committed = Files(files.folder, files.shards)  # no other pass writes
+        shards, new = files.after(self._tally.written, width)
+        make_lasting(files.folder, new)
+        return ShardedEvents(shards, self._tally.dropped)
+
+    def _reading(self, side: BatchFrame) -> Reading:
+        return EventColumns(side.operations, side.deletes, self.users)
+
+    def _check(self, tally: Tally) -> None:
+        """Refuse what does not fit (DataError)."""
+        self._tally = tally
         problems = self._problems(tally)
         if problems:
             raise problems_error(problems, self.where)
-        return tally.here.merge(tally.gone), counts.reshape(shape)
-
-    def _collect(self, cliques: tuple[Clique, ...], key: bytes) -> tuple[Tally, NDArray[np.int64]] | None:
-        from dpstream.core.version import __version__
-
-        spark = self.sides[0].frame.sparkSession
-        found = summed(spark, lambda apart: self._parts(cliques, key, __version__, apart), self.where)
-        self.files.check()
-        return found
-
-    def _parts(self, cliques: tuple[Clique, ...], key: bytes, version: str, apart: int) -> Any:
-        """A part for each partition, as a data frame."""
-        side_key, frames = key[: HASH_KEY_BYTES // 2], []
-        for side in self.sides:
-            task = Counting(
-                version, self.schema, cliques, side_key, self._reading(side), self.has_deletes, apart
-            )
-            # No lambda: Spark sends the object and the name of its class, and no code.
-            frames.append(side.frame.mapInArrow(task.__call__, PART_TYPE))
-        return united(frames)
-
-    def _reading(self, side: BatchFrame) -> EventColumns:
-        return EventColumns(side.operations, side.deletes, self.users)
 
     def problems(self) -> list[Problem]:
         """What keeps the records from being counted, of all partitions at once; one pass that counts nothing."""
-        found = self._collect((), bytes(HASH_KEY_BYTES))
-        return [] if found is None else self._problems(found[0])
+        return self._problems(self._collect((), bytes(HASH_KEY_BYTES))[0])
 
     def _problems(self, tally: Tally) -> list[Problem]:
         operations = next((side.operations for side in self.sides if side.operations is not None), None)
@@ -263,6 +222,244 @@ class Passes(CountedPasses):
             return problems_of(tally, self.schema, ids)
         name, words = operations
         return problems_of(tally, self.schema, ids, (name, words.words))
+
+
+@dataclass(frozen=True, repr=False)
+class SparkBounded:
+    """One step's records and their users, before it is decided which of them are admitted; a ``BoundedBatch``.
+
+    Attributes:
+        max_events: the bound.
+    """
+
+    _passes: Passes
+    _cliques: tuple[Clique, ...]
+    max_events: int
+
+    def admit(self, counters: UserCounters, /) -> tuple[CountedView, ShardedEvents]:
+        """See ``BoundedBatch``. One pass: it admits, counts what the plan is known to ask, and writes the new counters.
+
+        Errors:
+            DataError: the records changed since they were read first. StoreDamagedError: a file of counters is not what
+                was committed. ConfigError: the counters of this stream are no files, or executors and driver do not see
+                the same folder. UnreadableError: the session is gone.
+        """
+        folder, shards = counters.in_files()
+        admitted = _AdmittedPasses(self._passes, self.max_events, begin(folder, shards))
+        return CountedView(admitted), admitted.admit(self._cliques)
+
+
+class _AdmittedPasses(Passes):
+    """Counts of the rows that are admitted; the hash is that of all rows.
+
+    Guarantee: every pass admits the same rows, because all of them read the committed counters, and must give the hash
+    of the same rows. The first one writes.
+    """
+
+    def __init__(self, first: Passes, max_events: int, files: Files) -> None:
+        super().__init__(
+            first.sides, first.schema, (), first.where, deletes=first.has_deletes, users=first.users
+        )
+        self.content, self.files = first.content, first.files
+        self._most, self.committed = max_events, files
+
+    def admit(self, cliques: Sequence[Clique]) -> ShardedEvents:
+        """Count ``cliques``, and write the counters of all users that gained events."""
+        key = bytes(HASH_KEY_BYTES) if self.content is None else self.content[0]
+        return self._written(key, cliques)
+
+    def _parts(self, shared: Shared) -> Any:
+        """Rows of one user meet in one task, and what it gives is added up as ever."""
+        assert self.users is not None
+        assert self.committed is not None
+        task = Admitting(shared, self.committed, self._most, self.users.key)
+        return self._sharded(task, self.committed.shards.number)
+
+
+class KeyedPasses(Passes):
+    """One step's rows with keys, in Spark; a ``BatchRows`` and a ``KeyedShards``.
+
+    Guarantee: what is applied has the hash that is told, before or afterwards, or the step is refused. Nothing but the
+    hash, marks of problems, and exact numbers of records that left reaches the driver.
+
+    Cost: a pass that applies the rows reads and writes the files of the shards that a row falls into: all, where a step
+    has some thousand rows.
+    """
+
+    def __init__(self, frame: Any, schema: Schema, columns: KeyedColumns, where: str) -> None:
+        super().__init__([BatchFrame(frame)], schema, (), where, deletes=False)
+        self._columns = columns
+        self._step, self._keep_keys = 0, False
+
+    def fingerprint(self, key: bytes) -> bytes:
+        """See ``BatchRows``: the hash of the same events in one process, in the order that the order column says."""
+        super().fingerprint(key)
+        assert self.content is not None
+        none = np.zeros((0, 2), np.uint64), np.zeros(0, np.int64), np.zeros((0, len(self.schema)), np.int32)
+        rows = sorted_by_key(self._columns.batch, self.schema, self.where, *none)
+        return self.content[1].finish(rows.end(), key)
+
+    def problems(self) -> list[Problem]:
+        """What keeps the rows from being read, of all partitions at once; one pass."""
+        tally = self._collect((), bytes(HASH_KEY_BYTES))[0]
+        problems = self._problems(tally)
+        if not problems and tally.problems[-1] & REFUSED["several"]:
+            error = self._several()
+            problems.append(Problem(self._columns.batch.key, "key", error.what, str(error.allowed)))
+        return problems
+
+    def apply(self, present: PresentShards, /) -> tuple[SparkPresent, ShardedEvents]:
+        """See ``KeyedShards``.
+
+        Errors:
+            DataError: also, the records changed since they were read first. ConfigError: executors and driver do not
+            see the same folder. UnreadableError: the session is gone.
+        """
+        self.committed = begin(present.folder, present.shards)
+        self._step, self._keep_keys = present.step, present.keep_keys
+        try:
+            events = self._written(present.content_key, width=present_width(self.schema.domain))
+        finally:
+            self.committed, self._step, self._keep_keys = None, 0, False
+        departed = np.repeat(np.arange(len(self._left), dtype=np.int32), self._left)
+        kept = Files(present.folder.resolve(), events.shards)
+        return SparkPresent(self.spark, self.schema, self.where, kept, present.step, departed), events
+
+    def _read(self, cliques: tuple[Clique, ...], key: bytes) -> tuple[MultisetHash, NDArray[np.int64]]:
+        tally, left = self._collect((), key)
+        self._left = left if left.size else np.zeros(self._step, np.int64)
+        self._check(tally)
+        return tally.here, np.zeros((1, 0), np.int64)
+
+    def _parts(self, shared: Shared) -> Any:
+        task = Applying(shared, self._columns.batch, self.committed, self._step, self._keep_keys)
+        return self._sharded(task, SHARDS if self.committed is None else self.committed.shards.number)
+
+    def _reading(self, side: BatchFrame) -> Reading:
+        return self._columns
+
+    def _check(self, tally: Tally) -> None:
+        """Refuse what the rules do not allow, in the order in which one process would say it."""
+        self._tally = tally
+        marks = int(tally.problems[-1])
+        problems = self._problems(tally)
+        events = [kind for kind, bit in REFUSED.items() if marks & bit]
+        if problems and not {"delete", "update", "insert"} & set(events):
+            raise problems_error(problems, self.where)
+        if events:
+            raise self._several() if events[0] == "several" else refused_events(events[0], self.where)
+
+    def _several(self) -> DataError:
+        if self._columns.batch.rules.repeated == "error":
+            return refused_events("several", self.where)
+        if self._columns.order is None:
+            what, allowed = "nothing says which comes first", "order_column, a column that says it"
+        else:
+            what = f"the column {self._columns.order!r} does not say which comes first"
+            allowed = "another value in each of them"
+        return DataError(
+            f"a key has several rows in one step, and {what}",
+            where=self.where,
+            allowed=f"{allowed}; or one row a key",
+        )
+
+    def _problems(self, tally: Tally) -> list[Problem]:
+        batch, words = self._columns.batch, self._columns.words
+        operations = None
+        if words is not None:
+            operations = str(batch.operation), words.words
+        return problems_of(tally, self.schema, (batch.key, "key"), operations, self._columns.order)
+
+
+class SparkPresent:
+    """The records that are present after a step, in files that do not change; a ``PresentRecords``.
+
+    Args:
+        step: the one that the records are there after.
+    """
+
+    def __init__(
+        self, spark: Any, schema: Schema, where: str, files: Files, step: int, departed: NDArray[np.int32]
+    ) -> None:
+        self._spark, self._schema, self._where = spark, schema, where
+        self._files, self._step, self.departed = files, step, departed
+
+    def count(self, cliques: Sequence[Clique], after: int) -> list[Exact]:
+        """See ``PresentRecords``. One pass over all files; none where no record can be so new.
+
+        Errors:
+            LimitError: too many cells for the driver. StoreDamagedError: a file was changed. UnreadableError: the
+            session is gone.
+        """
+        wanted = tuple(dict.fromkeys(cliques))
+        plan = count_plan(self._schema.domain, wanted)
+        counts = np.zeros(plan.cells, np.int64)
+        if after < self._step and self._files.shards.files:
+            require_room_in(self._spark, self._schema.domain, wanted, has_deletes=False, where=self._where)
+            with damage_told(self._files):
+                total = summed(self._spark, self._parts(wanted, after), self._where)
+            counts = counts if total is None else total[1]
+        known = {clique: counts[begin:end] for clique, (begin, end) in zip(wanted, plan.bounds, strict=True)}
+        return [Exact(known[clique].copy()) for clique in cliques]
+
+    def __repr__(self) -> str:
+        return "SparkPresent(records hidden)"
+
+    def _parts(self, cliques: tuple[Clique, ...], after: int) -> Any:
+        with shielded_from_spark(self._where):
+            number, apart = self._files.shards.number, _apart(self._spark)
+            task = CountingPresent(Shared(__version__, self._schema, apart, b"", cliques), self._files, after)
+            shards = self._spark.range(0, number, 1, tasks_of(self._spark, number))
+            return shards.mapInArrow(task.__call__, PART_TYPE)
+
+
+def begin(folder: Path, shards: CounterShards | None) -> Files:
+    """The files of one attempt at a step, in a folder that is there then."""
+    for place in (folder.parent, folder):
+        place.mkdir(mode=0o700, exist_ok=True)
+    generation = Generation(secrets.token_hex(12), secrets.token_bytes(32))
+    return Files(folder.resolve(), shards or CounterShards(SHARDS), generation)
+
+
+def make_lasting(folder: Path, new: Sequence[CounterFile]) -> None:
+    """Look whether the driver sees the files that executors wrote, and put their names on the disk.
+
+    Errors:
+        ConfigError: it does not. OSError: the disk failed.
+    """
+    if missing_files(folder, new):
+        raise ConfigError(
+            "the executors wrote the files of users or records to a folder that the driver does not see",
+            where=str(folder),
+            allowed="a state directory that driver and executors see under one path, or a link named users in it to "
+            "such a folder",
+        )
+    for one in (folder, folder.parent, folder.parent.parent):
+        durable.sync_directory(one)
+
+
+@contextlib.contextmanager
+def damage_told(files: Files | None) -> Iterator[None]:
+    """Say of a pass that fails whether its committed files are the reason.
+
+    Errors:
+        StoreDamagedError: one was changed or lost.
+    """
+    try:
+        yield
+    except UnreadableError:
+        raise
+    except DataError:
+        committed = [] if files is None else files.shards.all_files()
+        if files is None or not committed:
+            raise
+        if missing_files(files.folder, committed) or damaged_files(files.folder, committed):
+            raise StoreDamagedError(
+                "a file in the folder users was changed or lost",
+                where=str(files.folder),
+                allowed="the newest state; an older copy of it would spend the budget again",
+            ) from None
+        raise
 
 
 def problems_of(
@@ -298,18 +495,22 @@ def problems_of(
     return problems
 
 
-def summed(spark: Any, parts: Callable[[int], Any], where: str) -> tuple[Tally, NDArray[np.int64]] | None:
-    """The sum of all parts, on the driver; None where there is none.
-
-    Args:
-        parts: makes a data frame of parts, which are spread over the given number.
-    """
+def summed(spark: Any, parts: Any, where: str) -> tuple[Tally, NDArray[np.int64]] | None:
+    """The sum of all parts, on the driver; None where there is none."""
     with shielded_from_spark(where):
-        apart = max(1, min(_MAX_PARTS, int(setting(spark, "spark.sql.shuffle.partitions", "8"))))
-        frame = parts(apart)
-        for level in dict.fromkeys((apart, 1)):
-            frame = frame.repartition(level, "part").mapInArrow(Summing().__call__, PART_TYPE)
-        return joined(frame.toArrow().to_batches())
+        for level in dict.fromkeys((_apart(spark), 1)):
+            parts = parts.repartition(level, "part").mapInArrow(Summing().__call__, PART_TYPE)
+        return joined(parts.toArrow().to_batches())
+
+
+def _apart(spark: Any) -> int:
+    """How many parts the middle level of the sum has."""
+    return max(1, min(_MAX_PARTS, int(setting(spark, "spark.sql.shuffle.partitions", "8"))))
+
+
+def tasks_of(spark: Any, number: int) -> int:
+    """How many tasks go through so many shards."""
+    return min(number, int(setting(spark, "spark.sql.shuffle.partitions", "200")))
 
 
 def require_room_in(

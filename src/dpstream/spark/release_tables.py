@@ -9,6 +9,11 @@
 A partition appears whole, by one rename, and goes by one. What lies in the folder of staged files is never believed:
 the next call removes it. Driver and executors see the folder under one path, on a file system whose renames are atomic.
 
+Executors get the numbers of records that were dealt to the cells of the noisy model, the public schema, and the seed
+that is printed in the manifest. All of it follows from what the step has released; of the records, the budget, the
+state and the noise they get nothing. A part is a pure function of these, so that one that is tried again or run twice
+gives the same file, under a name of its own: the driver takes the one that Spark names, and no other.
+
 Nothing is drawn before the step is committed. So a driver that dies, or a disk that is full, leaves a step that waits
 to be published, and never a second draw of noise; and a step that is held for approval exists in the state only.
 """
@@ -20,10 +25,10 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from dpstream.core import durable
 from dpstream.core.contracts import Dealing
@@ -32,21 +37,25 @@ from dpstream.core.paths import parse_json, read_bytes
 from dpstream.io.sinks.drawing import Drawing
 from dpstream.io.sinks.table_files import file_sha256
 from dpstream.io.sinks.target import Differences, SinkKind, StepFiles, TakesTables, Target
-from dpstream.spark.release_tasks import DRAWN_TYPE, DrawingParts, Part
 from dpstream.spark.sessions import session, shielded_from_spark
+from dpstream.spark.tasks import attempt, require_version
 
 _FORMAT = 1
 _PARTS = "_parts.json"
 _PARTITION = re.compile(r"step=(\d+)")
 #: Blocks of a part: about four million rows. Whatever the cluster is: a table has the same files wherever it is drawn.
 BLOCKS = 16
+#: The columns of what a task gives back, as Spark names types.
+DRAWN_TYPE = "part int, name string, rows bigint, bytes bigint, sha256 string"
+#: Bytes that are written at once.
+_CHUNK = 2**20
 _AWAY = "moving the partition away and running again, which publishes it from the store"
 
 
 class SparkTables(Target):
     """One table, whose partitions are the steps.
 
-    Guarantee: post-processing. What executors get follows from what the step released (``release_tasks``).
+    Guarantee: post-processing. What executors get follows from what the step released.
 
     Args:
         folder: of tables; made if it is not there.
@@ -248,6 +257,97 @@ def _told(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError):
         pass
     raise StoreDamagedError(f"{_PARTS} is missing or damaged", where=str(folder), allowed=_AWAY)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part that was written.
+
+    Attributes:
+        part: its number, from 0.
+        name: of its file.
+    """
+
+    part: int
+    name: str
+    rows: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, repr=False)
+class DrawingParts:
+    """Draws parts of a table. Spark's ``mapInArrow`` calls it with batches of numbers of parts.
+
+    Attributes:
+        version: of the package on the driver; executors with another one refuse.
+        folder: where the files go.
+        blocks: how many blocks a part has.
+    """
+
+    version: str
+    drawing: Drawing
+    folder: str
+    blocks: int
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Write the parts, and tell their names and hashes.
+
+        Errors:
+            TaskFailure: another version. OSError: the disk is full or fails; Spark tries again.
+        """
+        import pyarrow as pa
+
+        require_version(self.version)
+        kinds = [pa.int32(), pa.string(), pa.int64(), pa.int64(), pa.string()]
+        kind = pa.schema(zip(Part.__dataclass_fields__, kinds, strict=True))
+        for batch in batches:
+            for part in batch.column(0).to_pylist():
+                yield pa.RecordBatch.from_pylist([vars(self.write(part))], schema=kind)
+
+    def write(self, part: int) -> Part:
+        """Write one part; it is on the disk when this returns."""
+        name = f"part-{part:06}-{attempt()}.parquet"
+        with _File(Path(self.folder) / name) as file:
+            rows = self.drawing.write(part * self.blocks, (part + 1) * self.blocks, file.put)
+            file.finish()
+        return Part(part, name, rows, file.size, file.digest.hexdigest())
+
+
+class _File:
+    """A new file that is hashed while it is written, a megabyte at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.digest, self.size = hashlib.sha256(), 0
+        self._waiting = bytearray()
+        self._descriptor: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+
+    def put(self, data: bytes) -> None:
+        if self._descriptor is None:
+            return  # a writer that is thrown away after a failure writes its end
+        self.digest.update(data)
+        self.size += len(data)
+        self._waiting += data
+        if len(self._waiting) >= _CHUNK:
+            self._flush(self._descriptor)
+
+    def finish(self) -> None:
+        """All of it is on the disk when this returns."""
+        assert self._descriptor is not None
+        self._flush(self._descriptor)
+        durable.sync_file(self._descriptor)
+
+    def _flush(self, descriptor: int) -> None:
+        durable.write(descriptor, bytes(self._waiting))
+        self._waiting.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def _open(database: str | None, table: str) -> SparkTables:

@@ -1,27 +1,28 @@
-"""A batch whose records are a Spark data frame: what a stream gets of it is counted in the executors.
+"""Batches whose records are Spark data frames: what a stream gets of them is counted in the executors.
 
 Trusted base: spark (reads private records).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from dpstream.core.errors import ConfigError, DataError
+from dpstream.core.tables import KeyedBatch, KeyRules, Snapshot
 from dpstream.core.tables.access import BatchAccess, FrameKind, ReadRequest
+from dpstream.core.tables.contribution import id_problem, no_ids_of
 from dpstream.core.tables.counter_files import require_cipher
 from dpstream.io.sources.counted_file import CountedView
-from dpstream.spark.keyed_passes import recognised
-from dpstream.spark.passes import BatchFrame, Passes, is_frame, prepared, refuse_declared
-from dpstream.spark.tasks import Ids
-from dpstream.spark.user_passes import SparkBounded
+from dpstream.io.sources.operations import Operations
+from dpstream.spark.passes import BatchFrame, KeyedPasses, Passes, SparkBounded
+from dpstream.spark.sessions import require_protected, require_reading, shielded_from_spark
+from dpstream.spark.tasks import Ids, KeyedColumns
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Problem, Schema
     from dpstream.core.schema.domain import Clique
-    from dpstream.io.sources.operations import Operations
 
 
 def batch(
@@ -161,6 +162,248 @@ def with_operations(
 ) -> SparkBatch:
     """A batch of one frame, whose column of operations says which rows leave."""
     return SparkBatch((BatchFrame(frame, operations),), operations is not None, allow_plain_shuffle, users)
+
+
+#: The words of ``KeyedBatch``.
+_PLAIN = Operations(("insert",), ("delete",), ("update",), ())
+
+
+def keyed_batch(
+    events: Any,
+    key: str,
+    *,
+    operation: str | None = None,
+    order: str | None = None,
+    changed: Literal["null-keeps"] | None = None,
+    rules: KeyRules | None = None,
+    allow_plain_shuffle: bool = False,
+) -> KeyedSparkBatch:
+    """What happened to keyed records in one step, for ``Stream.step``: a Spark data frame, of which nothing is
+    collected.
+
+    Args:
+        events: the schema's columns, and the others that are named here. Of a delete only its key is read.
+        key: the column of the keys, which the schema does not have.
+        operation: the column with ``insert``, ``update`` or ``delete``; None: every row is an upsert.
+        order: the column (whole numbers, dates or timestamps) that says which row of a key comes first. Spark's rows
+            have no order of their own: without it, and where it is the same, a key has one row in a step.
+        changed, rules: as in ``KeyedBatch``.
+        allow_plain_shuffle: whether disks and network of the cluster are trusted with records on their way.
+
+    Errors:
+        ConfigError: no Spark data frame, or names that cannot be told apart.
+
+    >>> keyed_batch([1], "id")
+    Traceback (most recent call last):
+    dpstream.core.errors.ConfigError: step: a list is no Spark data frame (allowed: a pyspark.sql.DataFrame)
+    """
+    if not is_frame(events):
+        raise ConfigError(
+            f"a {type(events).__name__} is no Spark data frame",
+            where="step",
+            allowed="a pyspark.sql.DataFrame",
+        )
+    batch = KeyedBatch(None, key, operation, changed, rules or KeyRules())
+    words = None if operation is None else _PLAIN
+    return KeyedSparkBatch(events, batch, words, order, allow_plain_shuffle)
+
+
+def recognised(given: KeyedBatch | Snapshot) -> KeyedSparkBatch | None:
+    """The batch of a ``KeyedBatch`` whose events are a Spark data frame; None where they are none.
+
+    Errors:
+        ConfigError: a whole table.
+    """
+    if isinstance(given, Snapshot):
+        raise ConfigError(
+            "a whole table of keyed records cannot be read from Spark, where a step is what changed",
+            where="step",
+            allowed="dpstream.spark.keyed_batch(changes, key=...), or the table as a frame of this process",
+        )
+    if not is_frame(given.events):
+        return None
+    words = None if given.operation is None else _PLAIN
+    return KeyedSparkBatch(given.events, replace(given, events=None), words, None)
+
+
+@dataclass(frozen=True, repr=False)
+class KeyedSparkBatch:
+    """One step's rows with keys in Spark; an ``EngineBatch``.
+
+    Attributes:
+        frame: the rows.
+        batch: the names of their columns, and the rules; no events.
+        words: of the operations; None: every row is an upsert.
+        order, allow_plain_shuffle: see ``keyed_batch``.
+    """
+
+    frame: Any
+    batch: KeyedBatch
+    words: Operations | None
+    order: str | None
+    allow_plain_shuffle: bool = False
+
+    def __repr__(self) -> str:
+        return "KeyedSparkBatch(records hidden)"
+
+    def grant(self, wanted: ReadRequest) -> BatchAccess:
+        """See ``EngineBatch``. Names and types are checked here; the rows are read when their hash is asked for."""
+        if wanted.reads != "present":
+            raise ConfigError(
+                "the batch holds keyed records, and the mechanism reads what a step brings",
+                where=wanted.where,
+                allowed="dpstream.spark.batch(inserts, deletes), or a mechanism with the unit record",
+            )
+        require_cipher()
+        found = self.passes(wanted.schema, wanted.where, wanted.key)
+        return BatchAccess(None, found, sharded=found)
+
+    def problems(self, schema: Schema, where: str) -> list[Problem]:
+        """What keeps the rows from being read, column by column; for ``dpstream check``."""
+        return self.passes(schema, where, b"").problems()
+
+    def passes(self, schema: Schema, where: str, secret: bytes) -> KeyedPasses:
+        """The passes over these rows, after a look at names, types and settings.
+
+        Args:
+            secret: that keys are hashed with.
+
+        Errors: those of ``prepared``.
+        """
+        batch, columns = self.batch, KeyedColumns(self.batch, self.words, self.order, secret)
+        refuse_declared(schema, where, keys=batch.key, operations=batch.operation)
+        frame = prepared(
+            self.frame,
+            schema,
+            [name for name in columns.names if name not in schema.names],
+            Ids(batch.key, b"", "key"),
+            where,
+            allow_plain_shuffle=self.allow_plain_shuffle,
+            check=lambda: self._check_others(self.frame, where),
+        )
+        return KeyedPasses(frame, schema, columns, where)
+
+    def _check_others(self, frame: Any, where: str) -> None:
+        """Check names and types of the columns of operations and of the order."""
+        from pyspark.sql import types
+
+        if self.batch.operation is not None and self.batch.operation not in frame.columns:
+            raise DataError(
+                f"there is no column {self.batch.operation!r}",
+                where=where,
+                allowed="the column of the operations",
+            )
+        if self.order is None:
+            return
+        if self.order not in frame.columns:
+            allowed = "the column that orders the rows of a key"
+            raise DataError(f"there is no column {self.order!r}", where=where, allowed=allowed)
+        kind = frame.schema[self.order].dataType
+        if not isinstance(
+            kind, (types.IntegralType, types.DateType, types.TimestampType, types.TimestampNTZType)
+        ):
+            raise DataError(
+                f"the column {self.order!r} that orders the rows of a key has the type {kind.simpleString()}",
+                where=where,
+                allowed="whole numbers, dates or timestamps",
+            )
+
+
+def prepared(
+    frame: Any,
+    schema: Schema,
+    own: Sequence[str],
+    ids: Ids | None,
+    where: str,
+    *,
+    allow_plain_shuffle: bool,
+    check: Callable[[], None] = lambda: None,
+) -> Any:
+    """The columns of a data frame that are read, after a look at names, types and settings; no row is read.
+
+    Args:
+        own: the columns beside those of the schema.
+        ids: where a row says whose it is.
+        check: looks at further columns.
+
+    Errors:
+        ConfigError: the session does not protect the records, or Spark refuses the query; public constraints, which
+        rows are held against before they are counted. SchemaError, DataError: columns that do not fit.
+        UnreadableError: the session is gone.
+    """
+    if schema.constraints is not None:
+        raise ConfigError(
+            "records that stay in Spark cannot follow public constraints",
+            where="schema.constraints",
+            allowed="records from another source, or a schema without constraints",
+        )
+    require_protected(frame.sparkSession, allow_plain_shuffle=allow_plain_shuffle, where=where)
+    require_reading(frame.sparkSession, where)
+    with shielded_from_spark(where):
+        _check_columns(frame, schema, own, where)
+        if ids is not None:
+            _check_ids(frame, ids, where)
+        check()
+        return frame.select(*(quoted(name) for name in (*schema.names, *own)))
+
+
+def refuse_declared(schema: Schema, where: str, **columns: str | None) -> None:
+    """Refuse a column of ids or operations, by what it holds, that is an attribute too (ConfigError)."""
+    for what, name in columns.items():
+        if name in schema.names:
+            raise ConfigError(
+                f"the column {name!r} of the {what} is declared in the schema as well",
+                where=where,
+                allowed=f"another column, or a copy of {name!r} under another name",
+            )
+
+
+def _check_columns(frame: Any, schema: Schema, own: Sequence[str], where: str) -> None:
+    """Check names and types on a table without rows, as the executors will see it."""
+    import pyarrow as pa
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    fields = []
+    for one in frame.schema.fields:
+        if one.name in own:
+            continue
+        try:
+            kind = to_arrow_type(one.dataType, timezone="UTC")
+        except PySparkException:
+            kind = pa.struct([])  # a type that no column reads
+        fields.append((one.name, kind))
+    names = [name for name, _ in fields]
+    empty = pa.Table.from_arrays([pa.array([], kind) for _, kind in fields], names=names)
+    schema.encode(empty, where=where)
+
+
+def _check_ids(frame: Any, ids: Ids, where: str) -> None:
+    """Check name and type of the column of the ids."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    if ids.column not in frame.columns:
+        allowed = f"the column of the {ids.what}s"
+        raise DataError(f"there is no column {ids.column!r}", where=where, allowed=allowed)
+    kind = frame.schema[ids.column].dataType
+    try:
+        wrong = id_problem(to_arrow_type(kind, timezone="UTC"), where, ids.what)
+    except PySparkException:  # a type that Arrow does not have
+        wrong = no_ids_of(kind.simpleString(), where, ids.what)
+    if wrong is not None:
+        raise wrong
+
+
+def quoted(name: str) -> str:
+    """A name of a column as Spark's SQL reads it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def is_frame(frame: Any) -> bool:
+    """Whether it is a data frame of Spark, told by its class: nothing of Spark is imported for others."""
+    kinds = type(frame).__mro__
+    return any(kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.sql") for kind in kinds)
 
 
 def _recognised(inserts: Any, deletes: Any, users: Any) -> SparkBatch | None:

@@ -15,13 +15,12 @@ from dpstream.core.contracts import option
 from dpstream.core.errors import DataError, counted
 from dpstream.core.tables import KeyedBatch
 from dpstream.io.sources.calendar import Grid
-from dpstream.io.sources.query import PARAMETERS, bounds, placeholders
+from dpstream.io.sources.query import bounds, check_parameters, placeholders
 from dpstream.io.sources.source import PeriodSource, StepInput
 from dpstream.io.sources.source_keys import SourceKeys, SourceKind, shared_keys, wrong_source
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.spark.found_files import AlikeFiles
-from dpstream.spark.keyed_passes import KeyedSparkBatch
-from dpstream.spark.passes import quoted, require_room
+from dpstream.spark.passes import require_room
 from dpstream.spark.sessions import (
     NO_TIME,
     is_allowed_setting,
@@ -30,7 +29,7 @@ from dpstream.spark.sessions import (
     session,
     shielded_from_spark,
 )
-from dpstream.spark.spark_batch import SparkBatch, refuse_reading, with_operations
+from dpstream.spark.spark_batch import KeyedSparkBatch, SparkBatch, quoted, refuse_reading, with_operations
 from dpstream.spark.staging import open_staged
 
 if TYPE_CHECKING:
@@ -232,9 +231,7 @@ def _settings(texts: Sequence[str]) -> dict[str, str]:
 def _check(options: SourceKeys) -> None:
     """See ``SourceKind.check``."""
     if options.query is not None:
-        parameters = placeholders(options.query, r"--[^\n]*")
-        if parameters != 2:
-            raise wrong_source(f"query has {counted(parameters, 'parameter')}", PARAMETERS["changes"][1])
+        check_parameters("changes", placeholders(options.query, r"--[^\n]*"))
     own = options.own
     if isinstance(own, SparkKeys):
         _check_own(own)

@@ -1,11 +1,17 @@
 """What runs in Spark's executors: count, hash and check the rows of one partition, and add such parts up.
 
-Executors get the public schema, the cliques and the half of the hash's key that rows are hashed with. They get no
-budget and no entropy, and give back counts, sums of hashes and marks of problems: never a row, never a text of one.
-A task is a pure function of its partition, so that one that is tried again or run twice changes nothing: Spark takes
-one of its results. (Accumulators would add both.)
+Executors get the public schema, the cliques and the half of the hash's key that rows are hashed with; where rows are of
+users or have keys, also the keys of ids and of files. They get no budget and no entropy, and give back counts, sums of
+hashes and marks of problems: never a row, never a text of one. A task is a pure function of its partition, so that one
+that is tried again or run twice changes nothing: Spark takes one of its results. (Accumulators would add both.)
 
 A part is a few rows of ``(part, chunk, data)``: chunk -1 is the ``Tally``, chunks from 0 on are blocks of counts.
+
+**Shards.** Rows of users, and rows with keys, go to the shard of their id (``Spreading``). What is admitted of a user,
+and what becomes of a key, follows from the rows of that id and from what is committed for it, as in one process
+(``core.tables.contribution``, ``core.tables.keyed_reading``): a shard's task is a pure function of the multiset of its
+rows and of the committed files. One that is tried again writes another file with the same content; the result that
+Spark takes names its file, and no other file is ever read.
 
 Trusted base: spark (reads private records).
 """
@@ -15,27 +21,56 @@ from __future__ import annotations
 import gc
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import DataError
 from dpstream.core.schema.arrow import valid_text
-from dpstream.core.schema.code_blocks import CodeBlocks, narrow_type
+from dpstream.core.schema.code_blocks import CodeBlocks
 from dpstream.core.schema.column import PROBLEM_KINDS, Problem
-from dpstream.core.tables import MultisetHash
-from dpstream.core.tables.contribution import Words, hash_ids, id_bytes, owner_words
-from dpstream.core.tables.counter_files import shard_of
-from dpstream.core.tables.counting import add_counts, count_plan
+from dpstream.core.tables import KeyedBatch, MultisetHash
+from dpstream.core.tables.access import COUNTER, CounterFile, CounterShards
+from dpstream.core.tables.contribution import (
+    Words,
+    admit,
+    as_words,
+    hash_ids,
+    id_bytes,
+    owner_words,
+    owners_of,
+)
+from dpstream.core.tables.counter_files import (
+    Generation,
+    read_present_shard,
+    read_shard,
+    shard_of,
+    write_file,
+    write_present_shard,
+)
+from dpstream.core.tables.counting import CountPlan, add_counts, count_plan
+from dpstream.core.tables.keyed_reading import (
+    DELETE,
+    UPSERT,
+    EventsError,
+    encode_events,
+    hash_keys,
+    operation_numbers,
+    refuse_returns,
+    refused_events,
+    sorted_by_key,
+)
 from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES
+from dpstream.core.tables.present_table import PresentTable, holds
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
-    from dpstream.core.schema.domain import Clique
+    from dpstream.core.schema.domain import Clique, Domain
     from dpstream.io.sources.operations import Operations
 
 #: The columns of a part, as Spark names types.
@@ -53,6 +88,10 @@ _PROBLEMS = -1
 _HEAD = struct.Struct("<QB")
 #: Bits of a tally's last entry: an operation that is none, an id that is none, a row without an order.
 WRONG_OPERATION, NO_ID, NO_ORDER = 1, 2, 4
+#: More of these bits: events that the rules of keyed records refuse.
+REFUSED = {"several": 8, "delete": 16, "update": 32, "insert": 64, "returns": 128}
+#: A file that was written: shard, how many earlier files of the shard stay, users or records, attempt, tag.
+_WRITTEN = struct.Struct("<IIQQ16s")
 
 
 class TaskFailure(Exception):
@@ -67,7 +106,7 @@ class Tally:
         here, gone: hashes of the inserts and of the deletes.
         problems: for each column, bits of ``PROBLEM_KINDS``; the last entry is for the operations and the user ids.
         dropped: rows that are left out, because their users have reached the bound.
-        written: which files of users or records were written (``user_tasks.written_file``).
+        written: which files of users or records were written (``Files.write``).
     """
 
     problems: NDArray[np.uint8]
@@ -150,8 +189,8 @@ class Rows:
         chosen = self.does == leave
         return self if chosen.all() else self.taken(chosen)
 
-    def spread(self, number: int, kind: np.dtype[Any]) -> Iterator[tuple[int, bytes]]:
-        """The rows of each shard as bytes, with codes of a type."""
+    def spread(self, number: int, domain: Domain) -> Iterator[tuple[int, bytes]]:
+        """The rows of each shard as bytes."""
         assert self.ids is not None
         shards = shard_of(self.ids, number)
         order = np.argsort(shards, kind="stable")
@@ -161,11 +200,11 @@ class Rows:
             assert rows.ids is not None
             ordered = b"" if rows.order is None else rows.order.astype("<i8").tobytes()
             head = _HEAD.pack(len(rows.does), rows.order is not None) + rows.ids.astype("<u8").tobytes()
-            codes = np.ascontiguousarray(rows.codes, kind)
+            codes = np.ascontiguousarray(rows.codes, _code_type(domain))
             yield shard, head + ordered + rows.does.astype("u1").tobytes() + codes.tobytes()
 
     @classmethod
-    def unpack(cls, data: bytes, kind: np.dtype[Any]) -> Rows:
+    def unpack(cls, data: bytes, domain: Domain) -> Rows:
         """The rows of one shard that ``spread`` gave."""
         number, ordered = _HEAD.unpack_from(data)
         ends = np.cumsum([_HEAD.size, 16 * number, 8 * number * ordered, number]).tolist()
@@ -173,7 +212,7 @@ class Rows:
             np.frombuffer(data[start:end], name)
             for start, end, name in zip(ends, ends[1:], ("<u8", "<i8", "u1"), strict=False)
         )
-        codes = np.frombuffer(data[ends[-1] :], kind).reshape(number, -1).astype(np.int32)
+        codes = np.frombuffer(data[ends[-1] :], _code_type(domain)).reshape(number, -1).astype(np.int32)
         words = ids.reshape(-1, 2).astype(np.uint64)
         return cls(codes, does, words, order.astype(np.int64) if ordered else None)
 
@@ -198,6 +237,11 @@ class Rows:
         else:
             tally.here = tally.here.merge(content)
         return blocks
+
+
+def _code_type(domain: Domain) -> np.dtype[Any]:
+    """Of codes on their way to their shards: narrow, with room for the code that says nothing."""
+    return PresentTable.empty(domain).codes.dtype
 
 
 def code_blocks(codes: NDArray[Any]) -> CodeBlocks:
@@ -239,16 +283,36 @@ def guarded(version: str, parts: Iterator[Any]) -> Iterator[Any]:
 
 
 @dataclass(frozen=True, repr=False)
-class Task(ABC):
-    """What one partition becomes: Spark's ``mapInArrow`` calls it with the partition's record batches.
+class Shared:
+    """What all tasks of a pass have.
 
     Attributes:
         version: of the package on the driver; executors with another one refuse.
         schema: the columns.
+        apart: the number of parts that the results are spread over.
+        row_key: the half of the hash's key that rows are hashed with.
+        cliques: what is counted.
+        sides: 2 where inserts and deletes are counted apart, else 1.
     """
 
     version: str
     schema: Schema
+    apart: int
+    row_key: bytes
+    cliques: tuple[Clique, ...]
+    sides: int = 1
+
+
+@dataclass(frozen=True, repr=False)
+class Task(ABC):
+    """What one partition becomes: Spark's ``mapInArrow`` calls it with the partition's record batches."""
+
+    shared: Shared
+
+    @property
+    def schema(self) -> Schema:
+        """The columns."""
+        return self.shared.schema
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Parts, or rows of ``SHARDED``; nothing for an empty partition.
@@ -257,27 +321,23 @@ class Task(ABC):
             TaskFailure: a file was changed, or anything else but rows that do not fit, which are marked in the tally.
             OSError: a file cannot be read or written.
         """
-        yield from guarded(self.version, self._parts(batches))
+        yield from guarded(self.shared.version, self._parts(batches))
 
     @abstractmethod
     def _parts(self, batches: Iterable[Any]) -> Iterator[Any]: ...
 
 
-class Reading(Protocol):
+class Reading(ABC):
     """What the rows of a frame hold beside the columns of the schema."""
 
-    def kind(self, schema: Schema) -> np.dtype[Any]:
-        """The type of codes on their way to the shards."""
-        ...
-
+    @abstractmethod
     def encoded(self, table: Any, schema: Schema, tally: Tally) -> Rows | None:
         """The rows; None where some do not fit, which ``tally`` is told."""
-        ...
 
 
 @dataclass(frozen=True, repr=False)
-class EventColumns:
-    """Of records that come and go; a ``Reading``.
+class EventColumns(Reading):
+    """Of records that come and go.
 
     Attributes:
         operations: the column that says what a row does, and its words; None: all rows do the same.
@@ -288,10 +348,6 @@ class EventColumns:
     operations: tuple[str, Operations] | None = None
     deletes: bool = False
     users: Ids | None = None
-
-    def kind(self, schema: Schema) -> np.dtype[Any]:
-        """See ``Reading``."""
-        return np.dtype(narrow_type(schema.domain.sizes))
 
     def encoded(self, table: Any, schema: Schema, tally: Tally) -> Rows | None:
         """See ``Reading``."""
@@ -320,39 +376,80 @@ class EventColumns:
 
 
 @dataclass(frozen=True, repr=False)
-class Counting(Task):
-    """One pass over a partition: counts and hashes its rows.
+class KeyedColumns(Reading):
+    """Of records that have keys and change.
 
     Attributes:
-        cliques: what is counted, of inserts and of deletes apart.
-        row_key: the half of the hash's key that rows are hashed with.
-        reading: says what the rows hold.
-        has_deletes: whether counts of deletes are kept.
-        apart: the number of parts that the results are spread over.
+        batch: the names of the columns of keys and operations, and the rules; no events.
+        words: of the operations; None: each row says what its record is.
+        order: the column that says which row of a key comes first; None: nothing does.
+        secret: that keys are hashed with.
     """
 
-    cliques: tuple[Clique, ...]
-    row_key: bytes
-    reading: EventColumns
-    has_deletes: bool
-    apart: int
+    batch: KeyedBatch
+    words: Operations | None
+    order: str | None
+    secret: bytes
 
-    def _parts(self, batches: Iterable[Any]) -> Iterator[Any]:
-        plan = count_plan(self.schema.domain, self.cliques)
-        tally, some = Tally.empty(len(self.schema)), False
-        counts = np.zeros((2 if self.has_deletes else 1, plan.cells), np.int64)
-        for table in row_blocks(batches):
-            some = some or table.num_rows > 0
-            rows = self.reading.encoded(table, self.schema, tally)
-            if rows is None:
-                continue  # the pass goes on: all problems are told at once, and none of the counts is used
-            for leave in (False, True):
-                side = rows.side(leave=leave)
-                if len(side.does):
-                    blocks = side.hash_into(tally, padded(self.row_key))
-                    add_counts(plan, blocks, 1, counts[int(leave)])
-        if some:
-            yield from part_rows(partition() % self.apart, tally, counts.reshape(-1))
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns."""
+        columns = (self.batch.key, self.batch.operation, self.order)
+        return tuple(dict.fromkeys(name for name in columns if name is not None))
+
+    def encoded(self, table: Any, schema: Schema, tally: Tally) -> Rows | None:
+        """See ``Reading``."""
+        import pyarrow as pa
+
+        wrong, operations = 0, np.full(table.num_rows, UPSERT, np.int64)
+        if self.words is not None:
+            name = str(self.batch.operation)
+            try:
+                read = self.words.read(table.column(name), name=name, where="")
+            except DataError:
+                tally.problems[-1] |= WRONG_OPERATION  # which rows are deletes is not known: no other look
+                return None
+            kept = read != "ignore"
+            table, words = table.filter(pa.array(kept)), pa.chunked_array([pa.array(read[kept], pa.string())])
+            operations = operation_numbers(words, name, "")
+        keys, order = np.zeros((0, 2), np.uint64), None
+        try:
+            keys = hash_keys(table.column(self.batch.key), self.secret, "")
+        except DataError:
+            wrong |= NO_ID
+        if self.order is not None:
+            column = table.column(self.order)
+            if column.null_count:
+                wrong |= NO_ORDER
+            else:
+                order = _whole_numbers(column)
+        tally.problems[-1] |= wrong
+        codes = self._codes(table.select(list(schema.names)), operations, schema, tally)
+        return None if wrong or codes is None else Rows(codes, operations.astype(np.uint8), keys, order)
+
+    def _codes(
+        self, table: Any, operations: NDArray[np.int64], schema: Schema, tally: Tally
+    ) -> NDArray[np.int32] | None:
+        import pyarrow as pa
+
+        keeping = self.batch.changed is not None
+        try:
+            return encode_events(table, operations, schema, "", keeping=keeping)
+        except DataError:
+            problems = schema.problems(table.filter(pa.array(operations != DELETE)))
+            tally.mark(schema, (one for one in problems if not (keeping and one.kind == "null")))
+        return None
+
+
+def _whole_numbers(column: Any) -> NDArray[np.int64]:
+    """Whole numbers, days and moments as numbers that ascend with them."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_date32(kind):
+        column = column.cast(pa.int32())
+    found = column.cast(pa.int64()).to_numpy()
+    return np.asarray(found, np.int64)
 
 
 @dataclass(frozen=True, repr=False)
@@ -368,13 +465,220 @@ class Spreading(Task):
     number: int
 
     def _parts(self, batches: Iterable[Any]) -> Iterator[Any]:
-        tally, kind = Tally.empty(len(self.schema)), self.reading.kind(self.schema)
+        tally = Tally.empty(len(self.schema))
         for table in row_blocks(batches):
             rows = self.reading.encoded(table, self.schema, tally)
             if rows is not None:
-                yield _shard_batch(list(rows.spread(self.number, kind)))
+                yield _shard_batch(list(rows.spread(self.number, self.schema.domain)))
         if tally.problems.any():
             yield _shard_batch([(_PROBLEMS, tally.pack())])
+
+
+@dataclass(frozen=True, repr=False)
+class Pass(Task):
+    """A task whose partition becomes a part."""
+
+    def _parts(self, batches: Iterable[Any]) -> Iterator[Any]:
+        tally, counts = Tally.empty(len(self.schema)), self._no_counts()
+        if self._work(batches, tally, counts):
+            yield from part_rows(partition() % self.shared.apart, tally, counts.reshape(-1))
+
+    def _no_counts(self) -> NDArray[np.int64]:
+        return np.zeros((self.shared.sides, self._plan().cells), np.int64)
+
+    @abstractmethod
+    def _work(self, batches: Iterable[Any], tally: Tally, counts: NDArray[np.int64]) -> bool:
+        """Add what the partition holds; whether it holds anything."""
+
+    def _plan(self) -> CountPlan:
+        return count_plan(self.schema.domain, self.shared.cliques)
+
+    def _count(self, blocks: CodeBlocks, counts: NDArray[np.int64]) -> None:
+        add_counts(self._plan(), blocks, 1, counts)
+
+
+@dataclass(frozen=True, repr=False)
+class Counting(Pass):
+    """Counts and hashes the rows of a partition; ``reading`` says what they hold."""
+
+    reading: Reading
+
+    def _work(self, batches: Iterable[Any], tally: Tally, counts: NDArray[np.int64]) -> bool:
+        some = False
+        for table in row_blocks(batches):
+            some = some or table.num_rows > 0
+            rows = self.reading.encoded(table, self.schema, tally)
+            if rows is None:
+                continue  # the pass goes on: all problems are told at once, and none of the counts is used
+            for leave in (False, True):
+                side = rows.side(leave=leave)
+                if len(side.does):
+                    self._count(side.hash_into(tally, padded(self.shared.row_key)), counts[int(leave)])
+        return some
+
+
+@dataclass(frozen=True, repr=False)
+class Files:
+    """What is committed of a stream's users or keyed records, in files, and the files that a step writes.
+
+    Attributes:
+        shards: the committed ones.
+        generation: of the files that are written; None: nothing is written.
+    """
+
+    folder: Path
+    shards: CounterShards
+    generation: Generation | None = None
+
+    def of(self, shard: int) -> tuple[CounterFile, ...]:
+        """The committed files of a shard."""
+        return self.shards.files.get(shard, ())
+
+    def write(
+        self, tally: Tally, shard: int, stay: int, write: Callable[..., CounterFile], *content: Any
+    ) -> None:
+        """Write a file, and say so in ``tally``; so many earlier files of the shard ``stay``."""
+        assert self.generation is not None
+        tried = attempt()
+        file = write(self.folder, self.generation, self.generation.file_name(shard, tried), *content)
+        tally.written += _WRITTEN.pack(shard, stay, file.users, tried, file.tag)
+
+    def after(self, written: bytes, width: int = COUNTER) -> tuple[CounterShards, list[CounterFile]]:
+        """What is committed after a step, in rows of ``width`` bytes, and which of its files are new."""
+        assert self.generation is not None
+        files, new = dict(self.shards.files), []
+        for shard, stay, users, tried, tag in _WRITTEN.iter_unpack(written):
+            name = self.generation.file_name(shard, tried)
+            file = CounterFile(name, users, tag, self.generation.key, width)
+            files[shard] = (*self.of(shard)[:stay], file)
+            new.append(file)
+        return CounterShards(self.shards.number, files), new
+
+
+@dataclass(frozen=True, repr=False)
+class ShardPass(Pass):
+    """Goes through shards, where all rows of one user or record come together."""
+
+    def _work(self, batches: Iterable[Any], tally: Tally, counts: NDArray[np.int64]) -> bool:
+        shards = gathered(batches, tally, self.schema.domain)
+        for shard in sorted(shards or ()):
+            self._shard(shard, Rows.joined((shards or {}).pop(shard)), tally, counts)
+        return shards is not None
+
+    @abstractmethod
+    def _shard(self, shard: int, rows: Rows, tally: Tally, counts: NDArray[np.int64]) -> None: ...
+
+
+@dataclass(frozen=True, repr=False)
+class Admitting(ShardPass):
+    """Admits the rows of users, counts those that are admitted and hashes all, and writes the users' new counters.
+
+    Attributes:
+        files: of counters.
+        max_events: the bound.
+        ids_key: that ids are hashed with, and by which it is decided which of a user's events are admitted.
+    """
+
+    files: Files
+    max_events: int
+    ids_key: bytes
+
+    def _shard(self, shard: int, rows: Rows, tally: Tally, counts: NDArray[np.int64]) -> None:
+        came, went = rows.side(leave=False), rows.side(leave=True)
+        for side in (came, went):
+            side.hash_into(tally, padded(self.shared.row_key))
+        assert came.ids is not None
+        assert went.ids is not None
+        owners = owners_of(np.concatenate([came.ids, went.ids]), len(came.ids))
+        ids, known = as_words(owners.ids), read_shard(self.files.folder, self.files.of(shard))
+        before = known.events(ids)
+        admitted = admit(came.codes, went.codes, owners, before, self.max_events, self.ids_key)
+        for leave, codes in enumerate((came.codes[admitted.inserts], went.codes[admitted.deletes])):
+            if len(codes):
+                self._count(code_blocks(codes), counts[leave])
+        tally.dropped += admitted.dropped
+        changed = admitted.counts != before
+        if self.files.generation is not None and changed.any():
+            stay, ids, after = known.grown(ids[changed], admitted.counts[changed])
+            self.files.write(tally, shard, stay, write_file, ids, after)
+
+
+@dataclass(frozen=True, repr=False)
+class Applying(ShardPass):
+    """Hashes the rows of keyed records; with ``files`` it applies them to the present records, and writes those anew.
+
+    The counts of a part are of the records that left, by their first step.
+
+    Attributes:
+        batch: the rules.
+        files: of the present records; None: rows are hashed, and looked at by themselves.
+        step: that comes.
+        keep_keys: whether hashes of keys that left are kept, because no key may come back.
+    """
+
+    batch: KeyedBatch
+    files: Files | None
+    step: int
+    keep_keys: bool
+
+    def _no_counts(self) -> NDArray[np.int64]:
+        return np.zeros(self.step, np.int64)
+
+    def _shard(self, shard: int, rows: Rows, tally: Tally, counts: NDArray[np.int64]) -> None:
+        try:
+            self._apply(shard, rows, tally, counts)
+        except EventsError as error:
+            if error.column is None:
+                tally.problems[-1] |= REFUSED[error.kind]
+            else:
+                at = self.schema.domain.index(error.column)
+                tally.problems[at] |= 1 << PROBLEM_KINDS.index(error.kind)
+
+    def _apply(self, shard: int, rows: Rows, tally: Tally, left: NDArray[np.int64]) -> None:
+        assert rows.ids is not None
+        order = np.zeros(len(rows.does), np.int64) if rows.order is None else rows.order
+        by = np.lexsort((order, rows.ids[:, 1], rows.ids[:, 0]))
+        keys, order, operations = rows.ids[by], order[by], rows.does[by].astype(np.int64)
+        # Nothing says which of two rows of one key comes first.
+        tied = (keys[1:] == keys[:-1]).all(axis=1) & (order[1:] == order[:-1])
+        if self.batch.rules.repeated != "error" and tied.any():
+            raise refused_events("several", "")
+        step_rows = sorted_by_key(self.batch, self.schema, "", keys, operations, rows.codes[by])
+        tally.here = tally.here.merge(step_rows.content(padded(self.shared.row_key)))
+        if self.files is None:
+            return
+        present, departed = read_present_shard(self.files.folder, self.files.of(shard), self.schema.domain)
+        changes = step_rows.changes(present)
+        if self.keep_keys:
+            left_before = partial(holds, departed)
+            departed = np.concatenate([departed, refuse_returns(present, changes, left_before, "")])
+        after, gone = present.after(changes, self.step)
+        left += np.bincount(gone, minlength=len(left))
+        if len(changes.keys):
+            self.files.write(tally, shard, 0, write_present_shard, after, departed)
+
+
+@dataclass(frozen=True, repr=False)
+class CountingPresent(Pass):
+    """Counts the present records of the shards that the column ``id`` names, of files that do not change.
+
+    Attributes:
+        files: of the present records.
+        after: of the records whose first step is later.
+    """
+
+    files: Files
+    after: int
+
+    def _work(self, batches: Iterable[Any], tally: Tally, counts: NDArray[np.int64]) -> bool:
+        some = False
+        for batch in batches:
+            for shard in batch.column("id").to_pylist():
+                files = self.files.of(shard)
+                if files:
+                    table, some = read_present_shard(self.files.folder, files, self.schema.domain)[0], True
+                    counts[0] += np.concatenate(table.count(self.shared.cliques, self.after))
+        return some
 
 
 def _shard_batch(rows: list[tuple[int, bytes]]) -> Any:
@@ -386,7 +690,7 @@ def _shard_batch(rows: list[tuple[int, bytes]]) -> Any:
     return pa.RecordBatch.from_pydict(columns, schema=kinds)
 
 
-def gathered(batches: Iterable[Any], tally: Tally, kind: np.dtype[Any]) -> dict[int, list[Rows]] | None:
+def gathered(batches: Iterable[Any], tally: Tally, domain: Domain) -> dict[int, list[Rows]] | None:
     """The rows of ``SHARDED`` by shard, to be joined; what did not fit goes into ``tally``. None: there is no row."""
     found: dict[int, list[Rows]] | None = None
     for batch in batches:
@@ -395,7 +699,7 @@ def gathered(batches: Iterable[Any], tally: Tally, kind: np.dtype[Any]) -> dict[
             if shard == _PROBLEMS:
                 tally.add(Tally.unpack(data.as_py()))
             else:
-                found.setdefault(shard, []).append(Rows.unpack(data.as_py(), kind))
+                found.setdefault(shard, []).append(Rows.unpack(data.as_py(), domain))
     return found
 
 

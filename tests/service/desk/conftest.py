@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
-from unittest import mock
 
 import pytest
 
@@ -23,14 +22,3 @@ def postgres() -> Iterator[Cluster]:
 
     with own_server() as cluster:
         yield cluster
-
-
-@pytest.fixture(scope="session", autouse=True)
-def cheap_passwords() -> Iterator[None]:
-    """Argon2 with the least work: what it protects is no matter here."""
-    from argon2 import PasswordHasher
-
-    from dpstream.service.desk import people
-
-    with mock.patch.object(people, "_argon2", return_value=PasswordHasher(1, 8, 1)):
-        yield

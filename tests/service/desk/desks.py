@@ -36,7 +36,6 @@ ROWS = ["a,true", "b,false", "c,true", "a,false", "b,true"]
 OWNER = Person("Olga", frozenset({"owner"}))
 ANNA = Person("Anna", frozenset({"approver"}))
 BEN = Person("Ben", frozenset({"approver"}))
-PASSWORD = "correct horse battery"
 
 
 def make_secret(file: Path) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from desks import ANNA, BEN, OWNER, PASSWORD, make_service, tell
+from desks import ANNA, BEN, OWNER, make_service, tell
 from test_worker import work
 
 from dpstream.core.errors import ConfigError, StoreError
@@ -26,9 +26,10 @@ def test_the_whole_life_of_a_held_step(postgres: Cluster, tmp_path: Path) -> Non
     desk = Desk.open(folder)
     assert not (folder / "service.sqlite").exists()
     for name in ("Anna", "Ben"):
-        desk.add_person(OWNER, name, ["approver"], PASSWORD)
-    secret = desk.sign_in("Anna", PASSWORD, "10.0.0.1")
-    assert desk.person(secret or "") is not None
+        desk.add_person(OWNER, name, ["approver"])
+    token = desk.make_sign_in_token(desk.operator("root"), "Anna")
+    assert desk.person(desk.sign_in(token) or "") is not None
+    assert desk.sign_in(token) is None
     work(desk)
     for person in (ANNA, BEN):
         desk.decide(person, "test", 1, "approve")

@@ -10,15 +10,16 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from desks import ANNA, OWNER, PASSWORD, make_service
+from desks import ANNA, OWNER, make_service
 
 from dpstream.cli import main
 from dpstream.service.desk import Desk
 from dpstream.service.desk.worker import Worker
+from dpstream.service.tokens import TokenFile
 
 
-def said(*words: object, code: int = 0, entered: str | None = None) -> str:
-    result: Result = CliRunner().invoke(main, [str(word) for word in words], input=entered)
+def said(*words: object, code: int = 0) -> str:
+    result: Result = CliRunner().invoke(main, [str(word) for word in words])
     assert result.exit_code == code, result.output
     assert "Traceback" not in result.output
     return result.output
@@ -32,38 +33,42 @@ def test_a_service_is_drafted_and_people_are_looked_after(tmp_path: Path) -> Non
     assert "there is a service already" in said("up", folder, "--init", config, code=2)
     assert "two streams have the name" in said("up", tmp_path / "two", "--init", config, config, code=2)
     assert not (tmp_path / "two" / "service.toml").exists()
-    twice = f"{PASSWORD}\n{PASSWORD}\n"
-    said("serve", "people", "add", folder, "Anna", "--role", "owner", "--by", "root", entered=twice)
-    assert "8 to 1000" not in said(
-        "serve", "people", "password", folder, "Anna", entered="short\nshort\n", code=2
-    )
-    said("serve", "people", "add", folder, "Zoe", "--role", "analyst", "--no-password")
+    said("serve", "people", "add", folder, "Anna", "--role", "owner", "--by", "root")
+    said("serve", "people", "add", folder, "Zoe", "--role", "analyst")
     said("serve", "people", "roles", folder, "Zoe", "--role", "auditor", "--role", "approver")
     assert json.loads(said("serve", "people", "list", folder, "--json"))[1] == {
         "name": "Zoe",
         "roles": ["approver", "auditor"],
     }
-    secret = said("serve", "tokens", "add", folder, "Zoe", "--label", "nightly").strip()
     desk = Desk.open(folder)
-    found = desk.person_of_token(secret)
-    assert found is not None
-    assert found.name == "Zoe"
-    assert secret not in said("serve", "tokens", "list", folder, "--json")
-    said("serve", "tokens", "remove", folder, 1)
+    secret, where = said("serve", "people", "token", folder, "Zoe").splitlines()
+    assert where == "Zoe signs in with it once, within a day, at http://127.0.0.1:8420/sign-in"
+    session = desk.sign_in(secret)
+    assert (desk.person(session or "") or OWNER).name == "Zoe"
+    said("serve", "people", "sign-out", folder, "Zoe")
+    assert desk.person(session or "") is None
     said("serve", "people", "remove", folder, "Zoe")
     assert "nobody would be owner" in said("serve", "people", "remove", folder, "Anna", code=2)
     log = json.loads(said("serve", "decisions", folder, "--json"))
-    assert [one["reason"].split(" ")[0] for one in log] == [
-        "added",
-        "added",
-        "Zoe",
-        "made",
-        "removed",
-        "removed",
-    ]
+    words = [one["reason"].split(" ")[0] for one in log]
+    assert words == ["added", "added", "Zoe", "made", "ended", "removed"]
     assert log[0]["person"] == "root"
     assert secret not in json.dumps(log)
     assert "sound" in said("ledger", "verify", folder)
+
+
+def test_a_token_for_programs_and_readers_is_printed_once(tmp_path: Path) -> None:
+    """A line of the file, which holds no token; the lines before stay, and a file of something else is refused."""
+    file = tmp_path / "tokens.txt"
+    first, second = (said("serve", "token", file, note).strip() for note in ("the office", "nightly"))
+    assert [line.split(" ", 1)[1] for line in file.read_text().splitlines()] == ["the office", "nightly"]
+    tokens = TokenFile(file)
+    assert [tokens.allow(f"Bearer {one}") for one in (first, second, first[:-1])] == [True, True, False]
+    assert first not in file.read_text()
+    assert "cannot be a note" in said("serve", "token", file, "two\nlines", code=2)
+    file.write_text(first)
+    assert "entry 1 is no hash of a token" in said("serve", "token", file, "x", code=2)
+    assert "cannot be written" in said("serve", "token", tmp_path / "nowhere" / "tokens", "x", code=2)
 
 
 PROXY = '[proxy]\naddress = "10.0.0.1"\nheader = "X-User"\n'
@@ -74,15 +79,20 @@ PROXY = '[proxy]\naddress = "10.0.0.1"\nheader = "X-User"\n'
     [
         ("[service]\nlisten_at = 1\n", "unknown key 'listen_at'"),
         ("[services]\n", "unknown key 'services'"),
-        ('[service]\nlook_every = "5 fortnights"\n', "is no length of time"),
+        ("service = 3\n", "a section [service]"),
+        ('[service]\ntokens = "none"\n', "the tokens cannot be read"),
+        ('[service]\nlook_every = "5 fortnights"\n', "allowed: a length of time"),
         ("[service]\nidle_minutes = 0\n", "a whole number from 1 to 1440"),
-        ("[service]\n", "names no stream"),
+        ("[service]\n", "[[stream]] with a key config"),
         ('[[stream]]\nconfig = "../stream/dpstream.toml"\napprovals = true\n', "a whole number from 1 to 10"),
-        ('[proxy]\naddress = "10.0.0.0/8"\nheader = "X-User"\n', "no address of one machine"),
-        ('[proxy]\naddress = "10.0.0.1"\nheader = "X User"\n', "no name of a header"),
-        ('[proxy]\naddress = "10.0.0.1"\nheader = "X-User"\n', "could be anybody"),
+        ('[proxy]\naddress = "10.0.0.0/8"\nheader = "X-User"\n', "allowed: the address of one machine"),
+        ('[proxy]\naddress = "10.0.0.1"\nheader = "X User"\n', "allowed: the name of a header"),
+        (
+            '[proxy]\naddress = "10.0.0.1"\nheader = "X-User"\n',
+            "other programs of its machine could be anybody",
+        ),
         (f'{PROXY}secret_file = "short"\nsecret_header = "x-user"\n', "both headers have one name"),
-        (f'{PROXY}secret_file = "short"\nsecret_header = "X:"\n', "secret_header is no name of a header"),
+        (f'{PROXY}secret_file = "short"\nsecret_header = "X:"\n', "secret_header = 'X:' cannot be used"),
         (f'{PROXY}secret_file = "none"\n', "the proxy's secret cannot be read"),
         (f'{PROXY}secret_file = "open"\n', "others may read the proxy's secret (mode 0640)"),
         (f'{PROXY}secret_file = "short"\n', "no secret for a proxy"),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from desks import ANNA, BEN, OWNER, PASSWORD, make_service
+from desks import ANNA, BEN, OWNER, make_service
 from fault_harness import faulty, in_child, kill
 from test_worker import QUESTIONS, work
 
@@ -61,7 +61,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_service(folder, steps=2, approvals=2, mechanism=QUESTIONS, times=3, stream='total = "public"')
     desk = Desk.open(folder)
     for name in ("Anna", "Ben"):
-        desk.add_person(OWNER, name, ["approver"], PASSWORD)
+        desk.add_person(OWNER, name, ["approver"])
     work(desk)
     return folder
 

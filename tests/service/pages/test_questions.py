@@ -6,9 +6,9 @@ import html
 import re
 from pathlib import Path
 
-from offices import PASSWORD, Office, work
+from offices import Office, work
 
-from dpstream.service.desk import Desk, Person
+from dpstream.service.desk import Desk
 
 CONFIG = """\
 format = 1
@@ -43,8 +43,7 @@ def test_a_question_tells_its_price_and_its_answer_in_words(tmp_path: Path) -> N
         '[service]\nname = "office"\n[[stream]]\nconfig = "dpstream.toml"\n', encoding="utf-8"
     )
     desk = Desk.open(tmp_path)
-    desk.add_person(desk.operator("root"), "Ada", ["analyst"], PASSWORD)
-    desk.set_password(Person("Ada", frozenset(["analyst"])), "Ada", PASSWORD)
+    desk.add_person(desk.operator("root"), "Ada", ["analyst"])
     work(desk)
     office = Office.served(tmp_path)
     try:

@@ -8,18 +8,18 @@ import re
 import threading
 import time
 from typing import Any
-from unittest.mock import Mock
 from urllib.parse import urlencode
 
 import httpx
 import pytest
-from offices import EVIL, EVIL_VALUE, PASSWORD, PLANTED, Office
+from offices import EVIL, EVIL_VALUE, PLANTED, Office
 
 from dpstream.core.errors import ConfigError
 from dpstream.service.desk import Person
 from dpstream.service.pages import serve
-from dpstream.service.pages.guard import LARGEST, POLICY
-from dpstream.service.pages.serving import ROUTES
+from dpstream.service.pages.serving import POLICY, ROUTES
+from dpstream.service.pages.visits import LARGEST
+from dpstream.service.tokens import add_token
 
 ALL = "analyst auditor approver owner"
 LOOKS = "auditor approver owner"
@@ -48,13 +48,9 @@ MATRIX: dict[str, tuple[str, dict[str, Any], int]] = {
     "GET /people": ("owner", {}, 200),
     "POST /people/add": ("owner", {"name": f"New {EVIL_VALUE}", "role": "analyst"}, 303),
     "POST /people/roles": ("owner", {"name": "Ben", "role": "approver"}, 303),
-    "POST /people/password": ("owner", {"name": "Ben", "password": PASSWORD}, 303),
-    "POST /people/token": ("owner", {"name": "Ben", "label": EVIL_VALUE}, 200),
-    "POST /people/token/remove": ("owner", {"number": 1}, 303),
+    "POST /people/sign-out": ("owner", {"name": "Ben"}, 303),
     "POST /people/remove": ("owner", {"name": "Ben"}, 303),
     "GET /metrics": (ALL, {}, 200),
-    "GET /password": (ALL, {}, 200),
-    "POST /password": (ALL, {"password": "one of those", "again": "and another"}, 400),
 }
 #: For everybody, also without a login.
 OPEN = {
@@ -81,7 +77,7 @@ def send(office: Office, name: str, route: str) -> Any:
     client = office.client(name)
     if method == "GET":
         return client.get(path, **fields)
-    return client.post(path, page="/password" if name else "/sign-in", **fields)
+    return client.post(path, page="/" if name else "/sign-in", **fields)
 
 
 def test_every_route_has_an_entry(office: Office) -> None:
@@ -95,8 +91,9 @@ def test_every_route_has_an_entry(office: Office) -> None:
 @pytest.mark.parametrize("role", ROLES)
 def test_who_gets_in(office: Office, role: str) -> None:
     """What is refused has done nothing; what is allowed answers; nothing planted is told."""
-    before = office.desk.decisions(office.desk.operator("root"))
     name, answers = ROLES[role], {}
+    office.client(name)
+    before = office.desk.decisions(office.desk.operator("root"))
     for route, (allowed, _, _) in MATRIX.items():
         if role not in allowed.split():
             answer = answers[route] = send(office, name, route)
@@ -222,7 +219,8 @@ def test_a_form_of_somebody_else_does_nothing(office: Office) -> None:
         == 400
     )
     kind = {"content-type": "application/x-www-form-urlencoded"}
-    assert anna.http.post("/withdraw", content=b"a=%ff", headers=kind).status_code == 400
+    parts = iter([urlencode(good).encode()])  # without a length
+    assert anna.http.post("/withdraw", content=parts, headers=kind).status_code == 400
     assert anna.http.post("/withdraw", content=b"a=1&" * 200, headers=kind).status_code == 400
     large = urlencode({**good, "more": "x" * LARGEST}).encode()
     assert anna.http.post("/withdraw", content=large, headers=kind).status_code == 413
@@ -243,7 +241,7 @@ def test_cookies_are_for_https_but_on_this_machine(office: Office) -> None:
     visitor = page.headers["set-cookie"].partition(";")[0]
     token = re.search(r'name="token" value="(\w+)"', page.text)
     assert token
-    form = {"token": token[1], "name": "Anna", "password": PASSWORD, "next": "https://evil.example/"}
+    form = {"token": token[1], "once": office.token_of("Anna"), "next": "https://evil.example/"}
     answer = http.post("/sign-in", data=form, headers={**away, "cookie": visitor})
     assert answer.headers["location"] == "/"
     kept = answer.headers["set-cookie"]
@@ -306,7 +304,7 @@ def test_an_ended_login_goes_back_to_where_one_was(office: Office) -> None:
     back = html.unescape(hidden[1])
     assert back == f"{page}&told=expired"
     assert (
-        anna.post("/sign-in", page="/sign-in", name="Anna", password=PASSWORD, next=back).headers["location"]
+        anna.post("/sign-in", page="/sign-in", once=office.token_of("Anna"), next=back).headers["location"]
         == back
     )
     assert "nothing was done" in anna.get(back).text
@@ -322,15 +320,27 @@ def test_an_ended_login_goes_back_to_where_one_was(office: Office) -> None:
 
 
 def test_programs_come_with_a_token_for_numbers_only(office: Office) -> None:
-    owner, http = office.desk.operator("root"), office.client().http
-    secret = office.desk.add_token(owner, "Ada", "prometheus")
-    head = {"authorization": f"Bearer {secret}"}
+    """Of the file that ``service.toml`` names, which the feed's tokens are in as well."""
+    token = add_token(office.folder / "tokens.txt", "prometheus")
+    head = {"authorization": f"Bearer {token}"}
+    assert office.client().http.get("/metrics", headers=head).status_code == 401
+    office.close()
+    file = office.folder / "service.toml"
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("[service]", '[service]\ntokens = "tokens.txt"'), encoding="utf-8")
+    office = Office.served(office.folder)
+    http = office.client().http
     told = http.get("/metrics", headers=head)
     assert told.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert re.search(r'^dpstream_steps\{stream=".+"\} 6$', told.text, re.MULTILINE)
     assert http.get("/health", headers=head).json()["streams"] == {EVIL: "held"}
-    assert http.get("/", headers=head).status_code == 303
-    assert http.get("/metrics", headers={"authorization": f"Bearer {secret[:-1]}"}).status_code == 401
+    for route in MATRIX:
+        if route.startswith("GET ") and route != "GET /metrics":
+            assert http.get(route[4:], headers=head).status_code == 303
+    assert http.get("/metrics", headers={"authorization": f"Bearer {token[:-1]}"}).status_code == 401
+    (office.folder / "tokens.txt").write_text("")
+    assert http.get("/metrics", headers=head).status_code == 401
+    office.close()
 
 
 def test_only_the_configured_proxy_says_who_somebody_is(office: Office) -> None:
@@ -348,15 +358,6 @@ def test_only_the_configured_proxy_says_who_somebody_is(office: Office) -> None:
         http, left = behind.client().http, behind.client("Ben").http
         for more in ([], [("x-forwarded-for", "10.0.0.1")]):
             assert http.get("/", headers=[*known, *more]).status_code == status
-        # Wrong tries are counted by the address that the proxy tells; others tell none.
-        tried = behind.desk.sign_in = Mock(return_value=None)  # type: ignore[method-assign]
-        form = {"token": behind.client().token("/sign-in"), "name": "Ben", "password": "wrong"}
-        for heads in ([known[1]], []):
-            http.post("/sign-in", data=form, headers=[*heads, ("x-forwarded-for", "10.9.9.9")])
-        assert [call.args[2] for call in tried.call_args_list] == [
-            "10.9.9.9" if status == 200 else "127.0.0.1",
-            "127.0.0.1",
-        ]
         # Another program of the proxy's machine; nobody of that name; and what comes twice.
         for heads in (
             known[:1],
@@ -368,7 +369,6 @@ def test_only_the_configured_proxy_says_who_somebody_is(office: Office) -> None:
         ):
             assert http.get("/", headers=heads).status_code == 303, heads
         if status == 200:
-            assert "there is none to be changed here" in http.get("/password", headers=known).text
             # Ben's login was left in the browser: who the proxy says it is counts, or nobody.
             assert "Ben" in left.get("/", headers=known[1:]).text
             page = left.get("/", headers=known).text
@@ -380,15 +380,13 @@ def test_only_the_configured_proxy_says_who_somebody_is(office: Office) -> None:
                 heads = [(b"x-remote-user", name), (b"x-proxy-secret", secret.encode())]
                 assert http.get("/", headers=heads).status_code == found
             # The form's token of nobody, with the same cookie, is none of hers: another one's cookie gives no token.
-            answer = http.post("/withdraw", data={**form, **MATRIX["POST /withdraw"][1]}, headers=known)
+            form = {"token": behind.client().token("/sign-in"), **MATRIX["POST /withdraw"][1]}
+            answer = http.post("/withdraw", data=form, headers=known)
             assert "does not come from these pages" in answer.text
             page = http.get("/held", params={"stream": EVIL, "step": 5}, headers=known).text
-            found = re.search(r'name="token" value="([0-9a-f]{64})"', page)
-            assert found
-            fields = {"token": found[1], "password": "a new password", "again": "a new password"}
-            answer = http.post("/password", data=fields, headers=known)
-            assert "The proxy asks for your password" in answer.text
-            assert answer.status_code == 400
+            mine = re.search(r'name="token" value="([0-9a-f]{64})"', page)
+            assert mine
+            assert http.post("/withdraw", data={**form, "token": mine[1]}, headers=known).status_code == 303
         behind.close()
 
 

@@ -15,7 +15,7 @@ from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import DPStabs
 from dpstream.io.sinks import Publisher
-from dpstream.service.releases import Server, find_places, listen, make_app
+from dpstream.service.releases import find_places, listen, make_app, server_of
 from dpstream.stream import Batch, Stream, open_stream
 from dpstream.stream.release.publishing import Publishing
 
@@ -54,7 +54,7 @@ def served(*places: str | Path, **options: Any) -> Iterator[httpx.Client]:
     app = make_app(find_places([str(place) for place in places]), **options)
     with contextlib.ExitStack() as stack:
         listening = stack.enter_context(listen("127.0.0.1", 0))
-        server = Server(app)
+        server = server_of(app)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:

@@ -21,8 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpstream.core.errors import StoreDamagedError
-from dpstream.service.releases import ReleaseFolder
-from dpstream.service.releases.connections import FeedConnection
+from dpstream.service.releases import ReleaseFolder, app
 
 SECRET = b"nobody may read this"
 NOBODY = 65534
@@ -213,17 +212,15 @@ def test_another_user_serves_without_rights_to_the_state(made: Path) -> None:
 def test_connections_that_say_nothing_keep_no_reader_out(
     stream: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are ended when others come, and all connections together have a limit."""
-    monkeypatch.setattr(FeedConnection, "most_silent", 20)
-    monkeypatch.setattr(FeedConnection, "most_busy", 3)
+    """They are no requests; all that are being answered have a limit."""
+    monkeypatch.setattr(app, "BUSIEST", 0)
     with served(stream / "releases", readers=2) as client, contextlib.ExitStack() as stack:
         address = (client.base_url.host, client.base_url.port)
         for sent in (b"", b"GET / HTTP/1.1\r\nhost: ") * 30:
             one = stack.enter_context(socket.create_connection(address, timeout=60))
             one.sendall(sent)
+        assert client.get("/health").status_code == 200
         for _ in range(2):
-            assert httpx.get(f"{client.base_url}/health", timeout=60).status_code == 200
-        monkeypatch.setattr(FeedConnection, "most_silent", 1000)
-        for _ in range(20):
-            stack.enter_context(socket.create_connection(address, timeout=60))
-        assert httpx.get(f"{client.base_url}/health", timeout=60).status_code == 503
+            assert stack.enter_context(client.stream("GET", f"{BASE}/events")).status_code == 200
+        refused = client.get("/health")
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from dpstream.core.privacy import ZCDP, Budget, Event, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.mechanisms.aim import AIM, AIMPlan
-from dpstream.mechanisms.aim_candidates import Candidates
+from dpstream.mechanisms.aim import AIM, AIMPlan, Candidates
 from dpstream.tools.audit.controls import QuietNoise
 from dpstream.tools.audit.door import Run
 from dpstream.tools.audit.transcripts import Pair, Subject, rebuilt, transcripts_of

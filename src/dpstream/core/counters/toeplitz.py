@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpstream.core.counters.binned import BinnedCounter
-from dpstream.core.counters.lag_bins import Weights
+from dpstream.core.counters.binned import BinnedCounter, Weights
 from dpstream.core.errors import ConfigError
 
 

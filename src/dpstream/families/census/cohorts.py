@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import UNPACKED
 from dpstream.core.graphical import Measurement, Model
 from dpstream.core.schema.domain import Domain
-from dpstream.mechanisms.measured_cells import MeasuredCells
 from dpstream.mechanisms.prior_choice import PriorChoice
 from dpstream.mechanisms.table_model import fit_table
-from dpstream.mechanisms.workload_cells import Cells
+from dpstream.mechanisms.workload_cells import Cells, MeasuredCells
 
 _Floats = NDArray[np.float64]
 

@@ -32,8 +32,16 @@ from dpstream.core.errors import StoreDamagedError
 from dpstream.core.graphical import Measurement, Model, estimate_total
 from dpstream.core.privacy.randomness import Exact, Noisy, Randomness
 from dpstream.core.schema.domain import Clique
-from dpstream.families.tabular.dpstabs_book import DPStabsBook, PublicSide, TotalNoise, arrival_weights
-from dpstream.families.tabular.dpstabs_facts import DPStabsFacts, DPStabsOptions, counter_for, fit_table
+from dpstream.families.tabular.dpstabs_facts import (
+    DPStabsBook,
+    DPStabsFacts,
+    DPStabsOptions,
+    PublicSide,
+    TotalNoise,
+    arrival_weights,
+    counter_for,
+    fit_table,
+)
 from dpstream.mechanisms import plans
 from dpstream.mechanisms.engine import Selector
 from dpstream.mechanisms.limits import PRIOR_BOUND, TreeCapacity, check_domain

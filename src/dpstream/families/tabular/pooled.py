@@ -31,10 +31,10 @@ from dpstream.mechanisms.engine import Selector
 from dpstream.mechanisms.headlines import headline_cliques, headline_words
 from dpstream.mechanisms.joint_groups import split_budget
 from dpstream.mechanisms.limits import check_domain
-from dpstream.mechanisms.measured_cells import MeasuredCells
 from dpstream.mechanisms.plans import event_unit, read_events
 from dpstream.mechanisms.run_outputs import published
 from dpstream.mechanisms.table_release import ModelSynthesis
+from dpstream.mechanisms.workload_cells import MeasuredCells
 
 
 @dataclass(frozen=True)

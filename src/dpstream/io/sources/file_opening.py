@@ -5,38 +5,44 @@ Trusted base: source (reads private records).
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import gzip
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import IO, Any, cast
 
 from dpstream.core.errors import DataError
 from dpstream.core.foreign import failures
 from dpstream.io.objects import AnyPath, ObjectPath
-from dpstream.io.sources.sample import other_encoding
 
-FORMATS = ".csv, .csv.gz, .parquet, .ndjson, .ndjson.gz, .jsonl, .jsonl.gz"
+_ENDINGS = {
+    "csv": (".csv", ".csv.gz"),
+    "parquet": (".parquet",),
+    "ndjson": (".ndjson", ".ndjson.gz", ".jsonl", ".jsonl.gz"),
+}
+FORMATS = ", ".join(ending for endings in _ENDINGS.values() for ending in endings)
+#: Bytes that are looked at together.
+_BLOCK = 2**20
 
 
 class UnreadableError(DataError):
     """A source cannot be read now; perhaps it can later. It has handed out nothing."""
 
 
-def file_format(path: AnyPath) -> str:
-    """``csv``, ``parquet`` or ``ndjson``, by the file's ending.
+def format_of(name: str) -> str | None:
+    """``csv``, ``parquet`` or ``ndjson``, by the ending of a file's name; None for any other."""
+    return next((kind for kind, endings in _ENDINGS.items() if name.lower().endswith(endings)), None)
 
-    Errors:
-        DataError: an unknown ending.
-    """
-    name = path.name.lower()
-    if name.endswith((".csv", ".csv.gz")):
-        return "csv"
-    if name.endswith(".parquet"):
-        return "parquet"
-    if name.endswith((".ndjson", ".ndjson.gz", ".jsonl", ".jsonl.gz")):
-        return "ndjson"
-    raise DataError("the file has an unknown format", where=str(path), allowed=FORMATS)
+
+def file_format(path: AnyPath) -> str:
+    """The format of a file (DataError: an unknown ending)."""
+    kind = format_of(path.name)
+    if kind is None:
+        raise DataError("the file has an unknown format", where=str(path), allowed=FORMATS)
+    return kind
 
 
 @contextlib.contextmanager
@@ -110,3 +116,51 @@ def arrow_bytes(path: AnyPath) -> Any:
     import pyarrow as pa
 
     return path.open_arrow() if isinstance(path, ObjectPath) else pa.OSFile(str(path))
+
+
+def other_encoding(opened: Callable[[], IO[bytes]]) -> tuple[str, str] | None:
+    """Of a text file that could not be read: which encoding it seems to have, and how UTF-8 is made of it; None where
+    that is not why.
+
+    Args:
+        opened: gives the file's bytes, after decompression.
+    """
+    decoder, seen = codecs.getincrementaldecoder("utf-8")(), False
+    try:
+        with opened() as stream:
+            while block := stream.read(_BLOCK):
+                marked = block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+                if not seen and (marked or block[:200].count(0) > len(block[:200]) // 4):
+                    return _convert("UTF-16", "UTF-16")
+                try:
+                    seen = not decoder.decode(block).isascii() or seen
+                except UnicodeDecodeError as error:
+                    if seen or not block[: error.start].isascii():
+                        return "the file holds bytes that are not UTF-8", "UTF-8, as the rest of the file"
+                    windows = any(0x80 <= byte < 0xA0 for byte in block)
+                    return _convert(*(("Windows-1252", "WINDOWS-1252") if windows else ("Latin-1", "LATIN1")))
+    except (OSError, EOFError, zlib.error):
+        pass
+    return None
+
+
+def _convert(name: str, code: str) -> tuple[str, str]:
+    return (
+        f"the file is not UTF-8: it looks like {name}",
+        f"UTF-8, which this makes: iconv -f {code} -t UTF-8 FILE > NEW",
+    )
+
+
+def other_separator(names: Sequence[str], path: str) -> tuple[str, str] | None:
+    """What separates the columns of a csv file that seems to have a single one, and how to make a file that can be
+    read; None where nothing does."""
+    known = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+    found = next((sign for sign in known if len(names) == 1 and sign in names[0]), None)
+    if found is None:
+        return None
+    shown = {"\t": "\\t"}.get(found, found)
+    return (
+        f"its columns are separated by {known[found]} ('{shown}')",
+        f"commas, or a Parquet file, which this makes: duckdb -c \"COPY (FROM read_csv('{Path(path).name}', "
+        f"delim = '{shown}', all_varchar = true)) TO 'data.parquet'\", and path = \"data.parquet\"",
+    )

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from dpstream.core.errors import ConfigError, DataError, StepError, counted
 from dpstream.core.schema import Schema
 from dpstream.io.objects import AnyPath, ObjectPath, is_object_url, object_path
-from dpstream.io.sources.calendar import Grid, StepNumbers
+from dpstream.io.sources.calendar import Grid
 from dpstream.io.sources.counted_file import (
     Ahead,
     CountedFile,
@@ -32,14 +32,19 @@ from dpstream.io.sources.counted_file import (
     is_large,
     read_block,
 )
-from dpstream.io.sources.file_opening import UnreadableError, changed_file, file_format, readable
+from dpstream.io.sources.file_opening import (
+    UnreadableError,
+    changed_file,
+    file_format,
+    other_separator,
+    readable,
+)
 from dpstream.io.sources.formats import JsonKeys, blocks, column_names, fingerprint
 from dpstream.io.sources.pieces import StepRows
-from dpstream.io.sources.sample import other_separator
 from dpstream.io.sources.source import Source, StepInput, apart_from_users, check_start
 from dpstream.io.sources.source_keys import SourceKeys
 from dpstream.io.sources.source_options import SourceOptions
-from dpstream.io.sources.times import times_of
+from dpstream.io.sources.times import deletes_of, times_of
 
 
 def find_files(options: SourceKeys, base: Path) -> list[AnyPath]:
@@ -472,14 +477,12 @@ class FileSource(Source):
     def _scan(self, path: AnyPath, place: StepFinder, ahead: Ahead, add: Callable[..., None]) -> ReadFile:
         """Pass 1: read and check the times and operations of one file. ``add`` gets the records, if it keeps them."""
         name, ends, records = self._name(path), [], 0
-        op_column, whole = self.options.delete_column, ahead.left > 0 and file_format(path) != "parquet"
+        whole = ahead.left > 0 and file_format(path) != "parquet"
         waiting: list[tuple[Any, NDArray[np.bool_], Times]] = []
         blocks = self._read(path) if whole else self._blocks(path, self._marks())
         for block in blocks:
-            deletes = np.zeros(block.num_rows, np.bool_)
-            if op_column is not None:
-                deletes = self._deletes(block, op_column, name, records)
-            steps = place.steps(self._times(block, place.grid, name, records), name, records)
+            deletes = self._deletes(block, name, records)
+            steps = place.steps(self._times(block, name, records), name, records)
             records += block.num_rows
             keep = steps >= place.start_step
             if keep.any():
@@ -539,7 +542,8 @@ class FileSource(Source):
     def _file_records(self, path: AnyPath) -> tuple[Any, Any]:
         name, pieces, records = self._name(path), self._pieces(), 0
         for block in self._read(path):
-            pieces.add(*self._split(block, name, records), steps=np.ones(block.num_rows, np.int64))
+            deletes = self._deletes(block, name, records)
+            pieces.add(block.records, deletes, steps=np.ones(block.num_rows, np.int64))
             records += block.num_rows
         self._as_found.check()
         return pieces.take(1)
@@ -566,8 +570,8 @@ class FileSource(Source):
             for block in self._read(path):
                 steps = (read + np.arange(block.num_rows)) // rows + 1
                 keep = steps >= start_step
-                table, deletes = self._split(block, name, records)
-                pieces.add(chosen(table, keep), deletes[keep], steps=steps[keep])
+                deletes = self._deletes(block, name, records)
+                pieces.add(chosen(block.records, keep), deletes[keep], steps=steps[keep])
                 read += block.num_rows
                 records += block.num_rows
                 self._as_found.reading(path)
@@ -672,31 +676,13 @@ class FileSource(Source):
             path, columns=self._names, reveal=self._reveal, keys=self._json_keys, each=last, coded=coded
         )
 
-    def _times(self, block: Any, grid: Grid, name: str, before: int) -> Times:
+    def _times(self, block: Any, name: str, before: int) -> Times:
         column = str(self.options.time_column)
-        numbers = isinstance(grid, StepNumbers)
         shown = before if self._reveal else None
-        return times_of(
-            block.column(column),
-            numbers=numbers,
-            name=column,
-            where=name,
-            before=shown,
-            offsets=self.options.offsets,
-        )
+        return times_of(block.column(column), self.options, name=column, where=name, before=shown)
 
-    def _deletes(self, block: Any, column: str, name: str, before: int) -> NDArray[np.bool_]:
-        shown = before if self._reveal else None
-        return self.options.op_values.deletes(block.column(column), name=column, where=name, before=shown)
-
-    def _split(self, block: ReadBlock, name: str, before: int) -> tuple[Any, NDArray[np.bool_]]:
-        """A block's records, and which of them are deletes."""
-        op_column = self.options.delete_column
-        if op_column is None:
-            deletes = np.zeros(block.num_rows, np.bool_)
-        else:
-            deletes = self._deletes(block, op_column, name, before)
-        return block.records, deletes
+    def _deletes(self, block: Any, name: str, before: int) -> NDArray[np.bool_]:
+        return deletes_of(block, self.options, name, before if self._reveal else None)
 
 
 class _Reader:
@@ -726,12 +712,12 @@ class _Reader:
     def _add(self, block: Any, step: int, pieces: StepRows) -> None:
         name, before = self._file.name, self._read
         self._read += block.num_rows
-        steps = self._place.steps(self._source._times(block, self._place.grid, name, before), name, before)
+        steps = self._place.steps(self._source._times(block, name, before), name, before)
         keep = steps >= self._place.start_step
         if self._read > self._file.records or (keep.any() and int(steps[keep].min()) < step):
             self._changed()
-        table, deletes = self._source._split(block, name, before)
-        pieces.add(chosen(table, keep), deletes[keep], steps=steps[keep], source=self._number)
+        deletes = self._source._deletes(block, name, before)
+        pieces.add(chosen(block.records, keep), deletes[keep], steps=steps[keep], source=self._number)
 
     def _changed(self) -> None:
         raise changed_file(self._file.name)

@@ -12,24 +12,36 @@ Trusted base: source (reads private records).
 from __future__ import annotations
 
 import csv
+import glob
 import hashlib
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from dpstream.core.errors import DataError
+from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.foreign import arrow_input
 from dpstream.core.paths import check_file
 from dpstream.core.schema.arrow import first_repeated, valid_text
 from dpstream.core.threads import in_order
 from dpstream.io.objects import AnyPath
-from dpstream.io.sources.file_opening import arrow_bytes, binary, file_format, readable
-from dpstream.io.sources.json_records import cells, marks, parse_record
+from dpstream.io.sources.file_opening import (
+    FORMATS,
+    arrow_bytes,
+    binary,
+    file_format,
+    format_of,
+    other_encoding,
+    other_separator,
+    readable,
+)
+from dpstream.io.sources.json_records import cells, marks, parse_record, plain_text
 
 _BLOCK_BYTES = 2**22
 _BLOCK_ROWS = 2**16
@@ -82,6 +94,104 @@ def read_table(path: str | Path) -> Any:
     parts = list(blocks(file))
     with readable(file):
         return pa.concat_tables(parts, promote_options="permissive")
+
+
+def read_sample(path: str | Path, rows: int) -> Any:
+    """At most ``rows`` rows of a file, of all files of a folder, or of a pattern such as ``data/*.csv``: for drafting a
+    schema. Empty cells of csv files are nulls.
+
+    Text files are read as text: a reader that guesses types would turn the code 02139 into the number 2139.
+
+    Errors:
+        ConfigError: a path without readable files. DataError: a file that is not what its ending says (without quoting
+        it).
+    """
+    import pyarrow as pa
+
+    tables: list[Any] = []
+    for file in files_of(path):
+        left = rows - sum(table.num_rows for table in tables)
+        for table in _sampled(file, left) if left > 0 else ():
+            tables.append(table.slice(0, left))
+            left -= table.num_rows
+            if left <= 0:
+                break
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except (pa.ArrowException, IndexError):
+        raise DataError("the files hold different columns", where=str(path), allowed=FORMATS) from None
+
+
+def files_of(path: str | Path) -> list[Path]:
+    """The file, all files of a folder, or those of a pattern, in the order of their names; ConfigError without one."""
+    place = Path(path)
+    if place.is_dir():
+        names = sorted(file for file in place.iterdir() if format_of(file.name) is not None)
+    else:
+        names = [place] if place.exists() else sorted(Path(name) for name in glob.glob(str(path)))
+    if not names:
+        what = "there is no data file"
+        raise ConfigError(what, where=str(path), allowed=f"a file, folder or pattern: {FORMATS}")
+    for name in names:
+        if format_of(name.name) is None:
+            raise ConfigError("this file has an unknown ending", where=str(name), allowed=FORMATS)
+    return names
+
+
+def _sampled(file: Path, rows: int) -> Iterator[Any]:
+    """The first rows of a file, in tables."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = file_format(file)
+    try:
+        if kind == "ndjson":
+            yield _sampled_json(file, rows)
+            return
+        separated = other_separator(column_names(file), file.name) if kind == "csv" else None
+        if separated is not None:
+            raise DataError(separated[0], where=str(file), allowed=separated[1])
+        for table in blocks(file):
+            if kind == "csv":
+                columns = [
+                    pc.if_else(pc.equal(cells, ""), pa.scalar(None, pa.string()), cells) for cells in table
+                ]
+                table = pa.table(columns, table.column_names)
+            yield table
+    except DataError as error:
+        encoded = None if kind == "parquet" else other_encoding(partial(binary, file))
+        if encoded is None:
+            raise
+        raise DataError(encoded[0], where=error.where, allowed=encoded[1]) from None
+
+
+def _sampled_json(file: Path, rows: int) -> Any:
+    """The first records. Arrow's own reader ends the process at some lines that are no objects."""
+    import pyarrow as pa
+
+    records: list[dict[str, Any]] = []
+    check_file(file)
+    with readable(file), binary(file) as stream:
+        for block in whole_lines(stream, _BLOCK_BYTES):
+            records += json_records(str(file), block.splitlines(), None, _ANY_KEYS)
+            if len(records) >= rows:
+                break
+    names = dict.fromkeys(key for record in records[:rows] for key in record)
+    if not names:
+        raise DataError("the file is empty", where=str(file), allowed="one JSON object a line")
+    return pa.table({plain_text(name): _one_type([r.get(name) for r in records[:rows]]) for name in names})
+
+
+def _one_type(values: list[Any]) -> Any:
+    """A column of a sample: of one type where it can be, or of texts."""
+    import pyarrow as pa
+
+    if any(isinstance(value, list | dict) for value in values):
+        return pa.array([None if value is None else [] for value in values], pa.list_(pa.null()))
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return cells([v if v is None or isinstance(v, str) else json.dumps(v) for v in values])
 
 
 def column_names(path: AnyPath, *, reveal: bool = False, keys: JsonKeys = _ANY_KEYS) -> list[str]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import DataError
 from dpstream.core.tables import KeyedBatch, Snapshot
-from dpstream.io.sources.calendar import Grid, StepNumbers
+from dpstream.io.sources.calendar import Grid
 from dpstream.io.sources.operations import DELETE, INSERT, UPDATE, plain_texts
 from dpstream.io.sources.pieces import join
 from dpstream.io.sources.source import Source, StepInput, check_start
@@ -189,8 +189,8 @@ class StaySource(Source):
                     raise DataError(
                         f"there is no column {name!r}", where=entry.batch_id, allowed="a column of the data"
                     )
-            starts = self._times(entry.inserts.column(begin), begin, entry.batch_id, grid)
-            ends, ended = self._ends(entry.inserts.column(end), end, entry.batch_id, grid)
+            starts = self._times(entry.inserts.column(begin), begin, entry.batch_id)
+            ends, ended = self._ends(entry.inserts.column(end), end, entry.batch_id)
             if bool((ends[ended] < starts[ended]).any()):
                 raise DataError(
                     "an end is before its start",
@@ -204,15 +204,13 @@ class StaySource(Source):
         inside = gone >= 1  # the others ended before the public start
         return rows.filter(inside), first[inside], gone[inside]
 
-    def _times(self, column: Any, name: str, where: str, grid: Grid) -> Steps:
-        numbers = isinstance(grid, StepNumbers)
+    def _times(self, column: Any, name: str, where: str) -> Steps:
         values = plain_texts(column)
-        if numbers:
+        if self.options.cut == "numbers":
             values = _whole(values, f"{where}, column {name!r}")
-        offsets = self.options.offsets if self.options.kind == "files" else None
-        return times_of(values, numbers=numbers, name=name, where=where, before=None, offsets=offsets)
+        return times_of(values, self.options, name=name, where=where)
 
-    def _ends(self, column: Any, name: str, where: str, grid: Grid) -> tuple[Steps, NDArray[np.bool_]]:
+    def _ends(self, column: Any, name: str, where: str) -> tuple[Steps, NDArray[np.bool_]]:
         """The ends (0 where there is none), and which rows have an end: not those with a null or an empty text."""
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -224,7 +222,7 @@ class StaySource(Source):
             there = pc.not_equal(filled, "")
         ended = there.to_numpy(zero_copy_only=False)
         ends = np.zeros(len(ended), np.int64)
-        ends[ended] = self._times(values.filter(there), name, where, grid)
+        ends[ended] = self._times(values.filter(there), name, where)
         return ends, ended
 
 

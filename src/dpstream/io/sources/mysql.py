@@ -19,13 +19,20 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from dpstream.core.errors import ConfigError, DataError, DpstreamError, counted
+from dpstream.core.errors import ConfigError, DataError, DpstreamError
 from dpstream.io.sources.calendar import Grid
 from dpstream.io.sources.file_opening import UnreadableError
 from dpstream.io.sources.pg_session import server_address, text_schema, text_table
-from dpstream.io.sources.query import PARAMETERS, as_table, bounds, open_query, placeholders
+from dpstream.io.sources.query import (
+    as_table,
+    bounds,
+    check_parameters,
+    open_query,
+    placeholders,
+    wanted_columns,
+)
 from dpstream.io.sources.source import Source
-from dpstream.io.sources.source_keys import SourceKeys, SourceKind, shared_keys, wrong_source
+from dpstream.io.sources.source_keys import SourceKeys, SourceKind, shared_keys
 from dpstream.io.sources.source_options import SourceOptions
 
 URL = "mysql://user@host:3306/database, without a password (that is in MYSQL_PWD or in ~/.my.cnf)"
@@ -247,7 +254,6 @@ class MySQLAnswer(MySQLSession):
 
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
         self._options, self._columns = options, columns
-        self._times = (options.time_column, options.delete_time_column) if options.shape == "stays" else ()
         self._parameters = 0 if options.query is None else _parameters(options.query)
         self._query = options.query or f"SELECT * FROM {named(str(options.table))}"
         super().__init__(options, "query" if options.table is None else f"table {options.table}")
@@ -298,16 +304,7 @@ class MySQLAnswer(MySQLSession):
         types = self.columns(self._query, ["2000-01-01"] * self._parameters)
         if options.table is not None:
             self._require_snapshots(options.table)
-        chosen = self._columns or [name for name in types if name != options.time_column]
-        marks = (options.op_column, options.user_column, options.key_column, *self._times)
-        names = list(dict.fromkeys(name for name in (*chosen, *marks) if name is not None))
-        for name in names:
-            if name not in types:
-                raise DataError(
-                    f"there is no column {name!r}",
-                    where=self.where,
-                    allowed=f"one of the {counted(len(types), 'column')}",
-                )
+        names = wanted_columns(types, options, self._columns, self.where)
         return names, types
 
     def _require_snapshots(self, table: str) -> None:
@@ -339,9 +336,7 @@ def _check(options: SourceKeys) -> None:
     if options.url is not None:
         check_mysql_url(options.url)
     if options.query is not None:
-        numbers, allowed = PARAMETERS[options.shape]
-        if _parameters(options.query) not in numbers:
-            raise wrong_source(f"query has {counted(_parameters(options.query), 'parameter')}", allowed)
+        check_parameters(options.shape, _parameters(options.query))
 
 
 SOURCE = SourceKind(_open, keys=shared_keys("mysql"), keyed=True, repeatable=True, check=_check)

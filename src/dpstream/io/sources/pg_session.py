@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
-from dpstream.core.errors import ConfigError, DataError, DpstreamError, StepError, counted
+from dpstream.core.errors import ConfigError, DataError, DpstreamError, StepError
 from dpstream.core.schema.arrow import first_repeated
 from dpstream.io.libpq import connection_settings, driver, failure
 from dpstream.io.sources.calendar import Grid
 from dpstream.io.sources.file_opening import UnreadableError
-from dpstream.io.sources.query import PARAMETERS, as_table
+from dpstream.io.sources.query import PARAMETERS, as_table, check_parameters, wanted_columns
 from dpstream.io.sources.source import Source
 from dpstream.io.sources.source_keys import SourceKeys, duration
 from dpstream.io.sources.source_options import SourceOptions
@@ -390,9 +390,7 @@ class WholeTable(Session):
             columns: those of the schema; only these, the key and the times leave the server. Empty: all do.
         """
         self._options, self._columns = options, columns
-        self._times = [name for name in (options.time_column, options.delete_time_column) if name is not None]
-        self._marks = [*self._times, str(options.key_column)]
-        self._counts, self._allowed = PARAMETERS[options.shape]
+        self._allowed = PARAMETERS[options.shape][1]
         super().__init__(options)
 
     def look(self, grid: Grid) -> None:
@@ -416,23 +414,14 @@ class WholeTable(Session):
         options = self._options
         if options.query is None:
             relation = self.relation(str(options.table))
-            types, parameters, source, what = relation.types, 0, relation.name, "table"
+            types, parameters, source = relation.types, 0, relation.name
         else:
             types, parameters = self._describe(options.query)
-            source, what = as_table(options.query), "answer"
-            if parameters not in self._counts:
-                raise ConfigError(
-                    f"the query has {counted(parameters, 'parameter')}", where=_QUERY, allowed=self._allowed
-                )
-        names = list(dict.fromkeys([*self._columns, *self._marks] if self._columns else types))
-        for name in [*names, *self._marks]:
-            if name not in types:
-                raise DataError(
-                    f"there is no column {name!r}",
-                    where=self.where,
-                    allowed=f"a column of the {what}, which has {counted(len(types), 'column')}",
-                )
-        cells = (cell_as_text(quoted(name), types[name] if name in self._times else None) for name in names)
+            source = as_table(options.query)
+            check_parameters(options.shape, parameters)
+        names = wanted_columns(types, options, self._columns, self.where)
+        times = (options.time_column, options.delete_time_column)
+        cells = (cell_as_text(quoted(name), types[name] if name in times else None) for name in names)
         return f"SELECT {', '.join(cells)} FROM {source}", names, parameters
 
     def _describe(self, query: str) -> tuple[dict[str, int], int]:

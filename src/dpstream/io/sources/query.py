@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,6 +28,7 @@ from dpstream.io.sources.keyed_source import KeyedSource, StaySource
 from dpstream.io.sources.pieces import StepRows
 from dpstream.io.sources.source import PeriodSource, Source, StepInput, apart_from_users, step_input
 from dpstream.io.sources.source_options import SourceOptions
+from dpstream.io.sources.times import deletes_of
 
 #: shape -> the numbers of parameters that a query may have, and the words for messages.
 PARAMETERS: Mapping[str, tuple[tuple[int, ...], str]] = {
@@ -143,24 +144,50 @@ def split_records(empty: Any, tables: Any, options: SourceOptions, where: str) -
         ConfigError: two columns have the same name.
         DataError: the column of operations, users or keys is missing, or an operation is a null or an unknown word.
     """
-    column = options.delete_column
     if first_repeated(empty.column_names) is not None:
         raise ConfigError(
             "two columns have the same name", where=where, allowed="each name once (AS gives another)"
         )
-    for needed in (column, options.id_column):
-        if needed is not None and needed not in empty.column_names:
-            there = f"a column of the answer, which has {counted(empty.num_columns, 'column')}"
-            raise DataError(f"there is no column {needed!r}", where=where, allowed=there)
+    wanted_columns(empty.column_names, options, (), where)
+    column = options.delete_column
     names = [name for name in empty.column_names if name != column]
     pieces = StepRows(empty.select(names))
     for table in tables:
-        flags = np.zeros(table.num_rows, np.bool_)
-        if column is not None:
-            cells = table.column(column)
-            flags = options.op_values.deletes(cells, name=column, where=where)
+        flags = deletes_of(table, options, where)
         pieces.add(table.select(names), flags, steps=np.ones(table.num_rows, np.int64))
     return pieces.take(1)
+
+
+def wanted_columns(
+    there: Collection[str], options: SourceOptions, columns: Sequence[str], where: str
+) -> list[str]:
+    """The columns to read: those of the schema (without one: all but time and transaction number), and those of
+    operations, of users or keys, and of the times of stays.
+
+    Args:
+        there: the columns of the table or of the answer.
+        columns: the columns of the schema; empty without one.
+
+    Errors:
+        DataError: one of them is not there.
+    """
+    times = (options.time_column, options.delete_time_column) if options.records == "stays" else ()
+    chosen = columns or [name for name in there if name not in (options.step_column, options.xid_column)]
+    names = dict.fromkeys([*chosen, options.op_column, options.id_column, *times])
+    wanted = [name for name in names if name is not None]
+    for name in wanted:
+        if name not in there:
+            allowed = f"a column of what is read, which has {counted(len(there), 'column')}"
+            raise DataError(f"there is no column {name!r}", where=where, allowed=allowed)
+    return wanted
+
+
+def check_parameters(shape: str, number: int) -> None:
+    """Check that a query has as many parameters as there are values for (ConfigError)."""
+    numbers, allowed = PARAMETERS[shape]
+    if number not in numbers:
+        what = f"the query has {counted(number, 'parameter')}"
+        raise ConfigError(what, where="[source] query", allowed=allowed)
 
 
 def placeholders(query: str, comments: str) -> int:
@@ -245,7 +272,7 @@ class DuckDBAnswer:
     def __init__(self, options: SourceOptions, connection: Any, where: str) -> None:
         self.where = where
         self._query, self._connection = options.query, connection
-        self._counts, self._allowed = PARAMETERS[options.shape]
+        self._shape = options.shape
 
     def look(self, grid: Grid) -> None:
         """See ``Answer``."""
@@ -278,11 +305,11 @@ class DuckDBAnswer:
             wrong = f"the query has {counted(len(statements), 'statement')}"
         elif statements[0].type != duckdb.StatementType.SELECT:
             wrong = "the query is no SELECT, or it writes"
-        elif len(statements[0].named_parameters) not in self._counts:
-            wrong = f"the query has {counted(len(statements[0].named_parameters), 'parameter')}"
         if wrong is not None:
-            raise ConfigError(wrong, where="[source] query", allowed=self._allowed)
-        return len(statements[0].named_parameters)
+            raise ConfigError(wrong, where="[source] query", allowed=PARAMETERS[self._shape][1])
+        number = len(statements[0].named_parameters)
+        check_parameters(self._shape, number)
+        return number
 
 
 @contextmanager

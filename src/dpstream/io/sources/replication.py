@@ -15,8 +15,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from dpstream.core.errors import ConfigError, DataError, StepError
 from dpstream.core.tables import KeyedBatch
 from dpstream.io.sources.calendar import Grid, day_number
@@ -32,10 +30,9 @@ from dpstream.io.sources.pg_session import (
     text_schema,
     text_table,
 )
-from dpstream.io.sources.pieces import StepRows
+from dpstream.io.sources.query import wanted_columns
 from dpstream.io.sources.source import StepInput, check_start, step_input
 from dpstream.io.sources.source_options import SourceOptions
-from dpstream.io.sources.table import wanted_columns
 
 
 class Unchanged:
@@ -226,6 +223,142 @@ def commit_day(moment: int) -> int:
     return moment // (86400 * 10**6) + day_number(datetime.date(2000, 1, 1))
 
 
+class ChangedRows:
+    """Collects one step's changes as inserted and deleted rows. Values are texts, as a csv file would have them."""
+
+    def __init__(self, relation: Relation, names: list[str], where: str, key: str | None) -> None:
+        self._relation, self._names, self._where, self._key = relation, names, where, key
+        #: The name of the column of operations.
+        self.word = free_name("operation", names)
+        self._schema = text_schema([*names, self.word])
+        self._rows: list[list[str | None]] = []
+        self._tables = [self._schema.empty_table()]
+        self._indices: list[int] = []
+
+    def describe(self, message: Described) -> None:
+        """Take the order of the columns in the following changes.
+
+        Errors:
+            DataError: a column is missing or has another type than in the catalog.
+        """
+        if message.oid != self._relation.oid:
+            return
+        sent = {name: (index, kind) for index, (name, kind) in enumerate(message.columns)}
+        for name in self._names:
+            if name not in sent or sent[name][1] != self._relation.types[name]:
+                what = "lacks the column" if name not in sent else "has another type in the column"
+                raise DataError(
+                    f"the table was altered in the middle of the stream: the log {what} {name!r}",
+                    where=self._where,
+                    allowed="a column that is added, removed or altered when all changes before it are released; "
+                    "a publication that sends it",
+                )
+        self._indices = [sent[name][0] for name in self._names]
+
+    def add(self, message: Change | Truncate) -> None:
+        """Collect one change; changes of other tables are left out.
+
+        Errors:
+            DataError: the table was truncated, or the log lacks an old row or a large value.
+        """
+        if isinstance(message, Truncate):
+            if self._relation.oid in message.oids:
+                raise DataError(
+                    "the table was truncated, and the log does not have the rows that this deleted",
+                    where=self._where,
+                    allowed="DELETE instead of TRUNCATE, in a new stream on a new slot; this log is of no more use",
+                )
+            return
+        if message.oid == self._relation.oid:
+            self._change(message)
+
+    def _change(self, message: Change) -> None:
+        if message.kind != "I" and message.old is None:
+            raise DataError(
+                "the log lacks the old row of an update or a delete",
+                where=self._where,
+                allowed="REPLICA IDENTITY FULL, set before the change",
+            )
+        old = None if message.old is None else self._cells(message.old, None)
+        new = None if message.new is None else self._cells(message.new, message.old)
+        if old == new:
+            return
+        for row, word in ((old, DELETE), (new, INSERT)):
+            if row is not None:
+                self._append(word, row)
+
+    def take(self) -> tuple[Any, Any]:
+        """The collected inserts and deletes, as Arrow tables."""
+        import pyarrow.compute as pc
+
+        rows = self.events()
+        inserted = pc.equal(rows.column(self.word), INSERT)
+        rows = rows.drop_columns([self.word])
+        return rows.filter(inserted), rows.filter(pc.invert(inserted))
+
+    def events(self) -> Any:
+        """All changes in their order, as an Arrow table, with the column ``word`` of their operations."""
+        import pyarrow as pa
+
+        self._store()
+        return pa.concat_tables(self._tables)
+
+    def _append(self, word: str, row: list[str | None]) -> None:
+        self._rows.append([*row, word])
+        if len(self._rows) >= _ROWS:
+            self._store()
+
+    def _cells(self, row: Tuple, old: Tuple | None) -> list[str | None]:
+        cells: list[str | None] = []
+        for name, index in zip(self._names, self._indices, strict=True):
+            value = row[index]
+            if value is UNCHANGED and old is not None:
+                value = old[index]
+            cells.append(self._text(value, name))
+        return cells
+
+    def _text(self, value: str | Unchanged | None, name: str) -> str | None:
+        """A cell as a csv file would have it (DataError where the log lacks it)."""
+        if not (value is None or isinstance(value, str)):
+            raise DataError(
+                f"the log lacks a large value of the column {name!r}",
+                where=self._where,
+                allowed="REPLICA IDENTITY FULL, set before the change",
+            )
+        return _as_cast(value, self._relation.types[name])
+
+    def _store(self) -> None:
+        if self._rows:
+            self._tables.append(text_table(self._rows, self._schema))
+            self._rows = []
+
+
+def _as_cast(text: str | None, kind: int) -> str | None:
+    """The text that SQL's ``value::text`` gives, which differs from the log's for booleans and padded characters."""
+    if text is not None and kind == _BOOLEAN:
+        return {"t": "true", "f": "false"}.get(text, text)
+    return text.rstrip(" ") if text is not None and kind == _CHARACTER else text
+
+
+class _KeyedRows(ChangedRows):
+    """Collects one step's changes by key: the operation, and the new row (of a delete: only the key)."""
+
+    def _change(self, message: Change) -> None:
+        place = self._names.index(str(self._key))
+        before = message.old if message.old is not None else message.key
+        # The log may hold nothing but the key of the old row.
+        gone = None if before is None else self._text(before[self._indices[place]], self._names[place])
+        left = [gone if number == place else None for number in range(len(self._names))]
+        if message.new is None:
+            self._append(DELETE, left)
+            return
+        row = self._cells(message.new, message.old)
+        moved = message.kind == "U" and gone is not None and gone != row[place]
+        if moved:
+            self._append(DELETE, left)
+        self._append(UPDATE if message.kind == "U" and not moved else INSERT, row)
+
+
 @dataclass
 class _Survey:
     """The places (LSNs) in the log of each step's first and last commit.
@@ -264,6 +397,8 @@ class ChangeSource(ServerSource):
     Memory: the changes of one step (the server keeps a large answer on its disk). Cost: the server decodes the log from
     the slot's place on once to find the steps, and then once up to the end of each step.
     """
+
+    _collector: type[ChangedRows] = ChangedRows
 
     def steps(
         self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
@@ -313,16 +448,13 @@ class ChangeSource(ServerSource):
         for step in range(place.start, last + 1):
             with Session(self.options) as session:
                 relation = session.relation(str(self.options.table))
-                rows = self._rows(relation, session.where)
+                names = wanted_columns(relation.types, self.options, self._columns, session.where)
+                rows = self._collector(relation, names, session.where, self.options.key_column)
                 if step in survey.last:
                     self._collect(session, place, survey, step, rows)
                 entry = self._entry(place.grid, step, rows)
             self._position = {SYSTEM: system, _READ: survey.read, _DONE: survey.done(step)}
             yield entry
-
-    def _rows(self, relation: Relation, where: str) -> ChangedRows:
-        """An empty collector for the changes of a step."""
-        return ChangedRows(relation, wanted_columns(relation, self.options, self._columns), where)
 
     def _entry(self, grid: Grid, step: int, rows: ChangedRows) -> StepInput:
         """The step with the collected changes."""
@@ -333,7 +465,8 @@ class ChangeSource(ServerSource):
         with Session(self.options) as session:
             self._check(session)
             self._slot_place(session)
-            wanted_columns(session.relation(str(self.options.table)), self.options, self._columns)
+            relation = session.relation(str(self.options.table))
+            wanted_columns(relation.types, self.options, self._columns, session.where)
 
     def _survey(self, session: Session, place: _StepFinder, last: int, upto: int) -> _Survey:
         survey, relation = _Survey(upto), session.relation(str(self.options.table))
@@ -524,110 +657,6 @@ class _StepFinder:
         return 0
 
 
-class ChangedRows:
-    """Collects one step's changes as inserted and deleted rows. Values are texts, as a csv file would have them."""
-
-    def __init__(self, relation: Relation, names: list[str], where: str) -> None:
-        self._relation, self._names, self._where = relation, names, where
-        self._schema = text_schema(names)
-        self._pieces = StepRows(self._schema.empty_table())
-        self._waiting: tuple[list[list[str | None]], list[bool]] = ([], [])
-        self._indices: list[int] = []
-
-    def describe(self, message: Described) -> None:
-        """Take the order of the columns in the following changes.
-
-        Errors:
-            DataError: a column is missing or has another type than in the catalog.
-        """
-        if message.oid != self._relation.oid:
-            return
-        sent = {name: (index, kind) for index, (name, kind) in enumerate(message.columns)}
-        for name in self._names:
-            if name not in sent or sent[name][1] != self._relation.types[name]:
-                what = "lacks the column" if name not in sent else "has another type in the column"
-                raise DataError(
-                    f"the table was altered in the middle of the stream: the log {what} {name!r}",
-                    where=self._where,
-                    allowed="a column that is added, removed or altered when all changes before it are released; "
-                    "a publication that sends it",
-                )
-        self._indices = [sent[name][0] for name in self._names]
-
-    def add(self, message: Change | Truncate) -> None:
-        """Collect one change; changes of other tables are left out.
-
-        Errors:
-            DataError: the table was truncated, or the log lacks an old row or a large value.
-        """
-        if isinstance(message, Truncate):
-            if self._relation.oid in message.oids:
-                raise DataError(
-                    "the table was truncated, and the log does not have the rows that this deleted",
-                    where=self._where,
-                    allowed="DELETE instead of TRUNCATE, in a new stream on a new slot; this log is of no more use",
-                )
-            return
-        if message.oid == self._relation.oid:
-            self._change(message)
-
-    def _change(self, message: Change) -> None:
-        if message.kind != "I" and message.old is None:
-            raise DataError(
-                "the log lacks the old row of an update or a delete",
-                where=self._where,
-                allowed="REPLICA IDENTITY FULL, set before the change",
-            )
-        old = None if message.old is None else self._cells(message.old, None)
-        new = None if message.new is None else self._cells(message.new, message.old)
-        if old == new:
-            return
-        for row, deleted in ((old, True), (new, False)):
-            if row is not None:
-                self._waiting[0].append(row)
-                self._waiting[1].append(deleted)
-        if len(self._waiting[0]) >= _ROWS:
-            self._store()
-
-    def take(self) -> tuple[Any, Any]:
-        """The collected inserts and deletes, as Arrow tables."""
-        self._store()
-        return self._pieces.take(1)
-
-    def _cells(self, row: Tuple, old: Tuple | None) -> list[str | None]:
-        cells: list[str | None] = []
-        for name, index in zip(self._names, self._indices, strict=True):
-            value = row[index]
-            if value is UNCHANGED and old is not None:
-                value = old[index]
-            cells.append(self._text(value, name))
-        return cells
-
-    def _text(self, value: str | Unchanged | None, name: str) -> str | None:
-        """A cell as a csv file would have it (DataError where the log lacks it)."""
-        if not (value is None or isinstance(value, str)):
-            raise DataError(
-                f"the log lacks a large value of the column {name!r}",
-                where=self._where,
-                allowed="REPLICA IDENTITY FULL, set before the change",
-            )
-        return _as_cast(value, self._relation.types[name])
-
-    def _store(self) -> None:
-        rows, deletes = self._waiting
-        if rows:
-            table = text_table(rows, self._schema)
-            self._pieces.add(table, np.array(deletes, np.bool_), steps=np.ones(len(rows), np.int64))
-            self._waiting = ([], [])
-
-
-def _as_cast(text: str | None, kind: int) -> str | None:
-    """The text that SQL's ``value::text`` gives, which differs from the log's for booleans and padded characters."""
-    if text is not None and kind == _BOOLEAN:
-        return {"t": "true", "f": "false"}.get(text, text)
-    return text.rstrip(" ") if text is not None and kind == _CHARACTER else text
-
-
 def _written(session: Session) -> int:
     """The place up to which the log is on the server's disk, after all commits so far (only that can be decoded)."""
     session.flush()
@@ -646,6 +675,8 @@ class KeyedChangeSource(ChangeSource):
 
     Errors: those of ``ChangeSource``; ConfigError: the log does not hold the key of updated and deleted rows.
     """
+
+    _collector = _KeyedRows
 
     def _check_identity(self, session: Session, relation: Relation) -> None:
         key = str(self.options.key_column)
@@ -669,68 +700,8 @@ class KeyedChangeSource(ChangeSource):
                 "made",
             )
 
-    def _rows(self, relation: Relation, where: str) -> ChangedRows:
-        key = str(self.options.key_column)
-        columns = [*self._columns, key] if self._columns else ()
-        return _KeyedRows(relation, wanted_columns(relation, self.options, columns), where, key)
-
     def _entry(self, grid: Grid, step: int, rows: ChangedRows) -> StepInput:
-        assert isinstance(rows, _KeyedRows)
-        keyed = KeyedBatch(*rows.events(), rules=self.options.key_rules)
+        keyed = KeyedBatch(
+            rows.events(), str(self.options.key_column), rows.word, rules=self.options.key_rules
+        )
         return StepInput(step, grid.batch_id(step), grid.period(step), None, None, keyed=keyed)
-
-
-class _KeyedRows(ChangedRows):
-    """Collects one step's changes in their order: the operation, and the new row (of a delete: only the key)."""
-
-    def __init__(self, relation: Relation, names: list[str], where: str, key: str) -> None:
-        super().__init__(relation, names, where)
-        self._key = names.index(key)
-        self._changes: list[list[str | None]] = []
-        self._words: list[str] = []
-        self._tables: list[Any] = []
-
-    def events(self) -> tuple[Any, str, str]:
-        """All changes as a table, and the names of its key column and of its operation column."""
-        import pyarrow as pa
-
-        self._flush()
-        name = free_name("operation", self._names)
-        empty = self._schema.append(pa.field(name, pa.string())).empty_table()
-        return pa.concat_tables([empty, *self._tables]), self._names[self._key], name
-
-    def _change(self, message: Change) -> None:
-        before = message.old if message.old is not None else message.key
-        gone = None if before is None else self._key_of(before)
-        if message.new is None:
-            self._append(DELETE, self._key_only(gone))
-            return
-        row = self._cells(message.new, message.old)
-        if message.kind == "U" and gone is not None and gone != row[self._key]:
-            self._append(DELETE, self._key_only(gone))
-            self._append(INSERT, row)
-        else:
-            self._append(UPDATE if message.kind == "U" else INSERT, row)
-
-    def _key_of(self, row: Tuple) -> str | None:
-        """The row's key as text. The log may hold nothing else of the row."""
-        value = row[self._indices[self._key]]
-        return self._text(value, self._names[self._key])
-
-    def _key_only(self, key: str | None) -> list[str | None]:
-        return [key if number == self._key else None for number in range(len(self._names))]
-
-    def _append(self, word: str, row: list[str | None]) -> None:
-        self._changes.append(row)
-        self._words.append(word)
-        if len(self._changes) >= 2**14:
-            self._flush()
-
-    def _flush(self) -> None:
-        import pyarrow as pa
-
-        if self._changes:
-            table = text_table(self._changes, self._schema)
-            name = free_name("operation", self._names)
-            self._tables.append(table.append_column(name, pa.array(self._words, pa.string())))
-            self._changes, self._words = [], []

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import DataError, StepError
-from dpstream.io.sources.calendar import Grid, StepNumbers
+from dpstream.io.sources.calendar import Grid
 from dpstream.io.sources.files import MAX_STEPS
 from dpstream.io.sources.formats import MAX_BYTES, JsonKeys, json_records, json_table
 from dpstream.io.sources.pieces import StepRows
 from dpstream.io.sources.source import Source, StepInput, check_start, step_input
 from dpstream.io.sources.source_options import SourceOptions
-from dpstream.io.sources.times import times_of
+from dpstream.io.sources.times import deletes_of, times_of
 
 #: The key of a mark. The line ``{"end_of_step": TIME}`` closes the step of TIME and all steps before it.
 MARK = "end_of_step"
@@ -172,11 +172,8 @@ class StdinSource(Source):
 
     def _add(self, pieces: StepRows, rows: Records, places: Steps) -> None:
         column = self.options.delete_column
-        flags = np.zeros(len(rows), np.bool_)
-        if column is not None:
-            cells = self._table(rows, [column]).column(column)
-            shown = self._taken if self._reveal else None
-            flags = self.options.op_values.deletes(cells, name=column, where=_NAME, before=shown)
+        operations = self._table(rows, [str(column or self.options.time_column)])
+        flags = deletes_of(operations, self.options, _NAME, self._taken if self._reveal else None)
         marks = (self.options.time_column, column)
         keys = self._columns
         if self._known is None:
@@ -187,13 +184,9 @@ class StdinSource(Source):
         self._taken += len(rows)
 
     def _places(self, rows: Records, column: str, grid: Grid) -> Steps:
-        numbers = isinstance(grid, StepNumbers)
         shown = self._taken if self._reveal else None
         cells = self._table(rows, [column]).column(column)
-        offsets = self.options.offsets
-        return grid.steps(
-            times_of(cells, numbers=numbers, name=column, where=_NAME, before=shown, offsets=offsets)
-        )
+        return grid.steps(times_of(cells, self.options, name=column, where=_NAME, before=shown))
 
     def _table(self, rows: Records, names: Sequence[str]) -> Any:
         return json_table(rows, names, self._keys)

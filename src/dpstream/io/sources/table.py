@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpstream.core.errors import ConfigError, DataError, StepError, counted
+from dpstream.core.errors import ConfigError, DataError, StepError
 from dpstream.io.sources.calendar import Grid, Period
 from dpstream.io.sources.pg_session import (
     SYSTEM,
@@ -25,7 +25,7 @@ from dpstream.io.sources.pg_session import (
     text_schema,
     text_table,
 )
-from dpstream.io.sources.query import split_records
+from dpstream.io.sources.query import split_records, wanted_columns
 from dpstream.io.sources.source import StepInput, check_start, step_input
 from dpstream.io.sources.source_options import SourceOptions
 
@@ -90,7 +90,7 @@ class TableSource(ServerSource):
         """Check that the table and its columns exist, before a first step is due."""
         with Session(self.options) as session:
             relation = session.relation(str(self.options.table))
-            wanted_columns(relation, self.options, self._columns)
+            wanted_columns(relation.types, self.options, self._columns, session.where)
             _Reading(session, relation, self.options, grid, _Safe(None, 0, 0))
 
 
@@ -130,12 +130,13 @@ class _Reading:
 
     def records(self, step: int, columns: Sequence[str]) -> tuple[Any, Any]:
         """The inserts and deletes of a step, with all values as text."""
-        names = wanted_columns(self._relation, self._options, columns)
+        names = wanted_columns(self._relation.types, self._options, columns, self._session.where)
         self._refuse_nulls()
         condition, borders = self._condition(step)
-        return text_records(
-            self._session, self._relation, names, self._options, f" WHERE {condition}", borders
-        )
+        cells, schema = ", ".join(f"{quoted(name)}::text" for name in names), text_schema(names)
+        query = f"SELECT {cells} FROM {self._relation.name} WHERE {condition}"
+        tables = (text_table(block, schema) for block in self._session.stream(query, borders))
+        return split_records(schema.empty_table(), tables, self._options, self._session.where)
 
     def _condition(self, step: int) -> tuple[str, list[Any]]:
         first, after = self._period(step)
@@ -221,51 +222,3 @@ class _Reading:
                     where=f"{self._session.where}, column {name!r}",
                     allowed="a column without nulls (NOT NULL)",
                 )
-
-
-def text_records(
-    session: Session,
-    relation: Relation,
-    names: Sequence[str],
-    options: SourceOptions,
-    where: str = "",
-    borders: Sequence[Any] = (),
-) -> tuple[Any, Any]:
-    """The inserts and deletes in a table, with all values as text; inside ``Session.transaction``.
-
-    Args:
-        names: the columns to read.
-        where: a WHERE clause for the query, with a space before it.
-        borders: the clause's parameters.
-
-    Errors:
-        DataError: an operation is a null or an unknown word.
-    """
-    schema = text_schema(names)
-    query = f"SELECT {', '.join(f'{quoted(name)}::text' for name in names)} FROM {relation.name}{where}"
-    tables = (text_table(block, schema) for block in session.stream(query, borders))
-    return split_records(schema.empty_table(), tables, options, session.where)
-
-
-def wanted_columns(relation: Relation, options: SourceOptions, columns: Sequence[str]) -> list[str]:
-    """The columns to read: those of the schema (without one: all but time and transaction number), and the columns of
-    operations and of users.
-
-    Args:
-        columns: the columns of the schema; empty without one.
-
-    Errors:
-        DataError: the table lacks one of them.
-    """
-    left_out = (options.time_column, options.xid_column)
-    chosen = list(columns) or [name for name in relation.types if name not in left_out]
-    names = dict.fromkeys([*chosen, options.op_column, options.user_column])
-    wanted = [name for name in names if name is not None]
-    for name in wanted:
-        if name not in relation.types:
-            raise DataError(
-                f"there is no column {name!r}",
-                where=f"PostgreSQL, table {options.table}",
-                allowed=f"a column of the table, which has {counted(len(relation.types), 'column')}",
-            )
-    return wanted

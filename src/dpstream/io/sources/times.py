@@ -1,4 +1,4 @@
-"""Time columns as arrays of numbers, with errors that name file and column and no value.
+"""Time and operation columns as arrays of numbers and booleans, with errors that name file and column and no value.
 
 Trusted base: source (reads private records).
 """
@@ -14,6 +14,7 @@ from dpstream.core.errors import DataError
 from dpstream.core.foreign import shielded
 from dpstream.core.schema.arrow import type_name
 from dpstream.io.sources.operations import plain_texts, refuse_rows
+from dpstream.io.sources.source_options import SourceOptions
 
 _DATE = r"^\d{4}-\d{2}-\d{2}$"
 _CLOCK = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?"
@@ -30,27 +31,36 @@ _FORMS = {
 _NUMBERS = "whole step numbers"
 
 
+def deletes_of(rows: Any, options: SourceOptions, where: str, before: int | None = None) -> NDArray[np.bool_]:
+    """Whether each row of a table is a delete; arguments and errors as of ``Operations.read``."""
+    name = options.delete_column
+    if name is None:
+        return np.zeros(rows.num_rows, np.bool_)
+    return options.op_values.deletes(rows.column(name), name=name, where=where, before=before)
+
+
 def times_of(
-    column: Any, *, numbers: bool, name: str, where: str, before: int | None, offsets: bool | None = None
+    column: Any, options: SourceOptions, *, name: str, where: str, before: int | None = None
 ) -> NDArray[np.int64]:
     """A block of a time column as days since 1970 (or step numbers), int64.
 
     Args:
         column: an Arrow array.
-        numbers: read step numbers instead of days.
+        options: whether these are step numbers or days, and in files whether times have an offset.
         name: the column's name, for messages.
         where: the file, for messages.
         before: how many records of the file come before the block, so that messages can name the record. None: they do
             not, because its number bounds the private number of records.
-        offsets: whether all times have an offset, or none has; None: both are taken.
 
     Errors:
         DataError: a null or unreadable time, or one of the other form, naming file and column.
     """
     import pyarrow as pa
 
+    numbers = options.cut == "numbers"
+    offsets = options.offsets if options.kind == "files" and not numbers else None
     allowed = _NUMBERS if numbers else _DAYS if offsets is None else _FORMS[offsets]
-    where, offsets = f"{where}, column {name!r}", None if numbers else offsets
+    where = f"{where}, column {name!r}"
     with shielded("the times cannot be read", where=where, allowed=allowed):
         values = plain_texts(column)
         kind = values.type

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dpstream.service.desk.desk import KINDS, Desk
-from dpstream.service.desk.facts import Card, Decision, Held, Person, Price, Task, Token
-from dpstream.service.desk.people import client_address
+from dpstream.service.desk.facts import Card, Decision, Held, Person, Price, Task
 from dpstream.service.desk.roles import MAY, ROLES, NotAllowedError
 from dpstream.service.desk.settings import Proxy, Settings, StreamSettings
 
@@ -23,6 +22,4 @@ __all__ = [
     "Settings",
     "StreamSettings",
     "Task",
-    "Token",
-    "client_address",
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
@@ -28,12 +28,11 @@ from dpstream.service.desk.facts import (
     Person,
     Price,
     Task,
-    Token,
     rounded_up,
     unix_time,
 )
-from dpstream.service.desk.people import People
-from dpstream.service.desk.roles import MAY, ROLES, NotAllowedError, require
+from dpstream.service.desk.people import Sessions
+from dpstream.service.desk.roles import MACHINE, MAY, ROLES, NotAllowedError, require
 from dpstream.service.desk.settings import Settings
 from dpstream.service.desk.tasks import add_task, cancel_tasks, read_tasks
 
@@ -64,7 +63,7 @@ class Desk:
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
         self.settings = settings
         self.database = ServiceDatabase(settings)
-        self._people = People(self.database, settings, clock)
+        self._sessions = Sessions(self.database, settings, clock)
 
     @classmethod
     def open(cls, folder: str | Path) -> Desk:
@@ -79,31 +78,30 @@ class Desk:
 
     # Who somebody is
 
-    def sign_in(self, name: str, password: str, address: str = "") -> str | None:
-        """A session's secret; None: name or password is wrong, or there were too many wrong tries (of the name,
-        or from ``address``: see ``client_address``) in the last quarter of an hour."""
-        return self._people.sign_in(name, password, address)
+    def sign_in(self, token: str) -> str | None:
+        """A session's secret for a one-time token; None where it was used, has expired, or never was."""
+        return self._sessions.sign_in(token)
 
     def person(self, secret: str) -> Person | None:
         """Whose session it is; None where it is over or never was."""
-        return self._people.of_session(secret)
+        return self._sessions.person(secret)
 
-    def person_of_token(self, secret: str) -> Person | None:
-        """Whose token it is."""
-        return self._people.of_token(secret)
-
-    def person_of_header(self, name: str, address: str, secret: str) -> Person | None:
-        """Who the configured proxy says it is; None where none is configured, or ``address`` or ``secret`` is not the
-        proxy's."""
-        return self._people.of_header(name, address, secret)
+    def person_of_header(self, name: str, address: str, secrets: Sequence[str]) -> Person | None:
+        """Who the configured proxy says it is; None where none is configured, or ``address`` (of the connection) or
+        ``secrets`` (what stands in its header) are not the proxy's."""
+        proxy = self.settings.proxy
+        if proxy is None or not proxy.sent(address, secrets):
+            return None
+        with self.database.reading() as db:
+            return persons.find_person(db, name)
 
     def sign_out(self, secret: str) -> None:
         """End a session."""
-        self._people.sign_out(secret)
+        self._sessions.sign_out(secret)
 
     def operator(self, name: str) -> Person:
-        """Who works on the command line of the machine: their rights are those of the files, so they are an owner."""
-        return Person(persons.check_name(name), frozenset(ROLES), "command line", own=False)
+        """Who works on the command line of the machine: their rights are those of the files."""
+        return Person(persons.check_name(name), frozenset({*ROLES, MACHINE}))
 
     def may(self, person: Person, action: str) -> bool:
         """Whether to offer it; every method asks again."""
@@ -232,8 +230,7 @@ class Desk:
 
         Errors:
             ConfigError: a step that is not held (or not released), or is not the one of ``manifests``, or no reason
-            where one is needed; and, where several must approve, somebody who comes with a password or token that
-            another person gave them.
+            where one is needed.
         """
         self._require(person, "decide")
         chosen = self.settings.stream(stream)
@@ -241,12 +238,6 @@ class Desk:
         if kind not in KINDS:
             raise ConfigError("cannot be decided", where="kind", allowed=", ".join(KINDS))
         words = _text(reason, "reason", needed=kind != "approve")
-        if kind == "approve" and chosen.approvals > 1 and not person.own:
-            raise ConfigError(
-                "whoever gave you this password or token could be both persons",
-                where="approve",
-                allowed="your own password, set by yourself",
-            )
         with self.database.writing() as db:
             same = [
                 one
@@ -307,26 +298,19 @@ class Desk:
 
     def people(self, person: Person) -> list[Person]:
         """Everybody, by name."""
-        self._require(person, "people")
-        return self._people.all()
+        with self._reading(person, "people") as db:
+            return persons.everybody(db)
 
-    def tokens(self, person: Person) -> list[Token]:
-        """All tokens, without their secrets."""
-        self._require(person, "tokens")
-        return self._people.tokens()
-
-    def add_person(
-        self, person: Person, name: str, roles: Iterable[str], password: str | None = None
-    ) -> Person:
-        """Somebody new; without a password they come through the proxy or with a token only."""
+    def add_person(self, person: Person, name: str, roles: Iterable[str]) -> Person:
+        """Somebody new; they come through the proxy, or with a one-time token."""
+        new = Person(persons.check_name(name), frozenset(roles))
         with self._writing(person, "add_person") as db:
-            new = Person(persons.check_name(name), frozenset(roles))
-            persons.add(db, new.name, new.roles, password)
+            persons.add(db, new.name, new.roles)
             self._log(db, person, f"added {new.name} as {', '.join(sorted(new.roles))}")
         return new
 
     def remove_person(self, person: Person, name: str) -> None:
-        """Their sessions and tokens end at once. The last owner stays."""
+        """Their sessions end at once. The last owner stays."""
         with self._writing(person, "remove_person") as db:
             persons.remove(db, name)
             self._log(db, person, f"removed {name}")
@@ -338,34 +322,18 @@ class Desk:
             persons.change_roles(db, name, given)
             self._log(db, person, f"{name} is now {', '.join(sorted(given))}")
 
-    def set_password(self, person: Person, name: str, password: str) -> None:
-        """One's own, or another one's (owners). All sessions of ``name`` end."""
-        self._require(person, "set_password")
-        # A token, and a name on the command line, may be somebody else's doing.
-        own = person.name == name and person.means in ("session", "proxy")
-        if not own:
-            self._require(person, "set_password of others")
-        with self.database.writing() as db:
-            persons.change_password(db, name, password, own=own)
-            self._log(db, person, f"set {'their own password' if own else f'a password for {name}'}")
+    def end_sessions(self, person: Person, name: str) -> None:
+        """Sign somebody out everywhere."""
+        with self._writing(person, "end_sessions") as db:
+            persons.end_sessions(db, name)
+            self._log(db, person, f"ended the sessions of {name}")
 
-    def add_token(self, person: Person, name: str, label: str) -> str:
-        """A token for programs of ``name``; its secret is given here and nowhere again."""
-        with self._writing(person, "add_token") as db:
-            # Whoever came with what another one gave them could be that one.
-            own = person.own and person.means in ("session", "proxy") and person.name == name
-            secret = persons.make_token(db, name, label, person.name, own=own)
-            self._log(db, person, f"made a token for {name}: {label.strip()}")
-        return secret
-
-    def remove_token(self, person: Person, number: int) -> None:
-        """The token is refused from now on."""
-        with self._writing(person, "remove_token") as db:
-            row = db.execute("SELECT person, label FROM tokens WHERE number = ?", (number,)).fetchone()
-            if row is None:
-                raise ConfigError("there is no such token", where="token", allowed="the number of a token")
-            db.execute("DELETE FROM tokens WHERE number = ?", (number,))
-            self._log(db, person, f"removed a token of {row[0]}: {row[1]}")
+    def make_sign_in_token(self, person: Person, name: str) -> str:
+        """A one-time token for ``name``; it is given here and nowhere again."""
+        with self._writing(person, "make_sign_in_token") as db:
+            token = self._sessions.make_token(db, name)
+            self._log(db, person, f"made a one-time token for {name}")
+        return token
 
     # Inside
 

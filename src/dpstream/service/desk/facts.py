@@ -47,29 +47,10 @@ def canonical(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Person:
-    """Somebody who is known.
-
-    Attributes:
-        roles: see ``roles.ROLES``.
-        means: how they came: ``session``, ``proxy``, ``token`` or ``command line``.
-        own: nobody else has given them what they came with (a first password, a token).
-    """
+    """Somebody who is known; for roles see ``roles.ROLES``."""
 
     name: str
     roles: frozenset[str]
-    means: str = "session"
-    own: bool = True
-
-
-@dataclass(frozen=True)
-class Token:
-    """A token without its secret."""
-
-    number: int
-    person: str
-    label: str
-    made: str
-    made_by: str
 
 
 @dataclass(frozen=True)
@@ -153,7 +134,7 @@ class Decision:
     Attributes:
         number: 1, 2, ...; without a gap.
         kind: ``approve``, ``reject``, ``withdraw``; ``ask`` and ``run`` for what was asked and triggered; and
-            ``people`` for changes of people, roles and tokens.
+            ``people`` for changes of people, roles and logins.
         stream, steps: what it is about; empty for ``people``.
         reason: what the person said; of ``people`` what was changed, of ``ask`` the question.
         manifests: the SHA-256 of the manifest of each step that was looked at, by step.

@@ -1,38 +1,25 @@
-"""People, their logins and their tokens. Secrets are stored as hashes only.
+"""People, the one-time tokens with which they sign in, and their sessions; of secrets the hashes only.
 
-A password is hashed with Argon2; a login's secret and a token are 32 random bytes, so one SHA-256 is enough for them.
-Wrong tries are counted for names that exist and names that do not alike: neither the answer nor the time it takes says
-whether somebody has that name. They are counted by name and address together, so that an outsider locks out nobody but
-themselves; by address; and, with a limit that takes many addresses, by name.
+A proxy says who somebody is, or a one-time token does. Such a token is made on the machine and nowhere else, so that
+nobody on the pages can be another one; whoever has the machine can publish without the pages anyway.
 """
 
 from __future__ import annotations
 
-import hashlib
-import ipaddress
 import json
-import secrets
-import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from functools import cache
-from typing import Any
+from collections.abc import Callable
 
 from dpstream.core.errors import ConfigError
 from dpstream.service.desk.database import ServiceDatabase
-from dpstream.service.desk.facts import Person, Token, now
+from dpstream.service.desk.facts import Person, now
 from dpstream.service.desk.roles import MAY, ROLES
-from dpstream.service.desk.settings import Proxy, Settings
+from dpstream.service.desk.settings import Settings
+from dpstream.service.tokens import new_token, token_hash
 from dpstream.stream.store.store_database import StoreDatabase
 
-#: Characters of a password, at least.
-SHORTEST = 10
-_LONGEST = 1000
-#: Wrong tries in so many seconds: of a name from an address, of an address, of a name; after them every try is refused.
-_WINDOW = 15 * 60
-_MOST = (10, 100, 1000)
-#: Argon2 takes 64 MB each time.
-_HASHING = threading.BoundedSemaphore(2)
+#: A one-time token can be used for so many seconds.
+TOKEN_SECONDS = 24 * 3600
 
 
 def check_name(name: str) -> str:
@@ -46,79 +33,48 @@ def check_name(name: str) -> str:
     return name.strip()
 
 
-def client_address(
-    proxy: Proxy | None, address: str, secrets: Sequence[str], forwarded: Iterable[str]
-) -> str:
-    """From where somebody comes, to count wrong tries.
-
-    Args:
-        address: of the connection.
-        secrets: the values of the header with the proxy's secret.
-        forwarded: the values of X-Forwarded-For, in order; the last address in them is the proxy's own word. They are
-            believed only where the configured proxy has sent them.
-    """
-    if proxy is None or not proxy.sent(address, secrets):
-        return address
-    last = ",".join(forwarded).rpartition(",")[2].strip()
-    try:
-        return str(ipaddress.ip_address(last))
-    except ValueError:
-        return address
-
-
-class People:
-    """The tables of people, sessions, tokens and tries. ``clock``: Unix time; another one in tests."""
+class Sessions:
+    """One-time tokens and sessions. ``clock``: Unix time; another one in tests."""
 
     def __init__(
         self, database: ServiceDatabase, settings: Settings, clock: Callable[[], float] = time.time
     ) -> None:
         self._database, self._settings, self._clock = database, settings, clock
 
-    # Who somebody is
+    def make_token(self, db: StoreDatabase, name: str) -> str:
+        """A token with which ``name`` signs in, once and soon; an earlier one is refused from now on."""
+        known(db, name)
+        token = new_token()
+        db.execute("DELETE FROM tokens WHERE person = ?", (name,))
+        expires = int(self._clock()) + TOKEN_SECONDS
+        db.execute("INSERT INTO tokens VALUES (?, ?, ?)", (token_hash(token), name, expires))
+        return token
 
-    def sign_in(self, name: str, password: str, address: str) -> str | None:
-        """The secret of a new session; None where name or password is wrong, or after too many wrong tries."""
-        moment = int(self._clock())
-        both = json.dumps([name, address])
-        keys = tuple(_hashed(one) for one in (f"both {both}", f"address {address}", f"name {name}"))
-        with self._database.writing() as db:
-            db.execute("DELETE FROM tries WHERE time < ?", (moment - _WINDOW,))
-            if any(_tries(db, key) >= most for key, most in zip(keys, _MOST, strict=True)):
+    def sign_in(self, token: str) -> str | None:
+        """The secret of a new session; None where the token was used, has expired, or never was."""
+        moment, key = int(self._clock()), token_hash(token)
+        with self._database.reading() as db:
+            if db.execute("SELECT 1 FROM tokens WHERE hash = ?", (key,)).fetchone() is None:
                 return None
-            # Counted before it is known to be wrong: tries at the same time count as well.
-            (last,) = db.execute("SELECT coalesce(max(id), 0) FROM tries").fetchone()
-            for number, key in enumerate(keys, start=int(last) + 1):
-                db.execute("INSERT INTO tries VALUES (?, ?, ?)", (number, key, moment))
-            row = db.execute(
-                "SELECT password, own FROM people WHERE name = ? AND removed = 0", (name,)
-            ).fetchone()
-        nobody, stored = _nobody(), None if row is None else row[0]
-        if not _verified(nobody if stored is None else stored, password) or stored is None:
-            return None
-        secret = secrets.token_urlsafe(32)
+        secret = new_token()
         with self._database.writing() as db:
-            # This one was right; of an address and of a name the wrong ones stay, or it would buy more of them.
-            db.execute("DELETE FROM tries WHERE who = ?", (keys[0],))
-            for number, key in enumerate(keys, start=int(last) + 1):
-                db.execute("DELETE FROM tries WHERE id = ? AND who = ?", (number, key))
+            row = db.execute("SELECT person, expires FROM tokens WHERE hash = ?", (key,)).fetchone()
+            db.execute("DELETE FROM tokens WHERE hash = ? OR expires <= ?", (key, moment))
             db.execute("DELETE FROM sessions WHERE made < ?", (moment - self._settings.session_seconds,))
-            same = db.execute(
-                "SELECT 1 FROM people WHERE name = ? AND password = ? AND removed = 0", (name, stored)
-            )
-            if same.fetchone() is None:
-                return None  # changed meanwhile
+            if row is None or moment >= int(row[1]):
+                return None
             db.execute(
-                "INSERT INTO sessions VALUES (?, ?, ?, ?, ?)", (_hashed(secret), name, moment, moment, row[1])
+                "INSERT INTO sessions VALUES (?, ?, ?, ?)", (token_hash(secret), row[0], moment, moment)
             )
         return secret
 
-    def of_session(self, secret: str) -> Person | None:
+    def person(self, secret: str) -> Person | None:
         """Whose session it is; None where it is over."""
-        moment, key = int(self._clock()), _hashed(secret)
+        moment, key = int(self._clock()), token_hash(secret)
         with self._database.reading() as db:
-            row = db.execute("SELECT person, made, used, own FROM sessions WHERE hash = ?", (key,)).fetchone()
-            found = None if row is None else _person(db, str(row[0]), "session", bool(row[3]))
-        if row is None or found is None:
+            row = db.execute("SELECT person, made, used FROM sessions WHERE hash = ?", (key,)).fetchone()
+            person = None if row is None else find_person(db, str(row[0]))
+        if row is None or person is None:
             return None
         made, used = int(row[1]), int(row[2])
         lasts = made <= moment < made + self._settings.session_seconds
@@ -128,78 +84,53 @@ class People:
         if moment >= used + 60:  # not at every look
             with self._database.writing() as db:
                 db.execute("UPDATE sessions SET used = ? WHERE hash = ?", (moment, key))
-        return found
+        return person
 
     def sign_out(self, secret: str) -> None:
         """End a session."""
         with self._database.writing() as db:
-            db.execute("DELETE FROM sessions WHERE hash = ?", (_hashed(secret),))
-
-    def of_token(self, secret: str) -> Person | None:
-        """Whose token it is."""
-        with self._database.reading() as db:
-            row = db.execute("SELECT person, own FROM tokens WHERE hash = ?", (_hashed(secret),)).fetchone()
-            return None if row is None else _person(db, str(row[0]), "token", bool(row[1]))
-
-    def of_header(self, name: str, address: str, secret: str) -> Person | None:
-        """Who the proxy says it is: only if one is configured, ``address`` (of the connection) is its own, and
-        ``secret`` is the one that it shares with the service."""
-        proxy = self._settings.proxy
-        if proxy is None or not proxy.sent(address, [secret]):
-            return None
-        with self._database.reading() as db:
-            return _person(db, name, "proxy", True)
-
-    def all(self) -> list[Person]:
-        """Everybody, by name."""
-        with self._database.reading() as db:
-            rows = db.execute("SELECT name, roles FROM people WHERE removed = 0 ORDER BY name").fetchall()
-        return [Person(name, frozenset(json.loads(roles))) for name, roles in rows]
-
-    def tokens(self) -> list[Token]:
-        """All tokens, without their secrets."""
-        with self._database.reading() as db:
-            rows = db.execute(
-                "SELECT number, person, label, made, made_by FROM tokens ORDER BY number"
-            ).fetchall()
-        return [Token(*row) for row in rows]
+            db.execute("DELETE FROM sessions WHERE hash = ?", (token_hash(secret),))
 
 
-def add(db: StoreDatabase, name: str, roles: frozenset[str], password: str | None) -> None:
+def everybody(db: StoreDatabase) -> list[Person]:
+    """Everybody, by name."""
+    rows = db.execute("SELECT name, roles FROM people WHERE removed = 0 ORDER BY name").fetchall()
+    return [Person(name, frozenset(json.loads(roles))) for name, roles in rows]
+
+
+def find_person(db: StoreDatabase, name: str) -> Person | None:
+    """Somebody who is there."""
+    row = db.execute("SELECT roles FROM people WHERE name = ? AND removed = 0", (name,)).fetchone()
+    return None if row is None else Person(name, frozenset(json.loads(row[0])))
+
+
+def add(db: StoreDatabase, name: str, roles: frozenset[str]) -> None:
     """Somebody new, or somebody who was removed.
 
     Errors:
-        ConfigError: the name is taken, or a role or the password cannot be used.
+        ConfigError: the name is taken, or a role cannot be used.
     """
     kept = _roles(roles)
-    hashed = None if password is None else hashed_password(password)
-    row = db.execute("SELECT removed FROM people WHERE name = ?", (check_name(name),)).fetchone()
-    if row is not None and not row[0]:
+    if find_person(db, name) is not None:
         raise ConfigError("there is somebody with that name", where="person", allowed="another name")
-    if row is None:
-        db.execute("INSERT INTO people VALUES (?, ?, ?, 0, ?, 0)", (name, kept, hashed, now()))
-    else:
-        db.execute(
-            "UPDATE people SET roles = ?, password = ?, own = 0, added = ?, removed = 0 WHERE name = ?",
-            (kept, hashed, now(), name),
-        )
+    db.execute(
+        "INSERT INTO people VALUES (?, ?, ?, 0) ON CONFLICT (name) DO UPDATE SET roles = excluded.roles, "
+        "added = excluded.added, removed = 0",
+        (name, kept, now()),
+    )
 
 
 def remove(db: StoreDatabase, name: str) -> None:
     """Somebody leaves: sessions and tokens end; the name stays known, so that decisions keep their meaning."""
-    known(db, name)
-    db.execute("UPDATE people SET removed = 1, roles = '[]', password = NULL WHERE name = ?", (name,))
-    db.execute("DELETE FROM tokens WHERE person = ?", (name,))
-    db.execute("DELETE FROM sessions WHERE person = ?", (name,))
+    end_sessions(db, name)
+    db.execute("UPDATE people SET removed = 1, roles = '[]' WHERE name = ?", (name,))
     _require_owner(db)
 
 
-def change_password(db: StoreDatabase, name: str, password: str, *, own: bool) -> None:
-    """A new password; all sessions end. ``own``: the person has set it."""
+def end_sessions(db: StoreDatabase, name: str) -> None:
+    """End all sessions of somebody, and the token that was not used yet."""
     known(db, name)
-    db.execute(
-        "UPDATE people SET password = ?, own = ? WHERE name = ?", (hashed_password(password), int(own), name)
-    )
+    db.execute("DELETE FROM tokens WHERE person = ?", (name,))
     db.execute("DELETE FROM sessions WHERE person = ?", (name,))
 
 
@@ -210,53 +141,20 @@ def change_roles(db: StoreDatabase, name: str, roles: frozenset[str]) -> None:
     _require_owner(db)
 
 
-def make_token(db: StoreDatabase, name: str, label: str, by: str, *, own: bool) -> str:
-    """A new token; its secret is told once. ``own``: nobody but the person has seen it."""
-    known(db, name)
-    secret = secrets.token_urlsafe(32)
-    (last,) = db.execute("SELECT coalesce(max(number), 0) FROM tokens").fetchone()
-    db.execute(
-        "INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (int(last) + 1, _hashed(secret), name, check_name(label), now(), by, int(own)),
-    )
-    return secret
-
-
 def may_decide(db: StoreDatabase, name: str) -> bool:
     """Whether somebody who is there still may decide."""
-    found = _person(db, name, "", True)
-    return found is not None and bool(found.roles & MAY["decide"])
+    person = find_person(db, name)
+    return person is not None and bool(person.roles & MAY["decide"])
 
 
-def known(db: StoreDatabase, name: str) -> frozenset[str]:
-    """The roles of somebody.
+def known(db: StoreDatabase, name: str) -> None:
+    """Check that somebody is there.
 
     Errors:
         ConfigError: there is nobody with that name.
     """
-    found = _person(db, name, "", True)
-    if found is None:
+    if find_person(db, name) is None:
         raise ConfigError("there is nobody with that name", where="person", allowed="somebody who was added")
-    return found.roles
-
-
-def hashed_password(password: str) -> str:
-    """The Argon2 hash.
-
-    Errors:
-        ConfigError: it is too short or too long.
-    """
-    if not SHORTEST <= len(password) <= _LONGEST:
-        raise ConfigError(
-            "the password cannot be used", where="password", allowed=f"{SHORTEST} to {_LONGEST} characters"
-        )
-    with _HASHING:
-        return str(_argon2().hash(password))
-
-
-def _person(db: StoreDatabase, name: str, means: str, own: bool) -> Person | None:
-    row = db.execute("SELECT roles FROM people WHERE name = ? AND removed = 0", (name,)).fetchone()
-    return None if row is None else Person(name, frozenset(json.loads(row[0])), means, own)
 
 
 def _roles(roles: frozenset[str]) -> str:
@@ -266,43 +164,5 @@ def _roles(roles: frozenset[str]) -> str:
 
 
 def _require_owner(db: StoreDatabase) -> None:
-    rows = db.execute("SELECT roles FROM people WHERE removed = 0").fetchall()
-    if not any("owner" in json.loads(roles) for (roles,) in rows):
+    if not any("owner" in person.roles for person in everybody(db)):
         raise ConfigError("nobody would be owner any more", where="person", allowed="another owner first")
-
-
-def _tries(db: StoreDatabase, key: str) -> int:
-    return int(db.execute("SELECT count(*) FROM tries WHERE who = ?", (key,)).fetchone()[0])
-
-
-def _hashed(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-@cache
-def _argon2() -> Any:
-    try:
-        from argon2 import PasswordHasher
-    except ImportError:
-        raise ConfigError(
-            "passwords need the package argon2-cffi", where="desk", allowed="pip install 'dpstream[service]'"
-        ) from None
-    return PasswordHasher()
-
-
-@cache
-def _nobody() -> str:
-    """A hash that no password has, for names that nobody has: it takes as long to compare."""
-    return str(_argon2().hash(secrets.token_urlsafe(32)))
-
-
-def _verified(stored: str, password: str) -> bool:
-    from argon2.exceptions import VerificationError, VerifyMismatchError
-
-    if len(password) > _LONGEST:
-        password = ""
-    try:
-        with _HASHING:
-            return bool(_argon2().verify(stored, password))
-    except (VerifyMismatchError, VerificationError):
-        return False

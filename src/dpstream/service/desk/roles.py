@@ -12,8 +12,10 @@ ROLES = {
     "analyst": "sees what is released, and asks questions",
     "auditor": "sees ledgers, accounts and decisions, and changes nothing",
     "approver": "decides about held and released tables",
-    "owner": "does all of that, and looks after people, tokens and runs",
+    "owner": "does all of that, and looks after people and runs",
 }
+#: Of whoever works on the machine's command line, and of nobody else.
+MACHINE = "machine"
 _ALL = frozenset(ROLES)
 _OWNER = frozenset({"owner"})
 _DECIDES = frozenset({"approver", "owner"})
@@ -35,15 +37,12 @@ MAY: dict[str, frozenset[str]] = {
     "plan": frozenset({"analyst", "approver", "owner"}),
     "run_now": _OWNER,
     "people": _OWNER,
-    "tokens": _OWNER,
     "add_person": _OWNER,
     "remove_person": _OWNER,
     "set_roles": _OWNER,
-    "add_token": _OWNER,
-    "remove_token": _OWNER,
-    # One's own password; another one's is the owner's matter.
-    "set_password": _ALL,
-    "set_password of others": _OWNER,
+    "end_sessions": _OWNER,
+    # Whoever makes a token could sign in with it: an owner on the pages must not be somebody else.
+    "make_sign_in_token": frozenset({MACHINE}),
 }
 
 
@@ -62,5 +61,5 @@ def require(name: str, roles: frozenset[str], action: str) -> None:
         raise NotAllowedError(
             f"{name} may not do this ({action.replace('_', ' ')})",
             where="desk",
-            allowed=" or ".join(role for role in ROLES if role in may) or "nobody",
+            allowed=" or ".join(role for role in (*ROLES, MACHINE) if role in may) or "nobody",
         )

@@ -7,19 +7,30 @@ import ipaddress
 import os
 import re
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated, Any
 
 from dpstream.core import durable
 from dpstream.core.contracts import shown
 from dpstream.core.durations import seconds
-from dpstream.core.errors import ConfigError
+from dpstream.core.errors import ConfigError, InputError
 from dpstream.core.schema.declared import unknown_key
 from dpstream.project.reader import is_url, refuse_password
 from dpstream.project.schema_file import load_toml, toml_value
+from dpstream.service.tokens import TokenFile
 from dpstream.stream import PostgresServer
 from dpstream.stream.store.postgres import schema_name
+
+try:
+    from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+except ImportError:
+    raise ConfigError(
+        "a service needs packages that are not installed",
+        where=__name__,
+        allowed="pip install 'dpstream[service]'",
+    ) from None
 
 FILE = "service.toml"
 #: The database, where it is a file.
@@ -34,6 +45,8 @@ look_every = "5m"
 # A login lasts so long at most, and so long without being used.
 session_hours = 12
 idle_minutes = 60
+# Programs that watch the streams (/metrics) come with a token of this file (dpstream serve token makes one):
+# tokens = "tokens.txt"
 # Instead of the file service.sqlite beside this one (the password in PGPASSFILE, PGSERVICEFILE or PGPASSWORD):
 # database = "postgresql://user@host:5432/database"
 
@@ -46,13 +59,79 @@ idle_minutes = 60
 
 # For each stream its configuration, and how many different persons must approve a held step.
 """
-_KEYS: dict[str, tuple[str, ...]] = {
-    "service": ("name", "listen", "look_every", "database", "session_hours", "idle_minutes"),
-    "proxy": ("address", "header", "secret_file", "secret_header"),
-    "stream": ("config", "approvals", "look_every"),
-}
 #: Characters of the proxy's secret.
 _SHORTEST, _LONGEST = 32, 1000
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("it cannot be printed")
+    return text
+
+
+def _length(value: object) -> int:
+    """``30s``, ``5m``, ``1 hour``, ``1d`` as whole seconds."""
+    length = int(seconds(value) or 0)
+    if not length:
+        raise ValueError("not a length of time")
+    return length
+
+
+def _address(text: str) -> str:
+    return str(ipaddress.ip_address(text))
+
+
+_Text = Annotated[str, Field(min_length=1, max_length=1000, description="a text"), AfterValidator(_printable)]
+_Header = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,99}$", description="the name of a header, such as X-Remote-User"),
+]
+_Seconds = Annotated[
+    int, BeforeValidator(_length), Field(description="a length of time, such as 30s, 5m or 1h")
+]
+
+
+class _Table(BaseModel):
+    """Keys of one table, their types and what is allowed (``description``)."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class _Service(_Table):
+    name: _Text | None = Field(default=None, description="a text")
+    listen: _Text = "127.0.0.1:8420"
+    look_every: _Seconds = 300
+    database: _Text | None = Field(default=None, description="the URL of a PostgreSQL database")
+    tokens: _Text | None = Field(default=None, description="a file of tokens")
+    session_hours: int = Field(
+        default=12, ge=1, le=24 * 30, description=f"a whole number from 1 to {24 * 30}"
+    )
+    idle_minutes: int = Field(default=60, ge=1, le=24 * 60, description=f"a whole number from 1 to {24 * 60}")
+
+
+class _Proxy(_Table):
+    address: Annotated[str, AfterValidator(_address)] = Field(
+        description="the address of one machine, such as 127.0.0.1"
+    )
+    header: _Header
+    secret_header: _Header = "X-Proxy-Secret"
+    # Without it every program that reaches the pages from the proxy's machine could be anybody.
+    secret_file: _Text = Field(
+        description="a file with a secret that only the proxy sends; without it other programs of its machine could be "
+        "anybody"
+    )
+
+
+class _Stream(_Table):
+    config: _Text = Field(description="a configuration of dpstream")
+    approvals: int = Field(default=1, ge=1, le=10, description="a whole number from 1 to 10")
+    look_every: _Seconds | None = Field(default=None, description="a length of time, such as 30s, 5m or 1h")
+
+
+class _File(_Table):
+    service: _Service = Field(default=_Service(), description="a section [service]")
+    proxy: _Proxy | None = Field(default=None, description="a section [proxy]")
+    stream: list[_Stream] = Field(min_length=1, description="[[stream]] with a key config")
 
 
 @dataclass(frozen=True)
@@ -99,8 +178,9 @@ class Settings:
 
     Attributes:
         folder: of the file; the service's own files are in it.
-        database: a server; None is the file ``service.sqlite`` in the folder.
         listen: host and port of the pages.
+        database: a server; None is the file ``service.sqlite`` in the folder.
+        tokens: of programs that watch the streams.
         session_seconds, idle_seconds: how long a login lasts at most, and without being used.
     """
 
@@ -110,6 +190,7 @@ class Settings:
     streams: tuple[StreamSettings, ...]
     database: PostgresServer | None
     proxy: Proxy | None
+    tokens: TokenFile | None
     session_seconds: int
     idle_seconds: int
 
@@ -126,22 +207,24 @@ class Settings:
             raise ConfigError(
                 f"there is no {FILE}", where=str(base), allowed="a folder that dpstream up --init made"
             )
-        document = load_toml(file)
-        for key in document:
-            if key not in _KEYS:
-                raise unknown_key(key, document[key], _KEYS, str(file))
-        top = _Table(document.get("service", {}), "service", file)
-        proxy = _Table(document.get("proxy", {}), "proxy", file)
-        name = top.text("name", base.resolve().name or "service")
+        try:
+            written = _File.model_validate(load_toml(file))
+        except ValidationError as error:
+            raise _refusal(error, file) from None
+        service, proxy = written.service, written.proxy
+        name = service.name or base.resolve().name or "service"
         return cls(
             base,
             name,
-            top.text("listen", "127.0.0.1:8420"),
-            _streams(document.get("stream", []), base, file, top.seconds("look_every", 300)),
-            _server(top, name) if "database" in top.table else None,
-            _proxy(proxy) if proxy.table else None,
-            3600 * top.whole("session_hours", 12, 24 * 30),
-            60 * top.whole("idle_minutes", 60, 24 * 60),
+            service.listen,
+            _streams(written.stream, base, file, service.look_every),
+            None
+            if service.database is None
+            else _server(service.database, name, f"{file} [service] database"),
+            None if proxy is None else _proxy(proxy, file),
+            None if service.tokens is None else TokenFile(base / service.tokens),
+            3600 * service.session_hours,
+            60 * service.idle_minutes,
         )
 
     def stream(self, name: str) -> StreamSettings:
@@ -150,9 +233,9 @@ class Settings:
         Errors:
             ConfigError: there is none.
         """
-        for one in self.streams:
-            if one.name == name:
-                return one
+        for stream in self.streams:
+            if stream.name == name:
+                return stream
         raise ConfigError("the service has no such stream", where="desk", allowed="one of its streams")
 
 
@@ -172,7 +255,7 @@ def draft_service(folder: Path, configs: Sequence[Path]) -> Path:
             f"cannot be made: {error.strerror}", where=str(folder), allowed="a folder"
         ) from None
     places = [os.path.relpath(config.resolve(), folder.resolve()) for config in configs]
-    _streams([{"config": place} for place in places], folder, file, 300)
+    _streams([_Stream(config=place) for place in places], folder, file, 300)
     lines = _DRAFT.format(name=toml_value(folder.resolve().name or "service"))
     for place in places:
         lines += f"\n[[stream]]\nconfig = {toml_value(place)}\n# approvals = 2\n"
@@ -180,50 +263,20 @@ def draft_service(folder: Path, configs: Sequence[Path]) -> Path:
     return file
 
 
-class _Table:
-    """One table of the file, read strictly.
-
-    Errors (of all methods): ConfigError names file, key and what is allowed.
-    """
-
-    def __init__(self, table: object, name: str, file: Path) -> None:
-        if not isinstance(table, Mapping):
-            raise ConfigError(f"{name} is not a table", where=str(file), allowed=f"a section [{name}]")
-        for key in table:
-            if key not in _KEYS[name]:
-                raise unknown_key(key, table[key], _KEYS[name], f"{file} [{name}]")
-        self.table, self.file, self.place = table, file, f"{file} [{name}]"
-
-    def text(self, key: str, default: str = "") -> str:
-        value = self.table.get(key, default)
-        if not isinstance(value, str) or not value or len(value) > 1000 or not value.isprintable():
-            raise ConfigError(
-                f"{key} = {shown(value)} cannot be used", where=str(self.file), allowed="a text"
-            )
-        return value
-
-    def whole(self, key: str, default: int, most: int) -> int:
-        value = self.table.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-            allowed = f"a whole number from 1 to {most}"
-            raise ConfigError(f"{key} = {shown(value)} cannot be used", where=str(self.file), allowed=allowed)
-        return value
-
-    def seconds(self, key: str, default: int) -> int:
-        """``30s``, ``5m``, ``1 hour``, ``1d`` as whole seconds."""
-        if key not in self.table:
-            return default
-        value, where = self.table[key], f"{self.place} {key}"
-        length = int(seconds(value) or 0)
-        if not length:
-            raise ConfigError(
-                f"{shown(value)} is no length of time", where=where, allowed="such as 30s, 5m or 1h"
-            )
-        return length
+def _refusal(error: ValidationError, file: Path) -> InputError:
+    """The first thing that is wrong, in the words of its key."""
+    wrong = error.errors()[0]
+    *section, key = [str(place) for place in wrong["loc"] if isinstance(place, str)]
+    tables: dict[str, type[_Table]] = {"service": _Service, "proxy": _Proxy, "stream": _Stream}
+    table = tables[section[0]] if section else _File
+    where = f"{file} [{section[0]}]" if section else str(file)
+    if wrong["type"] == "extra_forbidden":
+        return unknown_key(key, wrong["input"], table.model_fields, where)
+    words = "is missing" if wrong["type"] == "missing" else f"= {shown(wrong['input'])} cannot be used"
+    return ConfigError(f"{key} {words}", where=where, allowed=table.model_fields[key].description)
 
 
-def _server(table: _Table, name: str) -> PostgresServer:
-    url, where = table.text("database"), f"{table.place} database"
+def _server(url: str, name: str, where: str) -> PostgresServer:
     if not is_url(url):
         raise ConfigError(
             "this is not the URL of a PostgreSQL database",
@@ -234,27 +287,11 @@ def _server(table: _Table, name: str) -> PostgresServer:
     return PostgresServer(url, schema_name(f"service {name}"))
 
 
-def _proxy(table: _Table) -> Proxy:
-    address, header = table.text("address"), table.text("header")
-    try:
-        ipaddress.ip_address(address)
-    except ValueError:
-        raise ConfigError(
-            "address is no address of one machine", where=table.place, allowed="such as 127.0.0.1"
-        ) from None
-    other = table.text("secret_header", "X-Proxy-Secret")
-    for key, name, such in (("header", header, "X-Remote-User"), ("secret_header", other, "X-Proxy-Secret")):
-        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]{0,99}", name):
-            raise ConfigError(f"{key} is no name of a header", where=table.place, allowed=f"such as {such}")
-    if header.lower() == other.lower():
-        raise ConfigError("both headers have one name", where=table.place, allowed="two names")
-    if "secret_file" not in table.table:
-        raise ConfigError(
-            "without secret_file every program that reaches the pages from the proxy's machine could be anybody",
-            where=table.place,
-            allowed=f"secret_file: a file with a secret that the proxy sends in the header {other}",
-        )
-    return Proxy(address, header, other, _secret(table.file.parent / table.text("secret_file")))
+def _proxy(written: _Proxy, file: Path) -> Proxy:
+    if written.header.lower() == written.secret_header.lower():
+        raise ConfigError("both headers have one name", where=f"{file} [proxy]", allowed="two names")
+    secret = _secret(file.parent / written.secret_file)
+    return Proxy(written.address, written.header, written.secret_header, secret)
 
 
 def _secret(file: Path) -> str:
@@ -286,24 +323,18 @@ def _secret(file: Path) -> str:
     return secret
 
 
-def _streams(given: object, base: Path, file: Path, every: int) -> tuple[StreamSettings, ...]:
-    if not isinstance(given, list) or not all(isinstance(one, Mapping) for one in given):
-        raise ConfigError("streams are no tables", where=str(file), allowed="[[stream]] with a key config")
-    found: dict[str, StreamSettings] = {}
-    for entry in given:
-        table = _Table(entry, "stream", file)
-        path = base / table.text("config")
-        stream = load_toml(path).get("stream")
-        name = stream.get("name") if isinstance(stream, Mapping) else None
+def _streams(written: Sequence[_Stream], base: Path, file: Path, every: int) -> tuple[StreamSettings, ...]:
+    streams: dict[str, StreamSettings] = {}
+    for table in written:
+        path = base / table.config
+        document: dict[str, Any] = load_toml(path)
+        stream = document.get("stream")
+        name = stream.get("name") if isinstance(stream, dict) else None
         if not isinstance(name, str):
             raise ConfigError("has no [stream] name", where=str(path), allowed="a configuration of dpstream")
-        if name in found:
+        if name in streams:
             raise ConfigError(
                 f"two streams have the name {name!r}", where=str(file), allowed="a name of its own for each"
             )
-        found[name] = StreamSettings(
-            name, path, table.whole("approvals", 1, 10), table.seconds("look_every", every)
-        )
-    if not found:
-        raise ConfigError("names no stream", where=str(file), allowed="[[stream]] with a key config")
-    return tuple(found.values())
+        streams[name] = StreamSettings(name, path, table.approvals, table.look_every or every)
+    return tuple(streams.values())

@@ -6,6 +6,7 @@ import ipaddress
 import logging
 import socket
 import threading
+import traceback
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
 from pathlib import Path
@@ -19,12 +20,11 @@ from starlette.exceptions import HTTPException
 
 from dpstream.core.errors import ConfigError, DpstreamError, InputError, RefusedError
 from dpstream.service.desk import Desk, NotAllowedError
+from dpstream.service.guard import Guard, allow_many_files, seal
 from dpstream.service.pages import people_views, stream_views
 from dpstream.service.pages.documents import Documents
-from dpstream.service.pages.guard import Guard, WithoutTexts, seal
 from dpstream.service.pages.visits import Route, TooLargeError, Visit, cookie_name, link, read_form
 from dpstream.service.pages.words import environment
-from dpstream.service.releases.connections import Connection
 
 if TYPE_CHECKING:
     from dpstream.service.desk import Person
@@ -32,10 +32,22 @@ if TYPE_CHECKING:
 #: Everything there is. Never over HTTP, for nobody: a raw state, restoring, discarding, a private evaluation or report.
 ROUTES = (*stream_views.ROUTES, *people_views.ROUTES)
 
-
+#: Requests that are answered at one time; further ones are refused until some are answered.
+BUSIEST = 200
+#: Nothing from elsewhere, no script but our files, no frame.
+POLICY = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+_HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "cache-control": "no-store",
+}
 #: Places in errors that a reader of a page knows.
-_FIELDS = ("reason", "question", "password", "person", "label", "role", "roles", "token")
-_WITHOUT_TEXTS = WithoutTexts()
+_FIELDS = ("reason", "question", "person", "role", "roles")
 #: Files of ours, by name, with their kind.
 _ASSETS = {
     "htmx.min.js": ("dpstream.service.pages", "text/javascript; charset=utf-8"),
@@ -45,13 +57,32 @@ _ASSETS = {
 }
 
 
+class WithoutTexts(logging.Filter):
+    """Says in the log which exception it was and where: its text may quote what somebody typed."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Every record stays."""
+        if record.exc_info and record.exc_info[1] is not None:
+            error = record.exc_info[1]
+            frames = traceback.extract_tb(error.__traceback__)[-4:]
+            places = ", ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames)
+            record.msg = f"{type(error).__name__} at {places}; a bug, and nothing more was done"
+            record.args = ()
+            record.exc_info = record.exc_text = None
+        return True
+
+
+_WITHOUT_TEXTS = WithoutTexts()
+
+
 def create_app(desk: Desk) -> FastAPI:
     """The pages of one desk, as an ASGI application."""
     app = FastAPI(title="dpstream", openapi_url=None, docs_url=None, redoc_url=None)
-    app.add_middleware(Guard)
+    app.add_middleware(Guard, headers=_HEADERS)
     shared = (desk, environment(desk.settings.name), Documents())
-    for one in ROUTES:
-        app.add_route(one.path, _endpoint(one, *shared), methods=[one.method])
+    turn = threading.BoundedSemaphore(BUSIEST)
+    for route in ROUTES:
+        app.add_route(route.path, _endpoint(route, turn, *shared), methods=[route.method])
     for name, (package, kind) in _ASSETS.items():
         content = (files(package) / "assets" / name).read_bytes()
         app.add_route(f"/assets/{name}", _asset(content, kind), methods=["GET"])
@@ -65,7 +96,7 @@ def create_app(desk: Desk) -> FastAPI:
         }
         title = titles.get(status, "This did not work")
         answer = _told(visit, title, words.get(status, "Begin at the start."), status)
-        seal(answer.headers)  # of an exception that nobody expected the guard does not hear
+        seal(answer.headers, _HEADERS)  # of an exception that nobody expected the guard does not hear
         return answer
 
     app.add_exception_handler(HTTPException, failed)
@@ -74,63 +105,65 @@ def create_app(desk: Desk) -> FastAPI:
 
 
 def _endpoint(
-    route: Route, desk: Desk, templates: Any, documents: Documents
+    route: Route, turn: threading.BoundedSemaphore, desk: Desk, templates: Any, documents: Documents
 ) -> Callable[[Request], Awaitable[Response]]:
-    async def answer(request: Request) -> Response:
+    def answer(request: Request, form: dict[str, str]) -> Response:
+        person, session = _person(desk, request)
+        tokens = desk.settings.tokens if route.program and person is None else None
+        program = tokens is not None and tokens.allow(request.headers.get("authorization", ""))
+        visit = Visit(request, desk, templates, documents, person, session, form, program)
+        try:
+            return _answer(route, visit)
+        except DpstreamError as error:
+            return _refused(visit, error)
+
+    async def answered(request: Request) -> Response:
         form: dict[str, str] = {}
         if route.method == "POST":
             try:
                 form = await read_form(request)
             except InputError as error:
                 return _refused(Visit(request, desk, templates, documents, None, ""), error)
+        # Who is slow to send a form keeps nobody out: requests count from here on.
+        if not turn.acquire(blocking=False):
+            return Response("too many people at one time\n", 503, {"retry-after": "5"}, "text/plain")
+        try:
+            return await run_in_threadpool(answer, request, form)
+        finally:
+            turn.release()
 
-        def seen() -> Response:
-            person, session = _person(desk, request, route.token)
-            visit = Visit(request, desk, templates, documents, person, session, form)
-            try:
-                return _answer(route, visit)
-            except DpstreamError as error:
-                return _refused(visit, error)
-
-        return await run_in_threadpool(seen)
-
-    return answer
+    return answered
 
 
-def _person(desk: Desk, request: Request, token: bool) -> tuple[Person | None, str]:
+def _person(desk: Desk, request: Request) -> tuple[Person | None, str]:
     """Who it is, and the secret of their login where it is one of ours."""
     proxy = desk.settings.proxy
     if proxy is not None and request.client is not None:
         names, secrets = (request.headers.getlist(header) for header in (proxy.header, proxy.secret_header))
         # A name of the proxy goes before a login: another person may have left theirs in that browser.
         if any(names) and proxy.sent(request.client.host, secrets):
-            return _named(desk, names, request.client.host, secrets[0]), ""
+            return _named(desk, names, request.client.host, secrets), ""
     session = request.cookies.get(cookie_name(request), "")
     person = desk.person(session) if session else None
-    if person is not None:
-        return person, session
-    kind, _, secret = request.headers.get("authorization", "").partition(" ")
-    if token and kind.lower() == "bearer":
-        return desk.person_of_token(secret.strip()), ""
-    return None, ""
+    return person, "" if person is None else session
 
 
-def _named(desk: Desk, names: list[str], address: str, secret: str) -> Person | None:
+def _named(desk: Desk, names: list[str], address: str, secrets: list[str]) -> Person | None:
     """Whom the proxy's header names, in UTF-8; it is read as bytes, each as one character."""
     if len(names) != 1:  # what comes twice may come once from the proxy and once from somebody else
         return None
     try:
-        return desk.person_of_header(names[0].encode("latin-1").decode("utf-8"), address, secret)
+        return desk.person_of_header(names[0].encode("latin-1").decode("utf-8"), address, secrets)
     except UnicodeError:
         return None
 
 
 def _answer(route: Route, visit: Visit) -> Response:
-    if visit.person is None and route.token and not route.open:
-        words = {"www-authenticate": "Bearer"}
-        return Response("a token is needed: dpstream serve tokens add\n", 401, words, "text/plain")
-    if visit.person is None and not route.open:
-        return _to_sign_in(visit)
+    if visit.person is None and not route.open and not visit.program:
+        if not route.program:
+            return _to_sign_in(visit)
+        words = "a token is needed: dpstream serve token, and tokens in service.toml\n"
+        return Response(words, 401, {"www-authenticate": "Bearer"}, "text/plain")
     if route.method == "POST":
         visit.check_form()
     return route.view(visit)
@@ -207,6 +240,7 @@ def serve(folder: str | Path, listen: str | None = None, stop: threading.Event |
             server.should_exit = True
 
         threading.Thread(target=wait, daemon=True).start()
+    allow_many_files()
     with listening:
         server.run(sockets=[listening])
 
@@ -219,8 +253,6 @@ def server_of(desk: Desk, host: str, port: int) -> uvicorn.Server:
         port,
         access_log=False,
         date_header=False,
-        http=Connection,
-        limit_concurrency=Connection.most_silent + Connection.most_busy,
         log_level="warning",
         proxy_headers=False,
         server_header=False,

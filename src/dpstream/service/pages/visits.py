@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import json
@@ -10,16 +11,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from dpstream.core.errors import InputError
 from dpstream.service.desk import NotAllowedError
 from dpstream.service.desk.roles import require
-from dpstream.service.pages.guard import LARGEST
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 #: Of this process: who has no login loads a page again after a restart.
 _KEY = secrets.token_bytes(32)
 _LOOPBACK = ("localhost", "127.0.0.1", "::1", "[::1]")
-#: Fields of one form at most.
-_FIELDS = 100
+#: Fields of one form, bytes of it, and seconds that it may take, at most: forms hold a few lines of text.
+_FIELDS, LARGEST, _PATIENCE = 100, 64 * 1024, 30
 
 
 class FormError(InputError):
@@ -63,23 +64,23 @@ def local_place(text: str) -> str:
 
 @dataclass(frozen=True)
 class Route:
-    """One page or form. ``open``: for everybody, also without a login. ``token``: programs come with a token, too."""
+    """One page or form. ``open``: for everybody, also without a login. ``program``: for programs with a token, too."""
 
     method: str
     path: str
     view: Callable[[Visit], Response]
     open: bool
-    token: bool
+    program: bool
 
 
 def page(
-    routes: list[Route], place: str, *, open: bool = False, token: bool = False
+    routes: list[Route], place: str, *, open: bool = False, program: bool = False
 ) -> Callable[[Callable[[Visit], Response]], Callable[[Visit], Response]]:
     """Put a view at a place, such as ``GET /ledger``."""
     method, path = place.split()
 
     def put(view: Callable[[Visit], Response]) -> Callable[[Visit], Response]:
-        routes.append(Route(method, path, view, open, token))
+        routes.append(Route(method, path, view, open, program))
         return view
 
     return put
@@ -94,23 +95,20 @@ async def read_form(request: Request) -> dict[str, str]:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
         raise FormError("this is no form of these pages", where="form", allowed="a form of these pages")
-    body = b""
+    # Every browser says how long its form is, and sends no more than that.
+    length = request.headers.get("content-length", "")
+    if not length.isdigit():
+        raise FormError("the form does not say how long it is", where="form", allowed="a form of these pages")
+    if int(length) > LARGEST:
+        raise TooLargeError("the form is too large", where="form", allowed=f"up to {LARGEST} bytes")
     try:
-        async for part in request.stream():
-            body += part
-            if len(body) > LARGEST:
-                raise TooLargeError("the form is too large", where="form", allowed=f"up to {LARGEST} bytes")
-    except ClientDisconnect:
-        raise FormError("the form ends too early", where="form", allowed="the whole form") from None
-    try:
-        pairs = parse_qsl(
-            body.decode("ascii"), keep_blank_values=True, max_num_fields=_FIELDS, errors="strict"
-        )
-    except ValueError:
-        raise FormError("the form cannot be read", where="form", allowed="text in UTF-8") from None
+        async with asyncio.timeout(_PATIENCE):
+            sent = await request.form(max_files=0, max_fields=_FIELDS)
+    except (ClientDisconnect, HTTPException, TimeoutError):
+        raise FormError("the form cannot be read", where="form", allowed="the whole form") from None
     form: dict[str, str] = {}
-    for name, value in pairs:
-        form[name] = f"{form[name]}\n{value}" if name in form else value
+    for name, value in sent.multi_items():
+        form[name] = f"{form[name]}\n{value}" if name in form else str(value)
     return form
 
 
@@ -122,6 +120,7 @@ class Visit:
         documents: reports and statements that were made before.
         person: who it is; None where nobody is signed in.
         session: the secret of the login; empty without one.
+        program: whether it is a program with a token.
         form: the fields of a form that was sent.
     """
 
@@ -132,6 +131,7 @@ class Visit:
     person: Person | None
     session: str
     form: Mapping[str, str] = field(default_factory=dict)
+    program: bool = False
 
     @property
     def me(self) -> Person:

@@ -48,7 +48,6 @@ _TOLD = {
     "ask": "The question is asked; the worker answers it.",
     "run": "The worker looks for new records.",
     "people": "Done, and in the log.",
-    "password": "Your password is changed. Sign in with the new one.",
     "expired": "Your login had ended, so nothing was done. You are where you were.",
     "out": "You are signed out.",
 }

@@ -1,8 +1,7 @@
 """The consumers' feed: published releases over HTTP. It knows folders of releases, and nothing of a state."""
 
-from dpstream.service.releases.access import Tokens
 from dpstream.service.releases.app import make_app
 from dpstream.service.releases.places import ReleaseFolder, find_places
-from dpstream.service.releases.serving import Server, listen, serve
+from dpstream.service.releases.serving import listen, serve, server_of
 
-__all__ = ["ReleaseFolder", "Server", "Tokens", "find_places", "listen", "make_app", "serve"]
+__all__ = ["ReleaseFolder", "find_places", "listen", "make_app", "serve", "server_of"]

@@ -17,18 +17,27 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from dpstream.core.errors import DpstreamError
 from dpstream.core.version import __version__
 from dpstream.io.sinks.target import MANIFEST, MEASUREMENTS, NOTICE, STAYING, step_name
+from dpstream.service.guard import Guard
 from dpstream.service.releases import answering, forms
-from dpstream.service.releases.access import Guard, Tokens
 from dpstream.service.releases.events import News
 from dpstream.service.releases.forms import FORMS, PATTERN, Cursor
 from dpstream.service.releases.page import page
 from dpstream.service.releases.places import ReleaseFolder
-from dpstream.service.releases.problems import MEDIA_TYPE, TITLES, Problem, handle_problems
-from dpstream.service.releases.sending import Sent, send_file, send_json
+from dpstream.service.releases.problems import MEDIA_TYPE, TITLES, Problem, handle_problems, problem
+from dpstream.service.releases.sending import SentNews, send_file, send_json
+from dpstream.service.tokens import TokenFile
 
 _routes = APIRouter()
 #: Threads for tables and questions, beside those for everything else.
 APART = 16
+#: Requests that are answered at one time, beside the readers who wait for news.
+BUSIEST = 1000
+#: What every answer says: nothing of it is a page that may load or run anything.
+_SAFE = {
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+}
 #: What lies in a folder of releases, and is given under the same name, so that ``dpstream.read`` needs an address only.
 _FILE = re.compile(r"(?:catalogue\.json|codebook\.json|catalogue/\d{6,18}-\d{6,18}\.json)")
 _STEP_FILE = re.compile(r"step-(\d{6,18})/([A-Za-z0-9._-]{1,100})")
@@ -246,8 +255,7 @@ async def events(request: Request, place: At, last_id: LastId = None) -> Respons
     if request.method == "HEAD":
         return Response(headers=headers, media_type="text/event-stream")
     news = request.app.state.news
-    told = await news.told(place, last_id)
-    return Sent(told, news.left, headers=headers, media_type="text/event-stream")
+    return SentNews(await news.told(place, last_id), news.left, headers)
 
 
 @_get(
@@ -286,7 +294,7 @@ def _type(name: str) -> str:
 def make_app(
     places: Sequence[ReleaseFolder],
     *,
-    tokens: Tokens | None = None,
+    tokens: TokenFile | None = None,
     origins: Sequence[str] = (),
     readers: int = 1000,
 ) -> FastAPI:
@@ -320,7 +328,7 @@ def make_app(
     app.include_router(_routes)
     app.openapi().setdefault("components", {}).setdefault("schemas", {})["Problem"] = _PROBLEM
     handle_problems(app)
-    app.add_middleware(Guard, tokens=tokens)
+    app.add_middleware(Guard, headers=_SAFE, refuse=problem, tokens=tokens, busiest=BUSIEST + readers)
     if origins:
         shown = ["ETag", "Content-Range", "Accept-Ranges", "Content-Length"]
         app.add_middleware(

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import json
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from dpstream.core.errors import DpstreamError
@@ -25,7 +25,11 @@ _ID = re.compile(r"(\d{1,18})-([0-9a-f]{16})")
 
 class News:
     """Tells readers what is new; ``most`` of them at one time. A reader holds no more than the catalogue it was told
-    of, so a slow one is told of several changes at once."""
+    of, so a slow one is told of several changes at once.
+
+    Attributes:
+        ends: whether the server ends; all readers are let go then, and come back with the last id that they know.
+    """
 
     def __init__(self, places: Sequence[ReleaseFolder], most: int) -> None:
         self._places = places
@@ -33,18 +37,15 @@ class News:
         self._readers = 0
         self._known: dict[str, Listing | None] = {}
         self._changed = asyncio.Event()
-        self._ended = False
-
-    def end(self) -> None:
-        """Let all readers go; they come back with the last id that they know."""
-        self._ended = True
-        self._changed.set()
+        self.ends: Callable[[], bool] = bool
 
     async def watch(self) -> None:
         """Look at the catalogues until it is cancelled."""
         while True:
             for place in self._places:
                 await self._look(place)
+            if self.ends():
+                self._changed.set()
             await asyncio.sleep(EVERY)
 
     async def _look(self, place: ReleaseFolder) -> None:
@@ -79,7 +80,7 @@ class News:
     async def _events(self, name: str, last_id: str | None) -> AsyncIterator[str]:
         known = self._known[name]
         yield "retry: 5000\n\n" + _missed(last_id, known)
-        while not self._ended:
+        while not self.ends():
             changed, now = self._changed, self._known[name]
             if now is not None and now is not known:
                 yield _changes(known, now)

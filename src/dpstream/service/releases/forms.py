@@ -85,7 +85,7 @@ class Made:
                 self._files[key] = made
                 while len(self._files) > 1 and (
                     len(self._files) > MAX_FILES
-                    or sum(one.size for one in self._files.values()) > MAX_MADE_BYTES
+                    or sum(one.facts.st_size for one in self._files.values()) > MAX_MADE_BYTES
                 ):
                     self._files.popitem(last=False)[1].close()
                 return made.again()
@@ -295,7 +295,7 @@ def _publish(
     if not names:
         return False
     with place.step_file(step, names[0]) as file:
-        staged = StagedFile(files[names[0]]["sha256"], file.size, file.path)
+        staged = StagedFile(files[names[0]]["sha256"], file.facts.st_size, file.path)
         out.put(StepFiles.of(step, {MANIFEST: manifest, names[0]: staged}, _fields(place)))
     return True
 

@@ -10,10 +10,9 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from dpstream.core.errors import ConfigError, StoreDamagedError
@@ -25,37 +24,20 @@ from dpstream.service.releases.problems import Problem
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PART = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
-_NO_FILE = (errno.ELOOP, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ENXIO, errno.ENODEV, errno.EISDIR)
-#: Bytes of a block that is read or sent.
-BLOCK = 2**16
+_NO_FILE = (errno.ELOOP, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ENXIO, errno.ENODEV)
 
 
 class OpenFile:
-    """An open file that is read at any place, by several readers at once; ``close`` ends one of them."""
+    """An open file for one reader. What it holds stays, whatever is done with its name meanwhile."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
-        self.size = os.fstat(fd).st_size
+        self.facts = os.fstat(fd)
 
     @property
     def path(self) -> Path:
         """Where libraries that open files by name find this very file."""
         return Path(f"/dev/fd/{self.fd}")
-
-    def blocks(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-        """The bytes from ``start`` to before ``end``; the file is closed after them."""
-        end = self.size if end is None else end
-        with self:
-            while start < end:
-                data = os.pread(self.fd, min(BLOCK, end - start), start)
-                if not data:
-                    return
-                start += len(data)
-                yield data
-
-    def read(self) -> bytes:
-        """All bytes; the file is closed."""
-        return b"".join(self.blocks())
 
     def again(self) -> OpenFile:
         """The same file for another reader."""
@@ -70,14 +52,8 @@ class OpenFile:
     def __enter__(self) -> OpenFile:
         return self
 
-    def __exit__(
-        self, _kind: type[BaseException] | None, _e: BaseException | None, _t: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
-
-    def __del__(self) -> None:  # of a reader who went before the first byte
-        with contextlib.suppress(OSError):
-            self.close()
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,13 +125,13 @@ class ReleaseFolder:
         """The manifest of a listed step, as it was published, and what it says, with the files that are there now."""
         entry = self.entry(step)
         with self.verified(step, MANIFEST, str(entry["manifest_sha256"])) as file:
-            data = file.read()
+            data = file.path.read_bytes()
         return data, as_it_stands(entry, _parsed(data))
 
     def codebook(self) -> dict[str, Any]:
         """What the columns are."""
         try:
-            return _parsed(self.open(CODEBOOK).read())
+            return _parsed(self.read(CODEBOOK))
         except FileNotFoundError:
             raise StoreDamagedError("the codebook is missing") from None
 
@@ -185,18 +161,15 @@ class ReleaseFolder:
 
     def digest(self, file: OpenFile) -> str:
         """The SHA-256 of a file; remembered for this version of it."""
-        facts = os.fstat(file.fd)
-        key = facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
+        key = file.facts.st_dev, file.facts.st_ino, file.facts.st_size, file.facts.st_mtime_ns
         if (known := self._digests.get(key)) is not None:
             return known
         with self._hashing:  # one at a time: many readers come at once for what is new
             if (known := self._digests.get(key)) is None:
-                found = hashlib.sha256()
-                for block in file.again().blocks():
-                    found.update(block)
                 if len(self._digests) >= 10_000:
                     self._digests.clear()
-                known = self._digests[key] = found.hexdigest()
+                with file.path.open("rb") as content:
+                    known = self._digests[key] = hashlib.file_digest(content, "sha256").hexdigest()
             return known
 
     def open(self, *parts: str) -> OpenFile:
@@ -207,25 +180,25 @@ class ReleaseFolder:
         """
         if not all(_PART.fullmatch(part) for part in parts):
             raise FileNotFoundError
-        at = -1
+        path = self.root.joinpath(*parts)
         try:
-            at = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            for i, part in enumerate(parts):
-                kind = os.O_NONBLOCK if i == len(parts) - 1 else os.O_DIRECTORY
-                inner = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | kind, dir_fd=at)
-                os.close(at)
-                at = inner
-            if not stat.S_ISREG(os.fstat(at).st_mode):
-                raise NotADirectoryError(errno.ENOTDIR, "no file")
-            file, at = OpenFile(at), -1
+            if path.resolve(strict=True) != self.root.resolve().joinpath(*parts):
+                raise OSError(errno.ELOOP, "a link is on the way")
+            # Opening a pipe does not wait for its writer.
+            file = OpenFile(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC))
+            if not stat.S_ISREG(file.facts.st_mode):
+                file.close()
+                raise OSError(errno.ENOTDIR, "no plain file")
             return file
         except OSError as error:
             if error.errno not in _NO_FILE:
                 raise
             raise StoreDamagedError("what is there is no file of a release, or must not be read") from None
-        finally:
-            if at >= 0:
-                os.close(at)
+
+    def read(self, *parts: str) -> bytes:
+        """All bytes of such a file."""
+        with self.open(*parts) as file:
+            return file.path.read_bytes()
 
     def plain(self, *parts: str) -> None:
         """Check that a file, if it is there, is one that ``open`` would open; libraries open it by name then."""
@@ -248,7 +221,7 @@ class ReleaseFolder:
         if name != MEASUREMENTS and name != MANIFEST:
             self.standing(step)
         with contextlib.suppress(FileNotFoundError, StoreDamagedError):
-            notice = _parsed(self.open(step_name(step), NOTICE).read())
+            notice = _parsed(self.read(step_name(step), NOTICE))
             raise _withdrawn(step, notice.get("reason"))
         raise Problem(503, f"the files of step {step} are changing or missing", {"Retry-After": "1"})
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import resource
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from dpstream.core.errors import ConfigError
-from dpstream.service.releases.connections import FeedConnection
+from dpstream.service.guard import allow_many_files
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -37,28 +36,14 @@ def listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-class Server(uvicorn.Server):
-    """The server of an application that ``make_app`` made."""
-
-    def __init__(self, app: FastAPI) -> None:
-        super().__init__(
-            uvicorn.Config(
-                app,
-                access_log=False,
-                http=FeedConnection,
-                # Who waits for news is counted beside the requests.
-                limit_concurrency=FeedConnection.most_silent + FeedConnection.most_busy + app.state.news.most,
-                log_level="warning",
-                server_header=False,
-                timeout_graceful_shutdown=2,
-            )
-        )
-        self._news = app.state.news
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let those go who wait for news: they would wait for ever."""
-        self._news.end()
-        await super().shutdown(sockets)
+def server_of(app: FastAPI) -> uvicorn.Server:
+    """The server of an application that ``make_app`` made; it is not started yet."""
+    config = uvicorn.Config(
+        app, access_log=False, log_level="warning", server_header=False, timeout_graceful_shutdown=5
+    )
+    server = uvicorn.Server(config)
+    app.state.news.ends = lambda: server.should_exit
+    return server
 
 
 def serve(app: FastAPI, host: str, port: int, say: Callable[[str], None]) -> None:
@@ -70,17 +55,8 @@ def serve(app: FastAPI, host: str, port: int, say: Callable[[str], None]) -> Non
     Errors:
         As ``listen``.
     """
-    _many_files()
+    allow_many_files()
     with listen(host, port) as listening, contextlib.suppress(KeyboardInterrupt):
         shown = f"[{host}]" if ":" in host else host
         say(f"http://{shown}:{listening.getsockname()[1]}")
-        Server(app).run(sockets=[listening])
-
-
-def _many_files() -> None:
-    """Let this process open as many files as it may: each reader has a connection and perhaps a file."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):
-        wanted = 65_536 if hard == resource.RLIM_INFINITY else hard
-        if soft < wanted:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        server_of(app).run(sockets=[listening])
