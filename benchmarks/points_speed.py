@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--long", action="store_true", help="ten million equal points")
     for name, variant, points in cases(np.random.default_rng(1), parser.parse_args().long):
         plan, source = cube_plan(points.shape[1], variant), Randomness.system()
-        state, begun, parts, last = plan.fresh(), time.process_time(), [], (0, 0.0)
+        state, begun, parts, last = plan.start(), time.process_time(), [], (0, 0.0)
         for first in range(0, len(points), BATCH):
             plan.read(state, cube_cells(points[first : first + BATCH], 20), source)
             if state.points in READ or state.points == len(points):

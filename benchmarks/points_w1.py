@@ -50,7 +50,7 @@ def releases(method: str, points: Floats, times: list[int], epsilon: str) -> Ite
                 yield other.release()
     else:
         plan, done = cube_plan(d, method, epsilon=Fraction(epsilon)), 0
-        state = plan.fresh()
+        state = plan.start()
         for t in times:
             plan.read(state, cube_cells(points[done:t], 20), source)
             done = t

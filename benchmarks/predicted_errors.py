@@ -27,7 +27,7 @@ from dpstream.core.schema import Boolean, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.panel import PanelCumulative, PanelWindow
-from dpstream.families.points.online import half_errors
+from dpstream.families.points.estimates import half_errors
 from dpstream.families.tabular import Baseline, DPStabs, Pooled
 from dpstream.families.tabular.pooled import PooledPlan
 from dpstream.mechanisms import MWEMPGM
@@ -177,11 +177,11 @@ def points(runs: int) -> list[Row]:
         level = schedule.level_of(3000)
         last = schedule.start(level) - 1
         where = np.random.default_rng(3).random((last + 1, dimension)) ** 1.7
-        predicted = half_errors(plan, last)
+        predicted = half_errors(plan.schedule, last)
         found = [Distances([]) for _ in predicted]
         for run in range(runs):
             randomness = Randomness.seeded(run)
-            state = plan.fresh()
+            state = plan.start()
             plan.read(state, cube_cells(where, 20), randomness)
             for depth, distances in enumerate(found):
                 since = 0 if schedule.rereads_all else schedule.start(depth) - 1

@@ -137,15 +137,6 @@ def test_nothing_private_is_read(small: Config, tmp_path: Path) -> None:
     assert not without_any.state_dir.exists()
 
 
-def test_the_catalogue_stays(small: Config, tmp_path: Path) -> None:
-    """And the stream goes on with the folder of errors among its releases."""
-    config = copied(small, tmp_path / "run")
-    before = (config.output.dir / "catalogue.json").read_bytes()
-    publish_errors(simulate_errors(config, runs=2))
-    assert (config.output.dir / "catalogue.json").read_bytes() == before
-    assert [release.step for release in dp.run(config, randomness=Randomness.seeded(1))] == []
-
-
 @pytest.fixture(scope="module")
 def done(
     small: Config, tmp_path_factory: pytest.TempPathFactory
@@ -220,7 +211,7 @@ def test_answers_have_their_error_by_simulation_where_none_is_exact(
     assert exact.note.startswith("exact")
     third = release.answer(question, step=3)
     assert (third.error_kind, third.standard_error, third.interval()) == (None, None, None)
-    assert third.note.endswith("The last errors by simulation are of step 2")
+    assert third.note.endswith("The last errors by simulation are of step 2.")
 
 
 def test_the_command_prints_errors_by_simulation(

@@ -103,14 +103,6 @@ def test_an_empty_truth_gives_blanks_not_nan(tmp_path):
     assert "nan" not in result.stdout.lower().replace(LABEL, "")
 
 
-def test_other_places_and_listed_steps(config, tmp_path):
-    (config.parent / "releases").rename(tmp_path / "public")
-    facts = json.loads(
-        dpstream("evaluate", config, "--releases", tmp_path / "public", "--json", "--steps", "1,4-6").stdout
-    )
-    assert facts["evaluated_steps"] == [1, 4, 5, 6]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

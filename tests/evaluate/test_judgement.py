@@ -32,8 +32,6 @@ from dpstream.tools.evaluate.judgement import (
     lost_share,
     propensity,
     split_records,
-    unique_share,
-    unseen_share,
 )
 from dpstream.tools.evaluate.measures import Measure, measure_headings, measure_rows, verdict_words
 from dpstream.tools.evaluate.tables_evaluation import result_of
@@ -156,11 +154,11 @@ def test_groups_and_strange_combinations_by_brute_force():
         assert group.most == pytest.approx(np.quantile(own, 0.9))
         assert group.lost == lost[group.words] / len(own)
     assert [group.words for group in FOUND.groups] == [size for size, own in errors.items() if own]
-    assert FOUND.unseen == unseen_share(DOMAIN, REAL, MADE) == strange.mean()
-    assert unique_share(DOMAIN, REAL) == alone.mean()
+    assert FOUND.unseen == strange.mean()
+    assert FOUND.unique == alone.mean()
     odd = np.array([[0, 0], [0, 0], [1, 1], [1, 0]], np.int32)
-    assert unique_share(Domain(("a", "b"), (2, 2)), odd) == 0.5
-    assert unseen_share(Domain(("a", "b"), (2, 2)), odd[:3], odd) == 0.25
+    small = compare_tables(Domain(("a", "b"), (2, 2)), odd[:3], odd, classify=False)
+    assert (small.unique, small.unseen) == (1 / 3, 0.25)
 
 
 def test_learning_counts_what_is_ranked_right():

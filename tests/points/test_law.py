@@ -8,6 +8,7 @@ then fail.
 from __future__ import annotations
 
 from collections import Counter as Tally
+from copy import copy
 from fractions import Fraction
 
 import numpy as np
@@ -17,9 +18,9 @@ from numpy.typing import NDArray
 from dpstream.core.counters import CounterState
 from dpstream.core.privacy import DiscreteLaplace, Randomness
 from dpstream.core.privacy.joint import sample
-from dpstream.families.points.cells import PAPER, CellRule, Design, PointCells, Schedule, cell_rule
-from dpstream.families.points.online import OnlineCells
-from dpstream_lab.audits.points_audit import cube_cells
+from dpstream.families.points import PointsPlan
+from dpstream.families.points.cells import PAPER, CellRule, Design, PointCells, cell_rule
+from dpstream_lab.audits.points_audit import cube_cells, cube_plan
 
 #: Thresholds so low that segments end all the time.
 LOW = Design(Fraction(1), Fraction(1, 2), Fraction(1), True, Fraction(0), False, False)
@@ -139,7 +140,7 @@ def test_stale_draws_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- the whole algorithm -----------------------------------------------------------------------------------
 
 
-def algorithm_1(plan: OnlineCells, points: NDArray[np.float64], randomness: Randomness) -> list[list[int]]:
+def algorithm_1(plan: PointsPlan, points: NDArray[np.float64], randomness: Randomness) -> list[list[int]]:
     """The text, cell by cell and tick by tick: noisy counts of the first cell of each depth at the end."""
     schedule, d = plan.schedule, points.shape[1]
     result = []
@@ -162,7 +163,7 @@ def _cell(point: NDArray[np.float64], depth: int, d: int) -> int:
 
 
 def _algorithm_3(
-    plan: OnlineCells, depth: int, stream: list[bool], first_level: int, randomness: Randomness
+    plan: PointsPlan, depth: int, stream: list[bool], first_level: int, randomness: Randomness
 ) -> int:
     schedule, stored, last = plan.schedule, 0, len(stream)
     for level in range(first_level, schedule.level_of(last) + 1):
@@ -201,8 +202,8 @@ def test_counts_follow_the_text(dimension: int) -> None:
 
     Control: an algorithm whose levels have two thirds of the noise.
     """
-    plan = OnlineCells(Schedule(dimension, Fraction(20), LOW, 2))
-    low = OnlineCells(plan.schedule)
+    plan = cube_plan(dimension, depth=2, epsilon=20, design=LOW)
+    low = copy(plan)
     object.__setattr__(low, "schedule", _Louder(plan.schedule))
     generator, source = np.random.default_rng(3), Randomness.seeded(8)
     points = np.round(generator.random((11, dimension)) ** 2, 2)
@@ -213,7 +214,7 @@ def test_counts_follow_the_text(dimension: int) -> None:
         return tuple(int(row[0] // width) for row in counts)
 
     def engine() -> tuple[int, ...]:
-        state = plan.fresh(int(source.coins("a seed")[0]))
+        state = plan.start(int(source.coins("a seed")[0]))
         for part in np.array_split(points, 3):
             plan.read(state, cube_cells(part, 2), source)
         sums = [

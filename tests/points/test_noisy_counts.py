@@ -98,7 +98,7 @@ def judged(errors: NDArray[np.float64]) -> bool:
 def test_noisy_counts_of_cells_are_unbiased_and_have_the_stated_variance() -> None:
     """False alarms below 1e-6; the control states half of the variance."""
     made, arrived = cube_plan(2, depth=DEPTH, epsilon=4), codes(20_000)
-    state, source = made.fresh(), Randomness.system()
+    state, source = made.start(), Randomness.system()
     errors, variances = [], []
     for first in range(0, len(arrived), 1000):
         made.read(state, arrived[first : first + 1000], source)
@@ -117,7 +117,7 @@ def test_noisy_counts_of_cells_are_unbiased_and_have_the_stated_variance() -> No
 @pytest.mark.parametrize("dimension", [1, 3])
 def test_a_plan_says_how_many_numbers_it_publishes(variant: Any, dimension: int) -> None:
     made = cube_plan(dimension, variant, DEPTH, 8)
-    state, source, numbers = made.fresh(), Randomness.seeded(1), 0
+    state, source, numbers = made.start(), Randomness.seeded(1), 0
     last = made.schedule.start(DEPTH + 2) - 1
     made.read(state, codes(last), source)
     numbers = sum(len(one.values) for one in state.measured)

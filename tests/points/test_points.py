@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dpstream.core.errors import BudgetError, ConfigError, HorizonError, LimitError, UnitError
-from dpstream.core.privacy import Event, Individual, Randomness, User
-from dpstream.core.schema import Real, Schema
-from dpstream.families.points import Points, PointsState
+from dpstream.core.errors import BudgetError, HorizonError
+from dpstream.core.privacy import Randomness
+from dpstream.families.points import PointsPlan, PointsState
 from dpstream.families.points.cells import (
     DEFAULT,
     MAX_TICK,
@@ -28,17 +27,16 @@ from dpstream.families.points.cells import (
     pool,
 )
 from dpstream.families.points.estimates import Splits, split_evenly
-from dpstream.families.points.online import OnlineCells
 from dpstream_lab.audits.points_audit import cube_cells, cube_plan, cube_points
 
 PLANS = [(1, "paper"), (1, "default"), (2, "paper"), (2, "default"), (3, "default"), (8, "default")]
 
 
-def plan_of(dimension: int, variant: str, epsilon: str = "1", depth: int = 10) -> OnlineCells:
+def plan_of(dimension: int, variant: str, epsilon: str = "1", depth: int = 10) -> PointsPlan:
     return cube_plan(dimension, variant, depth, Fraction(epsilon))
 
 
-def released(plan: OnlineCells, state: PointsState) -> NDArray[np.float64]:
+def released(plan: PointsPlan, state: PointsState) -> NDArray[np.float64]:
     """Synthetic points in the unit cube."""
     generator = np.random.default_rng([state.seed, state.points])
     return cube_points(plan.counts(state), plan.schedule.dimension, generator)
@@ -109,24 +107,6 @@ def test_a_budget_too_large_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
             plan_of(dimension, "default")
 
 
-def test_other_units_and_amounts_are_refused() -> None:
-    schema = Schema((Real("x", [0, 1]), Real("y", [0, 1])))
-    recipe = Points(schema)
-    for unit in (Event(), User(3), Individual()):
-        with pytest.raises(UnitError, match="number of points is public"):
-            recipe.calibrate(epsilon=1, unit=unit)
-    for epsilon in (0, -1, float("nan"), 10**6):
-        with pytest.raises(BudgetError):
-            recipe.calibrate(epsilon=epsilon)
-    with pytest.raises(LimitError):
-        recipe.calibrate(epsilon="1e-12")
-    for bad in (0, -1, 65, True, 1.5):
-        with pytest.raises(ConfigError, match="max_depth"):
-            Points(schema, max_depth=bad)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="variant"):
-        Points(schema, "best")  # type: ignore[arg-type]
-
-
 # --- partition ---------------------------------------------------------------------------------------------
 
 
@@ -148,7 +128,7 @@ def test_cells_halve_the_cube_again_and_again(dimension: int, depth: int, seed: 
 
 def test_a_stream_that_is_full_changes_nothing() -> None:
     plan, source = plan_of(2, "default"), Randomness.seeded(1)
-    state = plan.fresh()
+    state = plan.start()
     cells = cube_cells(np.random.default_rng(1).random((100, 2)), 10)
     plan.read(state, cells, source)
     before = plan.counts(state)
@@ -227,7 +207,7 @@ def test_releases_at_any_time(dimension: int, variant: str, epsilon: str) -> Non
     plan, source = plan_of(dimension, variant, epsilon), Randomness.seeded(5)
     points = np.random.default_rng(3).random((700, dimension))
     points[::7] = 1.0
-    state = plan.fresh(int(source.coins("a seed")[0]))
+    state = plan.start(int(source.coins("a seed")[0]))
     for part in np.split(points, [1, 2, 9, 10, 100, 333]):
         plan.read(state, cube_cells(part, 10), source)
         kept = copy.deepcopy(state)
@@ -250,7 +230,7 @@ def test_much_budget_finds_where_the_points_are(variant: str) -> None:
     near = {}
     for epsilon in ("200", "0.2"):
         plan, source = plan_of(2, variant, epsilon, 12), Randomness.seeded(2)
-        state = plan.fresh(int(source.coins("a seed")[0]))
+        state = plan.start(int(source.coins("a seed")[0]))
         plan.read(state, cube_cells(np.ones((6000, 2)), 12), source)
         near[epsilon] = float((released(plan, state) > 0.9).all(axis=1).mean())
     assert near["200"] > 0.97
@@ -263,7 +243,7 @@ def test_batches_of_any_size_give_the_same_counts() -> None:
     totals = []
     for size in (1, 13, 900):
         plan, source = plan_of(2, "default"), Randomness.seeded(1)
-        state = plan.fresh(int(source.coins("a seed")[0]))
+        state = plan.start(int(source.coins("a seed")[0]))
         for first in range(0, 900, size):
             plan.read(state, cube_cells(points[first : first + size], 10), source)
         totals.append(state.cells.total.tolist())
@@ -275,7 +255,7 @@ def test_batches_of_any_size_give_the_same_counts() -> None:
 def test_new_cells_split_earlier_points_like_those_they_know(dimension: int) -> None:
     """Right after a depth began its cells know less than half of the points; those are all in one corner."""
     plan, source = plan_of(dimension, "default", "8"), Randomness.seeded(2)
-    state = plan.fresh(int(source.coins("a seed")[0]))
+    state = plan.start(int(source.coins("a seed")[0]))
     plan.read(state, np.zeros(plan.schedule.start(10) + 1, np.int64), source)
     assert state.cells.depth == 10
     counts = plan.counts(state)
@@ -289,9 +269,9 @@ def test_a_moving_crowd_is_followed() -> None:
     far = {}
     for blocks in (1, 8):
         design = replace(DEFAULT, blocks=blocks)
-        plan = OnlineCells(Schedule(2, Fraction(2), design, 20))
+        plan = cube_plan(2, epsilon=2, design=design)
         source = Randomness.seeded(7)
-        state = plan.fresh(int(source.coins("a seed")[0]))
+        state = plan.start(int(source.coins("a seed")[0]))
         plan.read(state, cube_cells(points, 20), source)
         far[blocks] = float((released(plan, state) > 0.5).all(axis=1).mean())
     assert far[8] > 0.33

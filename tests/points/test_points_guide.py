@@ -27,7 +27,7 @@ def test_the_file_of_the_page_is_a_configuration(tmp_path: Path) -> None:
     (tmp_path / "dpstream.toml").write_text(text[0], encoding="utf-8")
     assert Config.load(tmp_path / "dpstream.toml").plan().name == "points"
     plan = Config.load(simulate("points", 1, tmp_path / "city")).plan()
-    starts = {one: plan.core.schedule.start(one) for one in (1, 8, 20)}  # type: ignore[attr-defined]
+    starts = {one: plan.schedule.start(one) for one in (1, 8, 20)}  # type: ignore[attr-defined]
     assert starts[1] < 50
     assert 1000 < starts[8] < 10_000
     assert 3_000_000 < starts[20] < 30_000_000

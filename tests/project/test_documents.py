@@ -199,7 +199,6 @@ def test_lock_files_hold_every_declared_dependency() -> None:
     needs = {
         "requirements/run.txt": [
             *project["project"]["dependencies"],
-            *extras["plot"],
             *project["dependency-groups"]["build"],
         ],
         "requirements/service.txt": [*project["project"]["dependencies"], *extras["service"]],

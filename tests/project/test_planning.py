@@ -154,13 +154,13 @@ def test_halves_of_coordinates_are_as_wrong_as_predicted(dimension: int, variant
     last = schedule.start(schedule.level_of(1000)) - 1
     where = np.random.default_rng(3).random((last + 1, dimension)) ** 1.7
     cells = cube_cells(where, 20)
-    predicted = half_errors(plan, last)
+    predicted = half_errors(plan.schedule, last)
     assert len(predicted) == dimension
-    assert half_errors(plan, schedule.start(1) - 1) == []
+    assert half_errors(plan.schedule, schedule.start(1) - 1) == []
     off: list[list[float]] = [[] for _ in predicted]
     for run in range(120):
         randomness = Randomness.seeded(run)
-        state = plan.fresh()
+        state = plan.start()
         plan.read(state, cells, randomness)
         for depth in range(dimension):
             since = (

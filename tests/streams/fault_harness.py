@@ -31,7 +31,7 @@ from dpstream.core.privacy import Randomness
 from dpstream.core.schema import Schema
 from dpstream.io.sinks import Publisher, StepFiles, read_catalogue
 from dpstream.io.sinks import read_table as read
-from dpstream.stream import Batch, StateKey, Stream, open_stream
+from dpstream.stream import StateKey, Stream, open_stream
 from dpstream.stream.release.publishing import Publishing
 from dpstream.stream.store.postgres import PostgresDatabase
 from dpstream.stream.store.store import Prepared
@@ -101,12 +101,26 @@ def faulty(at: int | None, fault: Fault) -> Iterator[list[str]]:
 
 @dataclass(frozen=True)
 class Subject:
-    """What the stopped stream is made of: every durable stream has the same promises."""
+    """What the stopped stream is made of: every durable stream has the same promises.
+
+    Attributes:
+        stride: it is stopped before every so manieth call of its calls to ``durable``.
+        judge: what else has to hold of its files at the end.
+    """
 
     plan: StreamPlan
     schema: Schema
-    batch: Callable[[int], Batch]
+    batch: Callable[[int], Any]
     publishing: Publishing = field(default_factory=Publishing)
+    keep: int | str = "all"
+    key: StateKey | None = None
+    stride: int = 5
+    judge: Callable[[Path], None] = lambda _: None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """How ``run_stream`` runs it."""
+        return {"subject": self, "keep": self.keep, "key": self.key}
 
 
 TOY = Subject(ToyPlan(), SCHEMA, batch)
@@ -283,26 +297,6 @@ def refused(home: Path, **options: object) -> bool:
     return in_child(lambda: run_stream(home, **options)) != 0  # type: ignore[arg-type]
 
 
-__all__ = [
-    "STEPS",
-    "TOY",
-    "StoreError",
-    "Subject",
-    "committed_steps",
-    "faulty",
-    "full_disk",
-    "in_child",
-    "kill",
-    "lying_commit",
-    "outcome",
-    "owner_decides",
-    "refused",
-    "run_stream",
-    "violations_after_stop",
-    "violations_at_end",
-]
-
-
 def killed_at_every(
     stride: int, folder: Path, *, judge: Callable[[Path], None] = lambda home: None, **options: Any
 ) -> int:
@@ -321,10 +315,12 @@ def killed_at_every(
                 run_stream(home, seeded=True, **options)
 
         assert in_child(disturbed) == -signal.SIGKILL
-        assert violations_after_stop(home) == [], at
+        found = violations_after_stop(home)
+        assert not found, (at, found)
         before = committed_steps(home)
         assert not refused(home, seeded=True, **options), (at, calls[at - 1])
         assert violations_at_end(home, before) == [], at
+        # Creating the state takes words of the first seed: once it is reopened, step 1 sees other noise.
         if before:
             assert outcome(home) == expected, at
         judge(home)
@@ -335,10 +331,14 @@ def fails_clearly_at(every: slice, fault: Fault, folder: Path, **options: Any) -
     """A failing durability call is a ``StoreError``, and the stream can be finished with nothing lost."""
     with faulty(None, kill) as calls:
         run_stream(folder / "undisturbed", seeded=True, **options)
+    expected = outcome(folder / "undisturbed")
     for at in range(every.start, len(calls) + 1, every.step):
         home = folder / str(at)
         with faulty(at, fault), pytest.raises(StoreError):
             run_stream(home, seeded=True, **options)
+        assert violations_after_stop(home) == [], at
         before = committed_steps(home)
         run_stream(home, seeded=True, decide=True, **options)
         assert violations_at_end(home, before) == [], at
+        if before:
+            assert outcome(home) == expected, at

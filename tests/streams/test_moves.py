@@ -12,13 +12,11 @@ import pytest
 from fault_harness import faulty, in_child, kill
 from toy_stream import SCHEMA, ToyPlan, batch, run, start
 
-from dpstream.core import durable
 from dpstream.core.errors import (
     ConfigError,
     DpstreamError,
     StepError,
     StoreDamagedError,
-    StoreError,
     StoreLockedError,
 )
 from dpstream.io.sinks import Publisher
@@ -132,24 +130,6 @@ def test_killed_anywhere_in_an_import(moved: Path, back: bool) -> None:
                 assert lives == [place]
             ends.add((first, lives[0]))
     assert len(ends) == 3, "some stops came before the mark and some after it"
-
-
-def test_a_mark_that_failed_leaves_no_store(moved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, calls = durable.sync_file, 0
-
-    def failing(descriptor: int) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == 2:  # after that of the head file
-            raise OSError(28, "No space left on device")
-        real(descriptor)
-
-    monkeypatch.setattr(durable, "sync_file", failing)
-    with pytest.raises(StoreError, match="No space left"):
-        take(moved, "a")
-    assert not (moved / "a" / "stream.sqlite").exists()
-    monkeypatch.undo()
-    assert take(moved, "a") == 2
 
 
 def test_an_archive_that_cannot_be_marked_is_refused(moved: Path, monkeypatch: pytest.MonkeyPatch) -> None:

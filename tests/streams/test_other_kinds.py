@@ -136,7 +136,7 @@ def test_intervals_of_cells_hold() -> None:
     made, generator = cube_plan(2, depth=depth, epsilon=4), np.random.default_rng(1)
     points = generator.integers(0, 1 << depth, 3000)
     points[generator.random(3000) < 0.5] = 3
-    state = made.fresh()
+    state = made.start()
     made.read(state, points, Randomness.seeded(1))
     counts = [
         NoisyCounts(

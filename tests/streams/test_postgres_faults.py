@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import signal
 import time
 import traceback
 import warnings
@@ -15,7 +14,6 @@ from fault_harness import (
     committed_steps,
     faulty,
     full_disk,
-    in_child,
     kill,
     lying_commit,
     outcome,
@@ -49,19 +47,6 @@ def finish(home: Path, at: int, expected: dict[str, str]) -> None:
     # Creating the state takes words of the first seed: once it is reopened, step 1 sees other noise.
     if before:
         assert outcome(home) == expected, at
-
-
-def test_killed_between_the_calls(tmp_path: Path, on_postgres: Cluster) -> None:
-    calls, expected = undisturbed(tmp_path / "undisturbed")
-    for at in range(2, len(calls) + 1, 17):
-        home = tmp_path / str(at)
-
-        def disturbed(home: Path = home, at: int = at) -> None:
-            with faulty(at, kill):
-                run_stream(home, seeded=True, keep=1)
-
-        assert in_child(disturbed) == -signal.SIGKILL
-        finish(home, at, expected)
 
 
 @pytest.mark.parametrize("fault", ["cut", "cut after the commit", "lying", "full"])

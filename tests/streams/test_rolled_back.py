@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_harness import faulty, in_child, kill
 from toy_stream import SCHEMA, ToyPlan, batch
 
 from dpstream.core.errors import StoreDamagedError, StoreError
@@ -136,36 +134,6 @@ def test_a_public_notice_stops_publication_whatever_the_store_says(tmp_path: Pat
     with pytest.raises(StoreDamagedError, match=r"step 2 was withdrawn \(withdrawn.json is in its folder\)"):
         opened(tmp_path)
     assert not list((tmp_path / "releases" / "step-000002").glob("table.*"))
-
-
-@pytest.mark.parametrize(("before", "after"), FORGOTTEN, ids=lambda one: one.__name__)
-def test_killed_anywhere_it_goes_on(
-    tmp_path: Path, before: Callable[[Path], None], after: Callable[[Path], None]
-) -> None:
-    """Before each durability call, also between commit and heads: the same call ends it, and nobody complains."""
-    before(tmp_path / "made")
-    shutil.copytree(tmp_path / "made", tmp_path / "whole")
-    with faulty(None, kill) as calls:
-        after(tmp_path / "whole")
-    assert "commit" in calls
-    for at in range(1, len(calls) + 1):
-        home = tmp_path / str(at)
-        shutil.copytree(tmp_path / "made", home)
-
-        def disturbed(home: Path = home, at: int = at) -> None:
-            with faulty(at, kill):
-                after(home)
-
-        assert in_child(disturbed) == -signal.SIGKILL
-        if after is move:
-            (home / "moved").unlink(missing_ok=True)
-        elif after is fail:
-            discard(home)
-        after(home)
-        if after is not move:
-            opened(home).close()
-            assert everybody(home) == [], (at, calls[at - 1])
-        shutil.rmtree(home)
 
 
 def test_what_nobody_was_told_may_be_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

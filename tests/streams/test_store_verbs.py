@@ -15,7 +15,7 @@ import pytest
 from postgres_server import Cluster
 from toy_stream import batch, run, start
 
-from dpstream.core.errors import ConfigError, StepError, StoreDamagedError, StoreError, StoreFormatError
+from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError, StoreFormatError
 from dpstream.io.sinks import read_table as read
 from dpstream.stream import PostgresServer
 from dpstream.stream.inspection import check_store
@@ -73,24 +73,6 @@ def test_an_archive_moves_a_stream_and_leaves_a_store_that_refuses(tmp_path: Pat
     (tmp_path / "old").rename(tmp_path / "state")
     with start(tmp_path) as stream:
         assert stream.last_step == 4
-
-
-def test_a_lost_store_comes_back_from_a_copy_only_at_the_same_step(tmp_path: Path) -> None:
-    run(tmp_path, 2)
-    pinned = facts(tmp_path)
-    export_store(tmp_path / "state", tmp_path / "old copy")
-    with start(tmp_path) as stream:
-        stream.step(batch(3), "b3")
-    export_store(tmp_path / "state", tmp_path / "new copy")
-    (tmp_path / "state" / "stream.sqlite").unlink()
-    with pytest.raises(StoreDamagedError, match="rolled back"):
-        import_store(tmp_path / "old copy", tmp_path / "state", pinned)
-    assert import_store(tmp_path / "new copy", tmp_path / "state", pinned) == 3
-    with start(tmp_path) as stream:
-        with pytest.raises(StepError, match="the copy cannot know"):
-            stream.step(batch(4), "b4")
-        stream.discard_reservation()
-        assert stream.step(batch(4), "b4").step == 4
 
 
 def test_changed_archives_are_refused(tmp_path: Path) -> None:

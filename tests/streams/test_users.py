@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import signal
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -12,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fault_harness import faulty, in_child, kill
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from toy_stream import SCHEMA, ToyPlan
@@ -127,44 +125,6 @@ def test_counters_are_read_and_written_exactly_in_any_order(store: Store) -> Non
             assert wrong(db, key)
             db.rollback()
         assert users.verify_events(db, key) is None
-
-
-@pytest.mark.parametrize("database", ["sqlite", "postgres"])
-def test_a_kill_anywhere_counts_nobody_twice_and_forgets_nobody(
-    request: pytest.FixtureRequest, tmp_path: Path, database: str
-) -> None:
-    """A process dies before each second durability call; another one goes on, and the counters are a brute-force
-    count. In the control a step is counted once more."""
-    if database == "postgres":
-        request.getfixturevalue("on_postgres")
-    plan = ToyPlan(unit=User(3))  # type: ignore[arg-type]
-    steps = [[0, 1, 1, 4, 7, 7, 7, 7], [0, 0, 0, 2, 4, 5, 7], [1, 1, 3, 4, 4, 6]]
-    asked = Counter(u for events in steps for u in events)
-    expected = sorted(min(n, 3) for n in asked.values())
-
-    def live(home: Path, more: list[int] | None = None) -> tuple[list[int], list[int], int]:
-        for number, events in enumerate([*steps, *([] if more is None else [more])], start=1):
-            zips = [ZIPS[u % 3] for u in events]
-            frame = {"zip": zips, "paid": [True] * len(events), "rent": [1] * len(events)}
-            opened = open_stream(plan, SCHEMA, home / "state", randomness=Randomness.seeded(number))
-            with opened:
-                opened.step(Batch(frame, users=[f"user {u}" for u in events]), f"b{number}")
-                stored = list(counters(opened._store._database).values())
-                found = opened._stored_state().true.tolist()[:3], sorted(stored), opened.dropped_events
-        return found
-
-    true = [sum(min(n, 3) for u, n in asked.items() if u % 3 == code) for code in range(3)]
-    with faulty(None, kill) as calls:
-        assert live(tmp_path / "calm") == (true, expected, sum(asked.values()) - sum(expected))
-    for at in range(1, len(calls) + 1, 2):
-
-        def disturbed(at: int = at) -> None:
-            with faulty(at, kill):
-                live(tmp_path / str(at))
-
-        assert in_child(disturbed) == -signal.SIGKILL
-        assert live(tmp_path / str(at)) == (true, expected, sum(asked.values()) - sum(expected)), at
-    assert live(tmp_path / "calm", steps[0]) != (true, expected, sum(asked.values()) - sum(expected))
 
 
 def wrong(db: object, key: bytes) -> bool:

@@ -47,6 +47,7 @@ ELSEWHERE = {**SOURCES, **{place: partial(places, place) for place in PLACES}, *
 KINDS = (
     "kill",
     "kill_after",
+    "moment",
     "fail",
     "short_write",
     "lying",
@@ -94,6 +95,10 @@ def interrupt(
     errors = rng.choice(["ENOSPC", "EIO"])
     statement, after = rng.randrange(1, max(2, undisturbed(settings)[2] // share)), rng.random() < 0.5
     retry = rng.random() < 0.3
+    if kind == "moment":
+        # Within a call, too, such as a commit of the database. No seed repeats where it falls.
+        code = lives.killed_after(undisturbed(settings)[3] * rng.random() / share, home, settings, life)
+        return code != 0, code
     if kind == "race":
         codes = lives.race(home, settings, [10 * life + 1, 10 * life + 2], rng.choice([None, at]))
         return any(code < 0 for code in codes), max(codes)

@@ -7,6 +7,7 @@ import random
 import shutil
 import sqlite3
 import tempfile
+import time
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -35,13 +36,14 @@ class Seen:
 
 
 @cache
-def undisturbed(settings: Settings) -> tuple[dict[str, str], int, int]:
-    """What an undisturbed life leaves, and how many durability calls and statements it makes."""
+def undisturbed(settings: Settings) -> tuple[dict[str, str], int, int, float]:
+    """What an undisturbed life leaves, how many durability calls and statements it makes, and how many seconds."""
     with scratch(settings) as home:
         lives.prepare(home, settings)
         with faulty(None, lives.kill_after) as calls, lives.cut(None, after=False) as statements:
+            began = time.monotonic()
             lives.live(home, settings)
-        return lives.outcome(home), len(calls), len(statements)
+        return lives.outcome(home), len(calls), len(statements), time.monotonic() - began
 
 
 class scratch:
@@ -74,7 +76,7 @@ def look(home: Path, settings: Settings) -> Seen:
             for side in home.glob("account.jsonl*"):
                 shutil.copy(side, copy / side.name)
             charges = len(Account(copy / "account.jsonl").read().charges)
-    return Seen(committed, lives.published(home), spends, charges)
+    return Seen(committed, lives.published_steps(home), spends, charges)
 
 
 def stored_rows(home: Path, copy: Path, settings: Settings) -> list[tuple[int, str, str]]:

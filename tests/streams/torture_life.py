@@ -35,7 +35,7 @@ from toy_stream import SCHEMA, ToyPlan
 
 from dpstream.core.contracts import StreamPlan
 from dpstream.core.errors import ConfigError, DpstreamError, HorizonError, StoreDamagedError, StoreLockedError
-from dpstream.core.privacy import Event, PureDP, Randomness, User
+from dpstream.core.privacy import Event, Randomness, User
 from dpstream.core.schema import Boolean, Real, Schema
 from dpstream.core.tables import Workload
 from dpstream.families.points import Points
@@ -357,6 +357,16 @@ def _terminate(session: PostgresDatabase) -> None:
         other.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
 
 
+def killed_after(seconds: float, home: Path, settings: Settings, life: int) -> int:
+    """Exit code of a life that is killed after a while."""
+    child = forked()
+    if child == 0:
+        live(home, settings, life=life)
+    time.sleep(seconds)
+    os.kill(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
 def move_clock(seconds: int) -> None:
     """The clock of this process goes wrong by ``seconds``."""
 
@@ -396,19 +406,6 @@ def _racer(home: Path, settings: Settings, life: int, same: bool, position: int,
 # What is left
 
 
-def outcome(home: Path) -> dict[str, str]:
-    """All released files by hash, but for the witness, whose seals have a key of each store."""
-    files = sorted(path for path in (home / "releases").rglob("*") if path.is_file())
-    files = [path for path in files if path.name != ".head.json"]
-    return {str(path.relative_to(home)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-
-
-def published(home: Path) -> dict[int, str]:
-    """Manifest hashes of what the world can see."""
-    found = (home / "releases").glob("step-*/manifest.json")
-    return {int(path.parent.name[5:]): hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
-
-
 def head_step(home: Path) -> int:
     """The last step that the head file knows."""
     path = home / "state" / "head.json"
@@ -436,6 +433,3 @@ def unreadable(home: Path) -> list[str]:
             except StoreDamagedError as error:
                 found.append(f"step {entry['step']}: {error}")
     return found
-
-
-__all__ = ["LOCKED", "REFUSED", "PureDP", "Settings", "in_child", "live", "prepare"]

@@ -199,6 +199,3 @@ def places(kind: str, home: Path, rng: random.Random) -> tuple[bool, list[str]]:
             if one.get(path) != other.get(path)
         ]
     return hit, [*(f"{kind}: {text}" for text in found), *([str(plan)] if found else [])]
-
-
-__all__ = ["PLACES", "places"]

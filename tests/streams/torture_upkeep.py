@@ -178,6 +178,3 @@ def tend(kind: str, home: Path, settings: Settings, rng: random.Random) -> tuple
     found = [] if code in (0, lives.REFUSED, -9) else [f"{kind}: exit {code}"]
     code = in_child(lambda: lives.guarded(lambda: verb(home, settings)))
     return hit, found if code == 0 else [*found, f"{kind} cannot be finished: exit {code}"]
-
-
-__all__ = ["FORGOTTEN", "OWN", "restored", "tend"]

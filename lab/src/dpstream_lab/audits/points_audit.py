@@ -15,22 +15,24 @@ from copy import copy
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.checks import certify
-from dpstream.core.privacy import DiscreteLaplace, PureDP, Randomness
+from dpstream.core.privacy import DiscreteLaplace, Event, PureDP, Randomness
+from dpstream.core.schema import Real, Schema
 from dpstream.families.points.cells import (
+    MAX_DEPTH,
     PAPER,
     CellRule,
+    Design,
     PointCells,
     Schedule,
     cell_rule,
-    default_design,
 )
-from dpstream.families.points.online import OnlineCells
+from dpstream.families.points.points_plan import Points, PointsPlan, Variant
 from dpstream.families.points.space import Space
 from dpstream.tools.audit.controls import QuietNoise, quiet_counter
 from dpstream.tools.audit.door import Run
@@ -62,11 +64,19 @@ def cube_points(counts: Ints, dimension: int, generator: np.random.Generator) ->
 
 
 def cube_plan(
-    dimension: int, variant: str = "default", depth: int = 20, epsilon: Fraction | int = 1
-) -> OnlineCells:
-    """Cells of the unit cube, calibrated."""
-    design = PAPER if variant == "paper" else default_design(dimension)
-    return OnlineCells(Schedule(dimension, Fraction(epsilon), design, depth))
+    dimension: int,
+    variant: str = "default",
+    depth: int = 20,
+    epsilon: Fraction | int = 1,
+    design: Design | None = None,
+) -> PointsPlan:
+    """Points of the unit cube, calibrated; with another design where one is given."""
+    columns = tuple(Real(f"x{axis}", (0, 1)) for axis in range(dimension))
+    recipe = Points(Schema(columns), cast(Variant, variant), min(depth, MAX_DEPTH))
+    plan = recipe.calibrate(PureDP(Fraction(epsilon)), unit=Event("replace"))
+    if design is None:
+        return plan
+    return replace(plan, schedule=Schedule(dimension, Fraction(epsilon), design, depth))
 
 
 def quiet_rule(rule: CellRule) -> CellRule:
@@ -75,7 +85,7 @@ def quiet_rule(rule: CellRule) -> CellRule:
     return CellRule(tests, rule.threshold, quiet_counter(rule.segments), block)
 
 
-def _rescheduled(plan: OnlineCells, kind: type[Schedule]) -> OnlineCells:
+def _rescheduled(plan: PointsPlan, kind: type[Schedule]) -> PointsPlan:
     """BROKEN: the plan with another schedule, whose budgets nobody has added up."""
     broken, honest = copy(plan), plan.schedule
     schedule = kind(honest.dimension, honest.epsilon, honest.design, honest.max_depth)
@@ -152,7 +162,7 @@ def points_subjects(places: int) -> Iterator[Subject]:
 _VARIANTS = ("paper", "default")
 
 
-def audited_plan(variant: str, dimension: int, epsilon: int) -> OnlineCells:
+def audited_plan(variant: str, dimension: int, epsilon: int) -> PointsPlan:
     """Cells so deep that audits' points fill several levels."""
     return cube_plan(dimension, variant, _DEPTH, epsilon)
 
@@ -160,7 +170,7 @@ def audited_plan(variant: str, dimension: int, epsilon: int) -> OnlineCells:
 # Exact.
 
 
-def points_subject(places: int, plan: OnlineCells, name: str, **more: Any) -> Subject:
+def points_subject(places: int, plan: PointsPlan, name: str, **more: Any) -> Subject:
     """Streams that differ in one point, for several points and distances."""
 
     def pairs() -> Iterator[Pair]:
@@ -180,14 +190,14 @@ def points_subject(places: int, plan: OnlineCells, name: str, **more: Any) -> Su
     return Subject(name, PureDP(plan.schedule.epsilon), pairs, **more)
 
 
-def _places(plan: OnlineCells, most: int, generator: np.random.Generator) -> list[int]:
+def _places(plan: PointsPlan, most: int, generator: np.random.Generator) -> list[int]:
     """The indices of the points that are moved: first, middle, last, the first of each level, and some others."""
     starts = {plan.schedule.start(level) - 1 for level in range(12)}
     some = generator.permutation(_POINTS)[:most].tolist()
     return sorted({0, _POINTS // 2, _POINTS - 1, *some, *(place for place in starts if place < _POINTS)})
 
 
-def _tests_loss(plan: OnlineCells, base: Ints, neighbour: Ints, place: int) -> float:
+def _tests_loss(plan: PointsPlan, base: Ints, neighbour: Ints, place: int) -> float:
     """The largest loss of the sparse counters in the cells that differ: for each, one test and one segment's sum."""
     level, loss = plan.schedule.level_of(place + 1), 0.0
     for depth in range(1, plan.schedule.depth(level) + 1):
@@ -198,12 +208,12 @@ def _tests_loss(plan: OnlineCells, base: Ints, neighbour: Ints, place: int) -> f
     return loss
 
 
-def points_run(plan: OnlineCells, codes: Ints) -> Run:
+def points_run(plan: PointsPlan, codes: Ints) -> Run:
     """Everything that the stream releases, after every quarter of an audit's points."""
     every = _POINTS // 4
 
     def run(randomness: Randomness) -> Iterator[list[NDArray[Any]]]:
-        state = plan.fresh()
+        state = plan.start()
         for first in range(0, len(codes), every):
             plan.read(state, codes[first : first + every], randomness)
             sums = [*state.stored, *state.blocks.sums, *state.blocks.newest, state.cells.counted]

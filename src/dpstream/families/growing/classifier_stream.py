@@ -15,13 +15,13 @@ from dpstream.core.contracts import (
 )
 from dpstream.core.schema import Categorical, Real, Schema
 from dpstream.core.schema.domain import Domain
-from dpstream.families.growing.erm import ERM, ClassifierState
+from dpstream.families.growing.erm import ERM
 from dpstream.families.growing.erm_run import (
     LOSSES,
     LinearClassifier,
 )
 from dpstream.families.growing.growing_facts import LastRun
-from dpstream.families.growing.growing_plan import GrowingPlan, GrowingState
+from dpstream.families.growing.growing_plan import GrowingPlan
 from dpstream.families.growing.run_schedule import ScheduledRun
 
 #: The bound of released numbers that the codebook shows: no number comes near it.
@@ -148,10 +148,6 @@ class ClassifierPlan(GrowingPlan):
     def _blank(self) -> LinearClassifier:
         features = self.erm.features
         return LinearClassifier(features, self.erm.loss, np.zeros(features.dimension), 0.0, 0, 1.0)
-
-    @property
-    def _state_kind(self) -> type[GrowingState]:
-        return ClassifierState
 
     @property
     def _given(self) -> dict[str, Any]:

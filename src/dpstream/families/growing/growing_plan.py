@@ -25,6 +25,7 @@ from dpstream.core.errors import ConfigError, LimitError, StoreDamagedError
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema.domain import Clique
 from dpstream.families.growing.blackbox import Database
+from dpstream.families.growing.erm_run import LinearClassifier
 from dpstream.families.growing.growing_facts import GrowingFacts, LastRun, last_run
 from dpstream.families.growing.run_schedule import (
     MAX_RECORDS,
@@ -45,7 +46,7 @@ class GrowingState:
         counts: of the marginals that the black box reads, over all records so far.
         done: the last epoch whose budget was used; -1 before the first run.
         made: about the last run; None before it.
-        table: what it released; uniform before it.
+        table: what it released, a table or a classifier; uniform, or of zeros, before it.
         step: the last step; public.
     """
 
@@ -53,7 +54,7 @@ class GrowingState:
     counts: list[NDArray[np.int64]]
     done: int
     made: LastRun | None
-    table: AnyTable
+    table: AnyTable | LinearClassifier
     step: int = 0
 
 
@@ -93,7 +94,7 @@ class GrowingPlan(GrowingFacts):
         """The state before the first step: no record."""
         reads = self.box.reads
         counts = [np.zeros(reads.domain.cells(clique), np.int64) for clique in reads.cliques]
-        return self._state_kind(0, counts, -1, None, self._blank())
+        return GrowingState(0, counts, -1, None, self._blank())
 
     def step(self, state: GrowingState, batch: PrivateBatch, randomness: Randomness) -> Any:
         """Add the batch, and run the black box if the schedule says so.
@@ -144,13 +145,9 @@ class GrowingPlan(GrowingFacts):
         Errors:
             StoreDamagedError: counts that do not fit each other, or the plan.
         """
-        state = unpack_fields(self._state_kind, packed, **self._given)
+        state = unpack_fields(GrowingState, packed, **self._given)
         wanted = [zeros.shape for zeros in self.start().counts]
         sums = [int(values.sum()) for values in state.counts]
         if [values.shape for values in state.counts] != wanted or any(total != state.t for total in sums):
             raise StoreDamagedError("the stored counts do not fit each other", where="state")
         return state
-
-    @property
-    def _state_kind(self) -> type[GrowingState]:
-        return GrowingState

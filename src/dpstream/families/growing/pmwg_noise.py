@@ -3,8 +3,6 @@
 The larger ``xi_t``, the less noise, and the more a question costs: rounding it down is the safe side. The guarantee
 does not rest on it: ``numeric_sparse.py`` charges what it really spends, as an exact fraction.
 
-At the end: what the theorems promise, and what public noise says about one answer.
-
 Trusted base: kernel (noise of questions).
 """
 
@@ -13,9 +11,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
-
-import numpy as np
 
 from dpstream.core.errors import BudgetError, ConfigError
 from dpstream.core.privacy.budget import ZCDP, Budget, PureDP
@@ -25,8 +20,6 @@ XI_BITS = 40
 _COEFFICIENT_BITS = 100
 #: Relative error of a logarithm that was rounded by the machine is near 1e-16; this is ten thousand times that.
 _SLACK = Fraction(1, 10**12)
-#: Terms of an infinite sum that are added one by one, before its tail is bounded by an integral.
-_SUMMED_TERMS = 200_000
 
 
 @dataclass(frozen=True)
@@ -69,13 +62,13 @@ def published_noise(budget: Budget, alpha: Fraction, start: int, cells: int) -> 
         raise BudgetError(
             f"start = {start}: below {least} records the published noise costs more than the budget",
             where="start",
-            allowed=f"{least} or more",
+            allowed=f"{least} or more; or hard_questions",
         )
     if cells < 3:
         raise BudgetError(
             f"{cells} cells: the published noise needs 3 or more",
             where="schema",
-            allowed="more columns or values",
+            allowed="more columns or values; or hard_questions",
         )
     root = Fraction(RootNoise(Fraction(1)).units(start), 2**XI_BITS)
     logarithm = Fraction(math.log(cells * start)) * (1 + _SLACK)
@@ -121,45 +114,9 @@ def text_rho(epsilon: Fraction, delta: Fraction) -> ZCDP:
         raise BudgetError(
             f"epsilon = {epsilon}, delta = {delta}: the approximate theorem does not cover it",
             where="budget",
-            allowed="epsilon up to 1 and delta below 1/e; or rho; or epsilon alone",
+            allowed="epsilon up to 1 and delta below 1/e; or rho; or epsilon alone; or hard_questions",
         )
     return ZCDP(epsilon**2 / (8 * Fraction(-math.log(delta)) * (1 + _SLACK)))
-
-
-def largest_noise(budget: Budget, alpha: Fraction, start: int, cells: int) -> RootNoise:
-    """The largest ``c`` for which all questions for ever stay within the budget by Theorem 18's sum.
-
-    The published constants bound that sum by hand and leave 8 to 98 % of the budget unused; this adds it up.
-
-    Errors:
-        BudgetError: fewer than 2 cells.
-    """
-    if cells < 2:
-        raise BudgetError("1 cell: there is nothing to ask", where="schema", allowed="2 or more")
-    share = _whole_cost(budget, alpha, start, cells) / float(budget.amount)
-    c = (1 / share if isinstance(budget, PureDP) else share**-0.5) * (1 - 1e-9)
-    return RootNoise(Fraction(c))
-
-
-@lru_cache(maxsize=64)
-def _whole_cost(budget: Budget, alpha: Fraction, start: int, cells: int) -> float:
-    """The bound for ``xi_t/t = t^(-1/2)``, with its tail, rounded up.
-
-    Pure: ``(1 + 81/(2 alpha^2) log N) xi_n/n + 81/(2 alpha^2) sum_(t > n) b_t xi_t/t`` (Theorem 18). zCDP: half of the
-    same with squares and 585/16 instead of 81/2 (equation B.11).
-    """
-    pure = isinstance(budget, PureDP)
-    weight = (81 / 2 if pure else 585 / 16) / float(alpha) ** 2
-    rate = 0.5 if pure else 1.0
-    t = np.arange(start + 1, start + _SUMMED_TERMS + 1, dtype=np.float64)
-    b = (math.log(cells) + np.log(t - 1)) / t + np.log1p(1 / (t - 1))
-    cost = t**-rate
-    first = (1 + weight * math.log(cells)) * start**-rate
-    # After the last term M: b_t <= (log N + log t + M/(M-1))/t, which falls, so the integral bounds the sum.
-    last = float(t[-1])
-    base = math.log(cells) + last / (last - 1)
-    tail = last**-rate * ((base + math.log(last)) / rate + 1 / rate**2)
-    return float((first + weight * (float((b * cost).sum()) + tail)) * (1 if pure else 0.5) * (1 + 1e-9))
 
 
 def _rounded_down(c: Fraction) -> Fraction:

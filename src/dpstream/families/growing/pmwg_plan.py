@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +60,6 @@ from dpstream.families.growing.pmwg_facts import (
 )
 from dpstream.families.growing.pmwg_noise import (
     RootNoise,
-    largest_noise,
     noise_for_hard,
     published_noise,
     text_rho,
@@ -319,8 +318,6 @@ class PMWGPlan(PMWGFacts):
         }
 
 
-#: The largest noise rule whose sum fits the budget, or the text's constants.
-NoiseVariant = Literal["largest", "published"]
 _OTHER_UNIT = (
     "questions to a growing database cannot protect the unit {unit!r}: answers are shares of the number of records, "
     'which is public ([stream] total = "public")'
@@ -339,11 +336,11 @@ class PMWG(Recipe[PMWGPlan]):
             more noise each.
         start: n, how many records there are before the first question; public.
         hard_questions: the noise for which at least so many hard questions can be paid from the start on, instead of
-            as many as theory may need (36 log(N)/alpha^2 and more). Far less noise; theory then promises nothing.
+            as many as theory may need (36 log(N)/alpha^2 and more) by the text's constants. Far less noise; theory then
+            promises nothing.
         learning: ``matching``: from a number the histogram learns as little as makes it give that number, which the
             same question then does not have to repeat; new records are taken to be like those before. ``text``: a step
             of alpha/6, and new records are taken to be spread evenly over all cells. Public either way.
-        noise: without ``hard_questions``: the largest whose sum fits the budget, or the text's constants.
     """
 
     domain: Domain
@@ -351,18 +348,11 @@ class PMWG(Recipe[PMWGPlan]):
     start: int = option(of=START)
     hard_questions: int | None = option(None, HARD_QUESTIONS)
     learning: Learning = "matching"
-    noise: NoiseVariant = "largest"
 
     def __post_init__(self) -> None:
         check_share(self.alpha, "alpha", "alpha")
         check_whole(self.start, "start", 2, 2**40 - 1, "start")
         check_words(self)
-        if self.hard_questions is not None and self.noise != "largest":
-            raise ConfigError(
-                "`hard_questions` and `noise` cannot be combined: each fixes the noise",
-                where="noise",
-                allowed="one of them",
-            )
         if self.hard_questions is not None:
             check_whole(self.hard_questions, "hard_questions", 1, 2**62, "hard_questions")
         check_universe(self.domain)
@@ -407,7 +397,5 @@ class PMWG(Recipe[PMWGPlan]):
                     allowed=f"up to {limit} (36 log(cells)/alpha^2)",
                 )
             return noise
-        if self.noise == "published":
-            text = terms.budget if terms.stated is None else text_rho(*terms.stated)
-            return published_noise(text, alpha, self.start, cells)
-        return largest_noise(terms.budget, alpha, self.start, cells)
+        text = terms.budget if terms.stated is None else text_rho(*terms.stated)
+        return published_noise(text, alpha, self.start, cells)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -629,3 +629,24 @@ class PointsState:
     seed: int
     blocks: Blocks = field(default_factory=lambda: Blocks())
     measured: list[CellCounts] = field(default_factory=list, metadata=UNPACKED)
+
+
+# Counts as they are packed: in as few bytes as the largest of them needs.
+
+
+def small(values: Ints) -> NDArray[Any]:
+    """The same numbers in the smallest type that holds them.
+
+    >>> small(np.array([3, -4], np.int64)).dtype.name
+    'int8'
+    """
+    low, high = int(values.min(initial=0)), int(values.max(initial=0))
+    for kind in (np.int8, np.int16, np.int32):
+        if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max:
+            return values.astype(kind)
+    return values
+
+
+def wide(values: NDArray[Any]) -> Ints:
+    """The inverse of ``small``."""
+    return values.astype(np.int64)

@@ -17,18 +17,13 @@ from dpstream.core.errors import ConfigError, StepError
 from dpstream.core.privacy import Event, Randomness, User
 from dpstream.core.schema import Schema
 from dpstream.core.schema.domain import Clique
-from dpstream.core.showing import notebook_page
 from dpstream.core.tables import EncodedBatch, Workload, count_marginals
 from dpstream.io.sinks import read_catalogue
 from dpstream.io.sinks.release_reader import released_alike
 from dpstream.mechanisms import AIM
 from dpstream.tools.evaluate.array_types import Codes
 from dpstream.tools.evaluate.judgement import Judgement, check_target, judge
-from dpstream.tools.evaluate.measures import (
-    EvaluationProgress,
-    measure_headings,
-    measure_rows,
-)
+from dpstream.tools.evaluate.measures import EvaluationProgress
 from dpstream.tools.evaluate.metrics import METRICS, SEED, WorkloadErrors, churn, errors_or_blank
 from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream.tools.evaluate.run_folder import released_codes, releases_of
@@ -156,17 +151,6 @@ class Evaluation:
     judgement: Judgement | None = None
     notes: tuple[str, ...] = ()
     label: str = field(default=LABEL, init=False)
-
-    def _repr_html_(self) -> str:
-        found = self.judgement
-        facts = {
-            "note": self.label,
-            "guarantee": self.guarantee,
-            "verdict": None if found is None else found.words,
-        }
-        measures = () if found is None else found.measures
-        title = f"Evaluation of {self.stream}, step {self.last.step}"
-        return notebook_page(title, facts, measure_headings(measures), measure_rows(measures))
 
     @property
     def last(self) -> StepEvaluation:

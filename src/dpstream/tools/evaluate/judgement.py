@@ -196,6 +196,7 @@ class TableComparison:
         propensity: how well a classifier tells the rows apart; see ``propensity``.
         groups: errors of the counts of groups, by their size.
         unseen: share of rows with a pair of values that no record of the first table has.
+        unique: share of the first table's rows with a pair of values that no other of its rows has.
     """
 
     columns: Floats
@@ -204,6 +205,7 @@ class TableComparison:
     propensity: float
     groups: tuple[GroupError, ...]
     unseen: float
+    unique: float
 
     @property
     def score(self) -> float:
@@ -275,6 +277,7 @@ def compare_tables(domain: Domain, first: Codes, second: Codes, *, classify: boo
         propensity(first, second) if classify else math.nan,
         errors.summary(),
         _unseen(kept, domain, second, 0),
+        _unseen(kept, domain, first, 1),
     )
 
 
@@ -301,23 +304,6 @@ def propensity(first: Codes, second: Codes) -> float:
     share = len(parts[1]) / len(rows)
     found = tree.predict_proba(rows)[:, 1]
     return float(((found - share) ** 2).mean() / (share * (1.0 - share)))
-
-
-def unseen_share(domain: Domain, first: Codes, second: Codes) -> float:
-    """Share of the second table's rows with a pair of values that no row of the first one has."""
-    return _unseen(_counted_pairs(domain, first), domain, second, 0)
-
-
-def unique_share(domain: Domain, table: Codes) -> float:
-    """Share of a table's rows with a pair of values that no other of its rows has."""
-    return _unseen(_counted_pairs(domain, table), domain, table, 1)
-
-
-def _counted_pairs(domain: Domain, table: Codes) -> dict[Clique, NDArray[np.int64]]:
-    found: dict[Clique, NDArray[np.int64]] = {}
-    for cliques in _bundles(domain, compared_sets(domain, 2, _MAX_PAIRS)):
-        found.update(zip(cliques, count_marginals(np.asfortranarray(table), domain, cliques), strict=True))
-    return found
 
 
 def _unseen(counts: dict[Clique, NDArray[np.int64]], domain: Domain, table: Codes, most: int) -> float:
@@ -516,7 +502,7 @@ def judge(
     own = compared["synthetic"]
     ceiling = compared.get("offline")
     learning = "what can be learned from it" if target is None else f"predicting {domain.names[target]}"
-    measures = _measures(own, floors, ceiling, targets, learning, trends, unique_share(domain, real))
+    measures = _measures(own, floors, ceiling, targets, learning, trends)
     names = domain.names
     pairs = compared_sets(domain, 2, 500) if len(domain) > 1 else ()
     worst = np.argsort(-np.nan_to_num(own.pairs, nan=-1.0), kind="stable")[
@@ -583,7 +569,6 @@ def _measures(
     targets: tuple[LearnedTarget, ...],
     learning: str,
     trends: Trends,
-    unique: float,
 ) -> tuple[Measure, ...]:
     def three(of: Callable[[TableComparison], float]) -> tuple[float, float, float]:
         known = [value for value in map(of, floors) if not math.isnan(value)]
@@ -662,7 +647,7 @@ def _measures(
             "combinations that nobody has",
             "of the rows have one",
             own.unseen,
-            unique,
+            own.unique,
             math.nan if ceiling is None else ceiling.unseen,
             "Share of the released rows with two values that no real record has together. Of real records: those with "
             "two values that no other record has together.",

@@ -1,0 +1,198 @@
+"""What the tests of faults stop: a stream of each family, since every durable stream has the same promises."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import fault_harness
+import numpy as np
+from fault_harness import STEPS, Subject
+from toy_keyed import KeyedPlan, frame, values
+from toy_keyed import batch as keyed_batch
+from toy_stream import SCHEMA, ToyPlan
+from toy_stream import batch as toy_batch
+
+from dpstream.core.privacy import Event, Individual, User
+from dpstream.core.schema import Boolean, Categorical, Real, Schema
+from dpstream.core.tables import Workload
+from dpstream.families.growing import ERM, BBScheduler, MWEMPGMBox
+from dpstream.families.panel import PanelCumulative, PanelWindow
+from dpstream.families.points import Points
+from dpstream.families.tabular import Pooled
+from dpstream.io.sinks import read_manifest
+from dpstream.io.sinks import read_table as read
+from dpstream.mechanisms import MWEMPGM
+from dpstream.stream import Batch, Snapshot, StateKey
+from dpstream.stream.inspection import check_store
+from dpstream.stream.release.publishing import Publishing
+
+KEY = StateKey(b"k" * 32)
+CROWDS = [[0, 1, 1, 4, 7, 7, 7, 7], [0, 0, 0, 2, 4, 5, 7], [1, 1, 3, 4, 4, 6]]
+
+
+def grown(step: int) -> Batch:
+    """Nothing is run yet, then several epochs are, then the last release stands."""
+    size = {1: 30, 2: 40, 3: 2}[step]
+    return Batch(np.random.default_rng(step).integers(0, 2, (size, 2)).astype(np.int32))
+
+
+def ran_once(home: Path) -> None:
+    """No mechanism was run twice."""
+    runs = [read_manifest(home / "releases", step)["accuracy"]["run"] for step in range(1, STEPS + 1)]
+    assert [None if run is None else run["number"] for run in runs] == [None, 1, 1]
+
+
+def reports(step: int) -> Batch:
+    """Thirty people in another order at every step; ten of them come later, one stays away."""
+    generator = np.random.default_rng(step)
+    people = generator.permutation(20 if step == 1 else 30)[: -1 if step == 3 else None]
+    return Batch({"poor": (generator.random(len(people)) < 0.3).tolist()}, users=people)
+
+
+def only_extended(home: Path) -> None:
+    """Each kept release of a panel holds the one before it, cell by cell."""
+    earlier = None
+    for step in range(1, STEPS + 1):
+        if not any((home / "releases" / f"step-{step:06d}").glob("[tc]*.csv")):
+            continue
+        table = read(home / "releases", step)
+        if earlier is not None and earlier.num_columns > 1:
+            assert table.select(earlier.column_names).equals(earlier)
+        earlier = table
+    assert earlier is not None
+    assert [name for name in earlier.column_names if name.startswith("poor")] == [
+        "poor_1",
+        "poor_2",
+        "poor_3",
+    ]
+
+
+def scattered(schema: Schema) -> Callable[[int], Batch]:
+    """Points whose levels end within steps and between them."""
+
+    def points(step: int) -> Batch:
+        generator = np.random.default_rng(step)
+        count = (3, 40, 0, 25)[step % 4]
+        columns = {
+            "kind": generator.choice(["a", "b", "c"], count),
+            "x": generator.random(count) ** 2,
+            "y": generator.random(count),
+        }
+        return Batch({name: columns[name] for name in schema.names})
+
+    return points
+
+
+def updated(step: int) -> Batch:
+    """Inserts and deletes."""
+    generator = np.random.default_rng(step)
+
+    def rows(count: int) -> dict[str, list[object]]:
+        zips = generator.choice(["94102", "94103", "94110"], count).tolist()
+        return {"paid": (generator.random(count) < 0.3).tolist(), "zip": zips}
+
+    return Batch(rows(30), rows(4))
+
+
+def events_and_a_snapshot(step: int) -> Any:
+    if step != 2:
+        return keyed_batch(step)
+    rng = np.random.default_rng(step)
+    return Snapshot(frame({f"key-{key}": values(rng) for key in range(20, 50)}), "id")
+
+
+def crowd(step: int) -> Batch:
+    """Users who come again, beyond the bound; each has records of one kind."""
+    users = CROWDS[step - 1]
+    frame = {"zip": [("94102", "94103", "94110")[u % 3] for u in users], "paid": [True] * len(users)}
+    return Batch({**frame, "rent": [1] * len(users)}, users=[f"user {u}" for u in users])
+
+
+def counted_once(home: Path) -> None:
+    """The counters of users are a brute-force count."""
+    asked = Counter(user for users in CROWDS for user in users)
+    db = fault_harness.open_database(home)
+    counts = sorted(int.from_bytes(value, "little") for (value,) in db.execute("SELECT value FROM users"))
+    db.close()
+    assert counts == sorted(min(count, 3) for count in asked.values())
+
+
+def sound(key: StateKey | None) -> Callable[[Path], None]:
+    """The present records are those that their sums say."""
+
+    def check(home: Path) -> None:
+        assert check_store(home / "state", home / "releases", key=key).problems == ()
+
+    return check
+
+
+TWO = Schema((Boolean("paid"), Boolean("late")))
+POOR = Schema((Boolean("poor", missing="absent"),))
+PLANE = Schema((Categorical("kind", ["a", "b", "c"]), Real("x", [0, 1]), Real("y", [0, 0.5, 1])))
+LINE = Schema((Real("x", [0, 1]),))
+RENT = Schema((Boolean("paid"), Categorical("zip", ["94102", "94103", "94110"])))
+PEOPLE: Mapping[str, Any] = {"rho": "1/2", "unit": Individual("replace"), "horizon": STEPS}
+POINTS: Mapping[str, Any] = {"epsilon": "8", "unit": Event("replace")}
+CHANGES, BOTH = (Publishing(records="persistent", publish=what) for what in ("changes", "both"))
+EXPIRING: Mapping[str, Any] = {"keep": 1, "key": KEY}
+
+SUBJECTS = {
+    "toy": Subject(ToyPlan(), SCHEMA, toy_batch, keep=1),
+    "toy that keeps all": Subject(ToyPlan(), SCHEMA, toy_batch, stride=7),
+    "users": Subject(ToyPlan(unit=User(3)), SCHEMA, crowd, judge=counted_once),  # type: ignore[arg-type]
+    "scheduler": Subject(
+        BBScheduler(MWEMPGMBox(Workload.all_k_way(TWO.domain, 1), MWEMPGM(k=2)), 50, gamma="1/10").calibrate(
+            epsilon=1
+        ),
+        TWO,
+        grown,
+        judge=ran_once,
+        stride=7,
+    ),
+    "classifier": Subject(
+        BBScheduler(ERM(TWO, "late"), 50, gamma="1/10").calibrate(epsilon=1),
+        TWO,
+        grown,
+        judge=ran_once,
+        stride=13,
+    ),
+    "window": Subject(
+        PanelWindow(POOR, window=2, people=40).calibrate(**PEOPLE),
+        POOR,
+        reports,
+        CHANGES,
+        judge=only_extended,
+    ),
+    "cumulative": Subject(
+        PanelCumulative(POOR, people=40).calibrate(**PEOPLE),
+        POOR,
+        reports,
+        BOTH,
+        judge=only_extended,
+        stride=9,
+        **EXPIRING,
+    ),
+    "plane": Subject(
+        Points(PLANE, max_depth=6).calibrate(**POINTS), PLANE, scattered(PLANE), CHANGES, stride=7
+    ),
+    # With one coordinate earlier points are kept for ever.
+    "line": Subject(
+        Points(LINE, max_depth=6).calibrate(**POINTS), LINE, scattered(LINE), BOTH, stride=11, **EXPIRING
+    ),
+    # Half of a stream may be extrapolated, so that there are steps inside epochs.
+    "pooled": Subject(
+        Pooled(Workload.all_k_way(RENT.domain, 2), staleness="1/2", deletions=True).calibrate(  # type: ignore[arg-type]
+            epsilon="1", horizon=STEPS
+        ),
+        RENT,
+        updated,
+        stride=11,
+    ),
+    "keyed": Subject(KeyedPlan(), SCHEMA, events_and_a_snapshot, judge=sound(None), stride=9),
+    "keyed, encrypted": Subject(
+        KeyedPlan(), SCHEMA, events_and_a_snapshot, key=KEY, judge=sound(KEY), stride=11
+    ),
+}
