@@ -15,7 +15,6 @@ from dpstream.cli import shared
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.io.sinks import read_catalogue, read_manifest
 from dpstream.io.sinks import read_table as read
-from dpstream.io.sinks.change_tables import apply_changes
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.project import Config
 
@@ -150,25 +149,6 @@ def test_standard_output_carries_releases_only(tmp_path: Path) -> None:
     table = read(tmp_path / "releases", 4, ids=True)
     assert list(state.values()) == table.to_pylist()
     assert "share standard output" in dpstream("run", config, "--json", code=2).stderr
-
-
-def test_a_database_file_holds_the_newest_table(tmp_path: Path) -> None:
-    duckdb = pytest.importorskip("duckdb")
-    config = configured(
-        tmp_path, 'sink = "duckdb"', 'table = "people"', 'records = "persistent"', 'publish = "both"'
-    )
-    dpstream("run", config, "--until", "2")
-    dpstream("run", config)
-    newest = read(tmp_path / "releases", 4, ids=True)
-    with duckdb.connect(str(tmp_path / "releases.duckdb"), read_only=True) as db:
-        rows = db.execute("SELECT * FROM people ORDER BY record_id").fetchall()
-        steps = db.execute("SELECT step, state FROM people_steps ORDER BY step").fetchall()
-    assert rows == list(zip(*(column.to_pylist() for column in newest.columns), strict=True))
-    assert steps == [(1, "past"), (2, "past"), (3, "past"), (4, "current")]
-    first = read(tmp_path / "releases", 3, ids=True)
-    from dpstream.io.sinks import read_changes
-
-    assert apply_changes(first, read_changes(tmp_path / "releases", 4)).equals(newest)
 
 
 @pytest.mark.parametrize(

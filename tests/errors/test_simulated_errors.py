@@ -205,7 +205,7 @@ def test_answers_have_their_error_by_simulation_where_none_is_exact(done: Done) 
     assert exact.note.startswith("exact")
     third = release.answer(question, step=3)
     assert (third.error_kind, third.standard_error, third.interval()) == (None, None, None)
-    assert third.note.endswith("The last errors by simulation are of step 2")
+    assert third.note.endswith("The last errors by simulation are of step 2.")
 
 
 def test_damaged_files_are_refused(done: Done, tmp_path: Path) -> None:
