@@ -211,7 +211,7 @@ def test_answers_have_their_error_by_simulation_where_none_is_exact(
     assert exact.note.startswith("exact")
     third = release.answer(question, step=3)
     assert (third.error_kind, third.standard_error, third.interval()) == (None, None, None)
-    assert third.note.endswith("The last errors by simulation are of step 2")
+    assert third.note.endswith("The last errors by simulation are of step 2.")
 
 
 def test_the_command_prints_errors_by_simulation(
