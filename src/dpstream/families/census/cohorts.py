@@ -82,7 +82,7 @@ class Attrition:
             return model
         potentials = model.potentials
         potentials[: len(pulls)] -= min(exposure, _MAX_EXPOSURE) * pulls
-        return Model(model.tree, potentials, model.total, cliques=model.cliques, report=model.report)
+        return Model(model.tree, potentials, model.total, cliques=model.cliques)
 
     def learn(self, parts: Sequence[AgedCohort], measured: Sequence[tuple[int, _Floats, float]]) -> None:
         """Take in what a census measured of records that were counted before.
