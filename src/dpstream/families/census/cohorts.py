@@ -200,11 +200,7 @@ class ShapeTracker:
         )
 
     def add(
-        self,
-        step: int,
-        measurements: Sequence[Measurement],
-        records: float,
-        expected: Expected | None = None,
+        self, step: int, measurements: Sequence[Measurement], records: float, expected: Expected | None = None
     ) -> None:
         """Take in what a census measured of so many records.
 
@@ -422,11 +418,7 @@ class PriorEvidence:
 
     def together(self, index: int) -> tuple[_Floats, float, float]:
         """See ``Evidence``."""
-        return (
-            self.values[self.cells.part(index)],
-            float(self.records[index]),
-            float(self.variances[index]),
-        )
+        return (self.values[self.cells.part(index)], float(self.records[index]), float(self.variances[index]))
 
 
 @dataclass(frozen=True)
