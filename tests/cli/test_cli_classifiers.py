@@ -76,7 +76,7 @@ def test_a_classifier_runs_from_a_file_through_the_verbs(tmp_path: Path) -> None
     [
         ("", "", "target: the key is missing"),
         ('target = "late"\npositive = "maybe"', "", "has no label 'maybe'"),
-        ('target = "late"\nworkload = "all-1-way"', "", "preserves no marginals"),
+        ('target = "late"\nworkload = "all-1-way"', "", "has no option 'workload'"),
         ('target = "late"\npredictors = ["late"]', "", "one of them is the target"),
         ('target = "late"', 'records = "persistent"', "no records that could persist"),
     ],
