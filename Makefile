@@ -32,7 +32,7 @@ CHANGED = $$(git diff --name-only --diff-filter=d $(or $(BASE),HEAD) -- '*.py'; 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(RUN) ## simulate a private stream, run dpstream on it, write demo/ with one picture
+demo: $(RUN) ## simulate a private stream, run dpstream on it, write demo/ with a page of both
 	$(BIN)/dpstream demo
 
 quick: $(DEV) ## before a commit: lint of changed files, deep fast tests (under a minute; BASE=main: changed since then)
@@ -116,7 +116,7 @@ lock: $(DEV) ## rewrite the hash-pinned lock files (UPGRADE=1: with newer versio
 	$(LOCK) --extra dev pyproject.toml -o requirements/dev.txt
 	$(LOCK) --extra spark -c requirements/dev.txt pyproject.toml -o requirements/spark.txt
 	$(LOCK) --group connect -c requirements/spark.txt -o requirements/spark-connect.txt
-	$(LOCK) --extra plot --group build -c requirements/dev.txt pyproject.toml -o requirements/run.txt
+	$(LOCK) --group build -c requirements/dev.txt pyproject.toml -o requirements/run.txt
 	$(LOCK) --extra plot --extra service --group build -c requirements/dev.txt pyproject.toml -o requirements/service.txt
 
 clean: ## remove everything that make made, .venv included
@@ -131,10 +131,10 @@ $(BIN)/python:
 	  echo "'$(PYTHON) -m venv' failed; on Debian and Ubuntu it is the package python3-venv." >&2; exit 1; }
 
 # The packages themselves, dpstream and dpstream-lab, are installed without their dependencies and without a network:
-# hatchling and editables are in both lock files.
+# hatchling and editables are in both lock files. Modules are translated when they are first imported: most never are.
 define install
 	@echo "installing $(1) into $(VENV) (a few minutes the first time)"
-	@$(PIP) install -q --require-hashes -r $(1)
+	@$(PIP) install -q --no-compile --require-hashes -r $(1)
 	@$(PIP) install -q --no-deps --no-build-isolation --editable . --editable ./lab
 	@touch $@
 endef

@@ -16,8 +16,9 @@ from pathlib import Path
 from PIL import Image
 
 OUT = Path(__file__).parent / "images" / "gallery"
-#: Width and height of the window, and width of the picture.
+#: Width and height of the window, and width of the picture; of the demo only the curves are shown.
 VIEWS = {"light": (1100, 1900, 760), "dark": (1100, 1900, 760), "phone": (390, 1500, 390)}
+CURVES = {"curves": (1150, 720, 860)}
 #: No picture is larger.
 MAX_BYTES = 58_000
 STATEMENT = """
@@ -94,15 +95,17 @@ def streams(folder: Path) -> dict[str, Path]:
     return configs
 
 
-def picture(page: Path, out: Path, view: str) -> None:
+def picture(page: Path, out: Path, view: str, part: str = "") -> None:
+    """A page from its top, or from one of its parts, on white paper, dark or on a phone."""
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
-    wide, high, shown = VIEWS[view]
+    wide, high, shown = {**VIEWS, **CURVES}[view]
     with tempfile.TemporaryDirectory() as scratch:
         shot = Path(scratch) / "shot.png"
         # Windows are not narrower than 500 pixels: a phone is a frame.
         frame = Path(scratch) / "frame.html"
         frame.write_text(
-            f'<body style="margin:0"><iframe src="{page.as_uri()}" width="{wide}" height="{high}" style="border:0">'
+            f'<body style="margin:0"><iframe src="{page.as_uri()}{part}" width="{wide}" height="{high}" '
+            'style="border:0">'
         )
         subprocess.run(
             [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
@@ -131,6 +134,8 @@ def main() -> None:
         dpstream("statement", configs["table"], "--out", pages["statement"])
         dpstream("evaluate", configs["table"], "--out", folder / "evaluation")
         pages["evaluation"] = folder / "evaluation" / "evaluation.html"
+        dpstream("demo", "--out", folder / "demo")
+        picture(folder / "demo" / "evaluation" / "evaluation.html", OUT / "demo.webp", "curves", "#changes")
         for name, page in pages.items():
             for view in VIEWS:
                 picture(page, OUT / f"{name}-{view}.webp", view)

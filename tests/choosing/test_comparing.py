@@ -15,12 +15,11 @@ from click.testing import CliRunner
 from dpstream.cli import main
 from dpstream.core.contracts import Alternative
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy import Event, Randomness
+from dpstream.core.privacy import Event
 from dpstream.project import Config
 from dpstream.project.alternatives import contenders
 from dpstream.stream.predecessor_cost import Base
-from dpstream.tools.choosing import MechanismErrors, compare_mechanisms
-from dpstream.tools.choosing.comparing import recommend
+from dpstream.tools.choosing import MechanismErrors, compare_mechanisms, recommend
 
 COLUMNS = """
 [schema.columns.kind]
@@ -32,118 +31,49 @@ type = "boolean"
 type = "integer"
 edges = [0, 1, 2, 4, 8]
 """
-EVENTS = """
-format = 1
-[stream]
-name = "invented"
-unit = "event"
-[source]
-path = "nowhere/*.csv"
-time_column = "when"
-end = 12
-{source}
-[mechanism]
-{mechanism}
-[budget]
-epsilon = "1"
-horizon = 12
-[expect]
-records_per_step = 100
-"""
-KEYED = """
-format = 1
-[stream]
-name = "invented"
-unit = "record"
-[source]
-path = "nowhere/*.csv"
-time_column = "when"
-end = 12
-key_column = "key"
-op_column = "op"
-[budget]
-{budget}
-horizon = 12
-[expect]
-size = 1000
-records_per_step = 300
-"""
-POINTS = """
-format = 1
-[stream]
-name = "invented"
-total = "public"
-[source]
-path = "nowhere/*.csv"
-time_column = "when"
-end = 4
-[mechanism]
-name = "points"
-max_depth = 10
-[budget]
-epsilon = "1"
-horizon = 4
-[expect]
-records_per_step = 100
-[schema.columns.x]
-type = "real"
-edges = [0, 1, 2]
-[schema.columns.red]
-type = "boolean"
-"""
-PANEL = """
-format = 1
-[stream]
-name = "invented"
-[source]
-path = "nowhere/*.csv"
-time_column = "when"
-user_column = "who"
-end = 6
-[mechanism]
-{mechanism}
-[budget]
-rho = "0.05"
-horizon = 6
-[expect]
-size = 300
-[schema.columns.poor]
-type = "boolean"
-"""
-GROWING = """
-format = 1
-[stream]
-name = "invented"
-total = "public"
-[source]
-path = "nowhere/*.csv"
-time_column = "when"
-end = 6
-[mechanism]
-name = "scheduler"
-first_run = 100
-gamma = "0.5"
-[budget]
-epsilon = "1"
-delta = "1e-9"
-horizon = 6
-[expect]
-records_per_step = 100
-"""
+PLANE = '[schema.columns.x]\ntype = "real"\nedges = [0, 1, 2]\n[schema.columns.red]\ntype = "boolean"\n'
+POOR = '[schema.columns.poor]\ntype = "boolean"\n'
 
 
-def write(folder: Path, text: str) -> Config:
+def write(
+    folder: Path,
+    mechanism: str,
+    steps: int = 12,
+    *,
+    stream: str = "",
+    source: str = "",
+    budget: str = 'epsilon = "1"',
+    horizon: bool = True,
+    expect: str = "records_per_step = 100",
+    columns: str = COLUMNS,
+) -> Config:
+    """A stream whose records nobody has; each argument is a section's lines."""
+    lines = [
+        *("format = 1", "[stream]", 'name = "invented"', stream),
+        *("[source]", 'path = "nowhere/*.csv"', 'time_column = "when"', f"end = {steps}", source),
+        *(["[mechanism]", mechanism] if mechanism else []),
+        *("[budget]", budget, f"horizon = {steps}" if horizon else ""),
+        *(["[expect]", expect] if expect else []),
+        columns,
+    ]
     path = folder / "dpstream.toml"
-    path.write_text(text)
+    path.write_text("\n".join(lines))
     return Config.load(path)
 
 
-def events(folder: Path, mechanism: str = 'name = "pooled"', source: str = "") -> Config:
-    return write(folder, EVENTS.format(mechanism=mechanism, source=source) + COLUMNS)
+def events(folder: Path, mechanism: str = 'name = "pooled"', **more: Any) -> Config:
+    return write(folder, mechanism, **more)
 
 
-def keyed(folder: Path, budget: str = 'epsilon = "1"') -> Config:
-    return write(folder, KEYED.format(budget=budget) + COLUMNS)
+def keyed(folder: Path, op: str = 'op_column = "op"', size: str = "size = 1000\n", **more: Any) -> Config:
+    source = f'key_column = "key"\n{op}'
+    more = {"stream": 'unit = "record"', "expect": f"{size}records_per_step = 300", **more}
+    return write(folder, "", source=source, **more)
+
+
+def panel(folder: Path, mechanism: str) -> Config:
+    options = {"source": 'user_column = "who"', "budget": 'rho = "0.05"', "expect": "size = 300"}
+    return write(folder, mechanism, 6, columns=POOR, **options)
 
 
 def plan(folder: Path, *words: str) -> Any:
@@ -192,7 +122,7 @@ def test_a_mechanism_that_is_clearly_worse_is_said_to_be(tmp_path: Path) -> None
     made = {one.label: one.config for one in contenders(keyed(tmp_path))}
     assert made["pooled"].budget.budget.epsilon == Fraction(1, 2)
     assert made["pooled"].unit == Event()
-    made = {one.label: one.config for one in contenders(keyed(tmp_path, 'rho = "1/8"'))}
+    made = {one.label: one.config for one in contenders(keyed(tmp_path, budget='rho = "1/8"'))}
     assert made["dpstabs"].budget.budget.rho == Fraction(1, 32)
 
 
@@ -207,13 +137,12 @@ def test_a_better_mechanism_is_taken(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_mechanism_that_is_planted_as_bad_never_wins(tmp_path: Path, seed: int) -> None:
+def test_a_mechanism_that_is_planted_as_bad_never_wins(tmp_path: Path) -> None:
     """The configured mechanism itself, with a hundredth of the budget."""
     config = events(tmp_path)
     bad = Alternative("pooled", {"staleness": "1/9"}, named=True, events=100)
     planted = replace(config, family=replace(config.family, alternatives=lambda recipe, unit: (bad,)))
-    found = compare_mechanisms(planted, runs=1, steps=6, seconds=600, seed=seed)
+    found = compare_mechanisms(planted, runs=1, steps=6, seconds=600)
     assert found.mechanisms == ("pooled", "pooled (staleness = 1/9)")
     assert found.recommendation.stays
     assert by_name(found, "correlated")[bad.label] > 2 * by_name(found, "correlated")["pooled"]
@@ -237,17 +166,23 @@ def test_ten_percent_are_no_difference() -> None:
 
 
 def test_every_family_says_what_its_alternatives_are(tmp_path: Path) -> None:
-    points = compare_mechanisms(write(tmp_path, POINTS), runs=1, seconds=600)
+    public = {"stream": 'total = "public"'}
+    plane = write(tmp_path, 'name = "points"\nmax_depth = 10', 4, columns=PLANE, **public)
+    points = compare_mechanisms(plane, runs=1, seconds=600)
     assert points.mechanisms == ("points", "points (variant = paper)")
     assert points.measure == "W1"
     assert all(one.deciding == one.distances["W1"] for one in points.errors)
-    cumulative = write(tmp_path, PANEL.format(mechanism='name = "panel-cumulative"'))
-    panel = compare_mechanisms(cumulative, runs=1, seconds=600, against=["panel-cumulative (counter = tree)"])
-    assert panel.mechanisms == ("panel-cumulative", "panel-cumulative (counter = tree)")
-    growing = compare_mechanisms(write(tmp_path, GROWING + COLUMNS), runs=1, seconds=600)
+    cumulative, tree = panel(tmp_path, 'name = "panel-cumulative"'), "panel-cumulative (counter = tree)"
+    counted = compare_mechanisms(cumulative, runs=1, seconds=600, against=[tree])
+    assert counted.mechanisms == ("panel-cumulative", tree)
+    scheduler = 'name = "scheduler"\nfirst_run = 100\ngamma = "0.5"'
+    table = write(tmp_path, scheduler, 6, budget='epsilon = "1"\ndelta = "1e-9"', **public)
+    growing = compare_mechanisms(table, runs=1, seconds=600)
     assert growing.mechanisms == ("scheduler", "improver")
     with pytest.raises(ConfigError, match="nothing could take the place of the mechanism 'panel-window'"):
-        compare_mechanisms(write(tmp_path, PANEL.format(mechanism='name = "panel-window"\nwindow = 2')))
+        compare_mechanisms(panel(tmp_path, 'name = "panel-window"\nwindow = 2'))
+    with pytest.raises(ConfigError, match="only the configured mechanism 'census' is left to run"):
+        compare_mechanisms(keyed(tmp_path), against=["census"])
 
 
 def test_a_public_table_to_begin_with_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,16 +207,6 @@ def test_a_public_table_to_begin_with_decides(tmp_path: Path, monkeypatch: pytes
     assert "columns like those of the public table" in found.recommendation.words
 
 
-def test_the_configured_census_is_compared(tmp_path: Path) -> None:
-    config = write(tmp_path, KEYED.format(budget='epsilon = "1"') + COLUMNS)
-    found = compare_mechanisms(config, runs=1, steps=2, seconds=600, against=["pooled"])
-    assert found.mechanisms == ("census", "pooled")
-    assert found.recommendation.configured == "census"
-    assert not found.left_out
-    with pytest.raises(ConfigError, match="only the configured mechanism 'census' is left to run"):
-        compare_mechanisms(config, against=["census"])
-
-
 def test_a_configured_mechanism_that_cannot_be_made_again_stops_the_comparison(tmp_path: Path) -> None:
     """Nobody is told that another mechanism "stays" which the file does not name."""
     broken = Alternative("census", {"turnover": "never"})
@@ -293,20 +218,18 @@ def test_a_configured_mechanism_that_cannot_be_made_again_stops_the_comparison(t
 
 def test_what_cannot_be_run_is_left_out_with_the_reason(tmp_path: Path) -> None:
     headline = '[accuracy]\nheadline = [["kind"]]\n'
-    config = write(tmp_path, KEYED.format(budget='epsilon = "1"') + COLUMNS + headline)
+    config = keyed(tmp_path, columns=COLUMNS + headline)
     found = compare_mechanisms(config, runs=1, steps=2, seconds=600)
     assert found.mechanisms == ("census", "pooled")
     assert found.left_out == {"dpstabs": "the mechanism of this file measures no headlines"}
-    text = EVENTS.format(mechanism='name = "pooled"', source="") + COLUMNS
     with pytest.raises(
         ConfigError, match=r"no other mechanism can run the stream \(dpstabs: the mechanism of this"
     ):
-        compare_mechanisms(write(tmp_path, text + headline))
+        compare_mechanisms(events(tmp_path, columns=COLUMNS + headline))
 
 
 def test_a_table_of_keys_that_nothing_leaves_may_be_a_census(tmp_path: Path) -> None:
-    text = KEYED.format(budget='epsilon = "1"').replace('op_column = "op"', "insert_only = true")
-    config = write(tmp_path, text.replace("size = 1000\n", "") + COLUMNS)
+    config = keyed(tmp_path, "insert_only = true", "")
     made = {one.label: one for one in contenders(config)}
     assert list(made) == ["pooled", "dpstabs", "baseline", "baseline (offline = aim)", "census"]
     assert made["census"].needs == "[source] insert_only = false"
@@ -342,20 +265,20 @@ def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
         compare_mechanisms(config, seconds=0)
     result = CliRunner().invoke(main, ["plan", str(tmp_path / "dpstream.toml"), "--runs", "2"])
     refused(result, "--runs", "with --compare")
-    text = EVENTS.format(mechanism='name = "pooled"', source="") + COLUMNS
-    write(tmp_path, text.replace("[expect]\nrecords_per_step = 100\n", ""))
+    events(tmp_path, expect="")
     refused(
         plan(tmp_path), "nothing says how large the table will be", "[expect] with size and records_per_step"
     )
-    (tmp_path / "dpstream.toml").write_text(text.replace("[expect]\n", "[expect]\nsize = 100000\n"))
+    text = (tmp_path / "dpstream.toml").read_text()
+    (tmp_path / "dpstream.toml").write_text(text + "[expect]\nsize = 100000\nrecords_per_step = 100\n")
     refused(plan(tmp_path), "contradicts what else is said")
-    write(tmp_path, text.replace("records_per_step = 100", "records_per_step = 1000000"))
+    events(tmp_path, expect="records_per_step = 1000000")
     refused(plan(tmp_path), "12,000,000 records, and 1,000,000 are invented at most", "fewer --steps")
 
 
 def test_one_limit_of_cpu_holds_for_all_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that the test moves: one second for every look at it."""
-    from dpstream.tools.choosing import comparing
+    from dpstream.tools import choosing as comparing
 
     ticks = iter(range(10**6))
     monkeypatch.setattr(comparing.time, "process_time", lambda: float(next(ticks)))
@@ -365,10 +288,7 @@ def test_one_limit_of_cpu_holds_for_all_runs(tmp_path: Path, monkeypatch: pytest
 
 
 def test_without_a_horizon_the_end_of_the_calendar_says_how_many_steps(tmp_path: Path) -> None:
-    text = EVENTS.format(mechanism='name = "pooled"', source="").replace("horizon = 12\n", "")
-    found = compare_mechanisms(
-        write(tmp_path, text.replace("end = 12", "end = 3") + COLUMNS), runs=1, seconds=600
-    )
+    found = compare_mechanisms(events(tmp_path, steps=3, horizon=False), runs=1, seconds=600)
     assert (found.steps, found.planned) == (3, 3)
     # A public end may be moved on, so later steps can be asked for.
     later = compare_mechanisms(Config.load(tmp_path / "dpstream.toml"), runs=1, seconds=600, steps=4)
@@ -379,7 +299,7 @@ def test_a_comparison_that_takes_too_long_costs_nobody_the_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a clock that the test moves: a minute and more for every look at it."""
-    from dpstream.tools.choosing import comparing
+    from dpstream.tools import choosing as comparing
 
     ticks = iter(range(0, 10**9, 1000))
     monkeypatch.setattr(comparing.time, "process_time", lambda: float(next(ticks)))
@@ -395,18 +315,11 @@ def test_a_comparison_that_takes_too_long_costs_nobody_the_plan(
     assert facts["mechanisms_compared"]["words"].startswith("The mechanisms were not compared: 60 seconds")
 
 
-def test_noise_and_tables_are_predictable_only_here() -> None:
-    """The noise of runs is seeded; that of releases never is."""
-    assert not Randomness.seeded("comparing").secure
-
-
 def test_a_plan_says_what_public_facts_speak_for(tmp_path: Path) -> None:
     """And nothing where they do not: in any order of time."""
-    text = EVENTS.format(mechanism='name = "pooled"', source="") + COLUMNS
-    large = text.replace("records_per_step = 100\n", "records_per_step = 10000\n")
-    ordered = text.replace("records_per_step = 100\n", 'records_per_step = 100\norder = "sorted"\n')
-    for own, parts in ((large, []), (ordered, ["--compare"])):
-        write(tmp_path, own)
+    large, ordered = "records_per_step = 10000", 'records_per_step = 100\norder = "sorted"'
+    for expect, parts in ((large, []), (ordered, ["--compare"])):
+        events(tmp_path, expect=expect)
         told = CliRunner().invoke(main, ["plan", str(tmp_path / "dpstream.toml"), "--json"])
         found = json.loads(told.stdout)["advice"]
         assert len(found) == len(parts)

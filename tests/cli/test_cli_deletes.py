@@ -6,14 +6,11 @@ import re
 import tomllib
 from pathlib import Path
 
-import pyarrow as pa
-import pytest
 from cli_stream import dpstream
 
 from dpstream.io.sinks import read_manifest
 from dpstream.mechanisms.table_release import ModelSynthesis
 from dpstream.project import Config
-from dpstream.project.keyed_draft import EventFeed, event_operations
 from dpstream.stream.release.manifest import accuracy_of
 
 
@@ -50,25 +47,3 @@ def test_equal_rows_which_come_and_go_cancel(tmp_path: Path) -> None:
         "The counts of the last step are expected from those before, not measured; they will be with step"
         in told
     )
-
-
-@pytest.mark.parametrize(
-    ("words", "drafted"),
-    [
-        (("insert", "delete"), EventFeed("what", {})),
-        (("insert", "update-before", "update-after"), EventFeed("what", {})),
-        (
-            ("c", "d", "after", "before"),
-            EventFeed("what", {"insert": ["c", "after"], "delete": ["d", "before"]}),
-        ),
-        # Operations all the same: the owner is asked for the key.
-        (("insert", "update", "delete"), EventFeed("what", {}, ("update",))),
-        (("c", "u", "d"), EventFeed("what", {"insert": ["c"], "delete": ["d"]}, ("u",))),
-        (("insert", "update-after"), None),
-        (("insert",), None),
-        (("insert", "other"), None),
-    ],
-)
-def test_operations_without_keys_are_recognised(words: tuple[str, ...], drafted: EventFeed | None) -> None:
-    table = pa.table({"zip": ["a"] * len(words), "what": list(words)})
-    assert event_operations(table) == drafted

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_stream import dpstream, released, status
+from cli_stream import dpstream, status
 
 from dpstream.core import durable
 from dpstream.core.privacy import Randomness
@@ -162,20 +162,6 @@ def test_a_release_is_the_mapped_table_and_what_came_since(ran: Ran, tmp_path: P
         assert value == pytest.approx(float(wanted.get(cell, 0)), abs=0.01), cell  # type: ignore[call-overload]
     # The control: without the base all of it is wrong.
     assert sum(got.values()) > len(FIRST) + len(SECOND)
-
-
-def test_the_default_begins_with_the_mapped_table(ran: Ran, tmp_path: Path) -> None:
-    """Its first epoch is one step: with next to no noise the same counts, a record or so smoothed away later."""
-    _old, new = ran(tmp_path, "1000", new='workload = [["place", "paid", "urban"]]')
-    dpstream("run", new)
-    for step, allowed in ((1, 0.01), (2, 20.0)):
-        wanted, got = expected(step + 2), model(new, step)
-        gap = sum(abs(value - float(wanted.get(cell, 0))) for cell, value in got.items())  # type: ignore[call-overload]
-        assert gap < allowed
-        accuracy = read_manifest(tmp_path / "new-releases", step)["accuracy"]
-        assert accuracy["measured_up_to_step"] == step
-        assert accuracy["total_standard_error"] is not None
-    assert read_manifest(tmp_path / "new-releases", 2)["mechanism"]["name"] == "pooled"
 
 
 def test_the_baseline_begins_with_the_records(ran: Ran, tmp_path: Path) -> None:
@@ -326,24 +312,10 @@ def test_a_base_with_predictable_noise_is_said(tmp_path: Path) -> None:
 
 REFUSED = {
     "a label goes nowhere": (('"02140" = "02139-40"\n', ""), "what becomes of '02140'"),
-    "a label that is not there": (
-        ('"02139" = "02139-40"', '"02139" = "02139-41"'),
-        "no value '02139-41'; did you mean '02139-40'",
-    ),
-    "an old label that is not there": (
-        ('"02140" =', '"2140" ='),
-        "has no value '2140'; did you mean '02140'",
-    ),
     "shares": (('"0.4"', '"0.3"'), "add up to 9/10"),
     "a column goes nowhere": (('drop = ["kind"]', ""), "column 'kind' goes nowhere"),
-    "a new column": (('urban = "unknown"', ""), "what its records get"),
-    "no such step": (('drop = ["kind"]', 'step = 3\ndrop = ["kind"]'), "no published step 3"),
     "an early step": (('drop = ["kind"]', 'step = 1\ndrop = ["kind"]'), "would be lost"),
     "a gap": (("start = 3", "start = 4"), "in both or in neither"),
-    "an overlap": (("start = 3", "start = 2"), "in both or in neither"),
-    "its own releases": (('dir = "new-releases"', 'dir = "releases"'), "its own releases"),
-    "an unknown key": (('drop = ["kind"]', 'drops = ["kind"]'), "did you mean 'drop'"),
-    "a table": (("[base.map.place]", "[base.map]"), "is not a table"),
     "another unit": (('name = "new"', 'name = "new"\nunit = "event-replace"'), "protects the unit 'event'"),
 }
 
@@ -388,16 +360,6 @@ def test_held_and_withdrawn_releases_are_no_base(tmp_path: Path) -> None:
     assert (facts["step"], facts["withdrawn_since"]) == (1, [2])
 
 
-def test_where_no_border_is_shown_the_budgets_add_up(ran: Ran, tmp_path: Path) -> None:
-    _, new = ran(tmp_path)
-    text = new.read_text(encoding="utf-8")
-    cut = 'time_column = "step"\nop_column = "op"\nstart = 3\nend = 4'
-    assert cut in text
-    new.write_text(text.replace(cut, 'op_column = "op"\nevery = "files"'), encoding="utf-8")
-    facts = json.loads(dpstream("plan", new, "--json").stdout)["base"]["composition"]
-    assert (facts["rule"], facts["together"]["epsilon"]) == ("sum", "2")
-
-
 def test_what_is_predicted_has_the_error_of_the_table_before(ran: Ran, tmp_path: Path) -> None:
     _, new = ran(tmp_path)
     text = new.read_text(encoding="utf-8").replace("[budget]", "[expect]\nsize = 100\n[budget]\nhorizon = 2")
@@ -426,38 +388,10 @@ def test_an_account_adds_both_up_and_remembers_which_came_first(tmp_path: Path) 
     state = Account(account).read()
     assert state.total.epsilon == 2
     first, second = state.charges
-    assert "begins_with" not in state.entries[first.entry - 1].detail
-    assert json.loads(state.entries[second.entry - 1].detail)["begins_with"] == first.stream_id
+    entries = [json.loads(line) for line in account.read_text(encoding="utf-8").splitlines()]
+    assert "begins_with" not in entries[first.entry - 1]
+    assert entries[second.entry - 1]["begins_with"] == first.stream_id
     assert "is sound" in dpstream("ledger", "verify", new).stdout
-
-
-def test_a_third_period_counts_all_three(ran: Ran, tmp_path: Path) -> None:
-    _old, new = ran(tmp_path)
-    new.write_text(
-        new.read_text(encoding="utf-8").replace('epsilon = "1"', 'epsilon = "3"'), encoding="utf-8"
-    )
-    dpstream("run", new)
-    text = new.read_text(encoding="utf-8").partition("[base]")[0]
-    third = tmp_path / "third.toml"
-    text = (
-        text.replace('"new"', '"third"')
-        .replace("new-", "third-")
-        .replace("start = 3\nend = 4", "start = 5\nend = 6")
-    )
-    third.write_text(
-        text.replace('epsilon = "3"', 'epsilon = "2"') + '[base]\nreleases = "new-releases"\n',
-        encoding="utf-8",
-    )
-    facts = json.loads(dpstream("plan", third, "--json").stdout)["base"]["composition"]
-    assert [one["stream"] for one in facts["periods"]] == ["old", "new"]
-    # Nobody can look at the first border from here.
-    assert (facts["rule"], facts["together"]["epsilon"]) == ("sum", "6")
-    third.write_text(f'{third.read_text()}config = "old.toml"\n')
-    assert "the file is that of the stream 'old'" in dpstream("plan", third, code=2).stderr
-    third.write_text(third.read_text().replace("old.toml", "new.toml"))
-    facts = json.loads(dpstream("plan", third, "--json").stdout)["base"]["composition"]
-    assert (facts["rule"], facts["together"]["epsilon"]) == ("parallel", "3")
-    assert released(tmp_path)
 
 
 CERTAIN = ('{"02138A" = "0.6", "02138B" = "0.4"}', '"02138A"')
@@ -476,13 +410,6 @@ def test_an_evaluation_begins_with_the_old_records(ran: Ran, tmp_path: Path) -> 
     assert facts["evaluated_steps"] == [1, 2]
     assert facts["mean_of_last_ten"]["MaxL1"] == 0.0
     assert any("earlier stream's records" in note for note in facts["notes"])
-
-
-def test_a_split_by_shares_has_no_truth(ran: Ran, tmp_path: Path) -> None:
-    _old, new = ran(tmp_path, "1000")
-    new.write_text(new.read_text(encoding="utf-8").replace("[base]\n", '[base]\nconfig = "old.toml"\n'))
-    dpstream("run", new)
-    assert "no truth to compare with" in dpstream("evaluate", new, code=2).stderr
 
 
 @pytest.mark.parametrize("late", ["error", "next-step", "drop-and-count-nothing"])

@@ -9,7 +9,6 @@ import stat
 from decimal import Decimal
 from pathlib import Path
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -204,17 +203,6 @@ def test_ten_thousand_columns_are_not_printed(tmp_path: Path) -> None:
     (tmp_path / "data" / "001.csv").write_text(f"{names}\n{names}\n", encoding="utf-8")
     for verb in ("check", "run"):
         assert len(dpstream(verb, config, code=2).stderr) < 3000
-
-
-def test_a_query_with_two_columns_of_one_name(tmp_path: Path) -> None:
-    with duckdb.connect(str(tmp_path / "rows.duckdb")) as database:
-        database.execute("CREATE TABLE t AS SELECT 1 AS step, 'a' AS zip, true AS paid, 'x' AS kind")
-    query = '"SELECT zip, paid, kind, kind FROM t WHERE step >= ? AND step < ?"'
-    config = make(
-        tmp_path, 1, path=None, time_column=None, kind='"duckdb"', database='"rows.duckdb"', query=query
-    )
-    for verb in ("check", "run"):
-        assert "two columns have the same name" in dpstream(verb, config, code=2).stderr
 
 
 @pytest.mark.parametrize(

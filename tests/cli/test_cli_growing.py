@@ -91,45 +91,13 @@ def test_a_scheduler_runs_from_a_file_through_every_verb(tmp_path: Path) -> None
     assert len((tmp_path / "more.csv").read_text().splitlines()) == 11
 
 
-@pytest.mark.parametrize(
-    ("black_box", "words"),
-    [
-        ('black_box = "smalldb"\nsize = 3', "SmallDB choosing among 56 databases of 3 records"),
-        ('black_box = "mwem-pgm"\nworkload = "all-1-way"\nk = 2', "MWEM+PGM measuring 2 of 2"),
-    ],
-    ids=["smalldb", "mwem-pgm"],
-)
-def test_every_black_box_runs_from_a_file(tmp_path: Path, black_box: str, words: str) -> None:
-    made = config(tmp_path, mechanism=black_box)
-    assert words in " ".join(dpstream("plan", made).output.split())
-    assert "6 new steps" in dpstream("run", made).output
-
-
-def test_an_improver_runs_at_every_step(tmp_path: Path) -> None:
-    made = config(tmp_path, budget='epsilon = "1/2"\ndelta = "1e-6"')
-    text = made.read_text().replace('"scheduler"', '"improver"').replace('gamma = "1/2"', "")
-    made.write_text(text)
-    planned = " ".join(dpstream("plan", made).output.split())
-    assert "at every step that brings records" in planned
-    assert "Runs where steps end at these sizes" in planned
-    dpstream("run", made)
-    accuracies = [read_manifest(tmp_path / "releases", step)["accuracy"] for step in range(1, STEPS + 1)]
-    assert [one["run"] and one["run"]["t"] for one in accuracies] == [None, 120, 180, 240, 300, 360]
-
-
 WRONG = {
     "private": (
         {"total": "private"},
         "[stream] total: a growing database cannot protect the unit 'event'",
         2,
     ),
-    "gamma": ({"mechanism": "start = 100"}, "'scheduler' has no option 'start'", 2),
     "box": ({"mechanism": "size = 3"}, "black_box = 'mwem-pgm' has no option 'size'", 2),
-    "other box": (
-        {"mechanism": 'black_box = "smalldb"\nk = 1'},
-        "black_box = 'smalldb' has no option 'k'",
-        2,
-    ),
     "large": (
         {"mechanism": 'black_box = "smalldb"\nsize = 60'},
         "databases of 60 records over 6 cells, and SmallDB compares all of them",

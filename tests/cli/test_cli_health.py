@@ -22,7 +22,7 @@ from click.testing import CliRunner, Result
 import dpstream as package
 from dpstream.cli import main
 from dpstream.cli.logs import JsonLog
-from dpstream.cli.shared import ATTENTION, UNFIT
+from dpstream.cli.shared import ATTENTION
 from dpstream.core import durable
 from dpstream.project import Config
 from dpstream.project.status import is_running
@@ -229,24 +229,6 @@ def test_age_is_that_of_the_newest_release(tmp_path: Path) -> None:
     assert healthy(config, "--max-age", "1h", code=0) == "healthy"
     dpstream("status", config, "--max-age", "1h", code=2)
     dpstream("status", config, "--health", "--max-age", "soon", code=2)
-
-
-def test_rows_that_cannot_be_believed_are_told_everywhere_in_the_same_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A rule so strict that no number of rows is believed."""
-    monkeypatch.setattr("dpstream.stream.release.fitness._FROM_NONE", 1e9)
-    config = make(tmp_path, 2)
-    told = [line for line in dpstream("run", config).stdout.splitlines() if line.startswith("unfit: ")]
-    assert healthy(config, code=UNFIT) == "unfit"
-    (line,) = asked(config).stdout.splitlines()
-    assert line.startswith("test: unfit: the table of step 2 has ")
-    assert told == [line.removeprefix("test: ")]
-    assert told[0] in dpstream("status", config).stdout.splitlines()
-    assert f"unfit: {json.loads(dpstream('status', config, '--json').stdout)['unfit']}" == told[0]
-    dpstream("report", config, "--out", tmp_path / "report.html")
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert f'<div class="warning"><strong>unfit:</strong>{told[0].removeprefix("unfit:")}</div>' in page
 
 
 @pytest.mark.skipif(not Path("/proc/locks").exists(), reason="only Linux lists its locks")

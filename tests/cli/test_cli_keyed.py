@@ -99,20 +99,6 @@ def test_every_shape_of_a_history_has_the_same_releases(tmp_path: Path) -> None:
         assert made == first[: len(made)]
 
 
-def test_a_stream_that_stops_after_every_step_goes_on(tmp_path: Path) -> None:
-    history = told.history(12, keys=20)
-    config = make(tmp_path, FEED.format("feed.csv"))
-    told.write_feed(history, tmp_path, "feed.csv")
-    for step in range(1, told.STEPS + 1):
-        assert f"1 new step, {step} in all" in dpstream("run", config, "--steps", 1).stdout
-    # A released step whose rows changed stops the stream; its content names nobody.
-    text = (tmp_path / "feed.csv").read_text().splitlines()
-    (tmp_path / "feed.csv").write_text("\n".join([*text, "3,insert,77310,a,1"]) + "\n")
-    result = dpstream("run", config, code=2)
-    assert "used at step 3 for other records" in result.stderr
-    assert "77310" not in result.output
-
-
 def test_stays_are_always_compared_unless_they_are_read_as_they_are(tmp_path: Path) -> None:
     """Else an end that is filled in late would never be noticed, and its record would stay for ever."""
     source, write = SHAPES["stays"]
@@ -256,50 +242,6 @@ def filled(config: Path, *changes: tuple[str, str]) -> Path:
     return config
 
 
-def test_init_recognises_the_three_shapes(tmp_path: Path) -> None:
-    known = {stay.key: stay for stay in told.history(14, keys=60, updates=False).stays}
-    history = History(list(known.values()))
-    with_days = [
-        f"{stay.key},2026-01-{stay.first + 4:02},{'' if stay.gone is None else f'2026-01-{stay.gone + 4:02}'},{g},{s}"
-        for stay in history.stays
-        for _, g, s in stay.values
-    ]
-    for name, shape, end in (
-        ("feed", "changes", 7),
-        ("snapshots", "snapshots", None),
-        ("stays", "stays", "day"),
-    ):
-        folder = tmp_path / name
-        folder.mkdir()
-        if name == "feed":
-            told.write_feed(history, folder, "feed.csv")
-            data, more = folder / "feed.csv", ["--time-column", "when"]
-        elif name == "snapshots":
-            told.write_snapshots(history, folder)
-            data, more = folder / "table-*.csv", []
-        else:
-            (folder / "stays.csv").write_text("\n".join(["id,since,until,group,size", *with_days]) + "\n")
-            data, more = folder / "stays.csv", []
-        config = folder / "dpstream.toml"
-        dpstream("init", data, *more, "--out", config)
-        text = config.read_text()
-        assert 'unit = "record"' in text
-        assert 'key_column = "id"' in text
-        assert "size = 1000" in text  # round, and not computed from the records
-        changes = []
-        if end == 7:
-            changes = [('end = "FILL IN"', "end = 7")]
-        elif end == "day":
-            days = [("start", "2026-01-05"), ("end", "2026-01-11")]
-            changes = [(f'{key} = "YYYY-MM-DD"', f'{key} = "{day}"') for key, day in days]
-            changes.append(('every = "week"', 'every = "day"'))
-        loaded = Config.load(filled(config, *changes))
-        assert loaded.source_options.shape == shape
-        assert "drop-and-count-nothing" not in config.read_text(), "nor is it offered for late deletes"
-        assert loaded.schema().names == ("group", "size")
-        assert "7 steps read: all rows fit the schema" in dpstream("check", config).stdout
-
-
 def test_init_drafts_other_data_as_before(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(
         "day,zip\n" + "".join(f"2026-01-0{i % 9 + 1},z{i % 3}\n" for i in range(40))
@@ -387,60 +329,3 @@ def test_the_guides_other_sources_can_be_used(tmp_path: Path) -> None:
         config = make(tmp_path / str(number), text.removeprefix("[source]\n"))
         shapes.append(Config.load(config).source_options.shape)
     assert shapes == ["changes", "stays", "stays"]
-
-
-def test_a_watched_folder_of_snapshots_stops_at_one_that_shrank(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from dpstream.cli import watch
-
-    config = make(tmp_path, SNAPSHOTS.format("t*.csv"))
-    rows = "".join(f"{key},a,1\n" for key in range(40))
-    coming = [rows + "40,b,2\n", "1,a,1\n"]
-    (tmp_path / "t1.csv").write_text("id,group,size\n" + rows)
-
-    def arrive(_seconds: float) -> None:
-        text = coming.pop(0)
-        (tmp_path / f"t{3 - len(coming)}.csv").write_text("id,group,size\n" + text)
-
-    monkeypatch.setattr(watch, "_pause", arrive)
-    result = dpstream("run", config, "--watch", code=2)
-    assert "step 3 (t3.csv)" in result.stderr
-    assert json.loads(dpstream("status", config, "--json").stdout)["steps"] == 2
-
-
-def test_an_end_that_a_database_gets_too_late_stops_the_stream_or_counts_at_the_next_step(
-    tmp_path: Path,
-) -> None:
-    duckdb = pytest.importorskip("duckdb")
-    for late in ("error", "next-step"):
-        folder = tmp_path / late
-        config = make(folder, STAYS_OF_DATABASE + f'\nlate = "{late}"')
-        told.write_duckdb_stays(told.history(13, keys=20, updates=False), folder)
-        dpstream("run", config, "--until", 3)
-        with duckdb.connect(str(folder / "stays.duckdb")) as db:
-            (key,) = db.execute("SELECT id FROM s WHERE since = 1 AND until IS NULL").fetchone()
-            db.execute(f"UPDATE s SET until = 2 WHERE id = {key} AND until IS NULL")
-        if late == "next-step":
-            assert "1 new step, 4 in all" in dpstream("run", config, "--until", 4).stdout
-            continue
-        result = dpstream("run", config, "--until", 4, code=2)
-        assert "used at step 2 for other records" in result.stderr
-        assert "--no-recheck" in dpstream("run", config, "--no-recheck", code=2).stderr
-
-
-def test_a_database_is_read_as_it_is_when_the_step_is_read(tmp_path: Path) -> None:
-    duckdb = pytest.importorskip("duckdb")
-    with duckdb.connect(str(tmp_path / "t.duckdb")) as db:
-        db.execute("""CREATE TABLE t AS SELECT range AS id, 'a' AS "group", 1 AS size FROM range(30)""")
-    source = 'kind = "duckdb"\ndatabase = "t.duckdb"\nquery = "FROM t"\nevery = "day"\nstart = "2026-01-05"\n'
-    config = make(tmp_path, source + 'end = "2026-01-07"\nkey_column = "id"\nshape = "snapshots"')
-    dpstream("run", config, "--until", 1)
-    with duckdb.connect(str(tmp_path / "t.duckdb")) as db:
-        db.execute("DELETE FROM t WHERE id < 10")
-    # What was released cannot be read again, and is not compared.
-    assert "2 new steps, 3 in all" in dpstream("run", config).stdout
-    assert "a snapshot is the table as it is" in " ".join(dpstream("plan", config).stdout.split())
-    text = config.read_text().replace("FROM t", "FROM t WHERE id > $1 AND id < $2")
-    (tmp_path / "other.toml").write_text(text)
-    assert "one SELECT with no parameter" in problems(tmp_path / "other.toml", stderr=True)

@@ -164,7 +164,7 @@ def test_inputs_are_named_as_the_public_file_names_them(
 
 
 def test_the_words_are_those_of_health(project: Path) -> None:
-    text = Path(status.__file__).read_text(encoding="utf-8")
-    words = set(re.findall(r'return \(?\s*"([a-z-]+)",', text))
+    text = Path(status.__file__).with_name("words.j2").read_text(encoding="utf-8")
+    words = {word.replace("_", "-") for word in re.findall("block health_([a-z_]+)", text)}
     assert words == set(status.WORDS)
     assert "cannot be combined" in said(project, "status", "--prometheus", "--json", code=2)

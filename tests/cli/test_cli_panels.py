@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,6 @@ from click.testing import CliRunner
 from dpstream.cli import main
 from dpstream.io.sinks import read_changes
 from dpstream.io.sinks import read_table as read
-from dpstream.project import Config
-from dpstream.tools.simulate import simulate
 
 TRUTH = np.random.default_rng(5).random((40, 6)) < 0.4
 NAMES = [f"marked-household-{i}" for i in range(40)]
@@ -114,11 +111,8 @@ STOPS: dict[str, tuple[str, Any, str]] = {
         lambda f: save(f, "a", {"household": ["a"], "poor_01": [1], "poor_03": [0]}),
         "'poor_02'",
     ),
-    "no period": ("wide", lambda f: save(f, "a", {"household": ["a"], "poor_1": [1]}), "'poor_01'"),
     "no id column": ("wide", lambda f: save(f, "a", {"who": ["a"], "poor_01": [1]}), "'household'"),
     "twice": ("wide", lambda f: save(f, "a", {"household": [MARK, MARK], "poor_01": [1, 0]}), "two reports"),
-    "a null": ("wide", lambda f: save(f, "a", {"household": [MARK], "poor_01": [None]}), "poor"),
-    "a value": ("wide", lambda f: save(f, "a", {"household": [MARK], "poor_01": [7]}), "poor"),
     "nobody": ("wide", lambda f: save(f, "a", {"household": [""], "poor_01": [1]}), "user id"),
     "somebody new": (
         "long",
@@ -146,48 +140,6 @@ def test_data_that_do_not_fit_stop_check_and_run(tmp_path: Path, name: str) -> N
         assert "Traceback" not in found.output
 
 
-def test_check_finds_everybody_who_would_stop_a_run(tmp_path: Path) -> None:
-    made = config(tmp_path, LONG.replace("end = 6", "end = 2"))
-    save(
-        tmp_path,
-        "a",
-        {"household": ["a", "b", "a", "a", "c"], "month": [1, 1, 2, 2, 2], "poor": [1, 1, 1, 0, 1]},
-    )
-    told = CliRunner().invoke(main, ["check", str(made)]).output
-    for words in ("two reports", "not in the first period", "lacks somebody"):
-        assert words in told
-
-
-def test_people_who_come_and_stay_away_where_that_is_declared(tmp_path: Path) -> None:
-    made = config(
-        tmp_path,
-        LONG,
-        stream='total = "public"',
-        mechanism='name = "panel-window"\nwindow = 2\npeople = 3',
-        more='missing = "no report"',
-    )
-    save(
-        tmp_path,
-        "a",
-        {"household": ["a", "b", "a", "c"], "month": [1, 1, 2, 4], "poor": [1, 1, 0, 1]},
-    )
-    dpstream("check", made)
-    dpstream("run", made)
-    told = dpstream("plan", made).output
-    assert "the panel has 3 places" in " ".join(told.split())
-    assert Config.load(made).unit.name == "individual-replace"
-
-
-def test_cumulative_counts_of_a_listed_value(tmp_path: Path) -> None:
-    made = config(tmp_path, WIDE, mechanism='name = "panel-cumulative"\ncounted = ["false"]\nthresholds = 3')
-    wide(tmp_path)
-    dpstream("run", made)
-    with Config.load(made).open_stream(publish=False) as stream:
-        for times in (1, 2, 3):
-            answer = stream.release().answer(f"at least {times} so far")
-            assert abs(answer.value - ((~TRUTH).sum(axis=1) >= times).sum()) <= 2
-
-
 def test_words_about_people(tmp_path: Path) -> None:
     made = config(tmp_path, WIDE)
     wide(tmp_path)
@@ -208,83 +160,3 @@ def test_words_about_people(tmp_path: Path) -> None:
     )
     assert refused.exit_code == 2, refused.output
     assert "Traceback" not in refused.output
-
-
-@pytest.mark.parametrize("kind", ["panel-window", "panel-cumulative"])
-def test_evaluate_compares_the_published_people_with_the_private_ones(tmp_path: Path, kind: str) -> None:
-    """Oracle: the true answers from the panel itself; the released ones from the manifests."""
-    options = "\nwindow = 2" if kind == "panel-window" else ""
-    made = config(tmp_path, LONG, mechanism=f'name = "{kind}"{options}')
-    long(tmp_path)
-    dpstream("run", made)
-    before = {path: path.read_bytes() for path in (tmp_path / "releases").rglob("*") if path.is_file()}
-    summary = json.loads(dpstream("evaluate", made, "--json").stdout)
-    assert "not releasable" in summary["label"]
-    rows = pyarrow.csv.read_csv(tmp_path / "evaluation" / "steps.csv").to_pylist()
-    manifest = json.loads((tmp_path / "releases" / "step-000006" / "manifest.json").read_text())
-    published = [one["count"] for one in manifest["accuracy"]["panel"]["answers"]]
-    last = [row for row in rows if row["step"] == 6]
-    ones = TRUTH[:, 4:].sum(axis=1) if kind == "panel-window" else TRUTH.sum(axis=1)
-    times = range(1, 3 if kind == "panel-window" else 7)
-    assert [row["true"] for row in last] == [(ones >= b).sum() for b in times]
-    assert [row["released"] for row in last] == published[: len(last)]
-    assert {path: path.read_bytes() for path in before} == before
-    refused = dpstream("evaluate", made, "--workload", "all-1-way", code=2)
-    assert "panel" in refused.stderr
-
-
-def test_a_database_holds_one_row_a_synthetic_person(tmp_path: Path) -> None:
-    duckdb = pytest.importorskip("duckdb")
-    made = config(tmp_path, WIDE, mechanism='name = "panel-window"\nwindow = 2')
-    made.write_text(made.read_text() + 'sink = "duckdb"\n')
-    for months in (3, 6):
-        wide(tmp_path, months)
-        dpstream("run", made)
-    with duckdb.connect(str(tmp_path / "releases.duckdb")) as db:
-        stored = db.execute("SELECT * FROM synthetic ORDER BY person").fetchall()
-    table = read(tmp_path / "releases")
-    assert "weight_06" in table.column_names
-    assert stored == [tuple(row.values()) for row in table.to_pylist()]
-    made.write_text(made.read_text().replace('publish = "both"', 'publish = "changes"'))
-    assert "whole tables of a panel" in dpstream("run", made, code=2).stderr
-
-
-def test_the_simulated_panel_runs_as_it_stands_and_goes_on(tmp_path: Path) -> None:
-    made = simulate("panel", 5, tmp_path, rows_per_step=2000, file_format="parquet")
-    dpstream("run", made)
-    earlier = read(tmp_path / "releases")
-    simulate("panel", 12, tmp_path, rows_per_step=2000, file_format="parquet")
-    dpstream("run", made)
-    assert read(tmp_path / "releases").select(earlier.column_names).equals(earlier)
-    assert status(made)["steps"] == 12
-    assert "weight_12" in read(tmp_path / "releases").column_names
-    head = " ".join(dpstream("plan", made).output.split("\n\n")[0].split())
-    assert "The rows hold padding (invented people) and are to be weighted" in head
-
-
-def test_init_drafts_wide_and_long_panels(tmp_path: Path) -> None:
-    """The draft holds no id, and runs once it is confirmed and filled in."""
-    (tmp_path / "data").mkdir()
-    for shape in ("wide", "long"):
-        wide(tmp_path) if shape == "wide" else long(tmp_path)
-        made = tmp_path / f"{shape}.toml"
-        more = ["--time-column", "month"] if shape == "long" else []
-        data = tmp_path / "data"
-        dpstream("init", data, "--person-column", "household", *more, "--out", made)
-        text = made.read_text()
-        assert MARK not in text
-        assert "CONFIRM" in text
-        assert not re.search(r"^(weights|period_names) =", text, re.MULTILINE)
-        assert ('period_columns = "poor_{period:02}"' in text) == (shape == "wide")
-        dpstream("run", made, code=2)
-        text = text.replace("confirmed = false", "confirmed = true").replace("horizon = 12", "horizon = 6")
-        if shape == "long":  # the months are numbers, and no calendar
-            text = text.replace('end = "FILL IN"', "end = 6")
-        made.write_text(text.replace('"releases"', f'"{shape}"').replace('"state"', f'"{shape}-state"'))
-        dpstream("run", made)
-        assert status(made)["steps"] == 6
-    save(tmp_path, "a", {"household": ["a"], "spring": [1]})
-    refused = dpstream(
-        "init", tmp_path / "data", "--person-column", "household", "--out", tmp_path / "x.toml", code=2
-    )
-    assert "numbered as periods" in refused.stderr

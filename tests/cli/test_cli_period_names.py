@@ -6,7 +6,6 @@ import csv
 from pathlib import Path
 
 import numpy as np
-import pytest
 from cli_stream import dpstream, status
 
 from dpstream.io.sinks import read_changes, read_manifest
@@ -76,29 +75,3 @@ def test_names_come_from_public_facts_of_the_source(tmp_path: Path) -> None:
     # Numbers from 1 are what periods are called by anyway.
     assert names_of(config(tmp_path, 'period_columns = "{column}_{period}"')) is None
     assert names_of(config(tmp_path, 'time_column = "month"\nend = 9')) is None
-
-
-@pytest.mark.parametrize(
-    ("source", "names", "message"),
-    [
-        ('period_columns = "p{period}"', 'period_names = ["jan", "feb"]', "2 names, and 4 periods"),
-        ('period_columns = "p{period}"', 'period_names = "jan"', "'jan' is not a list of names"),
-        (CALENDAR.replace("2005-03-01", "9999-11-01").replace("2005-06", "9999-12"), "", "the year 9999"),
-    ],
-)
-def test_names_that_cannot_be_used_are_refused(tmp_path: Path, source: str, names: str, message: str) -> None:
-    refused = dpstream("plan", config(tmp_path, source, names), code=2).stderr
-    assert message in " ".join(refused.split())
-    assert "dpstream.toml" in refused
-
-
-def test_a_database_has_the_names_as_columns(tmp_path: Path) -> None:
-    duckdb = pytest.importorskip("duckdb")
-    save_long(tmp_path)
-    made = config(tmp_path, CALENDAR)
-    made.write_text(made.read_text() + 'sink = "duckdb"\n')
-    dpstream("run", made)
-    with duckdb.connect(str(tmp_path / "releases.duckdb")) as db:
-        stored = db.execute('SELECT sum("weight_2005-06") FROM synthetic').fetchone()
-    weights = read(tmp_path / "releases").column("weight_2005-06").to_numpy()
-    assert stored[0] == pytest.approx(weights.sum())

@@ -12,8 +12,6 @@ from click.testing import CliRunner
 
 from dpstream.cli import main
 from dpstream.cli.shared import ShownStream
-from dpstream.core.errors import ConfigError
-from dpstream.core.threads import thread_count
 from dpstream.tools.simulate import simulate
 
 EXPECT = "\n[expect]\nrecords_per_step = {}\n"
@@ -102,14 +100,6 @@ def test_many_columns_are_told_by_their_number(tmp_path: Path) -> None:
     assert "'v17'" in dpstream("plan", config, "--json").stdout, "programs get them all"
 
 
-def test_one_of_a_thing_is_told_as_one(tmp_path: Path) -> None:
-    config = make(tmp_path, 1)
-    assert "1 step read" in dpstream("check", config).stdout
-    assert "dry run: 1 step can be read" in dpstream("run", config, "--dry-run").stdout
-    assert "1 new step, 1 in all" in dpstream("run", config).stdout
-    assert "0 new steps, 1 in all" in dpstream("run", config).stdout
-
-
 def test_a_statement_on_a_terminal_has_no_signs_of_markdown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,16 +124,3 @@ def test_the_newest_step_is_named_beside_older_counts(tmp_path: Path) -> None:
     counted = json.loads((tmp_path / "releases/step-000006/manifest.json").read_text())["accuracy"]["counted"]
     assert f"from counts alone: {counted['records']:,.1f}" in shown
     assert "newest released step" not in dpstream("measured", tmp_path / "releases", "--as-of", 1).stdout
-
-
-def test_the_simulated_evictions_can_be_compared(tmp_path: Path) -> None:
-    config = simulate("evictions", 2, tmp_path, rows_per_step=20)
-    assert "[expect]" in config.read_text()
-    assert "will be fit for:" in dpstream("plan", config).stdout
-
-
-@pytest.mark.parametrize("given", ["99999999", "0", "two"])
-def test_the_largest_number_of_threads_is_named(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
-    monkeypatch.setenv("DPSTREAM_THREADS", given)
-    with pytest.raises(ConfigError, match="a number of threads from 1 to 1024"):
-        thread_count()

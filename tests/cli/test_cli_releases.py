@@ -15,7 +15,6 @@ from test_cli_publishing import configured
 from dpstream.core.contracts import SyntheticTable
 from dpstream.core.errors import StoreError
 from dpstream.io.sinks import read_table as read
-from dpstream.stream import Stream
 
 CHANGES = ['records = "persistent"', 'publish = "both"']
 
@@ -110,71 +109,6 @@ def test_what_cannot_be_made_again_stops_the_run(tmp_path: Path, monkeypatch: py
     assert dpstream("run", config).stderr == ""
 
 
-def test_the_last_persistent_table_comes_from_the_state(tmp_path: Path) -> None:
-    """The models before it were dropped, and the records themselves are in the state."""
-    config = configured(tmp_path, 'records = "persistent"', "keep = 2", steps=4)
-    dpstream("run", config)
-    before = released(tmp_path)
-    shutil.rmtree(tmp_path / "releases" / "step-000004")
-    dpstream("run", config)
-    assert released(tmp_path) == before
-    shutil.rmtree(tmp_path / "releases" / "step-000003")
-    assert "keep policy" in dpstream("run", config, code=4).stderr
-
-
-def test_a_panel_comes_back(tmp_path: Path) -> None:
-    folder = tmp_path / "panel"
-    dpstream("simulate", "panel", "--steps", 4, "--out", folder)
-    config = folder / "dpstream.toml"
-    dpstream("run", config)
-    before = released(folder)
-    shutil.rmtree(folder / "releases")
-    dpstream("run", config)
-    assert released(folder) == before
-
-
-@pytest.mark.parametrize(
-    "lines", [[], CHANGES, ['records = "persistent"', 'publish = "changes"', "full_every = 3"]]
-)
-def test_a_database_that_lost_its_table_gets_it_again(tmp_path: Path, lines: list[str]) -> None:
-    duckdb = pytest.importorskip("duckdb")
-    config = configured(tmp_path, 'sink = "duckdb"', *lines, steps=5)
-    place = tmp_path / "releases.duckdb"
-
-    def look() -> list[object]:
-        with duckdb.connect(str(place), read_only=True) as db:
-            return sorted(db.execute("SELECT * FROM synthetic").fetchall())
-
-    def do(statement: str) -> None:
-        with duckdb.connect(str(place)) as db:
-            db.execute(statement)
-
-    dpstream("run", config, "--until", 4)
-    shutil.copy(place, tmp_path / "older")
-    dpstream("run", config)
-    before = look()
-    assert healthy(config, "--deep", code=0) == "healthy"
-    for lose in (place.unlink, lambda: shutil.copy(tmp_path / "older", place)):
-        lose()
-        assert healthy(config) == "releases"
-        assert "step 5\n" in dpstream("run", config).stderr
-        assert look() == before
-        assert healthy(config, "--deep", code=0) == "healthy"
-    place.unlink()
-    shutil.rmtree(tmp_path / "releases")
-    assert "step 1, 2, 3, 4, 5\n" in dpstream("run", config).stderr
-    assert look() == before
-    do("UPDATE synthetic SET zip = 'a'")
-    assert healthy(config, code=0) == "healthy", "only the rows are counted"
-    assert healthy(config, "--deep") == "releases"
-    do("DELETE FROM synthetic WHERE zip = 'a'")
-    assert healthy(config) == "releases"
-    assert "table synthetic of the database of step 5 is not what" in dpstream("run", config, code=4).stderr
-    do("DROP TABLE synthetic; DROP TABLE synthetic_steps")
-    dpstream("run", config)
-    assert look() == before
-
-
 def test_a_pipe_is_told_nothing_twice(tmp_path: Path) -> None:
     config = configured(tmp_path, 'sink = "stdout"', steps=3)
     dpstream("run", config)
@@ -200,53 +134,6 @@ def test_no_other_file_is_taken_for_a_database(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "mine.csv").unlink()
     dpstream("run", config)
     assert (tmp_path / "mine.csv").read_bytes()[8:12] == b"DUCK"
-
-
-def test_a_restored_step_is_an_event_of_the_log(tmp_path: Path) -> None:
-    config = make(tmp_path, 2)
-    dpstream("run", config)
-    shutil.rmtree(tmp_path / "releases" / "step-000001")
-    log = tmp_path / "run.log"
-    dpstream("run", config, "--log-json", log)
-    said = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    assert ("restored", 1) in [(one["state"], one["step"]) for one in said]
-
-
-def test_a_restoration_that_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At every durable call in turn: what is there is whole, and the next run ends it."""
-    from dpstream.core import durable
-
-    config = make(tmp_path, 3)
-    dpstream("run", config)
-    before = released(tmp_path)
-    for call in ("rename", "write", "sync_directory"):
-        original, seen = getattr(durable, call), 0
-        for at in range(1, 30):
-            shutil.rmtree(tmp_path / "releases")
-            seen = 0
-
-            def fail(*arguments: object, at: int = at, original: object = original) -> None:
-                nonlocal seen
-                seen += 1
-                if seen == at:
-                    raise OSError(28, "No space left on device")
-                original(*arguments)  # type: ignore[operator]
-
-            with monkeypatch.context() as patch:
-                patch.setattr(durable, call, fail)
-                stopped = dpstream("run", config, code=4) if at <= 2 else None
-            if stopped is None:
-                dpstream("run", config)
-                break
-            here = (
-                {name: data for name, data in released(tmp_path).items() if ".tmp" not in name}
-                if (tmp_path / "releases").exists()
-                else {}
-            )
-            assert all(before[name] == data for name, data in here.items() if name != "catalogue.json")
-            dpstream("run", config)
-            assert released(tmp_path) == before
-    assert Stream.publish_again.__doc__
 
 
 def in_database(folder: Path) -> tuple[dict[int, str], list[tuple[object, ...]]]:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_stream import ROWS, dpstream, make, released, status
+from cli_stream import ROWS, make, released, status
 from click.testing import CliRunner
 
 from dpstream.cli import main
@@ -41,27 +41,3 @@ def test_a_pipe_that_breaks_and_is_sent_again(tmp_path: Path) -> None:
     assert {name: after[name] for name in before if name.startswith("step-")} == {
         name: data for name, data in before.items() if name.startswith("step-")
     }
-
-
-def test_a_query_per_step(tmp_path: Path) -> None:
-    base = tmp_path / "t.duckdb"
-    with duckdb.connect(str(base)) as connection:
-        connection.execute("CREATE TABLE t (step INT, zip TEXT, paid BOOLEAN, kind TEXT)")
-        connection.execute("INSERT INTO t SELECT i % 3 + 1, 'a', i % 2 = 0, 'x' FROM range(60) r(i)")
-    query = "'SELECT * EXCLUDE step FROM t WHERE step >= ? AND step < ?'"
-    settings = {
-        "path": None,
-        "time_column": None,
-        "kind": '"duckdb"',
-        "database": '"t.duckdb"',
-        "query": query,
-    }
-    config = make(tmp_path, 0, **{**settings, "end": 3})
-    plan = dpstream("plan", config).stdout
-    assert "decides which records are in a step" in " ".join(plan.split())
-    assert "3 new steps" in dpstream("run", config).stdout
-    with duckdb.connect(str(base)) as connection:
-        connection.execute("INSERT INTO t VALUES (2, 'b', true, 'y')")
-    assert "used at step 2 for other records" in dpstream("run", config, code=2).stderr
-    missing = make(tmp_path / "b", 0, path=None)
-    assert "[source] path: the key is missing" in dpstream("plan", missing, code=2).stderr

@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_stream import ROWS, dpstream, make, released, status, write_step
-from click.testing import CliRunner
+from cli_stream import dpstream, make, released, status
 
-from dpstream.cli import main
 from dpstream.core import durable
 from dpstream.core.errors import LimitError, StoreError
 from dpstream.stream import Stream
@@ -127,29 +125,6 @@ def test_a_second_interrupt_aborts_the_step(tmp_path: Path, monkeypatch: pytest.
     assert "2 new steps, 3 in all" in dpstream("run", config).stdout
 
 
-def test_a_reservation_on_other_records_is_given_up_on_demand_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = make(tmp_path, 2)
-    dpstream("run", config, "--until", 1)
-
-    class Crash(BaseException):
-        pass
-
-    def crash(*_: Any) -> Any:
-        raise Crash
-
-    monkeypatch.setattr(Stream, "_compute", crash)
-    with pytest.raises(Crash):
-        CliRunner().invoke(main, ["run", str(config)])
-    monkeypatch.undo()
-    write_step(tmp_path, 2, ROWS)
-    assert status(config)["begun"] == 2
-    assert "step 2 was begun" in dpstream("status", config).stdout
-    assert "reserved" in dpstream("run", config, code=2).stderr
-    assert "1 new step, 2 in all" in dpstream("run", config, "--discard-reserved").stdout
-
-
 def test_a_failure_after_drawing_is_decided_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = make(tmp_path, 2)
 
@@ -183,14 +158,3 @@ def test_one_run_at_a_time(tmp_path: Path) -> None:
     with Config.load(config).open_stream():
         assert "another process" in dpstream("run", config, code=4).stderr
         assert status(config)["steps"] == 1
-
-
-def test_a_damaged_state_is_not_overwritten(tmp_path: Path) -> None:
-    config = make(tmp_path, 2)
-    dpstream("run", config, "--until", 1)
-    store = tmp_path / "state/stream.sqlite"
-    store.write_bytes(store.read_bytes()[:100])
-    damaged = store.read_bytes()
-    dpstream("run", config, code=4)
-    assert store.read_bytes() == damaged
-    dpstream("status", config, code=4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from cli_stream import dpstream, make, write_step
+from cli_stream import dpstream, make
 from click.testing import CliRunner
 
 from dpstream.cli import main
@@ -76,33 +76,3 @@ def test_check_finds_records_of_nobody(tmp_path: Path) -> None:
     stopped = dpstream("run", config, code=2)
     assert "without a user id" in stopped.stderr
     assert MARKED not in stopped.output
-
-
-def test_files_without_the_column(tmp_path: Path) -> None:
-    config = with_users(tmp_path)
-    write_step(tmp_path, 1)
-    assert "person" in dpstream("check", config, code=2).stderr
-
-
-def test_a_successor_is_about_the_same_users(tmp_path: Path) -> None:
-    """A household of four persons loses four times the first budget and once the second: no sum of both says that."""
-    old = with_users(tmp_path / "old")
-    old.write_text(old.read_text().replace("[mechanism]", '[mechanism]\nname = "baseline"'))
-    dpstream("run", old)
-    new = with_users(tmp_path / "new")
-    base = '[base]\nreleases = "../old/releases"\n'
-    text = new.read_text().replace("[mechanism]", '[mechanism]\nname = "baseline"')
-    text = text.replace("end = 2", "start = 3\nend = 4").replace('name = "test"', 'name = "new"') + base
-    new.write_text(text.replace('"person"', '"household"'))
-    said = dpstream("plan", new, code=3).stderr
-    assert "one user is told by the column 'household' here and by the column 'person'" in said
-    new.write_text(text)
-    assert json.loads(dpstream("plan", new, "--json").stdout)["base"]["composition"]["together"] == {
-        "definition": "pure",
-        "epsilon": "2",
-    }
-    why = "person was renamed to pid"
-    new.write_text(
-        text.replace('"person"', '"pid"').replace("max_events", f'same_unit = "{why}"\nmax_events')
-    )
-    assert why in dpstream("statement", new).stdout

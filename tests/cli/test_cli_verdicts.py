@@ -11,8 +11,7 @@ from cli_stream import COLUMNS, ROWS, dpstream, make, status, write_step
 from click.testing import CliRunner
 
 from dpstream.cli import main
-from dpstream.cli.shared import ATTENTION, UNFIT
-from dpstream.stream.release.fitness import fitness_of
+from dpstream.cli.shared import UNFIT
 
 #: Rows of one step, at epsilon = 1: noise of 3.5 records in the number, and of 5.4 in both cells of a column together.
 DESERVED = {
@@ -87,54 +86,3 @@ def test_every_word_everywhere(tmp_path: Path, rows: int) -> None:
     done = CliRunner().invoke(main, ["status", str(config), "--health"])
     assert done.exit_code == (UNFIT if bad else 0)
     assert ("test: unfit:" in done.stdout) == bad
-
-
-def test_a_stream_becomes_unfit_and_the_exit_code_says_so(tmp_path: Path) -> None:
-    config = make(tmp_path, 2, op_column='"op"')
-    rows = [f"insert,{row}" for row in ROWS * 60]
-    for step, op in ((1, "insert"), (2, "delete")):
-        body = "".join(f"{step},{row.replace('insert', op, 1)}\n" for row in rows)
-        (tmp_path / "data" / f"{step:03d}.csv").write_text(f"step,op,zip,paid,kind\n{body}")
-    dpstream("run", config, "--until", 1)
-    dpstream("status", config, "--health")
-    dpstream("run", config)
-    assert CliRunner().invoke(main, ["status", str(config), "--health"]).exit_code == UNFIT != ATTENTION
-
-
-def test_errors_by_simulation_take_the_place_of_predicted_ones(tmp_path: Path) -> None:
-    run(tmp_path, 2000)
-    releases = tmp_path / "releases"
-    before = {one.use: one for one in fitness_of(releases).verdicts}
-    assert (before["columns"].how, before["pairs"].word) == ("predicted", "not known")
-    (releases / "errors").mkdir()
-    marginals = [
-        {
-            "columns": columns,
-            "cells": cells,
-            "standard_error": error,
-            "sizes": [{"from": 100, "cells": cells, "bias": 0}],
-        }
-        for columns, cells, error in ((["zip"], 3, 70.0), (["zip", "kind"], 6, 75.0))
-    ]
-    facts = {
-        "total": {"standard_error": 500.0, "invented": 2000.0, "bias": 0.0},
-        "sizes": [{"from": 100, "standard_error": 50.0}],
-        "runs": 20,
-        "words": "",
-        "marginals": marginals,
-    }
-    (releases / "errors" / "step-000001.json").write_text(json.dumps(facts))
-    after = {one.use: one for one in fitness_of(releases).verdicts}
-    assert after["totals"] == before["totals"], "an exact error stays"
-    assert (after["columns"].word, after["columns"].how) == ("usable", "simulated")
-    assert (after["pairs"].word, after["small groups"].word) == ("poor", "unfit")
-    assert "by simulation" in after["pairs"].words
-    # Files that are no such facts change nothing.
-    for broken in (
-        "{",
-        "[]",
-        '{"total": {}}',
-        '{"total": {"standard_error": 1, "invented": 1}, "marginals": [1]}',
-    ):
-        (releases / "errors" / "step-000001.json").write_text(broken)
-        assert {one.use: one for one in fitness_of(releases).verdicts} == before

@@ -8,7 +8,7 @@ import pytest
 from config_files import DEFAULTS, load
 
 from dpstream.core.errors import ConfigError, DpstreamError
-from dpstream.core.privacy import Event, InsertedRecord, Record
+from dpstream.core.privacy import InsertedRecord, Record
 from dpstream.project.planning import describe
 
 UNIT = 'unit = "record"'
@@ -76,23 +76,6 @@ def test_the_guesses_are_published_and_give_the_turnover(tmp_path: Path) -> None
         assert any(words in fact for fact in describe(config)["declared_public"])
     config = keyed(tmp_path, mechanism="turnover = 3")
     assert config.expected is None
-
-
-def test_streams_without_keys_are_pinned_to_what_they_always_were(tmp_path: Path) -> None:
-    config = load(tmp_path)
-    assert config.unit == Event()
-    assert set(config.facts()["source"]) == {
-        "time_column",
-        "every",
-        "rows",
-        "start",
-        "end",
-        "op_column",
-        "late",
-    }
-    # Lines of NDJSON have keys, too.
-    facts = [fact for fact in config.facts()["declared_public"] if "JSON object" not in fact]
-    assert not any("key" in fact for fact in facts)
 
 
 def test_what_a_keyed_stream_is_pinned_to(tmp_path: Path) -> None:

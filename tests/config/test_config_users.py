@@ -51,12 +51,6 @@ def test_what_a_user_and_what_an_event_may_lose(tmp_path: Path) -> None:
         )
 
 
-def test_other_streams_are_pinned_to_what_they_always_were(tmp_path: Path) -> None:
-    facts = load(tmp_path).facts()
-    assert "max_events" not in facts
-    assert "user_column" not in facts["source"]
-
-
 def test_a_run_takes_the_ids_from_the_source(tmp_path: Path) -> None:
     config = written(tmp_path)
     with config.open_stream(randomness=Randomness.seeded(1)) as stream:
@@ -129,15 +123,6 @@ def test_a_query_without_the_column_is_refused(tmp_path: Path, monkeypatch: pyte
     config.path.write_text(text)
     with pytest.raises(DataError, match="no column 'person'"):
         next(type(config).load(config.path).source().steps())
-
-
-@pytest.mark.parametrize("lines", ["1,insert,,a,true,x\n", "1,delete,,a,true,x\n"])
-def test_a_record_of_nobody_stops_the_step(tmp_path: Path, lines: str) -> None:
-    config = written(tmp_path, {1: lines})
-    with config.open_stream(randomness=Randomness.seeded(1)) as stream:
-        with pytest.raises(DataError, match=r"step 1 .*without a user id"):
-            next(pending_steps(config, stream, config.source())).take()
-        assert stream.last_step == 0
 
 
 def test_a_source_without_the_column_is_refused(tmp_path: Path) -> None:

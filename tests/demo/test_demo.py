@@ -1,23 +1,19 @@
-"""The demo leaves releases, one picture, and other people's files alone."""
+"""The demo leaves releases, a page, and other people's files alone."""
 
 from __future__ import annotations
 
 import shutil
-import struct
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from dpstream.cli import main
-from dpstream.core.errors import ConfigError
 from dpstream.io.sinks import read_catalogue, read_manifest
-from dpstream.io.sinks import read_table as read
-from dpstream.project import Config
-from dpstream.tools.demo import DEMO_MARKER, compare, fresh_folder
+from dpstream.tools.demo import DEMO_MARKER, fresh_folder
+from dpstream.tools.evaluate import LABEL
 
 
 def demo(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
@@ -41,15 +37,14 @@ def refused(folder: str, steps: int) -> str:
     return done.stderr
 
 
-def test_demo_leaves_releases_and_a_picture(made: tuple[Path, str]) -> None:
+def test_demo_leaves_releases_and_a_page(made: tuple[Path, str]) -> None:
     folder, said = made
     assert [entry["step"] for entry in read_catalogue(folder / "releases")["steps"]] == [1, 2, 3, 4]
     assert read_manifest(folder / "releases", 4)["made_with_test_seed"] is False
-    header = (folder / "demo.png").read_bytes()[:24]
-    assert header.startswith(b"\x89PNG")
-    width, height = struct.unpack(">II", header[16:])
-    assert width > 1500 and height > 900  # noqa: PT018
-    for word in ("demo.png", "releases", "secret", "status", "sample"):
+    page = (folder / "evaluation" / "evaluation.html").read_text(encoding="utf-8")
+    assert page.count("data-chart=") > 4
+    assert LABEL in page
+    for word in ("evaluation.html", "releases", "secret", "status", "sample"):
         assert word in said
 
 
@@ -72,31 +67,6 @@ def test_demo_prints_commands_that_work(made: tuple[Path, str], monkeypatch: pyt
     for words in others:
         assert words[: len(program)] == program
         assert CliRunner().invoke(main, words[len(program) :]).exit_code == 0
-
-
-def test_series_are_counted_in_data_and_released_tables(made: tuple[Path, str]) -> None:
-    """Against a plain count over the frames, written without questions, masks and codes."""
-    folder, _ = made
-    config = Config.load(folder / "dpstream.toml")
-    lines = (("all", "", ""), ("rent", "rent >= 2000", "district = '4'"))
-    found = compare(config, folder / "releases", 4, lines)
-    assert found.shape == (2, 4, 2)
-    number, share = found[..., 0], found[..., 1]
-    rows: list[dict[str, object]] = []
-    for step, entry in enumerate(config.source().steps(1)):
-        rows += entry.inserts.to_pylist()
-        for gone in entry.deletes.to_pylist():
-            rows.remove(gone)
-        expected = [row["rent"] is not None and row["rent"] >= 2000 for row in rows if row["district"] == "4"]
-        assert number[0, step] == len(rows)
-        assert share[0, step] == pytest.approx(np.mean(expected))
-        table = read(folder / "releases", step + 1).to_pylist()
-        released = [
-            row["rent"] is not None and row["rent"] >= 2000 for row in table if row["district"] == "4"
-        ]
-        assert number[1, step] == len(table)
-        if released:
-            assert share[1, step] == pytest.approx(np.mean(released))
 
 
 def test_demo_is_made_anew_and_keeps_other_files(made: tuple[Path, str], tmp_path: Path) -> None:
@@ -133,13 +103,7 @@ def test_a_stop_before_the_folder_is_filled_leaves_nothing(tmp_path: Path) -> No
     assert [path.name for path in (tmp_path / "demo").iterdir()] == [DEMO_MARKER]
 
 
-def test_numbers_that_make_no_picture_are_refused(tmp_path: Path) -> None:
+def test_numbers_of_steps_that_mean_nothing_are_refused(tmp_path: Path) -> None:
     assert refused(str(tmp_path / "demo"), 1)
     assert refused(str(tmp_path / "demo"), 100000)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_questions_that_cut_a_bin_are_refused(made: tuple[Path, str]) -> None:
-    folder, _ = made
-    with pytest.raises(ConfigError, match="bin"):
-        compare(Config.load(folder / "dpstream.toml"), folder / "releases", 4, [("x", "rent < 700", "")])

@@ -92,25 +92,6 @@ def test_json_repeats_the_summary_and_older_results_are_replaced(config):
     assert set(facts["files"]) == {*FILES}
 
 
-def test_an_empty_truth_gives_blanks_not_nan(tmp_path):
-    row = ("a", "true", "1")
-    path = write_run(tmp_path / "s", [[("insert", row)] * 5, [("delete", row)] * 5])
-    run(path)
-    result = dpstream("evaluate", path.path, "--out", tmp_path / "results")
-    lines = (tmp_path / "results" / "steps.csv").read_text().splitlines()
-    assert lines[2].split(",")[4:8] == [""] * 4
-    assert json.loads((tmp_path / "results" / "summary.json").read_text())["last"]["AvgWE"] is None
-    assert "nan" not in result.stdout.lower().replace(LABEL, "")
-
-
-def test_other_places_and_listed_steps(config, tmp_path):
-    (config.parent / "releases").rename(tmp_path / "public")
-    facts = json.loads(
-        dpstream("evaluate", config, "--releases", tmp_path / "public", "--json", "--steps", "1,4-6").stdout
-    )
-    assert facts["evaluated_steps"] == [1, 4, 5, 6]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -41,7 +41,6 @@ from dpstream_lab.experiments import (
     run_task,
 )
 from dpstream_lab.experiments import runs as runs_module
-from dpstream_lab.experiments.kumar import epsilon_text
 from dpstream_lab.experiments.kumar_tables import at_or_below_print, errors_csv, markdown_table
 from dpstream_lab.experiments.private_output import PrivateFolder
 from dpstream_lab.experiments.replayed_streams import ADULT_COLUMNS
@@ -321,19 +320,6 @@ def test_a_reproduction_writes_private_labelled_files(tmp_path: Path) -> None:
     assert all(line.published is None for line in quick.lines)
 
 
-def test_private_numbers_are_refused_among_releases(tmp_path: Path) -> None:
-    releases = tmp_path / "releases"
-    releases.mkdir()
-    (releases / "catalogue.json").write_text("{}", encoding="utf-8")
-    for place in (releases, releases / "step-000001", releases / "deep" / "er"):
-        with pytest.raises(ConfigError, match="not releasable"):
-            PrivateFolder(place)
-    assert not (releases / "deep").exists()
-    (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(ConfigError, match="is a file"):
-        PrivateFolder(tmp_path / "file")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -346,16 +332,6 @@ def test_private_numbers_are_refused_among_releases(tmp_path: Path) -> None:
 def test_wrong_arguments(arguments: dict[str, object], message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message):
         reproduce_kumar(fake_data(tmp_path / "data"), tmp_path / "out", **arguments)  # type: ignore[arg-type]
-
-
-def test_amounts_have_one_spelling() -> None:
-    assert [epsilon_text(value) for value in ("0.50", 1, 1.0, "1/3", "1e-2")] == [
-        "0.5",
-        "1",
-        "1",
-        "1/3",
-        "0.01",
-    ]
 
 
 def test_missing_data_is_said_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

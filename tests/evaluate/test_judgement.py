@@ -14,13 +14,11 @@ import numpy as np
 import pytest
 from evaluated_runs import run, typical, write_run
 
-from dpstream.cli.shared import print_table
 from dpstream.core.errors import ConfigError, DataError, LimitError, SchemaError
 from dpstream.core.schema import Boolean, Categorical, Integer, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.project.schema_file import read_schema
 from dpstream.tools.evaluate import LABEL, evaluate_run, judgement
-from dpstream.tools.evaluate.contract import measures_table as summary_table
 from dpstream.tools.evaluate.judgement import (
     broken_rules,
     check_target,
@@ -32,8 +30,6 @@ from dpstream.tools.evaluate.judgement import (
     lost_share,
     propensity,
     split_records,
-    unique_share,
-    unseen_share,
 )
 from dpstream.tools.evaluate.measures import Measure, measure_headings, measure_rows, verdict_words
 from dpstream.tools.evaluate.tables_evaluation import result_of
@@ -156,11 +152,11 @@ def test_groups_and_strange_combinations_by_brute_force():
         assert group.most == pytest.approx(np.quantile(own, 0.9))
         assert group.lost == lost[group.words] / len(own)
     assert [group.words for group in FOUND.groups] == [size for size, own in errors.items() if own]
-    assert FOUND.unseen == unseen_share(DOMAIN, REAL, MADE) == strange.mean()
-    assert unique_share(DOMAIN, REAL) == alone.mean()
+    assert FOUND.unseen == strange.mean()
+    assert FOUND.unique == alone.mean()
     odd = np.array([[0, 0], [0, 0], [1, 1], [1, 0]], np.int32)
-    assert unique_share(Domain(("a", "b"), (2, 2)), odd) == 0.5
-    assert unseen_share(Domain(("a", "b"), (2, 2)), odd[:3], odd) == 0.25
+    small = compare_tables(Domain(("a", "b"), (2, 2)), odd[:3], odd, classify=False)
+    assert (small.unique, small.unseen) == (1 / 3, 0.25)
 
 
 def test_learning_counts_what_is_ranked_right():
@@ -270,14 +266,6 @@ def test_a_sample_of_the_truth_is_at_the_floor_and_another_law_is_not():
     assert "The weakest: " in other.words
     few = judge(SCHEMA, 1, REAL, REAL, dataclasses.replace(NO_TRENDS, changes=4, wrong=0.5, floor=0.1))
     assert few.measures[6].word == "not known", "of four changes a share says nothing"
-
-
-def test_without_an_offline_run_the_told_numbers_are_the_columns_that_are_there():
-    with_it, without = (
-        summary_table([Measure("m", "places", "", 0.2, 0.1, ceiling, "")]) for ceiling in (0.1, math.nan)
-    )
-    assert [list(one.right) for one in (with_it, without)] == [[2, 3, 4], [2, 3]]
-    print_table(without.headings, without.rows, right=without.right)
 
 
 def test_words_have_the_limits_of_verdicts_and_none_is_worse_than_two_samples():

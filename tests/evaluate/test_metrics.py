@@ -17,7 +17,6 @@ from dpstream.core.tables import EncodedBatch
 from dpstream.tools.evaluate import (
     METRICS,
     TrueTable,
-    WorkloadErrors,
     churn,
     cramers_v,
     total_variation,
@@ -73,23 +72,6 @@ def test_errors_are_those_of_the_definition(case):
             assert math.isnan(summary[f"Max{name}"])
 
 
-def test_what_each_error_means():
-    """One record in the wrong cell of ten: WE and L1 know the size, RelWE the cell, the floor the empty cell."""
-    truth, made = [np.array([9, 1, 0])], [np.array([8.0, 1.0, 1.0])]
-    found = workload_errors(truth, made, 10)
-    assert found.as_dict()["AvgL1"] == pytest.approx(0.2)
-    assert found.as_dict()["AvgWE"] == pytest.approx(0.2 / 3)
-    assert found.as_dict()["AvgRelWE"] == pytest.approx(1 / 18)
-    assert found.as_dict()["AvgRelWEFloor"] == pytest.approx((1 / 9 + 0 + 1) / 3)
-
-
-def test_workloads_without_a_relative_error_are_left_out():
-    found = workload_errors([np.array([0, -2]), np.array([4])], [np.array([1.0, 0.0]), np.array([5.0])], 4)
-    assert np.isnan(found.rel_we).tolist() == [True, False]
-    assert found.as_dict()["AvgRelWE"] == found.as_dict()["MaxRelWE"] == pytest.approx(0.25)
-    assert found.rel_we_floor.tolist() == pytest.approx([1.5, 0.25])
-
-
 def test_an_empty_truth_is_an_error_or_blank_but_never_infinite():
     truth, made = [np.array([0, 0])], [np.array([1.0, 2.0])]
     with pytest.raises(DataError, match="true table is empty"):
@@ -128,12 +110,6 @@ def test_total_variation_is_half_the_distance_of_shares():
     assert math.isnan(churn([np.array([0])], [np.array([1])]))
 
 
-def test_all_errors_are_plain_numbers():
-    values = WorkloadErrors(*(np.array([0.5, 1.0]) for _ in range(5))).as_dict()
-    assert all(type(value) is float for value in values.values())
-    assert values["AvgWE"] == 0.75
-
-
 def bergsma(table):
     """The published formula, from scipy's chi-squared statistic."""
     from scipy.stats import chi2_contingency
@@ -162,19 +138,6 @@ def test_cramers_v_is_the_corrected_one(table):
     assert found == pytest.approx(cramers_v(np.pad(table, 1)), abs=1e-6, nan_ok=True), (
         "empty rows do not count"
     )
-
-
-def test_independent_columns_have_no_association_and_copies_a_full_one():
-    from scipy.stats import chi2_contingency
-
-    assert cramers_v(np.outer([100, 300], [20, 30, 50])) == 0
-    assert cramers_v(np.diag([5, 9, 30])) == pytest.approx(1)
-    # The correction: 4 x 4 tables of independent columns and 100 records have a plain V of 0.17 on average.
-    generator = np.random.default_rng(5)
-    tables = [np.bincount(generator.integers(0, 16, 100), minlength=16).reshape(4, 4) for _ in range(200)]
-    plain = [np.sqrt(chi2_contingency(table, correction=False).statistic / 100 / 3) for table in tables]
-    assert np.mean(plain) > 0.15
-    assert np.mean([cramers_v(table) for table in tables]) < 0.07
 
 
 def test_where_there_is_no_association():

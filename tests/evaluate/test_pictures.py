@@ -1,4 +1,4 @@
-"""Pictures and notebook pages of releases, answers and evaluations: what is drawn is what is there."""
+"""Pictures and notebook pages of releases and answers: what is drawn is what is there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from evaluated_runs import run, typical, write_run
 import dpstream as dp
 from dpstream.core.errors import ConfigError
 from dpstream.stream.release.showing import release_html
-from dpstream.tools.evaluate import LABEL, evaluate_run
 
 
 @pytest.fixture(scope="module")
@@ -22,11 +21,6 @@ def config(tmp_path_factory):
     config = type(config).load(config.path)
     run(config)
     return config
-
-
-@pytest.fixture(scope="module")
-def evaluation(config):
-    return evaluate_run(config)
 
 
 def bars(axes) -> list[float]:
@@ -124,7 +118,7 @@ def test_without_matplotlib_one_sentence_says_what_to_install(config, monkeypatc
     assert str(caught.value).endswith("(allowed: pip install 'dpstream[plot]')")
 
 
-def test_notebooks_show_answers_marginals_and_evaluations(config, evaluation):
+def test_notebooks_show_answers_and_marginals(config):
     with config.open_stream() as stream:
         release = stream.release(6)
         answer, marginal = release.answer("zip = 'a'"), release.marginal(["zip"])
@@ -135,7 +129,3 @@ def test_notebooks_show_answers_marginals_and_evaluations(config, evaluation):
     assert f"<td>{marginal.values[0]:,.1f}</td>" in page
     assert "(measured, plot)" in release_html(release.manifest, None)
     assert "(measured, plot)" not in release_html({**release.manifest, "files": {}}, None)
-    shown = evaluation._repr_html_()
-    assert LABEL in shown
-    assert evaluation.judgement.measures[0].question in shown
-    assert "<script" not in shown

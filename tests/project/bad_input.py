@@ -1,7 +1,7 @@
-"""Bad input for the command, made from what there is: verbs and options from click, keys from the table of keys.
+"""Bad input for the command, made from what there is: verbs and options from click, files from what was written.
 
-Nothing here lists a verb or a key, so what is added later is attacked as well. A ``Case`` is a command line and
-what is done to the folder before it.
+Nothing here lists a verb, so what is added later is attacked as well. A ``Case`` is a command line and what is done to
+the folder before it. Values of keys are attacked in ``tests/config/test_config_wrong.py``.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ import os
 import random
 import socket
 import stat
-import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 import pyarrow as pa
@@ -24,11 +22,8 @@ from bad_input_judge import ROWS, TEXT, Case, World, inside
 
 from dpstream.cli import main
 from dpstream.cli.types import FilePath, Whole
-from dpstream.project.keys import SECTIONS, keys_of
 
-KEYS = tuple(key for section in SECTIONS for key in keys_of(section).values())
-
-__all__ = ["damaged_data", "damaged_state", "keys", "numbers", "paths"]
+__all__ = ["damaged_data", "damaged_state", "numbers", "paths"]
 
 SEED = 16
 
@@ -201,122 +196,6 @@ def numbers() -> list[Case]:
                 passes = one.name == "epsilons" and not value
                 cases.append(Case(f"{' '.join(words)} {one.name} = {value[:20]!r}", args, may_pass=passes))
     return cases
-
-
-# Keys.
-
-VALUES = {
-    "nothing": '""',
-    "a blank": '" "',
-    "a number below 0": "-1",
-    "zero": "0",
-    "a broken number": "1.5",
-    "no number": "nan",
-    "without end": "inf",
-    "beyond 64 bits": "9223372036854775808",
-    "the last of 64 bits": "9223372036854775807",
-    "a huge exponent": '"1e400000000"',
-    "digits of another script": '"\u0661"',
-    "a plus sign": '"+1"',
-    "a NUL": '"a\\u0000b"',
-    "control signs": '"a\\u001b[31mb\\nc"',
-    "a long text": f'"{"x" * 6000}"',
-    "true": "true",
-    "a day": "2026-01-05",
-    "a clock": "25:00:00",
-    "a list": '["", 1]',
-    "a list of lists": "[[[[]]]]",
-    "nested deep": "[" * 300 + "]" * 300,
-    "nested without end": "[" * 30000 + "]" * 30000,
-    "a table": '{ "" = { x = 1 } }',
-    "ten thousand names": json.dumps([f"n{number}" for number in range(10_000)]),
-    "no TOML": "= =",
-}
-#: What a mechanism needs so that its other keys are looked at.
-NEEDS: dict[str, dict[str, dict[str, str]]] = {
-    "panel-window": {
-        "mechanism": {"window": "2"},
-        "source": {"user_column": '"who"'},
-        "budget": {"horizon": "9"},
-    },
-    "panel-cumulative": {"source": {"user_column": '"who"'}, "budget": {"horizon": "9"}},
-    "points": {"stream": {"total": '"public"'}},
-    "scheduler": {
-        "stream": {"total": '"public"'},
-        "mechanism": {"first_run": "100", "gamma": '"1/10"', "workload": '"all-1-way"'},
-    },
-    "improver": {"stream": {"total": '"public"'}, "mechanism": {"first_run": "100"}},
-    "census": {"mechanism": {"turnover": "10"}},
-    "pmwg": {"stream": {"total": '"public"'}, "mechanism": {"alpha": '"1/5"', "start": "1000"}},
-}
-VALUES_OF_A_KEY = 6
-
-
-def keys() -> list[Case]:
-    """Every key of the table, some bad values each (by a fixed seed), and each key in another section."""
-    chance, cases = random.Random(SEED), []
-    sections = [name for name in SECTIONS if name]
-    for key in KEYS:
-        where = f"[{key.section}] {key.name}"
-        for name in chance.sample(sorted(VALUES), VALUES_OF_A_KEY):
-            document = described(key.mechanisms)
-            document.setdefault(key.section, {})[key.name] = VALUES[name]
-            verb = chance.choice(("plan", "check", "status", "statement", "run --dry-run"))
-            cases.append(keyed(f"{verb}: {where} is {name}", document, verb))
-        document = described(())
-        other = chance.choice([name for name in sections if name != key.section and name != "schema"])
-        if not any(row.section == other and row.name == key.name for row in KEYS):
-            document.setdefault(other, {})[key.name] = "1"
-            cases.append(keyed(f"plan: {where} in [{other}]", document, "plan"))
-            cases[-1].may_pass = False
-    for name, value in VALUES.items():
-        for spot in ("zip.values", "zip.other", "age.edges", "age.outside", "age.type", "age", "zip.min"):
-            column, _, option = spot.partition(".")
-            document = described(())
-            if option:
-                document["schema"]["columns"][column][option] = value
-            else:
-                document["schema"]["columns"][column] = value
-            cases.append(keyed(f"plan: {spot} of the schema is {name}", document, "plan"))
-    return cases
-
-
-def keyed(name: str, document: dict[str, Any], verb: str) -> Case:
-    text = "".join(f"[{section}]\n{table(values)}" for section, values in document.items() if section)
-    text = table(document.get("", {})) + text
-    return Case(
-        name,
-        [*verb.split(), "bad.toml"],
-        lambda folder: (folder / "bad.toml").write_text(text, encoding="utf-8"),
-        may_pass=True,
-    )
-
-
-def described(mechanisms: tuple[str, ...]) -> dict[str, Any]:
-    """The model's configuration as raw TOML texts, for the first of the mechanisms that have an option."""
-    document: dict[str, Any] = raw(tomllib.loads(TEXT))
-    document["output"]["dir"], document["state"] = '"bad-releases"', {"dir": '"bad-state"'}
-    if mechanisms:
-        document["mechanism"] = {"name": f'"{mechanisms[0]}"'}
-        for section, more in NEEDS.get(mechanisms[0], {}).items():
-            document[section].update(more)
-        if mechanisms[0] == "panel-cumulative":
-            document["schema"]["columns"] = {"zip": {"type": '"boolean"'}}
-    return document
-
-
-def raw(value: Any) -> Any:
-    return {key: raw(inner) for key, inner in value.items()} if isinstance(value, dict) else json.dumps(value)
-
-
-def table(values: dict[str, Any]) -> str:
-    return "".join(f"{json.dumps(key)} = {inline(value)}\n" for key, value in values.items())
-
-
-def inline(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return "{" + ", ".join(f"{json.dumps(key)} = {inline(inner)}" for key, inner in value.items()) + "}"
 
 
 # Files that are damaged.

@@ -1,4 +1,4 @@
-"""A corpus of bad input, generated from verbs, options, keys and files: every case ends as the documents say.
+"""A corpus of bad input, generated from verbs, options and files: every case ends as the documents say.
 
 Each is run in this process and checked for: no traceback, a documented exit code, one line that says why, no private
 value, nothing spent, nothing outside of the folder, no device touched, and an end.
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bad_input import damaged_data, damaged_state, keys, numbers, paths
+from bad_input import damaged_data, damaged_state, numbers, paths
 from bad_input_judge import MARKS, Case, World, judge
 
 from dpstream.cli.check import command as check
@@ -31,11 +31,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 def cases_of(kind: str, world: World) -> list[Case]:
-    makers = {"paths": paths, "numbers": numbers, "keys": keys, "data": damaged_data}
+    makers = {"paths": paths, "numbers": numbers, "data": damaged_data}
     return damaged_state(world) if kind == "state" else makers[kind]()
 
 
-KINDS = ("paths", "numbers", "keys", "data", "state")
+KINDS = ("paths", "numbers", "data", "state")
 
 
 @pytest.mark.parametrize("kind", KINDS)

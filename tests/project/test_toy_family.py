@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import click.testing
-import pyarrow.parquet as pq
 import pytest
 from installed import install
 from report_pages import Page
@@ -185,16 +184,6 @@ def test_its_draft_says_its_options_and_runs_when_it_is_filled_in(toy: Path) -> 
         "init", data, "--person-column", "zip", "--mechanism", "histogram", "--out", "x", code=2
     )
     assert "a stream of histograms has no use for a person column" in " ".join(refused.split())
-
-
-def test_more_records_are_drawn_from_its_releases(toy: Path) -> None:
-    dpstream("run", toy, "--test-seed", 1)
-    made = toy.with_name("more.csv")
-    dpstream("sample", toy, "--step", 2, "--rows", 500, "--seed", 7, "--out", made)
-    lines = made.read_text(encoding="utf-8").splitlines()
-    assert (lines[0], len(lines)) == ('"zip","paid"', 501)
-    dpstream("sample", toy, "--step", 2, "--out", toy.with_name("same.parquet"))
-    assert pq.read_table(toy.with_name("same.parquet")).equals(read_table(toy.parent / "releases", 2))
 
 
 def test_a_successor_begins_with_its_table(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:

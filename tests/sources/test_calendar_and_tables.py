@@ -78,12 +78,6 @@ def test_cells_of_a_csv_are_text(tmp_path: Path) -> None:
     assert read_table(tmp_path / "a.csv.gz").equals(plain)
 
 
-def test_one_column_keeps_its_empty_cells(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text("zip\n1\n\n2\n")
-    assert read_table(path).to_pydict() == {"zip": ["1", "", "2"]}
-
-
 def test_ndjson_fills_missing_keys_with_nulls(tmp_path: Path) -> None:
     path = tmp_path / "a.ndjson"
     path.write_text('{"zip": "1", "rent": 5}\n\n{"rent": 6.5, "paid": true}\n')

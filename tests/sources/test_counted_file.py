@@ -150,26 +150,13 @@ def test_one_pass_over_a_file_that_changes_is_refused(
 
 def test_who_reads_records_gets_them_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Online points read records."""
-    numbers = np.random.default_rng(1).random(50).tolist()
-    pq.write_table(pa.table({"x": numbers}), tmp_path / "1.parquet")
-    text = """[stream]
-name = "points"
-total = "public"
-[source]
-path = "*.parquet"
-every = "files"
-[schema.columns.x]
-type = "real"
-edges = [0, 0.5, 1]
-[mechanism]
-name = "points"
-[budget]
-epsilon = "1"
-horizon = 8
-"""
-    path = tmp_path / "dpstream.toml"
-    path.write_text(text)
-    config = Config.load(path)
+    pq.write_table(pa.table({"x": np.random.default_rng(1).random(50).tolist()}), tmp_path / "1.parquet")
+    text = project(tmp_path, "points").read_text()
+    head, tail = text.partition("[schema")[0], text.partition("[mechanism]")[2]
+    head = head.replace('name = "large"', 'name = "large"\ntotal = "public"')
+    column = '[schema.columns.x]\ntype = "real"\nedges = [0, 0.5, 1]\n[mechanism]'
+    (tmp_path / "dpstream.toml").write_text(head + column + tail)
+    config = Config.load(tmp_path / "dpstream.toml")
     expected = taken(config, tmp_path / "a", large=False)
     assert isinstance(expected, dict)
     assert taken(config, tmp_path / "b", large=True, counts=False) == expected

@@ -251,29 +251,3 @@ def test_nothing_is_written_and_no_value_is_said(table: Server, tmp_path: Path) 
             list(open_source(options(table, table="visits", time_column="day"), columns=["zip"]).steps())
     finally:
         table.execute("SET GLOBAL read_only = 0")
-
-
-@pytest.mark.parametrize(
-    ("keys", "what"),
-    [
-        ({"table": "t", "time_column": "day", "url": f"mysql://reader:{SECRET}@host/shop"}, "holds a password"),
-        ({"table": "t", "time_column": "day", "url": f"mysql://host/shop?password={SECRET}"}, "holds a password"),
-        ({"table": "t", "time_column": "day", "url": "postgresql://host/shop"}, "none of a MySQL server"),
-        ({"table": "t", "time_column": "day", "url": None}, "url and url_env"),
-        ({"table": "t"}, "time_column is missing"),
-        ({"query": "SELECT 1"}, "0 parameters"),
-        ({"query": "SELECT '?' FROM t WHERE a = ? AND b = ?", "time_column": "day"}, "time_column has no meaning"),
-        ({"query": "SELECT 1 WHERE ? = ?", "table": "t"}, "table and query are both missing, or both given"),
-        ({"table": "t", "time_column": "day", "late": "next-step"}, "cannot tell late records"),
-        ({"table": "t", "time_column": "day", "key_column": "id"}, "no order"),
-        ({"query": "SELECT ?", "key_column": "id", "shape": "stays", "time_column": "a", "delete_time_column": "b"},
-         "1 parameter"),
-        ({"table": "t", "time_column": "day", "slot": "s"}, "slot has no meaning"),
-        ({"table": "t", "time_column": "day", "end": "data"}, "must be public"),
-    ],
-)  # fmt: skip
-def test_wrong_keys_are_refused(keys: dict[str, Any], what: str) -> None:
-    base = {"kind": "mysql", "url": "mysql://reader@host/shop", **WEEKS}
-    with pytest.raises(ConfigError, match=what) as told:
-        SourceOptions(**{**base, **keys})
-    assert SECRET not in str(told.value)

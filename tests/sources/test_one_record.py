@@ -20,47 +20,24 @@ import pyarrow.parquet
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from test_json_records import SCHEMA as LOOSE
 
 from dpstream.core.errors import DataError
-from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema
+from dpstream.core.schema import Categorical, Schema
 from dpstream.io.sources import SourceOptions, formats, open_source
 from dpstream.io.sources.json_records import parse_record
 
-BINS = {"other": "none of them", "missing": "nothing there"}
-SCHEMA = Schema(
-    [
-        Categorical("zip", ["north", "7", "0.5"], **BINS),
-        Integer("age", min=0, max=120, **BINS),
-        Boolean("paid", **BINS),
-        Real("rent", [0, 500, 1000], **BINS),
-        Date("filed", edges=["2026-01-01", "2026-02-01", "2026-03-01"], **BINS),
-        DateTime("seen", edges=["2026-01-01T00:00", "2026-02-01T00:00"], **BINS),
-    ],
-    ignore=("note",),
-)
+SCHEMA = Schema(LOOSE.columns, ignore=("note",))
+NAMES = ["zip", "age", "paid", "rent", "filed", "seen", "note"]
 RECORDS: list[dict[str, Any]] = [
-    {
-        "zip": "north",
-        "age": 7,
-        "paid": True,
-        "rent": 12.5,
-        "filed": "2026-01-05",
-        "seen": "2026-01-02",
-        "note": "a, b",
-    },
-    {
-        "zip": "7",
-        "age": 0,
-        "paid": False,
-        "rent": 700,
-        "filed": "2026-02-05",
-        "seen": "2026-01-31T12:00",
-        "note": "",
-    },
-    {"zip": "0.5", "age": 120, "paid": None, "rent": 3.5, "filed": None, "seen": "x", "note": 'he said "no"'},
-    {"zip": "q", "age": 2**40, "paid": True, "rent": 10**9, "filed": "2026-01-05", "seen": None, "note": "é"},
+    dict(zip(NAMES, values, strict=True))
+    for values in (
+        ("north", 7, True, 12.5, "2026-01-05", "2026-01-02", "a, b"),
+        ("7", 0, False, 700, "2026-02-05", "2026-01-31T12:00", ""),
+        ("0.5", 120, None, 3.5, None, "x", 'he said "no"'),
+        ("q", 2**40, True, 10**9, "2026-01-05", None, "é"),
+    )
 ]
-NAMES = list(RECORDS[0])
 
 
 def csv_line(record: dict[str, Any]) -> bytes:
@@ -101,25 +78,8 @@ def as_they_are(name: str, content: bytes, block: int) -> Counter[Any]:
 
 
 NOISE = st.binary(max_size=40).map(lambda data: data.translate(None, b"\n\r"))
-PIECES = st.sampled_from(
-    [
-        b'"',
-        b'""',
-        b",",
-        b"\xff",
-        b"\xef\xbb\xbf",
-        b"\x00",
-        b"\xe2\x82",
-        b"a",
-        b"7",
-        b'\\"',
-        b"{",
-        b"}",
-        b"[",
-        b":",
-        b" ",
-    ]
-)
+BYTES = (b'"', b'""', b",", b"\xff", b"\xef\xbb\xbf", b"\x00", b"\xe2\x82", b"a", b"7", b'\\"')
+PIECES = st.sampled_from([*BYTES, b"{", b"}", b"[", b":", b" "])
 
 
 @st.composite
@@ -298,27 +258,6 @@ def test_a_broken_line_leaves_the_lines_around_it_alone(
     assert read(body) == (None if None in apart else [record for one in apart for record in one or ()])
 
 
-@settings(max_examples=200, deadline=None)
-@given(
-    st.lists(
-        st.sampled_from([b"a", b'"', b'""', b",", b"\n", b"\r\n", b"\r", b" ", "é".encode()]), max_size=40
-    )
-)
-def test_files_that_are_taken_read_as_before(parts: list[bytes]) -> None:
-    """What is not refused line by line is what a reader of whole texts makes of the file."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "a.csv"
-        path.write_bytes(b"x,y\n" + b"".join(parts))
-        try:
-            tables = list(formats.blocks(path))
-        except DataError:
-            return
-        kinds = pyarrow.csv.ConvertOptions(column_types={"x": pa.string(), "y": pa.string()})
-        several = pyarrow.csv.ParseOptions(newlines_in_values=True)
-        whole = pyarrow.csv.read_csv(path, convert_options=kinds, parse_options=several)
-        assert pa.concat_tables(tables).equals(whole)
-
-
 def test_long_lines_and_deep_objects_are_no_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(formats, "MAX_BYTES", 200)
     head, good = ",".join(NAMES).encode(), csv_line(RECORDS[0])
@@ -332,26 +271,6 @@ def test_long_lines_and_deep_objects_are_no_records(monkeypatch: pytest.MonkeyPa
     for text in ("[" * 100_000, '{"a":' * 100_000, '{"a":' + "[" * 1000 + "]" * 1000 + "}"):
         assert parse_record(text) is None
     assert parse_record('{"a": "' + "[{" * 1000 + '"}') is not None
-
-
-@settings(max_examples=200, deadline=None)
-@example(parts=[b"b", b"\r", b"ccccccc"], size=2)
-@given(
-    st.lists(st.sampled_from([b"a", b"\n", b"\r", b"\r\n", b"ccccccc", b"dd"]), max_size=14),
-    st.integers(1, 6),
-)
-def test_blocks_hold_the_lines_whatever_their_size(parts: list[bytes], size: int) -> None:
-    """A line that is too long stays too long, all others are whole, and no line is in two blocks."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(formats, "MAX_BYTES", 5)
-
-        def cut(text: bytes) -> list[bytes]:
-            found = re.findall(rb"([^\r\n]*)(?:\r\n|\r|\n)|([^\r\n]+)$", text)
-            return [line if len(line) <= 5 else b"too long" for line in (a or b for a, b in found)]
-
-        text = b"".join(parts)
-        found = list(formats.whole_lines(io.BytesIO(text), size))
-        assert [line for block in found for line in cut(block)] == cut(text)
 
 
 def test_depth_needs_no_memory_for_the_characters_of_a_text() -> None:
@@ -391,14 +310,6 @@ def test_a_text_that_is_no_utf_8_is_a_value_of_its_own(tmp_path: Path, kind: pa.
             assert found[:4, i].tolist() == [seven, column.other_code, column.missing_code, column.other_code]
     with pytest.raises(DataError, match="\ufffd"):
         Categorical("zip", ["7", "north"], missing="m").encode(texts, reveal=True)
-
-
-def test_a_quote_left_open_is_told_with_its_line_to_the_owner(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text('zip,note\nnorth,a\n\nnorth,"two\nlines"\n7,b\n')
-    options = SourceOptions.parse({"path": "a.csv", "every": "files"})
-    for reveal, where in ((False, r"a\.csv"), (True, r"a\.csv, line 4")):
-        with pytest.raises(DataError, match=f"{where}: a quote is not closed at the end of its line"):
-            list(open_source(options, base=tmp_path, columns=["zip"], reveal=reveal).steps())
 
 
 def test_no_message_counts_the_keys_of_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

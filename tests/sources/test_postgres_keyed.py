@@ -11,7 +11,7 @@ import pytest
 from keyed_history import SCHEMA, STEPS, outcome
 from postgres_log import FIRST_DAY, ReplicatedTable
 
-from dpstream.core.errors import ConfigError, DataError
+from dpstream.core.errors import ConfigError
 from dpstream.core.tables import KeyedBatch, Snapshot
 from dpstream.io.sources import SourceOptions
 
@@ -68,24 +68,6 @@ def test_the_log_and_the_table_tell_the_history_that_a_file_tells(table: Table, 
     assert outcome(snapshots) == wanted
 
 
-def test_reading_goes_on_at_every_step(table: Table) -> None:
-    history = told.history(8, keys=8)
-    for step in range(1, STEPS + 1):
-        for event in history.events(step):
-            table.play(event)
-        table.end_day()
-    whole = outcome(table.source().steps())
-    entries: list[Any] = []
-    position = None
-    for step in range(1, STEPS + 1):
-        source = table.source()
-        entry = next(iter(source.steps(step, seen=position)))
-        position = source.position
-        source.committed(position)
-        entries.append(entry)
-    assert outcome(entries) == whole
-
-
 def test_a_key_that_changes_is_another_record(table: Table) -> None:
     table.db.execute("INSERT INTO f VALUES (1, 'a', 1)")
     table.end_day()
@@ -131,21 +113,6 @@ def test_other_identities_that_name_it_are_taken(identity: str, table: Table) ->
     (entry,) = table.source().steps()
     words = [(row["operation"], row["id"], row["size"]) for row in entry.keyed.events.to_pylist()]
     assert words == [("insert", "1", "1"), ("update", "1", "2"), ("delete", "1", None)]
-
-
-def test_a_truncation_stops(table: Table) -> None:
-    table.db.execute("INSERT INTO f VALUES (1, 'a', 1)")
-    table.db.execute("TRUNCATE f")
-    table.end_day()
-    with pytest.raises(DataError, match="truncated"):
-        list(table.source().steps())
-
-
-def test_snapshots_before_a_first_step_look_for_the_columns(table: Table) -> None:
-    assert list(table.snapshots().steps()) == []
-    table.db.execute("ALTER TABLE f DROP COLUMN size")
-    with pytest.raises(DataError, match="there is no column 'size'"):
-        list(table.snapshots().steps())
 
 
 def test_a_partitioned_table_names_its_key_in_each_partition(table: Table) -> None:

@@ -19,7 +19,6 @@ import psycopg
 import pytest
 from cli_stream import dpstream, make, released, status
 
-from dpstream.cli import watch
 from dpstream.io.sources import SourceOptions, open_source, replication
 
 if TYPE_CHECKING:
@@ -256,8 +255,9 @@ main(["run", sys.argv[1], "--until", "2", "--test-seed", "5"])
 """
 
 
-@pytest.mark.parametrize("moved", [False, True], ids=["as it was", "other key"])
-@pytest.mark.parametrize("late", ["error", "next-step"])
+@pytest.mark.parametrize(
+    ("late", "moved"), [("error", False), ("next-step", True)], ids=["as it was", "other key"]
+)
 def test_late_rows_after_a_kill_inside_a_step_are_late(
     server: Cluster, db: psycopg.Connection, tmp_path: Path, late: str, moved: bool
 ) -> None:
@@ -357,22 +357,6 @@ def test_the_guides_statements_are_enough(server: Cluster, monkeypatch: pytest.M
         assert found == [["old", "new"], ["new"]]
         db.execute(drop.encode())
         db.execute("DROP PUBLICATION dpstream; DROP TABLE notices; DROP ROLE dpreader")
-
-
-def test_a_watched_table_is_tried_again(
-    server: Cluster, db: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fill_table(db, [record for record in rows() if record[1] == "insert"])
-    table = {"kind": '"postgres"', "url": f'"{server.url}"', "table": '"t"', "time_column": '"at"'}
-    config = make(tmp_path, 0, **CALENDAR, **table, wait='"0 minutes"')
-    with server.connect() as slow:
-        slow.execute("BEGIN")
-        slow.execute("INSERT INTO t VALUES ('2026-01-05', 'insert', 'a', true, 'x', 'slow')")
-        monkeypatch.setattr(watch, "_pause", lambda _: slow.execute("COMMIT"))
-        done = dpstream("run", config, "--watch", "--interval", "1s")
-    assert "cannot be read yet" in done.stderr
-    assert "is still open" in done.stderr
-    assert "4 new steps, 4 in all" in done.stdout
 
 
 def test_a_stop_while_waiting_leaves_a_clean_state(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from dpstream.core.errors import ConfigError, DataError, InputError, StepError
+from dpstream.core.errors import ConfigError, DataError, StepError
 from dpstream.io.libpq import connection_settings
 from dpstream.io.sources import SourceOptions, UnreadableError, open_source
 from dpstream.io.sources import pg_session as server_module
@@ -111,24 +111,6 @@ def test_a_transaction_that_began_earlier_and_commits_later(
     assert naive == ["quick"], "the control loses a row"
     assert reader.take(6) == [["quick", "slow"]]
     assert reader.take(7) == [[]]
-
-
-def test_waiting_is_told_and_ends_with_the_transaction(
-    server: Cluster, table: psycopg.Connection, caplog: pytest.LogCaptureFixture
-) -> None:
-    reader = Reader(server, wait="1 day")
-    with server.connect() as slow:
-        slow.execute("BEGIN")
-        add(slow, 5, "slow")
-        found: list[Any] = []
-        thread = threading.Thread(target=lambda: found.extend(reader.take(6)))
-        thread.start()
-        while not caplog.records and thread.is_alive():
-            time.sleep(0.01)
-        slow.execute("COMMIT")
-        thread.join()
-    assert found == [["slow"]]
-    assert "waiting for open transactions of the server, at most 1 day, 0:00:00" in caplog.text
 
 
 def test_a_row_that_is_visible_above_an_open_transaction_is_read_once(
@@ -354,17 +336,6 @@ def test_what_cannot_be_read_is_told_without_a_value(
             Reader(server, **place).take(6)
         assert SECRET not in str(caught.value) + repr(Reader(server, **place).options)
         assert caught.value.__cause__ is None
-    for changes, message in (
-        ({"late": "next-step"}, "xid_column is missing"),
-        ({"every": None, "end": 3, "start": None}, "every is missing"),
-        ({"end": "data"}, "which periods are read must be public"),
-        ({"url_env": "A"}, "both given"),
-        ({"wait": "soon"}, "not a length of time"),
-        ({"table": None}, "table is missing"),
-        ({"slot": "s"}, "slot has no meaning"),
-    ):
-        with pytest.raises(InputError, match=message):
-            options(server, **changes)
 
 
 def test_another_server_and_one_that_was_set_back_are_refused(
@@ -405,26 +376,6 @@ def test_a_server_that_crashes_gives_no_number_again_that_was_read(
         server.execute("ALTER SYSTEM RESET wal_writer_delay")
 
 
-def test_a_connection_that_is_cut_leaves_nothing_half_read(
-    server: Cluster, table: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    add(table, 5, *(f"z{i}" for i in range(40)))
-    reader, whole = Reader(server), server_module.Session.stream
-
-    def cut(self: Any, *args: Any, **more: Any) -> Iterator[Any]:
-        for number, block in enumerate(whole(self, *args, **{**more, "size": 5})):
-            if number == 3:
-                server.cut()
-            yield block
-
-    with monkeypatch.context() as patch:
-        patch.setattr(server_module.Session, "stream", cut)
-        with pytest.raises(UnreadableError, match="the connection to the server was lost"):
-            reader.take(6)
-    assert reader.position is None
-    assert [len(step) for step in reader.take(6)] == [40]
-
-
 def test_a_cut_cable_is_noticed_in_a_minute() -> None:
     """What the system is asked to watch: an idle connection, and what was sent and is not acknowledged. A URL may say
     otherwise."""
@@ -442,20 +393,3 @@ def test_a_cut_cable_is_noticed_in_a_minute() -> None:
                 assert idle + between * tries == 60
                 assert wire.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == unanswered
             connection.finish()
-
-
-def test_an_interrupt_ends_the_wait(
-    server: Cluster, table: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(_: float) -> None:
-        raise KeyboardInterrupt
-
-    with server.connect() as slow:
-        slow.execute("BEGIN")
-        add(slow, 5, "slow")
-        with monkeypatch.context() as patch:
-            patch.setattr(server_module.time, "sleep", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                Reader(server, wait="1 day").take(6)
-    while server.execute("SELECT 1 FROM pg_stat_activity WHERE application_name = 'dpstream'"):
-        time.sleep(0.01)  # a session that stays runs into the time limit of tests

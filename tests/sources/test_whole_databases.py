@@ -15,9 +15,7 @@ import pytest
 from keyed_history import SCHEMA, STEPS, outcome
 
 from dpstream.core.errors import ConfigError, DataError, DpstreamError
-from dpstream.core.privacy import Record
 from dpstream.io.sources import SourceOptions, open_source
-from dpstream.project.keyed_check import KeyedCheck
 
 if TYPE_CHECKING:
     from postgres_server import Cluster
@@ -190,28 +188,6 @@ def test_a_query_is_planned_before_a_first_step_is_due(server: Cluster, tmp_path
     assert list(open_source(SourceOptions.parse({**options, "query": "TABLE t"})).steps()) == []
 
 
-@pytest.mark.parametrize(
-    ("rows", "more", "what"),
-    [
-        (("(7, '2026-01-06', '2026-01-05', 'a', 1)",), {}, "an end is before its start"),
-        (("(7, NULL, '2026-01-05', 'a', 1)",), {}, "there is no time"),
-        (("(NULL, '2026-01-05', NULL, 'a', 1)",), {}, "without a key"),
-        (("(7, '2026-01-05', '2026-01-08', 'a', 1)", "(7, '2026-01-06', NULL, 'b', 1)"), {}, "there already"),
-        (
-            ("(7, '2026-01-05', '2026-01-08', 'a', 1)", "(7, '2026-01-06', NULL, 'b', 1)"),
-            {"late": "next-step"},
-            "several rows",
-        ),
-    ],
-)
-def test_bad_stays_stop_as_those_of_files(
-    rows: tuple[str, ...], more: dict[str, Any], what: str, database: Database
-) -> None:
-    database.fill(*rows)
-    with pytest.raises(DataError, match=what):
-        outcome(database.stays(**more))
-
-
 def test_ends_that_are_open_late_or_moved(database: Database) -> None:
     """A null and infinity are no end. What is changed after its step was read shows in that step (``error``) or in the
     next one that is read (``next-step``)."""
@@ -241,36 +217,6 @@ def test_times_with_a_zone_are_taken_in_utc(database: Database) -> None:
     assert [flags for _, flags, _ in outcome(database.stays(query))] == [[], [], [True], [False], [], [], []]
 
 
-def test_stays_by_step_numbers(database: Database) -> None:
-    database.fill("(1, '2026-01-05', NULL, 'a', 1)")
-    query = 'SELECT id, "group", size, 1998 AS since, 2001 AS until FROM t'
-    numbers = {"every": None, "start": 1997, "end": 2002}
-    found = outcome(database.stays(query, **numbers))
-    assert [flags for _, flags, _ in found] == [[], [True], [], [], [False], []]
-
-
-def test_check_understands_every_reading_alike(database: Database, tmp_path: Path) -> None:
-    """For the owner's eyes: how many are there, come, leave and change."""
-    history = told.history(22, keys=12, updates=False)
-    database.fill(
-        *(
-            f"({stay.key}, {day(stay.first)}, {day(stay.gone)}, '{stay.values[0][1]}', {stay.values[0][2]})"
-            for stay in history.stays
-        )
-    )
-    there = [len(history.table(step)) for step in range(1, STEPS + 1)]
-    said = set()
-    files = told.read(told.write_stays(history, tmp_path, "stays.csv"), tmp_path)
-    for entries in (files, database.snapshots(), database.stays(), database.stays(late="next-step")):
-        keyed = KeyedCheck(SCHEMA, Record())
-        assert [keyed.add(entry) for entry in entries] == [None] * STEPS
-        said |= {sentence for length in ("week", "14 days", None) for sentence in keyed.sentences(length)}
-    assert len(said) == 3
-    start = f"{there[-1]} records present at the end; {there[0]} at the first step, then "
-    assert all(sentence.startswith(start) for sentence in said)
-    assert {sentence.split("changed ")[1] for sentence in said} == {"a week", "in 14 days", "a step"}
-
-
 def test_what_is_published_of_a_database_that_is_read_whole() -> None:
     server = {"kind": "postgres", "url_env": "U", **CALENDAR}
     for given in ({"shape": "snapshots"}, TIMES):
@@ -283,23 +229,6 @@ def test_what_is_published_of_a_database_that_is_read_whole() -> None:
         )
         assert asked.pinned()["query"].startswith("sha256:")
         assert asked.repeatable is (given is TIMES)
-
-
-@pytest.mark.parametrize(
-    ("more", "what"),
-    [
-        ({"shape": "snapshots"}, "one of table and query"),
-        ({"shape": "snapshots", "table": "t", "query": "TABLE t"}, "one of table and query"),
-        ({"shape": "snapshots", "query": " "}, "query is not a text, or is empty"),
-        ({**TIMES, "query": "TABLE t", "wait": "6 hours"}, 'wait has no meaning with shape = "stays"'),
-        ({"insert_only": True, "time_column": "since", "query": "TABLE t"}, "query has no meaning"),
-        ({"insert_only": True, "time_column": "since"}, "table is missing"),
-    ],
-)
-def test_keys_that_contradict_each_other(more: dict[str, Any], what: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        SourceOptions.parse({"kind": "postgres", "url_env": "U", **CALENDAR, **more})
-    assert what in str(caught.value)
 
 
 def test_the_guides_query_can_be_used() -> None:

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import click
 
 from dpstream.cli.shared import by_option, of_stream, opened
-from dpstream.cli.types import Whole
+from dpstream.cli.types import Steps, Whole
 from dpstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from dpstream.project import Config
 
 
-def _steps(ctx: click.Context, param: click.Parameter, value: str | None) -> list[range] | None:
-    """``3``, ``3-7``, ``3,5-7`` as ranges."""
-    if value is None:
-        return None
-    parts = [re.fullmatch(r"\s*([0-9]{1,9})(?:\s*-\s*([0-9]{1,9}))?\s*", part) for part in value.split(",")]
-    ranges = [range(int(one[1]), int(one[2] or one[1]) + 1) for one in parts if one is not None]
-    if None in parts or any(not part or part.start < 1 for part in ranges):
-        raise click.BadParameter(f"{value!r} is no step and no range such as 3-7", ctx, param)
-    return ranges
-
-
 @click.command("approve", short_help="Publish steps that are held.")
 @of_stream("--state", "--out")
 @click.option(
-    "--step", "chosen", callback=_steps, metavar="STEPS", help="The held step, or several: 3, 3-7 or 3,5-7."
+    "--step", "chosen", type=Steps(), metavar="STEPS", help="The held step, or several: 3, 3-7 or 3,5-7."
 )
 @click.option("--all", "everything", is_flag=True, help="Every held step, in order.")
 @by_option

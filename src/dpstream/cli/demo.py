@@ -10,18 +10,17 @@ import click
 from dpstream.cli.types import Whole
 
 
-@click.command("demo", short_help="Run an invented stream, and draw its true and released values.")
+@click.command("demo", short_help="Run an invented stream, and compare its true and released values.")
 @click.option("--out", default="demo", show_default=True, help="Folder to make, or to make anew.")
 @click.option("--steps", type=Whole(2), default=104, show_default=True, help="Weeks to simulate.")
 @click.option(
     "--seed", type=Whole(0), default=0, show_default=True, help="Of the invented data, never of the noise."
 )
 def command(out: str, steps: int, seed: int) -> None:
-    """Simulate an invented city's eviction notices, publish a synthetic table for each week, and draw true beside
-    released values over time.
+    """Simulate an invented city's eviction notices, publish a synthetic table for each week, and write a page with true
+    beside released values over time.
 
-    It shows the commands that it runs. A folder with somebody else's files is refused. The picture needs matplotlib
-    (pip install 'dpstream[plot]').
+    It shows the commands that it runs. A folder with somebody else's files is refused.
 
     \b
     Examples:

@@ -12,8 +12,8 @@ import click
 
 from dpstream.cli.progress import counted_progress
 from dpstream.cli.shared import console, json_option, of_stream, print_json, print_table
-from dpstream.cli.types import FilePath, Whole
-from dpstream.core.errors import ConfigError, counted
+from dpstream.cli.types import FilePath, Steps, Whole
+from dpstream.core.errors import counted
 
 if TYPE_CHECKING:
     from dpstream.project import Config
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 @click.option(
     "--workload", metavar="NAME", help="Marginals to compare, such as all-3-way; by default the run's."
 )
-@click.option("--steps", "listed", metavar="LIST", help="Steps to evaluate, such as 1,10,90-104.")
+@click.option(
+    "--steps", "listed", type=Steps(), metavar="LIST", help="Steps to evaluate, such as 1,10,90-104."
+)
 @click.option(
     "--every",
     type=Whole(),
@@ -53,7 +55,7 @@ def command(
     config: Config,
     out: str | None,
     workload: str | None,
-    listed: str | None,
+    listed: list[range] | None,
     every: int | None,
     target: str | None,
     without: bool,
@@ -83,7 +85,7 @@ def command(
         asked = EvaluationRequest(
             releases=config.output.dir,
             workload=workload,
-            steps=None if listed is None else parse_steps(listed),
+            steps=None if listed is None else [step for steps in listed for step in steps],
             every=every,
             target=target,
             ceiling=False if without else None,
@@ -103,32 +105,6 @@ def command(
     _print(result)
     click.echo(f"The page: {folder / PAGE}")
     click.echo(f"{LABEL}: {counted(len(written), 'file')} in {folder}")
-
-
-def parse_steps(text: str) -> list[int]:
-    """Step numbers and ranges.
-
-    Errors:
-        ConfigError: a text that is neither.
-
-    >>> parse_steps("1,10,12-14")
-    [1, 10, 12, 13, 14]
-    """
-
-    steps: list[int] = []
-    for word in text.split(","):
-        first, dash, last = word.strip().partition("-")
-        if not (first.isdecimal() and (last.isdecimal() or not dash)) or len(word) > 20:
-            raise ConfigError(
-                f"{word.strip()!r} is not a step", where="--steps", allowed="such as 1,10,90-104"
-            )
-        begin, end = int(first), int(last or first)
-        if not 1 <= begin <= end <= 10**7:
-            raise ConfigError(
-                f"{word.strip()!r} holds no step", where="--steps", allowed="steps from 1, the smaller first"
-            )
-        steps += range(begin, end + 1)
-    return steps
 
 
 def _print(result: EvaluationResult) -> None:

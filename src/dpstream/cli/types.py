@@ -97,5 +97,34 @@ class Whole(click.IntRange):
         return super().convert(value, param, ctx)
 
 
+class Steps(click.types.StringParamType):
+    """Steps and ranges of them, such as 1,10,90-104, as ranges.
+
+    Errors:
+        ConfigError: a text that is neither.
+    """
+
+    name = "steps"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """One range for each word."""
+        ranges = []
+        for word in str(value).split(","):
+            match = re.fullmatch(r"\s*([0-9]{1,7})\s*(?:-\s*([0-9]{1,7})\s*)?", word)
+            if match is None:
+                raise ConfigError(
+                    f"{word.strip()!r} is not a step", where=_name(param), allowed="such as 1,10,90-104"
+                )
+            steps = range(int(match[1]), int(match[2] or match[1]) + 1)
+            if not steps or steps.start < 1:
+                raise ConfigError(
+                    f"{word.strip()!r} holds no step",
+                    where=_name(param),
+                    allowed="steps from 1, the smaller first",
+                )
+            ranges.append(steps)
+        return ranges
+
+
 def _name(param: click.Parameter | None) -> str:
     return "path" if param is None else param.opts[0] if param.opts else str(param.name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
@@ -29,13 +29,14 @@ from dpstream.core.errors import (
     StoreDamagedError,
     StoreError,
     UnitError,
+    did_you_mean,
 )
 from dpstream.core.privacy import InsertedRecord, Record, User
 from dpstream.core.schema import Schema
 from dpstream.core.schema.column import Column
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import count_marginals
-from dpstream.project.reader import Section, did_you_mean, exact_number
+from dpstream.project.reader import Section, exact_number
 from dpstream.stream.identity import require_same_unit, whose_unit
 from dpstream.stream.ledger.limit import budget_from_dict
 from dpstream.stream.predecessor_cost import Base, Broken, Together, own_budget, together
@@ -54,74 +55,52 @@ _SHARES = (
 )
 
 
-def _rename(section: Section, given: Any, earlier: Mapping[str, Any]) -> dict[str, str]:
-    return {new: _text(section, "rename", old) for new, old in _table(section, "rename").items()}
-
-
-def _map(section: Section, given: Any, earlier: Mapping[str, Any]) -> dict[str, dict[str, Shares]]:
-    return {
-        column: {
-            old: _shares(section, "map", value, f"{column!r}, {old!r}")
-            for old, value in _inner(section, column, rules).items()
-        }
-        for column, rules in _table(section, "map").items()
-    }
-
-
-def _fill(section: Section, given: Any, earlier: Mapping[str, Any]) -> dict[str, Shares]:
-    return {
-        column: _shares(section, "fill", value, repr(column))
-        for column, value in _table(section, "fill").items()
-    }
-
-
-def _table(section: Section, key: str) -> Mapping[str, Any]:
-    value = section.raw(key) if section.has(key) else {}
+def _tables(
+    section: Section, key: str, value: Any, read: Callable[..., Any], what: str = ""
+) -> dict[str, Any]:
+    """A table of columns or of labels; ``read`` reads each value."""
     if not isinstance(value, Mapping):
-        raise section.wrong(key, f"{shown(value)} is not a table")
-    if section.has(key):
-        section.note(key, ", ".join(value), default=False)
-    return value
+        raise section.wrong(key, f"{what}{shown(value)} is not a table")
+    return {name: read(section, key, part, what=f"{what}{name!r}, ") for name, part in value.items()}
 
 
-def _inner(section: Section, column: str, value: Any) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise section.wrong("map", f"the rule of column {column!r} ({shown(value)}) is not a table")
-    return value
+def _table(key: str, read: Callable[..., Any], section: Section, *_: Any) -> dict[str, Any]:
+    """A key of ``[base]``."""
+    if not section.has(key):
+        return {}
+    table = _tables(section, key, section.raw(key), read)
+    section.note(key, ", ".join(table), default=False)
+    return table
 
 
-def _text(section: Section, key: str, value: Any) -> str:
+def _text(section: Section, key: str, value: Any, what: str = "") -> str:
     """A label or a column; TOML's truth values and whole numbers have labels too."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int) or (isinstance(value, str) and value):
         return str(value)
-    raise section.wrong(key, f"{shown(value)} is not a label")
+    raise section.wrong(key, f"{what}{shown(value)} is not a label")
 
 
 def _shares(section: Section, key: str, value: Any, what: str) -> Shares:
     """One label, a list of labels in even shares, or a table of labels with exact shares."""
-    if isinstance(value, list):
-        labels = [_text(section, key, item) for item in value]
-        if not labels or len(set(labels)) != len(labels):
-            raise section.wrong(key, f"{what}: {shown(value)} does not name each label once")
-        return dict.fromkeys(labels, Fraction(1, len(labels)))
     if not isinstance(value, Mapping):
-        return {_text(section, key, value): Fraction(1)}
-    shares: Shares = {}
-    for label, given in value.items():
-        share = exact_number(given)
+        labels = [
+            _text(section, key, label, what) for label in (value if isinstance(value, list) else [value])
+        ]
+        if not labels or len(set(labels)) != len(labels):
+            raise section.wrong(key, f"{what}{shown(value)} does not name each label once")
+        return dict.fromkeys(labels, Fraction(1, len(labels)))
+    shares = {label: exact_number(share) for label, share in value.items()}
+    for label, share in shares.items():
         if share is None or not 0 < share <= 1:
-            raise section.wrong(key, f"{what}: {shown(given)} is not a share")
-        shares[label] = share
-    total = sum(shares.values(), Fraction(0))
+            raise section.wrong(key, f"{what}{shown(value[label])} is not a share")
+    exact = {label: share for label, share in shares.items() if share is not None}
+    total = sum(exact.values(), Fraction(0))
     if total != 1:
-        raise ConfigError(
-            f"the shares of {what} add up to {total}",
-            where=section.place(key),
-            allowed='exact shares that add up to 1, such as {A = "0.6", B = "0.4"}',
-        )
-    return shares
+        allowed = 'exact shares that add up to 1, such as {A = "0.6", B = "0.4"}'
+        raise section.wrong(key, f"{what}the shares add up to {total}", allowed)
+    return exact
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +122,7 @@ class BaseOptions:
         reason="what came in a later step would be lost",
     )
     rename: dict[str, str] = option(
-        read=_rename,
+        read=partial(_table, "rename", _text),
         allowed='columns of this schema with their names there, such as {postcode = "zip"}',
         shown="none",
         meaning="Columns that had another name.",
@@ -151,7 +130,7 @@ class BaseOptions:
         fragment={"type": "object", "additionalProperties": TEXT},
     )
     map: dict[str, dict[str, Shares]] = option(
-        read=_map,
+        read=partial(_table, "map", partial(_tables, read=_shares)),
         allowed="for a column of this schema: its old labels, each with one label, a list of labels (even shares), or "
         'labels with exact shares such as {A = "0.6", B = "0.4"}; "null" is the null of a column that declared '
         "other and missing and shows both as null",
@@ -162,7 +141,7 @@ class BaseOptions:
         fragment={"type": "object"},
     )
     fill: dict[str, Shares] = option(
-        read=_fill,
+        read=partial(_table, "fill", _shares),
         allowed="for a column of this schema: one label, a list of labels (even shares), or labels with exact "
         'shares such as {A = "0.6", B = "0.4"}',
         shown="none",
@@ -183,7 +162,6 @@ class BaseOptions:
         meaning="Tells `dpstream evaluate` where the private records of the earlier period are. When the stream is "
         "started, it is refused while steps of the earlier one wait to be published.",
         reason="only an evaluation against the private truth needs it",
-        place="file",
     )
 
     def rule(self) -> dict[str, Any]:
@@ -197,6 +175,18 @@ class BaseOptions:
             "fill": {column: _texts(shares) for column, shares in self.fill.items()},
             "drop": sorted(self.drop),
         }
+
+    def wrong(self, key: str, what: str, allowed: Iterable[str]) -> ConfigError:
+        """The error for a key, or for the whole section (empty); what is allowed is cut after 20 names."""
+        names = tuple(allowed)
+        shown_names = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+        return ConfigError(what, where=f"{self.place} {key}".rstrip(), allowed=shown_names)
+
+    def require(self, key: str, what: str, names: Iterable[str], known: tuple[str, ...]) -> None:
+        """Every name is known, as a column or as a value (ConfigError)."""
+        for name in names:
+            if name not in known:
+                raise self.wrong(key, f"{what} {name!r}{did_you_mean(name, known)}", known)
 
 
 def _texts(shares: Shares) -> dict[str, str]:
@@ -239,106 +229,57 @@ def column_rules(options: BaseOptions, old: Schema, new: Schema) -> tuple[Column
     Errors:
         ConfigError: a label or a column that goes nowhere, a rule about something that is not there.
     """
-    _check_names(options, old, new)
-    rules = []
-    for column in new.columns:
-        name = options.rename.get(column.name, column.name)
-        if name in old.names and name not in options.drop:
-            rules.append(_mapped(options, readable(old[name]), column))
-        else:
-            rules.append(_filled(options, column))
-    return tuple(rules)
-
-
-def _check_names(options: BaseOptions, old: Schema, new: Schema) -> None:
-    """Every name in the section is a column, and every old column goes somewhere."""
-    for key, names, known, whose in (
-        ("drop", options.drop, old.names, "predecessor"),
-        ("rename", options.rename.values(), old.names, "predecessor"),
-        ("rename", options.rename, new.names, "schema"),
-        ("map", options.map, new.names, "schema"),
-        ("fill", options.fill, new.names, "schema"),
-    ):
-        for name in names:
-            if name not in known:
-                raise _wrong(
-                    options, key, f"the {whose} has no column {name!r}{did_you_mean(name, known)}", known
-                )
+    options.require("drop", "the predecessor has no column", options.drop, old.names)
+    options.require("rename", "the predecessor has no column", options.rename.values(), old.names)
+    for key in ("rename", "map", "fill"):
+        options.require(key, "the schema has no column", getattr(options, key), new.names)
     used = {options.rename.get(name, name) for name in new.names}
     for name in old.names:
         if name in options.drop and name in options.rename.values():
-            raise _wrong(options, "drop", f"the column {name!r} is dropped and renamed", ("one of the two",))
+            raise options.wrong("drop", f"the column {name!r} is dropped and renamed", ["one of the two"])
         if name not in used and name not in options.drop:
-            raise _wrong(
-                options,
-                "drop",
-                f"the predecessor's column {name!r} goes nowhere",
-                (f'drop = ["{name}"], or a column that it becomes under [base.rename]',),
-            )
+            allowed = f'drop = ["{name}"], or a column that it becomes under [base.rename]'
+            raise options.wrong("drop", f"the predecessor's column {name!r} goes nowhere", [allowed])
+    rules = []
+    for column in new.columns:
+        name = options.rename.get(column.name, column.name)
+        there = name in old.names and name not in options.drop
+        rules.append(_mapped(options, readable(old[name]), column) if there else _filled(options, column))
+    return tuple(rules)
 
 
 def _mapped(options: BaseOptions, old: Column, new: Column) -> ColumnRule:
     if new.name in options.fill:
-        raise _wrong(
-            options,
-            "fill",
-            f"the column {new.name!r} is in the predecessor",
-            ("[base.map], or drop it there",),
-        )
-    declared = options.map.get(new.name, {})
+        what = f"the column {new.name!r} is in the predecessor"
+        raise options.wrong("fill", what, ["[base.map], or drop it there"])
     labels = old.labels()
-    for label in declared:
-        if label not in labels:
-            what = f"the predecessor's column {old.name!r} has no value {label!r}"
-            raise _wrong(options, "map", f"{what}{did_you_mean(label, labels)}", labels)
-    rows = []
+    declared = options.map.get(new.name, {})
+    options.require("map", f"the predecessor's column {old.name!r} has no value", declared, labels)
+    rules = {label: {label: Fraction(1)} for label in labels if label in new.labels() and label != NULL}
+    rules |= declared
     for label in labels:
-        if label not in declared and (label not in new.labels() or label == NULL):
+        if label not in rules:
             what = f"nothing says what becomes of {label!r} of the predecessor's column {old.name!r}"
-            allowed = f"[base.map.{new.name}] with one or several of {_shown(new.labels())}"
-            raise ConfigError(what, where=options.place, allowed=allowed)
-        rows.append(
-            _row(options, "map", new, declared.get(label)) if label in declared else _same(new, label)
-        )
-    return ColumnRule(old, np.array(rows))
+            first, *others = new.labels()
+            raise options.wrong("", what, [f"[base.map.{new.name}] with one or several of {first}", *others])
+    return ColumnRule(old, np.array([_row(options, "map", new, rules[label]) for label in labels]))
 
 
 def _filled(options: BaseOptions, new: Column) -> ColumnRule:
     if new.name in options.map:
-        raise _wrong(options, "map", f"the predecessor has no column for {new.name!r}", ("[base.fill]",))
+        raise options.wrong("map", f"the predecessor has no column for {new.name!r}", ["[base.fill]"])
     if new.name not in options.fill:
-        raise ConfigError(
-            f"the predecessor has no column {new.name!r}, and nothing says what its records get",
-            where=options.place,
-            allowed=f"[base.fill] {new.name} = one or several of {_shown(new.labels())}, or [base.rename]",
-        )
+        what = f"the predecessor has no column {new.name!r}, and nothing says what its records get"
+        first, *others = new.labels()
+        allowed = f"[base.rename], or [base.fill] {new.name} = one or several of {first}"
+        raise options.wrong("", what, [allowed, *others])
     return ColumnRule(None, np.array([_row(options, "fill", new, options.fill[new.name])]))
 
 
-def _same(new: Column, label: str) -> NDArray[np.float64]:
-    row = np.zeros(new.size)
-    row[new.labels().index(label)] = 1.0
-    return row
-
-
-def _row(options: BaseOptions, key: str, new: Column, shares: Shares | None) -> NDArray[np.float64]:
-    """Shares of the new labels; the last one makes the row add up to 1."""
-    row, labels = np.zeros(new.size), new.labels()
-    for label, share in (shares or {}).items():
-        if label not in labels:
-            what = f"the column {new.name!r} has no value {label!r}"
-            raise _wrong(options, key, f"{what}{did_you_mean(label, labels)}", labels)
-        row[labels.index(label)] = float(share)
-    return row
-
-
-def _shown(labels: tuple[str, ...]) -> str:
-    return ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
-
-
-def _wrong(options: BaseOptions, key: str, what: str, allowed: object) -> ConfigError:
-    names = tuple(str(name) for name in allowed)  # type: ignore[attr-defined]
-    return ConfigError(what, where=f"{options.place} {key}", allowed=_shown(names))
+def _row(options: BaseOptions, key: str, new: Column, shares: Shares) -> NDArray[np.float64]:
+    """Shares of the new labels."""
+    options.require(key, f"the column {new.name!r} has no value", shares, new.labels())
+    return np.array([float(shares.get(label, 0)) for label in new.labels()])
 
 
 @dataclass(frozen=True)
@@ -463,36 +404,25 @@ def read_predecessor(options: BaseOptions) -> Predecessor:
 
     folder = options.releases
     if not (folder / "catalogue.json").is_file():
-        raise ConfigError(
-            f"there are no releases in {str(folder)!r}",
-            where=f"{options.place} releases",
-            allowed="the folder of a stream that has published",
-        )
+        allowed = "the folder of a stream that has published"
+        raise options.wrong("releases", f"there are no releases in {str(folder)!r}", [allowed])
     entries = {int(entry["step"]): entry for entry in read_catalogue(folder)["steps"]}
     if not entries:
-        raise ConfigError("the predecessor has no release", where=options.place, allowed="one or more")
+        raise options.wrong("", "the predecessor has no release", ["one or more"])
     there = [step for step, entry in entries.items() if entry["state"] != "withdrawn"]
     step = max(there, default=max(entries)) if options.step is None else options.step
     if step not in entries:
-        raise ConfigError(
-            f"the predecessor has no published step {step}",
-            where=f"{options.place} step",
-            allowed=f"{max(there)}" if there else "a step that is published (a held one has to be approved)",
-        )
+        allowed = f"{max(there)}" if there else "a step that is published (a held one has to be approved)"
+        raise options.wrong("step", f"the predecessor has no published step {step}", [allowed])
     entry = entries[step]
     if entry["state"] == "withdrawn" or not entry["kept"]:
         why = "was withdrawn" if entry["state"] == "withdrawn" else "was dropped by the keep policy"
-        raise ConfigError(
-            f"the table of step {step} {why}", where=f"{options.place} step", allowed="a table that is there"
-        )
+        raise options.wrong("step", f"the table of step {step} {why}", ["a table that is there"])
     lost = tuple(sorted(number for number in entries if number > step))
     later = [number for number in lost if number in there]
     if later:
-        raise ConfigError(
-            f"step {step} is not the predecessor's last one: what came in step {later[0]} would be lost",
-            where=f"{options.place} step",
-            allowed=f"{max(there)}",
-        )
+        what = f"step {step} is not the predecessor's last one: what came in step {later[0]} would be lost"
+        raise options.wrong("step", what, [f"{max(there)}"])
     manifest = read_manifest(folder, step)
     return Predecessor(
         folder,
@@ -607,11 +537,8 @@ def base_facts(
         )
     again = [one.words for one in before or () if one.again is not None]
     if again:
-        raise ConfigError(
-            f"{'; '.join(again)}: what all streams cost together cannot be said",
-            where=options.place,
-            allowed="another stream to begin with",
-        )
+        what = f"{'; '.join(again)}: what all streams cost together cannot be said"
+        raise options.wrong("", what, ["another stream to begin with"])
     column_rules(options, predecessor.schema, schema)
     if predecessor.last["source"] is not None:
         _require_form(predecessor.last["source"], source.pinned(), str(manifest["stream"]), options.place)
@@ -719,11 +646,8 @@ def find_base(config: Any, options: BaseOptions, told: Mapping[str, Any] | None 
         UnitError: the earlier stream protects another unit. StoreDamagedError: damaged releases.
     """
     if options.releases.resolve() == config.output.dir.resolve():
-        raise ConfigError(
-            "the stream would begin with its own releases",
-            where=f"{options.place} releases",
-            allowed="another [output] dir, or the folder of an earlier stream",
-        )
+        allowed = "another [output] dir, or the folder of an earlier stream"
+        raise options.wrong("releases", "the stream would begin with its own releases", [allowed])
 
     facts = _known(config, options) if told is None else told.get("base")
     # Under another declared rule it is another base; the stream will say so.
@@ -807,11 +731,8 @@ def _before(config: Any, options: BaseOptions, stream: str) -> tuple[Broken, ...
     """The broken borders between the streams before this one."""
     old = type(config).load(options.config)
     if old.name != stream:
-        raise ConfigError(
-            f"the file is that of the stream {old.name!r}, and this one begins with {stream!r}",
-            where=f"{options.place} config",
-            allowed=f"the configuration of {stream!r}",
-        )
+        what = f"the file is that of the stream {old.name!r}, and this one begins with {stream!r}"
+        raise options.wrong("config", what, [f"the configuration of {stream!r}"])
     # Where neither its state nor its releases are left, nothing says what it began with.
     if old.base_options is None or _known(old, old.base_options) is None:
         return ()

@@ -17,14 +17,14 @@ from typing import Any, Literal
 from dpstream.core.contracts import HEADLINE_SHARE, Family, Headline, Key, option, shown
 from dpstream.core.contracts.expectations import VARIES
 from dpstream.core.contracts.recipe_options import COUNT, NUMBER, TEXT, TEXTS, keys_of_recipes, words
-from dpstream.core.errors import ConfigError
+from dpstream.core.errors import ConfigError, did_you_mean
 from dpstream.core.privacy import ZCDP, PureDP, exact_amount
 from dpstream.core.privacy.unit import Returns
 from dpstream.families.registry import DEFAULT_MECHANISM, families, family_of, mechanisms
 from dpstream.io.sinks.target import SINKS
 from dpstream.io.sources.source_keys import SOURCES, rows_of_source
 from dpstream.project.base import BaseOptions
-from dpstream.project.reader import Section, did_you_mean
+from dpstream.project.reader import Section
 from dpstream.stream.release.publishing import FULL_EVERY, Publishing, RecordKind, TableKind
 from dpstream.stream.store.encryption import StateKey
 
@@ -146,6 +146,11 @@ class FileKeys:
     )
 
 
+UnitName = Literal[
+    "event", "event-replace", "user", "record", "record-replace", "individual", "individual-replace"
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class StreamKeys:
     """``[stream]``."""
@@ -155,28 +160,18 @@ class StreamKeys:
         meaning="Name of the stream; it is published in every manifest.",
         fragment={**TEXT, "maxLength": 200},
     )
-    unit: str | None = option(
+    unit: UnitName | None = option(
         None,
         allowed="event, event-replace, user; record, record-replace where records have keys; of a mechanism that "
         "follows people individual, individual-replace",
         shown="event; record of the mechanism census; individual where the mechanism follows people",
-        meaning="Who is protected: one record inserted or deleted at one step (`event`); one record's value where the "
-        "numbers of records are public (`event-replace`); or all records of one user id together (`user`, with "
-        "`max_events` and `[source] user_column`). Where records have keys (`[source] key_column`), a record's "
-        "whole stay in the table, with its insert, all its updates and its delete (`record`); or its values "
-        "alone, where it is public which keys are there when (`record-replace`). Where the mechanism follows "
-        "people, everything that one person reports: added or removed (`individual`), or replaced, with the "
-        "number of people public (`individual-replace`).",
+        meaning="Who is protected: one record at one step (`event`), or its values where the numbers of records "
+        "are public (`event-replace`); all records of one user id (`user`, with `max_events` and `[source] "
+        "user_column`). With `[source] key_column`: a record's whole stay in the table (`record`), or its "
+        "values where it is public which keys are there (`record-replace`). Where the mechanism follows "
+        "people: all that one person reports (`individual`), or its values where their number is public "
+        "(`individual-replace`).",
         reason="batch sizes stay private unless the owner declares them public",
-        words=(
-            "event",
-            "event-replace",
-            "user",
-            "record",
-            "record-replace",
-            "individual",
-            "individual-replace",
-        ),
     )
     total: Literal["private", "public"] | None = option(
         None,
@@ -185,15 +180,13 @@ class StreamKeys:
         "`event-replace` (or `individual-replace`, or `record-replace`): a changed record then moves two cells, "
         "so the noise doubles.",
         reason="a number of records is information about people, too",
-        words=("private", "public"),
     )
     season: str | int | None = option(
         None,
         allowed="year, week, or a number of steps from 2 to 10,000",
-        meaning="Public knowledge, with the mechanism pooled: what comes repeats itself after a year, a week "
-        "(where steps are periods of a calendar), or so many steps. Columns and numbers of records may "
-        "then follow a season, as far as noisy counts show one: while steps are put together, and in "
-        "tables between two measurements.",
+        meaning="Public knowledge, with the mechanism pooled: what comes repeats itself after a year, a week (of a "
+        "calendar), or so many steps. Columns and numbers of records may then follow a season, as far as "
+        "noisy counts show one.",
         reason="nothing but the owner's knowledge says that a stream has a season",
         read=_season,
         fragment={"anyOf": [words("year", "week"), {**COUNT, "minimum": 2, "maximum": 10_000}]},
@@ -205,14 +198,13 @@ class StreamKeys:
         "loss of its own, so somebody whose key comes back often is protected less. `refuse`: the stream stops; "
         "the hashes of all keys that ever were there are kept, and a record is all that its key ever does.",
         reason="keys of records that left are forgotten, so nobody can tell that one comes back",
-        words=("new", "refuse"),
     )
     same_unit: str | None = option(
         None,
         allowed="a sentence of up to 500 printable characters",
-        meaning="Why the unit is the same as that of the streams which this one is added up with, in an account or "
-        'under `[base]`, although other columns or rules tell it, such as "person_id was renamed to pid". '
-        "It is public: manifests and the statement quote it. If it is wrong, the sums are.",
+        meaning="Why the unit is that of the streams which this one is added up with, in an account or under "
+        '`[base]`, although other columns tell it, such as "person_id was renamed to pid". Manifests and '
+        "the statement quote it. If it is wrong, the sums are.",
         reason="units that are told by different columns are taken for different ones",
         fragment={**TEXT, "maxLength": 500},
     )
@@ -220,8 +212,8 @@ class StreamKeys:
         None,
         allowed="a number from 1 to 1000000, with unit = user",
         meaning="How many events (inserts and deletes together) of one user are counted over the whole life of the "
-        "stream; all further ones are left out. Each event gets its part of the budget, so choose it from what a "
-        "user typically does, not from the largest user.",
+        "stream; further ones are left out. Each event gets its part of the budget: choose it from what a "
+        "user typically does.",
         reason="it has to be written with the unit user, and means nothing without it",
         fragment={**COUNT, "maximum": 1_000_000},
     )
@@ -253,17 +245,15 @@ class ExpectKeys:
     order: Literal["mixed", "sorted"] = option(
         "mixed",
         allowed="mixed, sorted (not where records or people are followed)",
-        meaning="How records come. `sorted`: sorted by columns of the table, such as place after place, so that "
-        "each step holds records of few kinds and a later one holds others. Then what one step holds says "
-        "little of the next one, and `plan --compare` invents such streams.",
+        meaning="How records come. `sorted`: by columns of the table, such as place after place, so that one step "
+        "says little of the next one, and `plan --compare` invents such streams.",
         reason="most streams come in the order of time, and neighbouring steps hold like records",
     )
     varies: float = option(
         VARIES,
         allowed="a number from 0 to 10 (not where people are followed)",
-        meaning="By which share the number of records that come differs from one step to the next, as a rule. Where "
-        "several steps are measured together, and between censuses, plan predicts from it how far off the number "
-        "of records is.",
+        meaning="By which share the number of records that come differs from one step to the next, as a rule. From "
+        "it plan predicts how far off the number of records is between measurements.",
         reason="months of real streams differ by .2 to .5",
         fragment={"type": "number", "minimum": 0, "maximum": 10},
     )
@@ -311,7 +301,6 @@ class BudgetKeys:
         meaning="The account in which several streams on one private source add up. A stream is charged its whole "
         "budget there when it is started, and refused where the account's limit would be passed.",
         reason="a single stream on a private source needs no sum",
-        place="file",
     )
 
 
@@ -322,9 +311,8 @@ class Accuracy:
     headline: Headline = option(
         (),
         allowed='a list of marginals such as [["zip"], ["zip", "cause"]], with name = "pooled" or "census"',
-        meaning="Marginals that are measured by themselves whenever anything is (at the end of every group of "
-        "steps, at every census), so that their counts have exact errors. The synthetic tables keep to "
-        "them as far as noise allows.",
+        meaning="Marginals that are measured by themselves whenever anything is, so that their counts have exact "
+        "errors. The synthetic tables keep to them as far as noise allows.",
         reason="every number that is measured for itself takes budget from the others",
         read=_headline,
         shown="none",
@@ -363,10 +351,8 @@ class PriorKeys:
     file: Path = option(
         allowed='a file of a known format (.csv, .parquet, .ndjson) relative to this one, with name = "pooled" or '
         '"census"',
-        meaning="The public table: records, or counts with `weight`, in some or all columns of the schema. Its "
-        "columns have the schema's names, its values the schema's values. Other columns are left out. The "
-        "hash of the file is part of what the stream is pinned to.",
-        place="file",
+        meaning="The public table: records, or counts with `weight`, in columns and values of the schema. Other "
+        "columns are left out. The hash of the file is part of what the stream is pinned to.",
     )
     weight: str | None = option(
         None,
@@ -412,7 +398,6 @@ class Output:
         "(`persistent`): records then have a `record_id` and stay until the model has no place for them. "
         "Synthetic people who are followed are always `persistent`.",
         reason="every table is then a sample of its own; synthetic people who are followed always persist",
-        words=("fresh", "persistent"),
     )
     publish: TableKind = option(
         "full",
@@ -432,9 +417,8 @@ class Output:
         allowed="any, or a list of columns; [] for none",
         shown="any with the unit record, else none; a feed that has begun stays as it is",
         meaning='With `records = "persistent"`: the columns in which a synthetic record may change and keep its '
-        "`record_id`, if more than half of its columns stay as they are. The changes then have the operation "
-        "`update` beside `delete` and `insert`. It says that the model moved, not that a private record was "
-        "updated.",
+        "`record_id`, if most of its columns stay. The changes then have the operation `update`. It says "
+        "that the model moved, not that a private record was updated.",
         reason="readers of a feed without updates are not given any unasked",
         read=_may_change,
         fragment={"anyOf": [words("any"), TEXTS]},
@@ -454,11 +438,9 @@ class Output:
     )
     sink: str = option(
         "folder",
-        meaning="Where tables go besides the folder, which always has them: the newest one as a table of a DuckDB "
-        "file or of a PostgreSQL database, the same files as objects of a `bucket`, or every one as NDJSON "
-        "on standard output. With `spark` the folder has no tables: executors of Spark draw each one as a "
-        "partition of a table of its own. All but standard output is read back before a step counts as "
-        "published.",
+        meaning="Where tables go besides the folder, which always has them: the newest one to DuckDB or "
+        "PostgreSQL, the same files to a `bucket`, or every one as NDJSON to standard output. With `spark` "
+        "executors draw each table as a partition of a table there, and the folder has none.",
         reason="files need no program to be read",
         read=_sink,
         words=("folder", "duckdb", "postgresql", "bucket", "stdout", "spark"),
@@ -500,65 +482,53 @@ class Output:
         )
 
 
+def _told(allowed: str, meaning: str, pattern: str | None = None) -> Any:
+    """A text that only the owner knows."""
+    fragment = {**TEXT, **({} if pattern is None else {"pattern": pattern})}
+    return option(None, allowed=allowed, meaning=meaning, reason="only the owner knows it", fragment=fragment)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Publication:
     """``[statement]``."""
 
-    title: str | None = option(
-        None,
-        allowed='a text, such as "Evictions"',
-        meaning="What the data set is called on its pages and in catalogues; the stream's name if it is not set.",
-        reason="only the owner knows it",
+    title: str | None = _told(
+        'a text, such as "Evictions"',
+        "What the data set is called on its pages and in catalogues; the stream's name if it is not set.",
     )
-    description: str | None = option(
-        None,
-        allowed='a text, such as "Eviction notices of a city, weekly"',
-        meaning="What the data are about, in a sentence or two.",
-        reason="only the owner knows it",
+    description: str | None = _told(
+        'a text, such as "Eviction notices of a city, weekly"',
+        "What the data are about, in a sentence or two.",
     )
-    publisher: str | None = option(
-        None,
-        allowed='a text, such as "Statistics office of Example"',
-        meaning="Who publishes the data.",
-        reason="only the owner knows it",
+    publisher: str | None = _told(
+        'a text, such as "Statistics office of Example"',
+        "Who publishes the data.",
     )
-    contact: str | None = option(
-        None,
-        allowed='a text, such as "data@example.org"',
-        meaning="Whom to ask.",
-        reason="only the owner knows it",
+    contact: str | None = _told(
+        'a text, such as "data@example.org"',
+        "Whom to ask.",
     )
-    decided_by: str | None = option(
-        None,
-        allowed='a text, such as "Data protection board, 3 March 2026"',
-        meaning="Who decided on epsilon (or rho), and when.",
-        reason="only the owner knows it",
+    decided_by: str | None = _told(
+        'a text, such as "Data protection board, 3 March 2026"',
+        "Who decided on epsilon (or rho), and when.",
     )
-    reason: str | None = option(
-        None,
-        allowed='a text, such as "Counts of districts have to be right to 5 %"',
-        meaning="Why this budget and this unit.",
-        reason="only the owner knows it",
+    reason: str | None = _told(
+        'a text, such as "Counts of districts have to be right to 5 %"',
+        "Why this budget and this unit.",
     )
-    version: str | None = option(
-        None,
-        allowed='a text, such as "1.2"',
-        meaning="Version of the statement.",
-        reason="only the owner knows it",
+    version: str | None = _told(
+        'a text, such as "1.2"',
+        "Version of the statement.",
     )
-    license: str | None = option(
-        None,
-        allowed='the SPDX name of a usual licence for data, such as "CC-BY-4.0", or an address in https://',
-        meaning="The licence of the released data.",
-        reason="only the owner knows it",
-        fragment={**TEXT, "pattern": LICENSE},
+    license: str | None = _told(
+        'the SPDX name of a usual licence for data, such as "CC-BY-4.0", or an address in https://',
+        "The licence of the released data.",
+        LICENSE,
     )
-    url: str | None = option(
-        None,
-        allowed="an address in http://, https:// or mailto:",
-        meaning="Where the releases can be had.",
-        reason="only the owner knows it",
-        fragment={**TEXT, "pattern": WEB_ADDRESS},
+    url: str | None = _told(
+        "an address in http://, https:// or mailto:",
+        "Where the releases can be had.",
+        WEB_ADDRESS,
     )
 
 
@@ -576,9 +546,9 @@ class StateKeys:
     url: str | None = option(
         None,
         allowed="postgresql://user@host:5432/database, without a password",
-        meaning="A PostgreSQL database that keeps the store, in a schema of the stream's own; the state folder "
-        "then holds the witness against a database that is rolled back. What the URL leaves open comes "
-        "from PGHOST, PGPASSWORD, PGPASSFILE, PGSERVICE and so on.",
+        meaning="A PostgreSQL database that keeps the store; the state folder then holds the witness against a "
+        "database that is rolled back. What the URL leaves open comes from PGHOST, PGPASSWORD, PGPASSFILE, "
+        "PGSERVICE and so on.",
         reason="a file in the state folder needs no server",
         read=_url,
     )
@@ -595,7 +565,6 @@ class StateKeys:
         meaning="Encrypts what is private in the store with the key in this file (mode 0600). A store that is there "
         "already is encrypted by `dpstream store rekey --to`. Whoever loses the key has lost the stream.",
         reason="the state is protected by its file modes; a key that lies beside it would add nothing",
-        place="file",
     )
     key_env: str | None = option(
         None,

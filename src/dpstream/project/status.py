@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from dpstream.core.errors import ConfigError, InputError, StoreError
 from dpstream.io.sources.source_keys import duration
 from dpstream.stream.inspection import StreamStatus, read_status
+from dpstream.stream.templates import Words
 
 if TYPE_CHECKING:
     from dpstream.io.sinks import Publisher
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from dpstream.stream.ledger.reading import Ledger
 
 
+_WORDS = Words(Path(__file__).with_name("words.j2"))
 #: Of a stream that was not started.
 _NOTHING = StreamStatus({}, 0, Fraction(0), (), (), (), (), None, None, False, False, True, ())
 
@@ -282,43 +284,38 @@ def health(
     sink, state = config.publisher(), config.state_dir
     older = wrong_state(state, sink.directory, server=config.server)
     if older is not None:
-        return "state", f"{older}; find the newest state before anything else"
+        return _said("state", why=older)
     if not facts["started"]:
-        return "not-started", "there is no state yet"
-    if facts["failed"] is not None:
-        return (
-            "failed",
-            f"step {facts['begun']} stopped with {facts['failed']} after noise was drawn: decide by hand",
-        )
-    if facts["restored"]:
-        return "restored", "the store was restored from a copy: run --discard-reserved once, by hand"
+        return _said("not-started")
+    for word in ("failed", "restored"):
+        if facts[word]:
+            return _said(word, **facts)
     if not facts["same_plan"]:
-        why = "the configuration is not the plan that the stream was started with"
-        return "other-plan", why if facts["remedy"] is None else f"{why}: write {facts['remedy']}"
-    if facts["made_with_test_seed"]:
-        return "no-guarantee", "steps were made with a test seed"
-    if facts["broken_borders"]:
-        return (
-            "no-guarantee",
-            f"{'; '.join(facts['broken_borders'])}: records cost more than the manifests say",
-        )
+        return _said("other-plan", **facts)
+    if facts["made_with_test_seed"] or facts["broken_borders"]:
+        return _said("no-guarantee", **facts)
     wrong = _wrong_releases(config, sink, deep)
     if wrong is not None:
-        return "releases", wrong
+        return _said("releases", **wrong)
     if facts["steps_left"] == 0:
-        return "used-up", "the planned steps are used up: renew the stream"
+        return _said("used-up")
     running = is_running(state)
     if facts["unpublished"] and not running:
-        return "unpublished", "committed steps wait to be published: run again"
+        return _said("unpublished")
     if facts["begun"] is not None and not running:
-        return "begun", f"step {facts['begun']} was begun and did not end: run again"
+        return _said("begun", **facts)
     if facts.get("held"):
-        return "held", "steps wait for approval"
+        return _said("held")
     if max_age is not None and _too_old(config, Path(facts["releases"]), max_age):
-        return "stale", "the newest release is older than it may be"
+        return _said("stale")
     if facts["unfit"] is not None:
-        return "unfit", facts["unfit"]
-    return "healthy", steps_words(facts) + ("; a run is at work" if running else "")
+        return _said("unfit", **facts)
+    return _said("healthy", words=steps_words(facts), running=running)
+
+
+def _said(word: str, **facts: Any) -> tuple[str, str]:
+    """A word of health, and what it means here."""
+    return word, _WORDS.text(f"health_{word.replace('-', '_')}", **facts)
 
 
 def is_running(state: Path) -> bool:
@@ -337,36 +334,18 @@ def is_running(state: Path) -> bool:
     )
 
 
-def _wrong_releases(config: Config, sink: Publisher, deep: bool) -> str | None:
+def _wrong_releases(config: Config, sink: Publisher, deep: bool) -> dict[str, Any] | None:
     """What of the published steps, the catalogue or the codebook is not as it was published."""
     from dpstream.stream.release.sink import compare_releases
 
     committed, differences = compare_releases(config.state_dir, sink, server=config.server, deep=deep)
-    left = sorted(place for place, how in differences.items() if how == "withdrawn")
-    if left:
-        step, name, more = _first(left)
-        return (
-            f"{name} is in the folder of step {step}, which was withdrawn{more}: move it away and run again"
-        )
-    if not committed:
-        return None
-    changed = sorted(place for place, how in differences.items() if how == "changed")
-    if changed:
-        step, name, more = _first(changed)
-        return (
-            f"{name} of step {step} is not what was published{more}: move it away and run again, which publishes "
-            "it from the store"
-        )
-    if differences:
-        step, name, more = _first(sorted(differences))
-        return f"{name} of step {step} is missing{more}: run again, which publishes it from the store"
-    return _wrong_index(config, sink, committed)
-
-
-def _first(places: list[tuple[int, str]]) -> tuple[int, str, str]:
-    """Step and file of the first place, and how many more there are, in words."""
-    more = "" if len(places) == 1 else f" (and {len(places) - 1} more)"
-    return (*places[0], more)
+    for how in ("withdrawn", "changed", "missing"):
+        places = sorted(place for place, found in differences.items() if how in ("missing", found))
+        if places and (committed or how == "withdrawn"):
+            step, name = places[0]
+            return {"how": how, "step": step, "name": name, "more": len(places) - 1}
+    index = _wrong_index(config, sink, committed) if committed else None
+    return None if index is None else {"how": index}
 
 
 def _wrong_index(config: Config, sink: Publisher, committed: dict[int, dict[str, str]]) -> str | None:
@@ -384,11 +363,9 @@ def _wrong_index(config: Config, sink: Publisher, committed: dict[int, dict[str,
             if entry["kept"] and entry["state"] in ("full", "change")
         }
     except (InputError, StoreError, KeyError, TypeError, ValueError):
-        return "the catalogue is missing or cannot be read: move it away, if it is there, and run again"
+        return "no catalogue"
     if any(told.get(step) != files[MANIFEST] for step, files in committed.items()):
-        return (
-            "the catalogue does not tell what was published: move it away and run again, which writes it anew"
-        )
+        return "another catalogue"
     plan, output = config.plan(), config.output
     with_ids = output.publishing.records == "persistent"
     columns = plan.released_schema(config.schema())
@@ -402,7 +379,7 @@ def _wrong_index(config: Config, sink: Publisher, committed: dict[int, dict[str,
     # Where no table is kept, the path is that of none.
     lost = table != sink.table_name and not (sink.directory / table).is_file()
     if written != book or not _TABLE.fullmatch(table) or lost:
-        return "the codebook is missing, or not the one of this version: run again, which writes it anew"
+        return "codebook"
     return None
 
 

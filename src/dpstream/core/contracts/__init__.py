@@ -17,14 +17,12 @@ from dpstream.core.contracts.recipe_options import (
     HEADLINE_SHARE,
     Headline,
     Key,
-    Nested,
     Option,
     RecipeContext,
     SectionReader,
     build,
     located,
     option,
-    read_fields,
     shown,
 )
 from dpstream.core.contracts.recipes import Recipe, Terms, check_share, check_unit, check_whole, check_words
@@ -75,7 +73,6 @@ __all__ = [
     "Limits",
     "MarginalError",
     "Measured",
-    "Nested",
     "NoisyCounts",
     "Option",
     "Packed",
@@ -105,7 +102,6 @@ __all__ = [
     "marginal_query",
     "option",
     "pack_fields",
-    "read_fields",
     "shown",
     "unpack_fields",
 ]

@@ -179,21 +179,6 @@ Reader = Callable[[SectionReader, RecipeContext, Mapping[str, Any]], Any]
 _ORDER = count()
 
 
-@dataclass(frozen=True)
-class Nested:
-    """A recipe as the value of another one's option.
-
-    Attributes:
-        kind: the dataclass whose fields are its options.
-        make: makes the value, where calling ``kind`` with its options does not.
-        refuses: keys of other choices, with what is wrong about them here and what is allowed.
-    """
-
-    kind: type[Any]
-    make: Reader | None = None
-    refuses: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-
-
 @dataclass(frozen=True, eq=False)
 class Option:
     """What a field of a recipe or of another section says about its key.
@@ -227,7 +212,7 @@ class Option:
     word: str | None = None
     needs: tuple[str, ...] = ()
     place: Literal["file", "folder"] = "file"
-    one_of: Mapping[str, Nested] = field(default_factory=dict)
+    one_of: Mapping[str, type[Any]] = field(default_factory=dict)
     part: type[Any] | None = None
     placed: bool = False
     read: Reader | None = None
@@ -261,7 +246,9 @@ class _Declared:
         """The words that it takes."""
         if self.option.words or self.option.one_of:
             return self.option.words or tuple(self.option.one_of)
-        return get_args(self.hint) if get_origin(self.hint) is Literal else ()
+        return next(
+            (get_args(kind) for kind in (self.hint, *get_args(self.hint)) if get_origin(kind) is Literal), ()
+        )
 
     @property
     def kinds(self) -> tuple[Any, ...]:
@@ -321,7 +308,7 @@ def _declared(kind: type[Any], label: str = "") -> Iterator[_Declared]:
             continue
         yield _Declared(chosen.key or item.name, chosen, hints[item.name], item.default, label)
         for position, (word, nested) in enumerate(chosen.one_of.items()):
-            yield from _declared(nested.kind, word if position else label)
+            yield from _declared(nested, word if position else label)
 
 
 def keys_of_recipes(section: str, recipes: Mapping[str, type[Any]]) -> tuple[Key, ...]:
@@ -373,13 +360,13 @@ def _text(value: Any) -> str:
 def build(
     section: SectionReader,
     kind: type[Any],
-    given: Any = None,
+    given: RecipeContext | None = None,
     earlier: Mapping[str, Any] | None = None,
     *,
     place: str | None = None,
 ) -> Any:
-    """Make a recipe: its options come from the section, its other fields (``schema``, ``domain``, ...) from ``given``,
-    a ``RecipeContext``; of other sections, None.
+    """Make a recipe, or the values of another section: its options come from the section, its other fields (``schema``,
+    ``domain``, ...) from ``given``.
 
     Args:
         earlier: options that were read before it.
@@ -388,28 +375,19 @@ def build(
     Errors:
         ConfigError: an option that is unusable; and what the recipe itself refuses.
     """
-    values = read_fields(section, kind, given, earlier)
-    for item in fields(kind):
-        if "option" not in item.metadata and hasattr(given, item.name):
-            values[item.name] = getattr(given, item.name)
-    with located(place or section.place()):
-        return kind(**values)
-
-
-def read_fields(
-    section: SectionReader,
-    kind: type[Any],
-    given: Any,
-    earlier: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Read the options of a recipe, by the names of its fields; arguments and errors as of ``build``."""
     hints, values = hints_of(kind), dict[str, Any]()
     for item in fields(kind):
         chosen: Option | None = item.metadata.get("option")
         if chosen is not None:
-            one = _Declared(chosen.key or item.name, chosen, hints[item.name], item.default, "")
-            values[item.name] = _read(section, one, given, {**(earlier or {}), **values})
-    return values
+            declared = _Declared(chosen.key or item.name, chosen, hints[item.name], item.default, "")
+            values[item.name] = _read(section, declared, given, {**(earlier or {}), **values})
+        elif hasattr(given, item.name):
+            values[item.name] = getattr(given, item.name)
+            if values[item.name] is None and item.default is MISSING:
+                what = f"{kind.__name__} needs a {item.name}: labels and bins"
+                raise ConfigError(what, where=section.place(), allowed=f"a file with [{item.name}]")
+    with located(place or section.place()):
+        return kind(**values)
 
 
 def _read(section: SectionReader, one: _Declared, given: Any, earlier: Mapping[str, Any]) -> Any:
@@ -454,17 +432,14 @@ def _read_choice(section: SectionReader, one: _Declared, given: Any, earlier: Ma
     first = next(iter(recipes))
     word = section.choice(key, tuple(recipes), first)
     section.variant = section.variant if word == first else word
-    own = {name: {use.key for use in _declared(nested.kind)} for name, nested in recipes.items()}
+    own = {name: {use.key for use in _declared(nested)} for name, nested in recipes.items()}
     for name, keys in own.items():
         for other in sorted(keys - own[word]):
             if section.has(other):
-                what = (f"{key} = {word!r} has no option {other!r}", f'with {key} = "{name}"')
-                raise section.wrong(other, *recipes[word].refuses.get(other, what))
-    nested = recipes[word]
-    if nested.make is not None:
-        return nested.make(section, given, earlier)
+                what = f"{key} = {word!r} has no option {other!r}"
+                raise section.wrong(other, what, f'with {key} = "{name}"')
     place = section.place(key) if one.option.placed else None
-    return build(section, nested.kind, given, earlier, place=place)
+    return build(section, recipes[word], given, earlier, place=place)
 
 
 # For messages.

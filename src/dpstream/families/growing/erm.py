@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dpstream.core.contracts import RecipeContext, SectionReader, build, check_words, located, option
+from dpstream.core.contracts import RecipeContext, SectionReader, check_words, located, option
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.randomness import Randomness
@@ -245,15 +245,3 @@ class ERM(BlackBox[LinearClassifier]):
         solver = run.share / (run.lam * t) + run.step * math.sqrt(self.features.dimension) / 2.0
         bias = run.lam * self.assumed_radius**2 / 2.0
         return (1.0 - share) * run.loss.at_zero + share * (bias + solver) + share**2 * noise
-
-
-def read_erm(section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any]) -> ERM:
-    """The black box that the options describe.
-
-    Errors:
-        ConfigError: an option that is unknown or unusable. SchemaError: an unknown column.
-    """
-    if given.schema is None:
-        raise section.wrong("target", "a classifier needs a schema: labels and bins", "a file with [schema]")
-    box: ERM = build(section, ERM, given)
-    return box

@@ -11,16 +11,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, ClassVar
 
-from dpstream.core.contracts import (
-    Nested,
-    Option,
-    Recipe,
-    Terms,
-    check_share,
-    check_unit,
-    check_whole,
-    option,
-)
+from dpstream.core.contracts import Option, Recipe, Terms, check_share, check_unit, check_whole, option
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import Amount, Budget, PureDP, exact_amount
 from dpstream.core.privacy.unit import Event
@@ -28,19 +19,13 @@ from dpstream.core.tables import Workload
 from dpstream.families.growing.blackbox import BlackBox
 from dpstream.families.growing.boxes import MWEMPGMBox, SmallDB
 from dpstream.families.growing.classifier_stream import ClassifierPlan
-from dpstream.families.growing.erm import ERM, read_erm
+from dpstream.families.growing.erm import ERM
 from dpstream.families.growing.growing_plan import GrowingPlan
 from dpstream.families.growing.run_schedule import MAX_RECORDS, Growth, Improvement, Schedule, root_down
 from dpstream.families.growing.tables import PowerLaw
 
 #: What can be run again, by the names in files; the first is the default.
-BLACK_BOXES = {
-    "mwem-pgm": Nested(MWEMPGMBox),
-    "smalldb": Nested(SmallDB),
-    "erm": Nested(
-        ERM, read_erm, refuses={"workload": ("black_box = 'erm' preserves no marginals", "another black_box")}
-    ),
-}
+BLACK_BOXES: dict[str, type[BlackBox[Any]]] = {"mwem-pgm": MWEMPGMBox, "smalldb": SmallDB, "erm": ERM}
 
 BLACK_BOX = Option(
     meaning="What is run on the whole database, again and again: MWEM+PGM; "

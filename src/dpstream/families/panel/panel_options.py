@@ -27,6 +27,9 @@ from dpstream.io.sinks.period_tables import PERIOD, PERSON, WEIGHT, wide_name
 MAX_PEOPLE = 2**31 - 1
 MAX_SYMBOLS = 255
 
+#: No panel has more.
+_MOST_PERIODS = 10_000
+
 
 def _period_names(
     section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any]
@@ -38,7 +41,7 @@ def _period_names(
             raise section.wrong("period_names", f"{shown(listed)} is not a list of names")
         section.note("period_names", ", ".join(listed), default=False)
         return tuple(listed)
-    if given.horizon is None or given.step_name is None:
+    if given.horizon is None or given.step_name is None or given.horizon > _MOST_PERIODS:
         return None
     names, periods = [], range(1, given.horizon + 1)
     for period in periods:

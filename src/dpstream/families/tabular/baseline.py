@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import (
     ExpectedErrors,
     ExpectedTable,
-    Nested,
     NoisyCounts,
     Packed,
     Part,
@@ -46,7 +45,7 @@ from dpstream.mechanisms.table_release import TableSynthesis, pack_models, unpac
 
 Prior = Literal["previous", "uniform"]
 #: Offline mechanisms by their names in files; the first is the default.
-OFFLINE = {"mwem-pgm": Nested(MWEMPGM), "aim": Nested(AIM)}
+OFFLINE = {"mwem-pgm": MWEMPGM, "aim": AIM}
 BatchPart = Literal["inserts", "deletes"]
 
 

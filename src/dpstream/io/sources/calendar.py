@@ -6,20 +6,21 @@ Trusted base: source (reads private records).
 from __future__ import annotations
 
 import datetime
-import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.core.durations import length
 from dpstream.core.errors import ConfigError
 
 #: First day, and the day after the last one.
 Period = tuple[datetime.date, datetime.date]
 
 EVERY = '"day", "week", "month", "14 days", "2 weeks", "3 months" or "files"'
-_LENGTH = re.compile(r"(?:([1-9][0-9]{0,3}) )?(day|week|month)s?")
+#: Unit -> days of a period; None for months.
+_DAYS = {"d": 1, "w": 7, "month": None}
 _EPOCH = datetime.date(1970, 1, 1)
 
 
@@ -161,12 +162,12 @@ def period_grid(every: str, start: datetime.date, where: str) -> DayPeriods | Mo
     Errors:
         ConfigError: an unknown length, or periods of months whose first day some months lack.
     """
-    match = _LENGTH.fullmatch(every)
-    if match is None:
+    number, unit = length(every) or ("", "")
+    if unit not in _DAYS or not number.isdigit() or not 1 <= int(number) <= 9999:
         raise ConfigError(f"unknown every = {every!r}", where=where, allowed=EVERY)
-    count = int(match[1] or 1)
-    if match[2] != "month":
-        return DayPeriods(start, count * (7 if match[2] == "week" else 1))
+    count, days = int(number), _DAYS[unit]
+    if days is not None:
+        return DayPeriods(start, count * days)
     if start.day > 28:
         raise ConfigError(
             "the periods begin on a day that some months lack",

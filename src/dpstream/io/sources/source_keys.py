@@ -8,6 +8,7 @@ The reader, the table of keys in the documentation and the JSON Schema come from
 from __future__ import annotations
 
 import datetime
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import cache
@@ -478,7 +479,9 @@ def check_keys(keys: SourceKeys) -> None:
     given = {key: getattr(keys, key.name) for key in keys.given()}
     # Of some keys it is only the value that means nothing.
     shown = {
-        key: f'{key.name} = "{value}"' if "enum" in rows[key.name].fragment else key.name
+        key: f"{key.name} = {json.dumps(str(value), ensure_ascii=False)}"
+        if "enum" in rows[key.name].fragment
+        else key.name
         for key, value in given.items()
     }
     for key, value in given.items():

@@ -28,7 +28,7 @@ MAX_ANSWER_CELLS = 2_000_000
 
 #: What follows where there is no error.
 NOT_MEASURED = (
-    "Part of this number is what the model expects, and no public noise scale tells how wrong it is"
+    "Part of this number is what the model expects, and no public noise scale tells how wrong it is."
 )
 
 
@@ -145,7 +145,7 @@ def with_bias(answer: Answer, manifest: Mapping[str, Any]) -> Answer:
     bias = (manifest.get("accuracy") or {}).get("bias")
     if bias is None or answer.error_kind is not None:
         return answer
-    return replace(answer, note=f"{answer.note.rstrip('.')}. {bias}".rstrip("."))
+    return replace(answer, note=f"{answer.note} {bias}")
 
 
 def with_simulated(
@@ -164,13 +164,14 @@ def with_simulated(
         others = [one for one in error_steps(folder) if one <= step]
         if not others:
             return answer
-        return replace(
-            answer, note=f"{answer.note.rstrip('.')}. The last errors by simulation are of step {others[-1]}"
-        )
+        return replace(answer, note=f"{answer.note} The last errors by simulation are of step {others[-1]}.")
     error = errors.of_question([schema.names[i] for i in predicate.columns], np.asarray(predicate.mask()))
     if error is None:
         return answer
-    note = f"{error.words[:1].lower()}{error.words[1:]}".rstrip(".")
     return replace(
-        answer, standard_error=error.standard_error, note=note, error_kind="simulated", _simulated=error
+        answer,
+        standard_error=error.standard_error,
+        note=error.words,
+        error_kind="simulated",
+        _simulated=error,
     )

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 #: Why an answer carries no interval.
 NO_INTERVAL = (
-    "the plan does not measure these columns together at every step (or the stream began with another one's "
-    f"table): {NOT_MEASURED[:1].lower()}{NOT_MEASURED[1:]}"
+    "The plan does not measure these columns together at every step, or the stream began with another one's table. "
+    f"{NOT_MEASURED}"
 )
 
 

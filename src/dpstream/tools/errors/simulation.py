@@ -237,17 +237,28 @@ def _invented(task: _Task) -> Invented:
     return family.invent(config, released, steps or [released.last], task.seed)
 
 
+def observations(
+    config: Config, tool: FamilySimulation, invented: Invented, randomness: Randomness, *seed: object
+) -> Iterator[tuple[int, Observation | None]]:
+    """Runs a configuration on an invented stream: each step, and what it released where that is compared.
+
+    Args:
+        seed: parts of the public seed that observations are drawn from, beside the step.
+    """
+    plan = config.plan()
+    state = plan.start() if invented.base is None else plan.start_from(invented.base)
+    for step, batch in enumerate(invented.batches, start=1):
+        synthesis, truth = plan.step(state, batch, randomness), invented.truth.get(step)
+        yield step, None if truth is None else tool.observe(config, synthesis, truth, seed_of(*seed, step))
+
+
 def _run(task: _Task, number: int) -> None:
     """One run, whose result becomes a file."""
     config, family = task.load()
-    plan, invented = config.plan(), _invented(task)
     randomness = Randomness.seeded(f"errors by simulation {task.seed} {number}")
-    state = plan.start() if invented.base is None else plan.start_from(invented.base)
     arrays: dict[str, Any] = {}
-    for step, batch in enumerate(invented.batches, start=1):
-        synthesis = plan.step(state, batch, randomness)
-        if step in invented.truth:
-            seen = family.observe(config, synthesis, invented.truth[step], seed_of(task.seed, number, step))
+    for step, seen in observations(config, family, _invented(task), randomness, task.seed, number):
+        if seen is not None:
             largest = int(seen.codes.max()) if seen.codes.size else 0
             arrays[f"codes/{step}"] = seen.codes.astype(np.min_scalar_type(largest))
             if seen.weights is not None:

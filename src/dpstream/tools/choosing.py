@@ -1,4 +1,15 @@
-"""Runs each mechanism that could run a stream on the same invented streams, and compares what it releases with them."""
+"""Which mechanism fits a stream, before it begins (``dpstream plan --compare``): a race on invented streams.
+
+A family says which recipes could take a configuration's place (``Family.alternatives``), and how a stream is imagined
+from the public guesses in ``[expect]`` (``FamilySimulation.imagine``). Each of them is calibrated to the same guarantee
+and runs on the same imagined streams; what it releases is compared with them over tenths of the stream.
+
+* It reads no data: the configuration, and the public table that the stream begins with, if there is one.
+* Equal seeds give equal results, as far as equally many runs are done; a limit of CPU decides how many.
+* The guarantee is the same for all: where a mechanism protects single events and the configured one a whole stay, its
+  events share the budget (group privacy).
+* Differences up to 10 % count as none, and then the configured mechanism stays.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +17,12 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpstream.core.contracts import ExpectedTable, StartTable
+from dpstream.core.contracts import ExpectedTable
 from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.privacy import Randomness, Record
 from dpstream.project.alternatives import Contender, contenders
@@ -24,7 +35,8 @@ from dpstream.tools.errors.contract import (
     check_number,
     seed_of,
 )
-from dpstream.tools.evaluate.metrics import total_variation, workload_errors
+from dpstream.tools.errors.simulation import observations
+from dpstream.tools.evaluate.metrics import workload_errors
 from dpstream.tools.family_tools import tool_of
 
 if TYPE_CHECKING:
@@ -211,17 +223,10 @@ _MAX_RUNS, _MAX_RECORDS = 100, 1_000_000
 #: Records times steps, where each step holds them all.
 _MAX_FOLLOWED = 20_000_000
 _TENTHS = 10
-AVG_WE = "AvgWE"
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """The errors of one run: means over tenths of the stream."""
-
-    avg_we: float
-    total_variation: float
-    total: float
-    distances: Mapping[str, float]
+#: Errors that every family has: of a cell, of shares, of the number of records. Others are its distances.
+AVG_WE, _TV, _TOTAL = "AvgWE", "AvgTV", "total"
+#: The errors of one run by their names: means over tenths of the stream.
+_Errors = Mapping[str, float]
 
 
 def compare_mechanisms(
@@ -268,7 +273,7 @@ def compare_mechanisms(
     left_out = {one.label: one.why_not for one in chosen if one.config is None}
     _left(config, runnable, left_out)
     race = _Race(config, table, far, seed, seconds)
-    rounds: list[dict[tuple[str, Resemblance], _Seen]] = []
+    rounds: list[dict[tuple[str, Resemblance], _Errors]] = []
     each = len(runnable) * len(race.kinds)
     tell = progress or (lambda done, wanted: None)
     tell(0, runs * each)
@@ -300,16 +305,10 @@ class _Race:
     """The runs of all mechanisms, under one limit of CPU."""
 
     def __init__(self, config: Config, table: ExpectedTable, steps: int, seed: int, seconds: float) -> None:
-        self._config, self._table, self._steps, self._seed, self._seconds = (
-            config,
-            table,
-            steps,
-            seed,
-            seconds,
-        )
+        self._table, self._steps, self._seed, self._seconds = table, steps, seed, seconds
         self._began = time.process_time()
         base = config.base()
-        self._base: StartTable | None = None if base is None else base.table()
+        self._base = None if base is None else base.table()
         own: tuple[Resemblance, ...] = ("uniform", "correlated")
         self.kinds = own if self._base is None else (*own, "like the base")
         self.tool = tool_of("simulation", FamilySimulation, config.family)
@@ -325,13 +324,13 @@ class _Race:
         runnable: Sequence[Contender],
         left_out: dict[str, str],
         tell: Callable[[int], None],
-    ) -> dict[tuple[str, Resemblance], _Seen]:
+    ) -> dict[tuple[str, Resemblance], _Errors]:
         """One run of each mechanism on each kind of stream; one that refuses the stream is left out from then on.
 
         Args:
             before: how many rounds are done. tell: gets how many runs are done.
         """
-        found: dict[tuple[str, Resemblance], _Seen] = {}
+        found: dict[tuple[str, Resemblance], _Errors] = {}
         pairs = [(kind, one) for kind in self.kinds for one in runnable]
         for place, (kind, one) in enumerate(pairs, start=before * len(pairs) + 1):
             if one.label not in left_out:
@@ -346,7 +345,7 @@ class _Race:
             tell(place)
         return found
 
-    def _run(self, one: Contender, kind: Resemblance, number: int) -> _Seen:
+    def _run(self, one: Contender, kind: Resemblance, number: int) -> _Errors:
         config = one.config
         assert config is not None
         tool = tool_of("simulation", FamilySimulation, config.family)
@@ -359,18 +358,16 @@ class _Race:
         compared = sorted({-(-self._steps * tenth // _TENTHS) for tenth in range(1, _TENTHS + 1)})
         seed = seed_of(self._seed, number, kind)
         guess = Guess(self._table, self._steps, tuple(compared), kind, self._base, seed)
-        invented, plan = tool.imagine(config, guess), config.plan()
+        invented = tool.imagine(config, guess)
+        truth = {step: table for step, table in invented.truth.items() if table.table.total > 0}
+        invented = replace(invented, base=self._base, truth=truth)
         randomness = Randomness.seeded(f"comparing {self._seed} {number} {kind} {one.label}")
-        state = plan.start() if self._base is None else plan.start_from(self._base)
-        seen: list[_Seen] = []
-        for step, batch in enumerate(invented.batches, start=1):
+        errors = []
+        for step, observed in observations(config, tool, invented, randomness, self._seed, number, kind):
             self._look_at_the_clock(number)
-            synthesis = plan.step(state, batch, randomness)
-            truth = invented.truth.get(step)
-            if truth is not None and truth.table.total > 0:
-                observed = tool.observe(config, synthesis, truth, seed_of(self._seed, number, kind, step))
-                seen.append(_errors(observed, truth))
-        return _mean(seen)
+            if observed is not None:
+                errors.append(_errors(observed, truth[step]))
+        return _mean(errors)
 
     def _look_at_the_clock(self, number: int) -> None:
         # Only the first round may be too long: whether there is time for another is asked before it begins.
@@ -428,41 +425,27 @@ def _check_size(config: Config, table: ExpectedTable, steps: int) -> None:
         )
 
 
-def _errors(observed: Observation, truth: InventedTable) -> _Seen:
+def _errors(observed: Observation, truth: InventedTable) -> _Errors:
     widest = max(len(clique) for clique in truth.cliques)
     cliques = [clique for clique in truth.cliques if len(clique) == widest]
     real, made = (one.marginals(truth.domain, cliques) for one in (truth.table, observed))
     size = truth.table.total
-    apart = [total_variation(a, b) for a, b in zip(real, made, strict=True)]
-    whole = [counts.astype(np.int64) for counts in real]
-    return _Seen(
-        workload_errors(whole, made, round(size)).as_dict()["AvgWE"],
-        float(np.mean(np.nan_to_num(apart, nan=1.0))),
-        abs(observed.total - size) / size,
-        observed.distances,
-    )
+    errors = workload_errors([counts.astype(np.int64) for counts in real], made, round(size)).as_dict()
+    return {
+        **observed.distances,
+        AVG_WE: errors[AVG_WE],
+        _TV: errors[_TV],
+        _TOTAL: abs(observed.total - size) / size,
+    }
 
 
-def _mean(seen: Sequence[_Seen]) -> _Seen:
-    if not seen:
-        return _Seen(0.0, 0.0, 0.0, {})
-    names = {name for one in seen for name in one.distances}
-    return _Seen(
-        float(np.mean([one.avg_we for one in seen])),
-        float(np.mean([one.total_variation for one in seen])),
-        float(np.mean([one.total for one in seen])),
-        {
-            name: float(np.mean([one.distances[name] for one in seen if name in one.distances]))
-            for name in sorted(names)
-        },
-    )
+def _mean(errors: Sequence[_Errors]) -> _Errors:
+    names = sorted({AVG_WE, _TV, _TOTAL}.union(*errors))
+    values = {name: [one[name] for one in errors if name in one] for name in names}
+    return {name: float(np.mean(known)) if known else 0.0 for name, known in values.items()}
 
 
-def _together(name: str, kind: Resemblance, seen: Sequence[_Seen], measure: str) -> MechanismErrors:
-    whole = _mean(seen)
-    deciding = tuple(
-        one.avg_we if measure == AVG_WE else one.distances.get(measure, math.inf) for one in seen
-    )
-    return MechanismErrors(
-        name, kind, whole.avg_we, whole.total_variation, whole.total, whole.distances, deciding
-    )
+def _together(name: str, kind: Resemblance, runs: Sequence[_Errors], measure: str) -> MechanismErrors:
+    whole = dict(_mean(runs))
+    deciding = tuple(one.get(measure, math.inf) for one in runs)
+    return MechanismErrors(name, kind, whole.pop(AVG_WE), whole.pop(_TV), whole.pop(_TOTAL), whole, deciding)
