@@ -18,10 +18,9 @@ from dpstream.project.base import BaseOptions
 from dpstream.project.keys import Accuracy, Output, Publication, StateKeys, StreamKeys
 from dpstream.project.public_knowledge import (
     Expected,
-    check_season_taken,
     check_taken,
     expected_words,
-    facts_for,
+    of_stays,
     read_expected,
     read_prior,
     read_season,
@@ -235,14 +234,15 @@ def read_settings(
     budget = read_budget(sections["budget"])
     expected = read_expected(sections["expect"], unit, mechanism, deletions=deletions, horizon=budget.horizon)
     accuracy = sections["accuracy"].read(Accuracy)
-    context = facts_for(
+    context = RecipeContext(
+        schema.domain,
         schema,
-        unit,
-        budget.budget,
-        expected,
-        deletions=deletions,
+        deletions,
         horizon=budget.horizon,
+        budget=budget.budget,
         stated=budget.stated,
+        first_records=None if expected is None else expected.records_per_step,
+        **of_stays(expected, unit),
         step_name=None if source is None else source.period_name,
         headline=accuracy.headline,
         headline_share=accuracy.headline_share,
@@ -253,7 +253,6 @@ def read_settings(
     if recipe is None:
         recipe = read_recipe(mechanism, context, *default_mechanism(sections["stream"], sections["source"]))
         check_taken(where, context, recipe)
-        check_season_taken(sections["stream"], recipe)
     output = read_output(outputs, family.limits_of(recipe), schema.names)
     state = states.read(StateKeys)
     check_places(state.dir, output.dir, states.place("dir"))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import ExpectedTable, PublicPrior, RecipeContext, StreamRecipe
 from dpstream.core.contracts.expectations import VARIES
 from dpstream.core.errors import ConfigError, DpstreamError
-from dpstream.core.privacy import Budget, Individual, InsertedRecord, Record, Unit
+from dpstream.core.privacy import Individual, InsertedRecord, Record, Unit
 from dpstream.core.schema import Schema
 from dpstream.io.sources.calendar import DayPeriods, Grid, MonthPeriods
 from dpstream.project.keys import ExpectKeys, PriorKeys
@@ -94,34 +94,6 @@ def read_expected(
     return replace(found, table=replace(found.table, ordered=ordered, varies=keys.varies))
 
 
-def facts_for(
-    schema: Schema,
-    unit: Unit,
-    budget: Budget,
-    expected: Expected | None,
-    *,
-    deletions: bool,
-    horizon: int | None,
-    **others: Any,
-) -> RecipeContext:
-    """What a recipe may take from the rest of a configuration, or from the arguments of ``dpstream.open``.
-
-    Args:
-        expected: the owner's guesses. Only a record's stay makes a mechanism depend on what is guessed of who leaves.
-        others: further fields of ``RecipeContext``.
-    """
-    return RecipeContext(
-        schema.domain,
-        schema,
-        deletions,
-        horizon=horizon,
-        budget=budget,
-        first_records=None if expected is None else expected.records_per_step,
-        **of_stays(expected, unit),
-        **others,
-    )
-
-
 def of_stays(expected: Expected | None, unit: Unit) -> dict[str, Any]:
     """What a recipe may take of the guesses where a unit is a record's whole stay."""
     if expected is None or not isinstance(unit, Record):
@@ -129,22 +101,26 @@ def of_stays(expected: Expected | None, unit: Unit) -> dict[str, Any]:
     return {"turnover": expected.turnover, "records_per_step": expected.records_per_step}
 
 
+#: What the owner says of the table, by its name in ``RecipeContext``: its place in a file, and who takes it not.
+_TAKEN = {
+    "headline": ("[accuracy] headline", "measures no headlines", 'name = "pooled" or "census"'),
+    "prior": ("[prior]", "takes no prior", 'a file without [prior], or name = "pooled" or "census"'),
+    "season": ("[stream] season", "knows no seasons", 'no season, or name = "pooled"'),
+}
+
+
 def check_taken(file: str, context: RecipeContext, recipe: StreamRecipe) -> None:
-    """ConfigError where the mechanism measures no headlines, or takes no prior, and the file has them."""
-    named = '[mechanism] name = "pooled" or "census"'
-    if context.headline and not hasattr(recipe, "headline"):
-        raise ConfigError(
-            "the mechanism of this file measures no headlines",
-            where=f"{file} [accuracy] headline",
-            allowed=named,
-        )
-    prior = context.prior
-    if prior is not None and getattr(recipe, "prior", None) is not prior:  # of the baseline, it is a word
-        raise ConfigError(
-            "the mechanism of this file takes no prior",
-            where=f"{file} [prior]",
-            allowed=f"a file without [prior], or {named}",
-        )
+    """ConfigError where the file has headlines, a prior or a season, and the mechanism has no use for them."""
+    for name, (place, what, allowed) in _TAKEN.items():
+        value = getattr(context, name)
+        # The baseline has a prior, which is a word.
+        taken = getattr(recipe, name, None) is value if name == "prior" else hasattr(recipe, name)
+        if value and not taken:
+            raise ConfigError(
+                f"the mechanism of this file {what}",
+                where=f"{file} {place}",
+                allowed=f"{allowed} under [mechanism]",
+            )
 
 
 def expected_words(expected: Expected | None) -> tuple[str, ...]:
@@ -387,13 +363,3 @@ def _of_calendar(section: Section, word: str, grid: Grid | None) -> Fraction:
         f"season = {word!r} means nothing where steps are no periods of a calendar",
         "the number of steps of a season, such as 12; or [source] every with a time column",
     )
-
-
-def check_season_taken(section: Section, recipe: StreamRecipe) -> None:
-    """ConfigError where the mechanism knows no seasons."""
-    if section.has("season") and not hasattr(recipe, "season"):
-        raise ConfigError(
-            "the mechanism of this file knows no seasons",
-            where=section.place("season"),
-            allowed='no season, or [mechanism] name = "pooled"',
-        )
