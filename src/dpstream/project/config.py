@@ -34,7 +34,6 @@ from dpstream.project.sections import (
     check_database,
     check_fits,
     check_key,
-    check_places,
     check_source,
     default_mechanism,
     named_family,
@@ -47,6 +46,7 @@ from dpstream.project.sections import (
     sections_of,
 )
 from dpstream.stream import PostgresServer, StateKey
+from dpstream.stream.arguments import check_places
 
 if TYPE_CHECKING:
     from dpstream.io.sinks import Publisher
@@ -187,12 +187,12 @@ class Settings:
         from dpstream.stream import open_stream
 
         publisher = self.publisher()
-        folder = check_places(self.state.dir, publisher.directory, "state")
+        check_places(self.state.dir, publisher.directory, "state")
         self._schema.require_confirmed(self.where)
         return open_stream(
             self.plan(),
             self._schema,
-            folder,
+            self.state.dir,
             name=self.name,
             randomness=randomness,
             publish_to=publisher if publish else None,
