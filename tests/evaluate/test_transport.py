@@ -11,13 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dpstream.tools.families.points.transport import (
-    assignment,
-    grid_distance,
-    line,
-    sampled,
-    w1,
-)
+from dpstream.tools.families.points.transport import assignment, grid_distance, line, sampled, w1
 
 Floats = NDArray[np.float64]
 
@@ -54,9 +48,7 @@ def two_sets(draw: st.DrawFn) -> tuple[Floats, Floats, tuple[int, ...]]:
 
 @settings(max_examples=120, deadline=None)
 @given(two_sets())
-def test_distances_are_those_of_brute_force(
-    sets: tuple[Floats, Floats, tuple[int, ...]],
-) -> None:
+def test_distances_are_those_of_brute_force(sets: tuple[Floats, Floats, tuple[int, ...]]) -> None:
     a, b, periodic = sets
     true = by_hand(a, b, periodic)
     found = w1(*as_many(a, b), periodic=periodic)

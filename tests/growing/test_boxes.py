@@ -13,23 +13,11 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import pack_fields, unpack_fields
 from dpstream.core.errors import ConfigError, LimitError
-from dpstream.core.privacy import (
-    ZCDP,
-    Budget,
-    DiscreteLaplace,
-    Event,
-    PureDP,
-    Randomness,
-)
+from dpstream.core.privacy import ZCDP, Budget, DiscreteLaplace, Event, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload, count_marginals
 from dpstream.families.growing.blackbox import BlackBox, Counts, Database, LinearQuery
-from dpstream.families.growing.boxes import (
-    MWEMPGMBox,
-    OwnMechanism,
-    SmallDB,
-    _Counted,
-)
+from dpstream.families.growing.boxes import MWEMPGMBox, OwnMechanism, SmallDB, _Counted
 from dpstream.families.growing.tables import PowerLaw, RowsTable, WeightsTable, check_universe
 from dpstream.mechanisms import MWEMPGM
 from dpstream.mechanisms.workload_cells import SCORES, Cells, Score

@@ -160,11 +160,7 @@ def errors_of(plan, panel, query, runs, scale=1):
 
 @pytest.mark.parametrize(
     ("unit", "query"),
-    [
-        (REPLACE, Consecutive(2, width=3)),
-        (Individual(), Pattern((1,))),
-        (REPLACE, Pattern((1, None, 0))),
-    ],
+    [(REPLACE, Consecutive(2, width=3)), (Individual(), Pattern((1,))), (REPLACE, Pattern((1, None, 0)))],
 )
 def test_answers_are_unbiased_with_the_stated_error(unit, query):
     from scipy.stats import chi2

@@ -98,10 +98,7 @@ class SharesSynthesis(SyntheticTable):
 
     def accuracy(self) -> dict[str, Any]:
         """What the manifest says."""
-        return {
-            "total_standard_error": 0.0,
-            "measured_every_step": {"standard_error": None, "marginals": []},
-        }
+        return {"total_standard_error": 0.0, "measured_every_step": {"standard_error": None, "marginals": []}}
 
     def pack(self) -> Packed:
         """Arrays and JSON."""
