@@ -32,13 +32,11 @@ from dpstream.families.growing import (
     BBScheduler,
     Counts,
     Database,
-    GrowingPlan,
     MWEMPGMBox,
     OwnMechanism,
     PowerLaw,
     SmallDB,
 )
-from dpstream.families.growing.growing_plan import GrowingState
 from dpstream.io.sinks import Publisher, read_manifest
 from dpstream.io.sinks import read_table as read
 from dpstream.stream import Batch, open_stream
@@ -293,16 +291,3 @@ def test_a_durable_stream_says_what_it_does_at_every_step(tmp_path: Path) -> Non
         spent = [Fraction(run["spent"]) for run in runs if run is not None]
         assert all(one <= two for one, two in itertools.pairwise(spent))
         assert spent[-1] <= 1
-
-
-def test_the_same_plan_is_the_same_and_another_is_refused(tmp_path: Path) -> None:
-    schema = Schema((Categorical("a", ("x", "y")), Categorical("b", ("p", "q", "r"))))
-    plans: list[GrowingPlan] = [
-        BBScheduler(MWEMPGMBox(PAIR), 100, gamma=gamma).calibrate(epsilon=1) for gamma in ("1/2", "1/3")
-    ]
-    with open_stream(plans[0], schema, tmp_path / "state") as stream:
-        stream.step(Batch(np.zeros((3, 2), np.int32)), "b1")
-    with pytest.raises(ConfigError, match="gamma"), open_stream(plans[1], schema, tmp_path / "state"):
-        pass
-    assert isinstance(plans[0].start(), GrowingState)
-    assert plans[0].budget == PureDP(Fraction(1)) != ZCDP(Fraction(1))

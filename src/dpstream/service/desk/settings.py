@@ -23,6 +23,7 @@ from dpstream.project.schema_file import load_toml, toml_value
 from dpstream.service.tokens import TokenFile
 from dpstream.stream import PostgresServer
 from dpstream.stream.store.postgres import schema_name
+from dpstream.stream.templates import Words
 
 try:
     from pydantic import (
@@ -45,30 +46,7 @@ except ImportError:
 FILE = "service.toml"
 #: The database, where it is a file.
 DATABASE = "service.sqlite"
-_DRAFT = """\
-# A service: dpstream up keeps its streams running, with pages for the people who look after them.
-[service]
-name = {name}
-listen = "127.0.0.1:8420"
-# How often a source without a calendar is looked at.
-look_every = "5m"
-# A login lasts so long at most, and so long without being used.
-session_hours = 12
-idle_minutes = 60
-# Programs that watch the streams (/metrics) come with a token of this file (dpstream serve token makes one):
-# tokens = "tokens.txt"
-# Instead of the file service.sqlite beside this one (the password in PGPASSFILE, PGSERVICEFILE or PGPASSWORD):
-# database = "postgresql://user@host:5432/database"
-
-# Who somebody is, said by a proxy at one address that knows a secret, and by nobody else:
-# [proxy]
-# address = "127.0.0.1"
-# header = "X-Remote-User"
-# A file of mode 0600 with 32 characters or more, which the proxy sends in the header X-Proxy-Secret:
-# secret_file = "proxy-secret"
-
-# For each stream its configuration, and how many different persons must approve a held step.
-"""
+_WORDS = Words(Path(__file__).with_name("draft.j2"))
 #: Characters of the proxy's secret.
 _SHORTEST, _LONGEST = 32, 1000
 
@@ -265,9 +243,8 @@ def draft_service(folder: Path, configs: Sequence[Path]) -> Path:
         ) from None
     places = [os.path.relpath(config.resolve(), folder.resolve()) for config in configs]
     _streams([StreamSettings(config=folder / place) for place in places], file, 300)
-    lines = _DRAFT.format(name=toml_value(folder.resolve().name or "service"))
-    for place in places:
-        lines += f"\n[[stream]]\nconfig = {toml_value(place)}\n# approvals = 2\n"
+    facts = {"name": toml_value(folder.resolve().name or "service"), "configs": map(toml_value, places)}
+    lines = "\n".join(map(str, _WORDS.lines("file", **facts))) + "\n"
     durable.replace_file(file, lines.encode(), mode=0o644)
     return file
 

@@ -234,6 +234,7 @@ def server_of(desk: Desk) -> uvicorn.Server:
         create_app(desk),
         access_log=False,
         date_header=False,
+        http="h11",  # which limits the heads of a request
         log_level="warning",
         proxy_headers=False,
         server_header=False,
