@@ -7,7 +7,7 @@ A *room* is a folder directly below the package, or below a folder that holds no
 a pair of rooms of which one imports the other, at whatever place: inside functions and under ``TYPE_CHECKING`` too. A
 *circle* is a set of modules that reach each other by imports. Lines of code are without blank lines, comments and
 docstrings. Nodes of the syntax tree and lines of all other text files show what packed or moved lines would hide.
-The distribution ``dpstream-lab``, which is not installed with the package, has a sum of its own.
+The distribution ``dpstream-lab``, which is not installed with the package, benchmarks and tests have sums of their own.
 """
 
 from __future__ import annotations
@@ -60,6 +60,12 @@ def code_lines(text: str) -> int:
             ):
                 lines.difference_update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
     return len(lines)
+
+
+def import_lines(text: str) -> int:
+    """Lines of import statements, which follow from how code is cut into modules."""
+    found = (node for node in ast.walk(ast.parse(text)) if isinstance(node, (ast.Import, ast.ImportFrom)))
+    return sum((node.end_lineno or node.lineno) - node.lineno + 1 for node in found)
 
 
 def other_text_lines(source: Path) -> int:
@@ -220,12 +226,20 @@ def main() -> None:
         for b in others
     }
     arrows = {(a, b) for a, b in arrows if a != b}
-    laboratory = [code_lines(path.read_text(encoding="utf-8")) for path in LAB.rglob("*.py")]
+    laboratory, benchmarks, tests = (
+        [code_lines(path.read_text(encoding="utf-8")) for path in folder.rglob("*.py")]
+        for folder in (LAB, HERE / "benchmarks", HERE / "tests")
+    )
+    installed, wiring = (
+        sum(rooms.values()),
+        [import_lines(path.read_text(encoding="utf-8")) for path in modules.values()],
+    )
     names = Counter(path.name for path in modules.values() if not path.name.startswith("__"))
     words = words_of_families(options.source)
     facts = {
         "modules": len(modules),
-        "lines_of_code": sum(rooms.values()),
+        "lines_of_code": installed,
+        "lines_without_imports": installed - sum(wiring),
         "syntax_nodes": nodes,
         "other_text_lines": other_text_lines(options.source),
         "rooms": len(rooms),
@@ -235,6 +249,9 @@ def main() -> None:
         "names_of_families_outside": sum(words.values()),
         "lab_modules": len(laboratory),
         "lab_lines_of_code": sum(laboratory),
+        "benchmarks_lines_of_code": sum(benchmarks),
+        "installed_and_lab_and_benchmarks": installed + sum(laboratory) + sum(benchmarks),
+        "tests_lines_of_code": sum(tests),
         "lines_by_room": dict(sorted(rooms.items())),
         "families_named_in": dict(words.most_common()),
     }

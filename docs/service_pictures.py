@@ -22,6 +22,7 @@ from chromium import Browser
 from dpstream.service.desk import Desk, Person
 from dpstream.service.desk.worker import Worker
 from dpstream.service.pages.serving import server_of
+from dpstream.service.releases import listen
 
 OUT = Path(__file__).parent / "images" / "service"
 #: Name, path, width and height of the window, dark or not.
@@ -70,12 +71,12 @@ def main() -> None:
     OUT.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         desk = service(Path(scratch))
-        server = server_of(desk, "127.0.0.1", 0)
-        thread = threading.Thread(target=server.run, daemon=True)
+        server, listening = server_of(desk), listen("127.0.0.1", 0)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
         while not server.started:
             time.sleep(0.1)
-        address = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
         browser = Browser(Path(scratch))
         browser.size(1100)
         browser.go(f"{address}/sign-in")

@@ -18,11 +18,7 @@ from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
 from dpstream.families.census.census_plan import Census
 from dpstream.stream.templates import words
-from dpstream_lab.audits.census_audit import (
-    KeyedStay,
-    keyed_ends,
-    transcript_plan,
-)
+from dpstream_lab.audits.census_audit import KeyedStay, keyed_ends, transcript_plan
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 HEADLINE = (("a",), ("b", "c"))
@@ -71,12 +67,7 @@ def test_cohorts_keep_to_the_headlines_as_far_as_noise_allows() -> None:
     """Seeded, so that it cannot fail by chance: within two standard errors in 95 % of the cells, of two streams."""
     within = []
     for drift in (False, True):
-        recipe = Census(
-            Workload.all_k_way(DOMAIN, 2),
-            turnover=4,
-            iterations=25,
-            headline=HEADLINE,
-        )
+        recipe = Census(Workload.all_k_way(DOMAIN, 2), turnover=4, iterations=25, headline=HEADLINE)
         plan = scheduled(recipe.calibrate(epsilon=2, unit=Record()), ratio=2)
         state = plan.start()
         for batch in keyed_ends(stays(4000, drift=drift), STEPS, DOMAIN):

@@ -9,13 +9,7 @@ from door_runs import drawn_and_published, only_drawn
 from dpstream.core.contracts import NoisyCounts
 from dpstream.core.privacy import PureDP, Randomness, Record
 from dpstream.core.schema.domain import Domain
-from dpstream_lab.audits.census_audit import (
-    ChosenTimes,
-    KeyedStay,
-    keyed_ends,
-    rare_times,
-    transcript_plan,
-)
+from dpstream_lab.audits.census_audit import ChosenTimes, KeyedStay, keyed_ends, rare_times, transcript_plan
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 STEPS = 9

@@ -67,17 +67,7 @@ def test_records_that_stay_as_long_as_the_stream_are_counted_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [
-        {"turnover": 0},
-        {"turnover": "often"},
-        {"levels": 3},
-        {"levels": True},
-        {"turnover": "none", "levels": 2},
-        {"records_per_step": 0},
-        {"records_per_step": True},
-        {"records_per_step": "many"},
-    ],
+    "wrong", [{"turnover": "none", "levels": 2}, {"records_per_step": 0}, {"records_per_step": "many"}]
 )
 def test_options_that_cannot_be_used_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises((ConfigError, UnitError)) as error:

@@ -96,29 +96,6 @@ def true_loss(rule: Rule, ticks: int = 8, **options) -> float:
 # --- planted bugs ------------------------------------------------------------------------------------
 
 
-class ShortTree(TreeCounter):
-    """One level too few in the noise: log2 T instead of floor(log2 T) + 1."""
-
-    def calibrate(self, budget: Budget, unit: Event) -> CalibratedIntervalCounter:
-        return ShortTreeCalibrated(self, budget, unit)
-
-
-class ShortTreeCalibrated(CalibratedIntervalCounter):
-    def noise(self, share: Fraction) -> Noise:
-        return super().noise(1 / (1 / share - 1))
-
-
-@pytest.mark.parametrize("unit", [Event(), Event("replace")], ids=lambda u: u.name)
-def test_a_tree_with_one_level_too_few(unit: Event) -> None:
-    for exponent, truth in ((1, 2.0), (2, 1.5), (3, 4 / 3), (5, 1.2)):
-        for budget in (ONE, ZCDP.of(1)):
-            proof = certify(ShortTree(2**exponent).calibrate(budget, unit), 2**exponent)
-            assert proof.certified == pytest.approx(truth, rel=1e-9)
-            assert not proof.holds
-            assert proof.worst_step == 1
-            assert "DOES NOT HOLD" in str(proof)
-
-
 def test_a_tree_of_one_tick_with_no_level_has_no_noise() -> None:
     assert true_loss(lambda t, total, z, state, draw: total, ticks=1) == math.inf
 
@@ -162,23 +139,9 @@ def test_parity_is_seen_although_the_linear_program_sees_half() -> None:
     assert true_loss(accumulate(lambda t, draw: 2 * draw() + draw())) < math.inf
 
 
-@pytest.mark.parametrize("unit", [Event(), Event("replace")], ids=lambda u: u.name)
-def test_two_thirds_of_the_noise(unit: Event) -> None:
-    less = accumulate(lambda t, draw: draw(Fraction(3, 2)))
-    for budget in (ONE, ZCDP.of(1)):
-        proof = certify(Planted(less, budget, unit), 8)
-        assert proof.certified == pytest.approx(1.5, rel=1e-12)
-        assert not proof.holds
-        assert proof.exact
-
-
-def test_one_tick_with_half_the_noise_is_found() -> None:
-    proof = certify(Planted(accumulate(lambda t, draw: draw(2 if t == 5 else 1))), 12)
-    assert (proof.certified, proof.worst_step) == (2.0, 5)
-    assert proof.per_step == tuple(2.0 if t == 5 else 1.0 for t in range(1, 13))
-
-
-def test_a_tick_without_noise_is_found() -> None:
+def test_a_tick_with_half_the_noise_or_none_is_found() -> None:
+    half = certify(Planted(accumulate(lambda t, draw: draw(2 if t == 5 else 1))), 12)
+    assert half.per_step == tuple(2.0 if t == 5 else 1.0 for t in range(1, 13))
     silent = accumulate(lambda t, draw: draw() * 0 if t == 7 else draw())
     assert true_loss(silent, ticks=12) == math.inf
     assert true_loss(silent, ticks=6) == 1.0
@@ -212,17 +175,6 @@ def test_three_levels_on_two_shares() -> None:
 
     proof = certify(TwoShares().calibrate(ONE, Event()), 13)
     assert proof.certified == pytest.approx(1.5, rel=1e-12)
-
-
-def test_a_replaced_record_charged_as_an_added_one() -> None:
-    class OneCell(CalibratedIntervalCounter):
-        def noise(self, share: Fraction) -> Noise:
-            return noise_for(self.budget.scaled(share), 1, 1)
-
-    for recipe in (SimpleCounter(), BlockCounter(9), TreeCounter(9)):
-        for budget in (ONE, ZCDP.of(1)):
-            assert certify(OneCell(recipe, budget, Event()), 9).holds
-            assert certify(OneCell(recipe, budget, Event("replace")), 9).certified == pytest.approx(2.0)
 
 
 def test_loose_claims_show_the_wasted_budget() -> None:

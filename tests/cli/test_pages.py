@@ -15,7 +15,14 @@ from typing import Any
 import page_blocks
 import pytest
 
-QUICK = ("docs/start/own-data.md", "docs/guide/received.md", "docs/guide/users.md")
+from dpstream.project import Config
+
+#: Their blocks of TOML are whole configurations.
+CONFIGURED = ("docs/guide/points.md", "docs/guide/growing.md", "docs/guide/growing-classifiers.md")
+QUICK = (
+    *("docs/start/own-data.md", "docs/guide/received.md", "docs/guide/users.md"),
+    *("docs/guide/asking.md", *CONFIGURED),
+)
 PAGES = {page.relative_to(page_blocks.ROOT).as_posix(): page for page in page_blocks.pages()}
 EXECUTED = [name for name, page in PAGES.items() if any(one.executed for one in page_blocks.blocks(page))]
 #: Shortest reasons that say something.
@@ -34,6 +41,15 @@ def test_the_page_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     # What a page opens is closed where its page ends, as in a process of its own.
     executed = page_blocks.run_page(PAGES[name], tmp_path)
     assert executed == sum(one.executed for one in page_blocks.blocks(PAGES[name]))
+
+
+@pytest.mark.parametrize("name", CONFIGURED)
+def test_the_files_of_the_page_are_configurations(name: str, tmp_path: Path) -> None:
+    texts = [one.text for one in page_blocks.blocks(PAGES[name]) if one.language == "toml"]
+    assert texts
+    for text in texts:
+        (tmp_path / "dpstream.toml").write_text(text, encoding="utf-8")
+        Config.load(tmp_path / "dpstream.toml").plan()
 
 
 @pytest.fixture(scope="module")

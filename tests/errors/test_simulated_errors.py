@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_stream import COLUMNS, certain, dpstream, make
+from cli_stream import certain, make
 from scipy.stats import chi2
 
 import dpstream as dp
@@ -31,6 +31,8 @@ ONE = '[schema.columns.zip]\ntype = "categorical"\nvalues = ["a", "b", "c"]\n'
 ALL_MEASURED = 'name = "dpstabs"\nk = 1\nworkload = "all-1-way"'
 #: Both ends together; Gaussian noise of a known variance, so the sum of squares has a chi-square law.
 FALSE_ALARM = 1e-6
+#: A stream, its simulation, and what was published of it.
+Done = tuple[Config, Simulation, list[dict[str, object]]]
 
 
 def released(path: Path) -> Config:
@@ -138,18 +140,14 @@ def test_nothing_private_is_read(small: Config, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def done(
-    small: Config, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Config, Simulation, list[dict[str, object]]]:
+def done(small: Config, tmp_path_factory: pytest.TempPathFactory) -> Done:
     config = copied(small, tmp_path_factory.mktemp("done") / "run")
     simulation = simulate_errors(config, runs=3)
     question = "zip = 'a' and paid"
     return config, simulation, publish_errors(simulation, questions=[question])
 
 
-def test_questions_are_answered_from_the_published_files(
-    done: tuple[Config, Simulation, list[dict[str, object]]],
-) -> None:
+def test_questions_are_answered_from_the_published_files(done: Done) -> None:
     config, simulation, facts = done
     found = simulated_errors(config.output.dir, 4)
     assert isinstance(found, SimulatedErrors)
@@ -174,9 +172,7 @@ def test_questions_are_answered_from_the_published_files(
     assert "by simulation" in error.words
 
 
-def test_what_was_published_says_where_it_comes_from(
-    done: tuple[Config, Simulation, list[dict[str, object]]],
-) -> None:
+def test_what_was_published_says_where_it_comes_from(done: Done) -> None:
     config, simulation, facts = done
     assert [one["step"] for one in facts] == [1, 2, 4]
     read = json.loads((config.output.dir / FOLDER / "step-000004.json").read_text())
@@ -186,9 +182,7 @@ def test_what_was_published_says_where_it_comes_from(
     assert len(read["marginals"]) == 6  # three columns, and three pairs of them
 
 
-def test_answers_have_their_error_by_simulation_where_none_is_exact(
-    done: tuple[Config, Simulation, list[dict[str, object]]],
-) -> None:
+def test_answers_have_their_error_by_simulation_where_none_is_exact(done: Done) -> None:
     config, _, facts = done
     release, question = dp.read(config.output.dir), "zip = 'a' and paid"
     with config.open_stream() as stream:
@@ -211,28 +205,10 @@ def test_answers_have_their_error_by_simulation_where_none_is_exact(
     assert exact.note.startswith("exact")
     third = release.answer(question, step=3)
     assert (third.error_kind, third.standard_error, third.interval()) == (None, None, None)
-    assert third.note.endswith("The last errors by simulation are of step 2")
+    assert third.note.endswith("The last errors by simulation are of step 2.")
 
 
-def test_the_command_prints_errors_by_simulation(
-    done: tuple[Config, Simulation, list[dict[str, object]]],
-) -> None:
-    folder = str(done[0].output.dir)
-    simulated, exact = ["--question", "zip = 'a' and paid"], ["--question", "zip = 'a'"]
-    told = dpstream("measured", folder, *simulated).stdout
-    assert "by simulation: between" in told
-    assert "measured:" not in told
-    assert "by simulation" not in dpstream("measured", folder, *exact).stdout
-    kinds = [
-        json.loads(dpstream("measured", folder, *one, "--json").stdout)["error_kind"]
-        for one in (simulated, exact)
-    ]
-    assert kinds == ["simulated", "exact"]
-
-
-def test_damaged_files_are_refused(
-    done: tuple[Config, Simulation, list[dict[str, object]]], tmp_path: Path
-) -> None:
+def test_damaged_files_are_refused(done: Done, tmp_path: Path) -> None:
     folder = tmp_path / "releases"
     shutil.copytree(done[0].output.dir, folder)
     cells = folder / FOLDER / "step-000004.parquet"
@@ -268,22 +244,6 @@ def test_what_cannot_be_simulated_is_refused(
     with pytest.raises(ConfigError, match=sentence) as found:
         simulate_errors(config, runs=runs, until=until)
     assert found.value.exit_code == 2
-
-
-def test_running_tables_follow_the_releases(tmp_path: Path) -> None:
-    """The composition turns over from step to step; the invented stream's does, too."""
-    path = certain(tmp_path, 4, mechanism='name = "pooled"', columns=COLUMNS)
-    for step, zips in enumerate(("aaaa", "aabb", "bbbb", "cccc"), start=1):
-        rows = "".join(f"{step},{zip_},true,x\n" for zip_ in zips * 25)
-        (tmp_path / "data" / f"{step:03d}.csv").write_text(f"step,zip,paid,kind\n{rows}", encoding="utf-8")
-    simulation = simulate_errors(released(path), runs=2)
-    counts = {
-        step: np.bincount(table.table.codes[:, 0], minlength=3)
-        for step, table in simulation.invented.truth.items()
-    }
-    wanted = {1: [100, 0, 0], 2: [150, 50, 0], 4: [150, 150, 100]}
-    for step, expected in wanted.items():
-        assert np.abs(counts[step] - expected).max() <= 6, (step, counts[step])
 
 
 def test_expired_steps_are_filled(tmp_path: Path) -> None:

@@ -19,11 +19,7 @@ from dpstream.core.errors import DataError
 from dpstream.core.privacy import ZCDP, Event, PureDP, Randomness
 from dpstream.tools.audit.controls import quiet_counter
 from dpstream_lab.audits import controls
-from dpstream_lab.audits.counters_audit import (
-    COUNTERS_CONFIDENCE,
-    audit_counter,
-    border_steps,
-)
+from dpstream_lab.audits.counters_audit import COUNTERS_CONFIDENCE, audit_counter, border_steps
 from dpstream_lab.audits.loss_bounds import audit_outcomes, divergence_rate, lower_bound
 
 ONE, HALF = PureDP.of(1), ZCDP.of("0.5")

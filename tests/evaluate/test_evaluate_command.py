@@ -92,17 +92,6 @@ def test_json_repeats_the_summary_and_older_results_are_replaced(config):
     assert set(facts["files"]) == {*FILES}
 
 
-def test_an_empty_truth_gives_blanks_not_nan(tmp_path):
-    row = ("a", "true", "1")
-    path = write_run(tmp_path / "s", [[("insert", row)] * 5, [("delete", row)] * 5])
-    run(path)
-    result = dpstream("evaluate", path.path, "--out", tmp_path / "results")
-    lines = (tmp_path / "results" / "steps.csv").read_text().splitlines()
-    assert lines[2].split(",")[4:8] == [""] * 4
-    assert json.loads((tmp_path / "results" / "summary.json").read_text())["last"]["AvgWE"] is None
-    assert "nan" not in result.stdout.lower().replace(LABEL, "")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

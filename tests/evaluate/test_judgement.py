@@ -14,13 +14,11 @@ import numpy as np
 import pytest
 from evaluated_runs import run, typical, write_run
 
-from dpstream.cli.shared import print_table
 from dpstream.core.errors import ConfigError, DataError, LimitError, SchemaError
 from dpstream.core.schema import Boolean, Categorical, Integer, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.project.schema_file import read_schema
 from dpstream.tools.evaluate import LABEL, evaluate_run, judgement
-from dpstream.tools.evaluate.contract import measures_table as summary_table
 from dpstream.tools.evaluate.judgement import (
     broken_rules,
     check_target,
@@ -268,14 +266,6 @@ def test_a_sample_of_the_truth_is_at_the_floor_and_another_law_is_not():
     assert "The weakest: " in other.words
     few = judge(SCHEMA, 1, REAL, REAL, dataclasses.replace(NO_TRENDS, changes=4, wrong=0.5, floor=0.1))
     assert few.measures[6].word == "not known", "of four changes a share says nothing"
-
-
-def test_without_an_offline_run_the_told_numbers_are_the_columns_that_are_there():
-    with_it, without = (
-        summary_table([Measure("m", "places", "", 0.2, 0.1, ceiling, "")]) for ceiling in (0.1, math.nan)
-    )
-    assert [list(one.right) for one in (with_it, without)] == [[2, 3, 4], [2, 3]]
-    print_table(without.headings, without.rows, right=without.right)
 
 
 def test_words_have_the_limits_of_verdicts_and_none_is_worse_than_two_samples():

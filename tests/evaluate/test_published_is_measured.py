@@ -125,10 +125,7 @@ def _cases() -> dict[str, tuple[Any, Callable[[int], list[Any]]]]:
         "baseline": (Baseline(PAIRS, offline=MWEMPGM(k=3), deletions=True).calibrate(PureDP.of(2)), rows),
         "census, pure": (transcript_plan(PureDP.of(2), Record()), keyed),
         "census, zCDP": (transcript_plan(ZCDP.of("1/2"), Record()), keyed),
-        "census, nothing selected": (
-            transcript_plan(PureDP.of(2), Record(), max_cells=1000),
-            keyed,
-        ),
+        "census, nothing selected": (transcript_plan(PureDP.of(2), Record(), max_cells=1000), keyed),
         "window": (window, reports(window)),
         "cumulative": (cumulative, reports(cumulative)),
     }

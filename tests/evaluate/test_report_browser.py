@@ -185,7 +185,7 @@ def test_maps_of_points_fit_a_phone(tmp_path: Path, dark: bool) -> None:
     assert "owned" not in facts
     assert facts["wide"] == []
     assert facts["scroll"] == facts["client"]
-    assert facts["figures"] == facts["inked"] == facts["read"] == 2
+    assert facts["figures"] == facts["inked"] == facts["read"] == 1
     assert facts["faint"] == facts["unnamed"] == []
     # One of two maps at a time.
     assert facts["slides"] == [[False, True], [True, False]]
@@ -205,7 +205,7 @@ def test_statements_and_panels_have_the_same_design(folder: Path, tmp_path: Path
     assert facts["errors"] == ""
     assert facts["faint"] == facts["unnamed"] == facts["wide"] == []
     assert facts["scroll"] == facts["client"]
-    assert facts["figures"] == facts["inked"] == facts["read"] == 7
+    assert facts["figures"] == facts["inked"] == facts["read"] == 5
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

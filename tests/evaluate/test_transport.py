@@ -11,14 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dpstream.core.errors import ConfigError, DataError
-from dpstream.tools.families.points.transport import (
-    assignment,
-    grid_distance,
-    line,
-    sampled,
-    w1,
-)
+from dpstream.tools.families.points.transport import assignment, grid_distance, line, sampled, w1
 
 Floats = NDArray[np.float64]
 
@@ -55,9 +48,7 @@ def two_sets(draw: st.DrawFn) -> tuple[Floats, Floats, tuple[int, ...]]:
 
 @settings(max_examples=120, deadline=None)
 @given(two_sets())
-def test_distances_are_those_of_brute_force(
-    sets: tuple[Floats, Floats, tuple[int, ...]],
-) -> None:
+def test_distances_are_those_of_brute_force(sets: tuple[Floats, Floats, tuple[int, ...]]) -> None:
     a, b, periodic = sets
     true = by_hand(a, b, periodic)
     found = w1(*as_many(a, b), periodic=periodic)
@@ -135,23 +126,3 @@ def test_a_grid_finds_what_samples_cannot() -> None:
     near = w1(a, a + np.array([0.004, 0.0]))
     assert near.lower - 1e-9 <= 0.004 <= near.upper
     assert near.value < 0.01
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "options", "error"),
-    [
-        (np.zeros((0, 2)), np.zeros((1, 2)), {}, DataError),
-        (np.zeros(3), np.zeros(3), {}, DataError),
-        (np.zeros((1, 2)), np.zeros((1, 3)), {}, DataError),
-        (np.full((1, 2), np.nan), np.zeros((1, 2)), {}, DataError),
-        (np.full((1, 2), 1.5), np.zeros((1, 2)), {}, DataError),
-        (np.zeros((1, 2)), np.zeros((1, 2)), {"periodic": [2]}, ConfigError),
-        (np.zeros((1, 2)), np.zeros((1, 2)), {"sample": 1}, ConfigError),
-        (np.zeros((1, 2)), np.zeros((1, 2)), {"repeats": 0}, ConfigError),
-        (np.zeros((1, 2)), np.zeros((1, 2)), {"method": "guess"}, ConfigError),
-    ],
-    ids=["empty", "flat", "widths", "nan", "outside", "coordinate", "sample", "repeats", "method"],
-)
-def test_bad_input(a: Floats, b: Floats, options: dict[str, object], error: type[Exception]) -> None:
-    with pytest.raises(error):
-        w1(a, b, **options)  # type: ignore[arg-type]

@@ -297,8 +297,8 @@ FAULTS = (
         "step",
         "an error after drawing leaves the step free to be drawn again",
         "stream/stream.py",
-        "            if drawn and isinstance(error, Exception):",
-        "            if drawn and isinstance(error, ValueError):",
+        "if drawn and isinstance(error, Exception) else None",
+        "if drawn and isinstance(error, ValueError) else None",
         ("streams/test_watched.py", "streams/test_stream.py"),
     ),
     Fault(

@@ -107,8 +107,6 @@ def test_fit_is_optimal_over_all_tables(problem: tuple[Domain, list[Clique], int
     measurements = measure(domain, cliques, np.random.default_rng(seed), sd)
     model = fit(domain, measurements, total=1000.0, iterations=3000, tolerance=1e-4)
     reached = loss(model, measurements)
-    assert model.report is not None
-    assert model.report.loss == pytest.approx(reached, rel=1e-6, abs=1e-6)
     least = least_loss(domain, measurements, 1000.0)
     assert reached <= least * (1 + 1e-4) + 1e-2
     assert reached >= least * (1 - 1e-4) - 1e-2
@@ -123,8 +121,9 @@ def test_the_regularised_optimum_is_that_of_a_general_solver(
     domain, cliques, seed, sd = problem
     measurements = measure(domain, cliques, np.random.default_rng(seed), max(sd, 10.0))
     model = fit(domain, measurements, total=1000.0, iterations=6000, tolerance=1e-9, regularisation=0.05)
-    assert model.report is not None
-    value = model.report.loss + 0.05 * 1000.0 * model.report.divergence
+    shares = model.marginal(tuple(range(len(domain)))) / 1000.0
+    divergence = float(np.sum(shares * np.log(np.maximum(shares * len(shares), 1e-300))))
+    value = loss(model, measurements) + 0.05 * 1000.0 * divergence
     least, table = regularised_optimum(domain, measurements, 1000.0, 0.05 * 1000.0)
     assert value == pytest.approx(least, rel=1e-4, abs=1e-3)
     assert value <= least + 1e-6 * (1 + least)
@@ -214,12 +213,10 @@ class TestWarmStart:
 
     def test_a_converged_warm_start_needs_few_iterations_and_stays(self) -> None:
         measurements = measure(self.domain, [(0, 1), (1, 2), (2, 3)], np.random.default_rng(7), sd=5.0)
-        cold = fit(self.domain, measurements, iterations=2000, tolerance=1e-3)
-        warm = fit(self.domain, measurements, iterations=2000, tolerance=1e-3, warm=cold)
-        assert cold.report is not None
-        assert warm.report is not None
-        assert warm.report.loss <= cold.report.loss + 1e-6
-        assert warm.report.iterations < cold.report.iterations
+        converged = fit(self.domain, measurements, iterations=2000, tolerance=1e-3)
+        cold = fit(self.domain, measurements, iterations=3, tolerance=1e-3)
+        warm = fit(self.domain, measurements, iterations=3, tolerance=1e-3, warm=converged)
+        assert loss(warm, measurements) <= loss(converged, measurements) + 1e-6 < loss(cold, measurements)
 
     def test_the_tree_stays_within_its_limit_most_recent_first(self) -> None:
         pairs = list(itertools.combinations(range(4), 2))
@@ -230,8 +227,7 @@ class TestWarmStart:
             model = fit(self.domain, [m], total=1000.0, warm=model, max_cells=60)
             assert model.cliques[0] == clique
             assert model.tree.cells == tree_cells(self.domain, model.cliques) <= 60
-        assert model.report is not None
-        assert model.report.dropped
+        assert len(model.cliques) < len(pairs)
         with pytest.raises(LimitError):
             fit(self.domain, [Measurement((0, 1, 2), np.ones(27), 1.0)], max_cells=26)
 

@@ -1,8 +1,7 @@
-"""dpstream ask, from a configuration file to an answer; and the guide's example."""
+"""dpstream ask, from a configuration file to an answer."""
 
 from __future__ import annotations
 
-import doctest
 import json
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from click.testing import CliRunner
 
 from dpstream.cli.main import main
 
-ROOT = Path(__file__).resolve().parents[2]
 CONFIG = """
 [stream]
 name = "clinic"
@@ -221,14 +219,6 @@ def test_another_mechanism_is_not_asked(config: Path) -> None:
     code, _, error = ask(str(config), "smoker")
     assert code == 2
     assert "not asked" in error
-
-
-def test_the_guides_example() -> None:
-    failed, tried = doctest.testfile(
-        str(ROOT / "docs/guide/asking.md"), module_relative=False, optionflags=doctest.ELLIPSIS
-    )
-    assert tried > 10
-    assert failed == 0
 
 
 def test_a_question_alone_is_asked_of_the_usual_file(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:

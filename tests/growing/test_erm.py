@@ -22,14 +22,7 @@ from dpstream.core.tables import count_marginals
 from dpstream.families.growing.blackbox import Counts, Database
 from dpstream.families.growing.erm import ERM
 from dpstream.families.growing.erm_run import LOSSES as KINDS
-from dpstream.families.growing.erm_run import (
-    ErmRun,
-    FeatureMap,
-    LinearClassifier,
-    Rows,
-    _descend,
-    minimise,
-)
+from dpstream.families.growing.erm_run import ErmRun, FeatureMap, LinearClassifier, Rows, _descend, minimise
 
 SCHEMA = Schema(
     (

@@ -27,8 +27,7 @@ from dpstream.families.growing.pmwg_plan import PMWG, PMWGPlan, grid_values
 
 
 @given(
-    st.fractions(min_value=Fraction(1, 1000), max_value=1000, max_denominator=10**6),
-    st.integers(2, 10**9),
+    st.fractions(min_value=Fraction(1, 1000), max_value=1000, max_denominator=10**6), st.integers(2, 10**9)
 )
 @settings(max_examples=100, deadline=None)
 def test_xi_is_the_largest_whole_number_below_its_root(c: Fraction, t: int) -> None:

@@ -23,7 +23,7 @@ from dpstream.core.errors import (
     StoreDamagedError,
     UnitError,
 )
-from dpstream.core.privacy import ZCDP, Budget, Event, Individual, PureDP, Randomness, User
+from dpstream.core.privacy import ZCDP, Budget, Event, PureDP, Randomness
 from dpstream.core.schema import Categorical, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
@@ -32,14 +32,11 @@ from dpstream.families.growing import (
     BBScheduler,
     Counts,
     Database,
-    GrowingPlan,
-    LinearQuery,
     MWEMPGMBox,
     OwnMechanism,
     PowerLaw,
     SmallDB,
 )
-from dpstream.families.growing.growing_plan import GrowingState
 from dpstream.io.sinks import Publisher, read_manifest
 from dpstream.io.sinks import read_table as read
 from dpstream.stream import Batch, open_stream
@@ -158,21 +155,6 @@ def test_a_part_that_gives_back_is_refused(tmp_path: Path) -> None:
         open_stream(replace(plan, budget=ZCDP.of("1e-6")), schema, tmp_path / "state")
 
 
-def test_smalldb_promises_and_its_promise_is_kept() -> None:
-    """64 runs of the whole thing: every cell within the promise, as theory says (it is wide)."""
-    workload = Workload.all_k_way(Domain(("a",), (3,)), 1)
-    plan = BBScheduler(SmallDB(workload), 20_000).calibrate(epsilon=2)
-    codes = np.array([[0]] * 6 + [[1]] * 3 + [[2]], np.int32)
-    arrived = EncodedBatch(workload.domain, np.tile(codes, (2100, 1)))
-    for seed in range(64):
-        synthesis = plan.step(plan.start(), arrived, Randomness.seeded(seed))
-        assert synthesis.promise is not None
-        share = synthesis.table.shares([(0,)])[0]
-        assert np.abs(share - [0.6, 0.3, 0.1]).max() <= synthesis.promise
-        assert synthesis.answer(LinearQuery((0,), np.array([1.0, 0, 0]))) == pytest.approx(share[0])
-    assert "is answered to within" in words(plan, "accuracy", **synthesis.accuracy())
-
-
 @pytest.mark.parametrize("rule", ["improver", "crossing", "size"])
 def test_smalldb_promises_what_its_table_can_hold(rule: str) -> None:
     """Half of the records in each of two cells: a table of one record is half off, at any size of the database. Each
@@ -228,15 +210,6 @@ CASES: list[tuple[str, Any, dict[str, Any], type[DpstreamError], str]] = [
     ("n", lambda b: BBImprover(b, 0), {"rho": 1}, ConfigError, "n = 0"),
     ("beta", lambda b: BBImprover(b, 5, beta=1), {"rho": 1}, ConfigError, "beta = 1"),
     ("add-remove", lambda b: BBImprover(b, 10), {"rho": 1, "unit": Event()}, UnitError, "'event'"),
-    ("user", lambda b: BBImprover(b, 10), {"rho": 1, "unit": User(3)}, UnitError, "event-replace"),
-    ("person", lambda b: BBImprover(b, 10), {"rho": 1, "unit": Individual()}, UnitError, "event-replace"),
-    (
-        "both",
-        lambda b: BBImprover(b, 10),
-        {"rho": 1, "delta": "1e-6"},
-        BudgetError,
-        "delta goes with epsilon",
-    ),
 ]
 
 
@@ -318,16 +291,3 @@ def test_a_durable_stream_says_what_it_does_at_every_step(tmp_path: Path) -> Non
         spent = [Fraction(run["spent"]) for run in runs if run is not None]
         assert all(one <= two for one, two in itertools.pairwise(spent))
         assert spent[-1] <= 1
-
-
-def test_the_same_plan_is_the_same_and_another_is_refused(tmp_path: Path) -> None:
-    schema = Schema((Categorical("a", ("x", "y")), Categorical("b", ("p", "q", "r"))))
-    plans: list[GrowingPlan] = [
-        BBScheduler(MWEMPGMBox(PAIR), 100, gamma=gamma).calibrate(epsilon=1) for gamma in ("1/2", "1/3")
-    ]
-    with open_stream(plans[0], schema, tmp_path / "state") as stream:
-        stream.step(Batch(np.zeros((3, 2), np.int32)), "b1")
-    with pytest.raises(ConfigError, match="gamma"), open_stream(plans[1], schema, tmp_path / "state"):
-        pass
-    assert isinstance(plans[0].start(), GrowingState)
-    assert plans[0].budget == PureDP(Fraction(1)) != ZCDP(Fraction(1))

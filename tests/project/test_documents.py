@@ -105,7 +105,7 @@ def missing_modules(readme: Path) -> list[str]:
             path = name.removesuffix(".py").lstrip("./").replace(".", "/")
             modules = [other for other in readme.parent.rglob("*.py") if "/" not in path]
             modules = modules or list(SOURCE.rglob("*.py"))
-            there = (readme.parent / name).is_dir() and name.endswith("/")
+            there = (readme.parent / name).exists() and name.endswith(("/", ".j2"))
             if not there and not any(f"/{other.with_suffix('')}".endswith(f"/{path}") for other in modules):
                 missing.append(name)
     return missing

@@ -179,7 +179,7 @@ def test_an_answer_from_the_folder_is_a_count_of_the_released_table(tmp_path: Pa
     answer = release.answer("age < 4 or zip = 'missing'")
     assert answer.standard_error is None
     assert answer.interval() is None
-    assert "counted in the released table" in answer.note
+    assert "Counted in the released table" in answer.note
     with pytest.raises(dp.errors.SchemaError, match="rent"):
         release.answer("rent = 1")
     with pytest.raises(dp.errors.ConfigError, match="no step 3"):

@@ -166,7 +166,7 @@ def test_writing_and_reading_back_gives_an_equal_schema(tmp_path: Path) -> None:
         (DERIVED, "zip\n94102\n", "does not name each column once"),
         (DERIVED, "zip,district\n94102\n", "line 2 has 1 cells"),
         (DERIVED.replace('from = "zip"', 'from = "area"'), DISTRICTS, "'area' is no measured column"),
-        (DERIVED.replace("district =", "area ="), DISTRICTS, "'area', which is no column"),
+        (DERIVED.replace("district =", "area ="), DISTRICTS, "'area' under derived is no column"),
         (YOUNG + 'violations = { employed = "other" }\n', DISTRICTS, "not its other or missing bin"),
         (YOUNG + 'violations = { zip = "other" }\n', DISTRICTS, "violations names no column"),
         ('[schema.constraints]\nforbidden = ["age < 15 and age >= 30"]\n', DISTRICTS, "has no effect"),

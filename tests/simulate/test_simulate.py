@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
@@ -42,14 +41,6 @@ def read(folder: Path) -> pa.Table:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_same_seed_same_files_other_seed_other_files(name: str, tmp_path: Path) -> None:
-    for folder, seed in (("a", 3), ("b", 3), ("c", 4)):
-        simulate(name, 5, tmp_path / folder, seed=seed)
-    assert contents(tmp_path / "a") == contents(tmp_path / "b")
-    assert read(tmp_path / "a") != read(tmp_path / "c")
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_more_steps_continue_the_stream(name: str, tmp_path: Path) -> None:
     simulate(name, 15, tmp_path, rows_per_step=20)
     short = read(tmp_path)
@@ -65,6 +56,9 @@ def test_more_steps_continue_the_stream(name: str, tmp_path: Path) -> None:
     assert 'epsilon = "2"' in text
     fresh = simulate(name, 60, tmp_path / "fresh", rows_per_step=20)
     assert text == fresh.read_text(encoding="utf-8").replace('epsilon = "1"', 'epsilon = "2"')
+    assert contents(fresh.parent / "data") == contents(tmp_path / "data"), "equal seeds give equal files"
+    simulate(name, 5, tmp_path / "other", seed=1, rows_per_step=20)
+    assert read(tmp_path / "other") != long.slice(0, len(read(tmp_path / "other")))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -75,42 +69,8 @@ def test_formats_hold_the_same_rows(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_configuration_names_the_columns_of_the_files(name: str, tmp_path: Path) -> None:
-    config = tomllib.loads(simulate(name, 3, tmp_path, file_format="parquet").read_text(encoding="utf-8"))
-    table = read(tmp_path)
-    source = config["source"]
-    others = {source["time_column"], source.get("op_column")} - {None}
-    assert list(config["schema"]["columns"]) == [c for c in table.column_names if c not in others]
-    assert config["budget"]["epsilon"] == "1"
-    assert sorted((tmp_path / "data").iterdir()) == sorted(tmp_path.glob(source["path"]))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_odd_values_are_there_and_declared(name: str, tmp_path: Path) -> None:
-    columns = tomllib.loads(simulate(name, 60, tmp_path).read_text(encoding="utf-8"))["schema"]["columns"]
-    table = read(tmp_path)
-    odd = 0
-    for column, options in columns.items():
-        values = table[column]
-        assert ("missing" in options) == (values.null_count > 0), column
-        if "values" in options:
-            unknown = set(values.drop_null().to_pylist()) - set(options["values"])
-            assert ("other" in options) == bool(unknown), column
-            odd += bool(unknown)
-        if "edges" in options:
-            span = pc.min_max(values).as_py()
-            beyond = span["min"] < options["edges"][0] or span["max"] > options["edges"][-1]
-            assert options.get("outside") == ("clip" if beyond else None), column
-            odd += beyond
-    assert odd >= 2
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("file_format", ["csv", "parquet"])
-def test_every_step_has_codes_and_every_declared_bin_is_met(
-    name: str, file_format: str, tmp_path: Path
-) -> None:
-    config = simulate(name, 80, tmp_path, file_format=file_format)
+def test_every_step_has_codes_and_every_declared_bin_is_met(name: str, tmp_path: Path) -> None:
+    config = simulate(name, 80, tmp_path, file_format="parquet")
     schema = read_schema(config)
     schema.require_confirmed()
     options = SourceOptions.parse(tomllib.loads(config.read_text(encoding="utf-8"))["source"])

@@ -109,8 +109,9 @@ def test_a_mixture_of_models_has_the_same_bytes_for_one_two_and_four_threads(
         monkeypatch.setenv("DPSTREAM_THREADS", threads)
         (folder := tmp_path / threads).mkdir()
         sink = Publisher(folder / "releases", format=form)
-        blocks = decoded_blocks(mixture, SCHEMA, 5000, 11, 256, dictionaries=True)
-        assert blocks is not None
+        drawn = mixture.blocks(5000, 11, 256)
+        assert drawn is not None
+        blocks = decoded_blocks(SCHEMA, drawn, 11, dictionaries=True)
         label = {"title": "t", "words": "w"}
         files = write_blocks(sink, Staging(folder), 1, SCHEMA, label, blocks)
         staged = files[sink.table_name]

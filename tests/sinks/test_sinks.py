@@ -133,14 +133,6 @@ def test_half_a_step_is_never_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert sorted(p.name for p in tmp_path.iterdir() if p.is_dir()) == ["step-000001", "step-000002"]
 
 
-def test_expiring_keeps_the_manifest_and_may_be_repeated(tmp_path: Path) -> None:
-    publisher = publish(tmp_path, "csv", 1)
-    for _ in range(2):
-        publisher.withdraw(1, ["table.csv"], {})
-    assert [path.name for path in (tmp_path / "step-000001").iterdir()] == ["manifest.json"]
-    assert sorted(publisher.published("ab")) == [1]
-
-
 def edit(path: Path, **changes: Any) -> None:
     catalogue = json.loads(path.read_text())
     catalogue["steps"][0].update(changes)

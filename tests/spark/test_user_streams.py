@@ -18,7 +18,7 @@ from local_frames import LocalFrame, LocalSession
 from spark_cases import EVERY_CALL, stops
 from toy_stream import SCHEMA, ToyPlan
 
-from dpstream.core.errors import ConfigError, DataError, StoreDamagedError, StoreLockedError
+from dpstream.core.errors import ConfigError, DataError, StoreLockedError
 from dpstream.core.privacy import Randomness, User
 from dpstream.spark import batch, passes
 from dpstream.stream import Batch, StateKey, Stream, open_stream
@@ -151,31 +151,6 @@ def test_a_step_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
         stream.step(in_spark(3), "b2")
     assert check_store(tmp_path / "state", None).problems == ()
     content(tmp_path)
-
-
-@pytest.mark.parametrize("damage", ["gone", "changed", "row"])
-def test_damage_is_found_at_the_opening(tmp_path: Path, damage: str) -> None:
-    with start(tmp_path) as stream:
-        stream.step(in_spark(1), "b1")
-        folder, shards = stream._store.counter_files()
-    assert shards is not None
-    path = folder / shards.all_files()[1].name  # the one that an opening after step 1 reads
-    if damage == "gone":
-        path.unlink()
-    elif damage == "changed":
-        data = bytearray(path.read_bytes())
-        data[3] ^= 1
-        path.write_bytes(bytes(data))
-    else:
-        db = sqlite3.connect(tmp_path / "state" / "stream.sqlite")
-        with db:
-            db.execute("UPDATE latest SET step = 0 WHERE name = 'user sum'")
-        db.close()
-    problems = check_store(tmp_path / "state", None).problems
-    assert len(problems) == 1
-    assert "user" in problems[0]
-    with pytest.raises(StoreDamagedError, match="user"):
-        start(tmp_path)
 
 
 def test_another_key_needs_no_other_files(tmp_path: Path) -> None:

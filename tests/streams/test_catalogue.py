@@ -338,19 +338,3 @@ def test_a_late_step_does_no_more_than_an_early_one(
     monkeypatch.setattr(Path, "read_bytes", noted)
     read_manifest(tmp_path / "releases", 1)
     assert len(opened) == 3
-
-
-def test_a_step_reads_the_newest_part_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dpstream.stream.store.store import Store
-
-    with start(tmp_path) as stream:
-        stream.step(Batch(RECORDS), "first")
-        asked: list[tuple[int, int]] = []
-        real = Store.publications
-        monkeypatch.setattr(
-            Store,
-            "publications",
-            lambda store, first, last: asked.append((first, last)) or real(store, first, last),
-        )
-        stream.step(Batch(RECORDS), "second")
-    assert asked == [(0, catalogue.PART)]

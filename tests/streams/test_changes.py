@@ -245,16 +245,6 @@ def test_changes_and_tables_tell_the_same(tmp_path: Path, form: Any) -> None:
         read(homes["changes"] / "releases", 3)
 
 
-def test_the_keep_policy_leaves_what_the_last_tables_need(tmp_path: Path) -> None:
-    with start(tmp_path, keep=2, **CHANGES) as stream:
-        for step in range(1, 10):
-            stream.step(batch(step), f"b{step}")
-            for last in range(max(1, step - 1), step + 1):
-                read(tmp_path / "releases", last)
-    with pytest.raises(ConfigError, match="dropped by the keep policy"):
-        read(tmp_path / "releases", 3)
-
-
 def test_records_may_begin_and_end_to_persist(tmp_path: Path) -> None:
     kinds = [{}, PERSISTENT, CHANGES, {}, CHANGES, CHANGES]
     seen: set[int] = set()
@@ -317,18 +307,6 @@ def _bytes(path: Path) -> bytes:
     return path.read_bytes() if path.is_file() else b""
 
 
-def test_after_a_rejected_step_the_next_table_is_whole(tmp_path: Path) -> None:
-    with start(tmp_path, **{**CHANGES, "approve": True}) as stream:
-        for step in (1, 2):
-            stream.step(batch(step), f"b{step}")
-        stream.withdraw(2, "no")
-        stream.step(batch(3), "b3")
-        stream.approve()
-    assert [entry["step"] for entry in read_catalogue(tmp_path / "releases")["steps"]] == [1, 3]
-    assert states(tmp_path) == ["full", "full"]
-    read(tmp_path / "releases", 3)
-
-
 def test_a_withdrawn_step_is_gone_and_its_manifest_says_why(tmp_path: Path) -> None:
     root = tmp_path / "releases"
     with start(tmp_path, **CHANGES) as stream:
@@ -365,18 +343,6 @@ def test_a_withdrawn_step_is_gone_and_its_manifest_says_why(tmp_path: Path) -> N
         stream.step(batch(1), "b1")
         with pytest.raises(StepError, match="without a place"):
             stream.withdraw(1, "x")
-
-
-def test_what_cannot_be_published_is_refused(tmp_path: Path) -> None:
-    for wrong, words in (
-        ({"publish": "changes"}, "needs records that persist"),
-        ({"records": "sticky"}, "fresh, persistent"),
-        ({"full_every": 0}, "a number from 1"),
-    ):
-        with pytest.raises(ConfigError, match=words):
-            Publishing(**wrong)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="'record_id'"):
-        Publishing(records="persistent").check_columns(("zip", "record_id"))
 
 
 # What was taken back stays away

@@ -223,16 +223,6 @@ def test_codes_in_an_impossible_cell_are_refused(schema: Schema, tmp_path: Path)
         schema.decode(ship_in_94102, 1)
 
 
-def test_more_rows_than_a_block_violate_nothing(schema: Schema, tmp_path: Path) -> None:
-    from dpstream.stream.release.table_blocks import whole_table
-
-    with dpstream.open(tmp_path / "s", schema, epsilon=1, randomness=Randomness.seeded(3)) as stream:
-        release = stream.step(_records(300, np.random.default_rng(5)), "batch")
-        table = whole_table(release._model, schema, 5000, 7, 512)
-    assert table.num_rows == 5000
-    assert not schema.violated(table)
-
-
 def test_mechanisms_that_cannot_follow_constraints_refuse_them(schema: Schema) -> None:
     assert len(list(families())) > 3  # all are loaded
     able = {str(kind.name) for kind in _plans(StreamPlan) if kind.follows_constraints}
@@ -336,11 +326,6 @@ def test_such_records_are_an_error_without_a_bin(tmp_path: Path) -> None:
     assert checked.steps == 2
     assert len(problems) == 4
     assert all("the constraint" in text and "records" in text for text in problems)
-
-
-def test_a_stream_that_begins_with_another_table_refuses_constraints(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="begins with another stream's table"):
-        dpstream.Config.load(_config(tmp_path, more='[base]\nreleases = "old"\n'))
 
 
 def test_updates_that_say_what_changes_leave_derived_columns_unread(tmp_path: Path) -> None:

@@ -11,13 +11,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from fault_harness import faulty, full_disk, in_child, kill
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy_stream import SCHEMA, ToyPlan
 
-from dpstream.core.errors import ConfigError, DataError, StepError, StoreDamagedError
-from dpstream.core.privacy import PureDP, Randomness, User
+from dpstream.core.errors import ConfigError, DataError, StoreDamagedError
+from dpstream.core.privacy import Randomness, User
 from dpstream.core.tables.contribution import (
     admit,
     checksum,
@@ -185,16 +184,6 @@ def test_the_bound_holds_over_steps_and_restarts_and_deletes_give_nothing_back(t
     assert manifest["spent"]["total"] == "1"
 
 
-def test_repetitions_and_the_users_of_a_batch(tmp_path):
-    with start(tmp_path) as stream:
-        first = stream.step(Batch(frame(A, B, C), users=["x", "x", "x"]), "b1")
-        again = stream.step(Batch(frame(C, A, B), users=["x", "x", "x"]), "b1")
-        assert again.manifest == first.manifest
-        assert sum(true_counts(stream)) == 2
-        with pytest.raises(StepError, match="other records"):
-            stream.step(Batch(frame(A, B, C), users=["x", "x", "y"]), "b1")
-
-
 @pytest.mark.parametrize(
     ("batch", "error", "words"),
     [
@@ -247,67 +236,3 @@ def test_a_changed_or_lost_counter_is_damage(tmp_path, damage):
     db.close()
     with pytest.raises(StoreDamagedError, match="user"):
         start(tmp_path)
-
-
-def contested(step: int) -> Batch:
-    """More events than there is room for, of users that come back."""
-    generator = np.random.default_rng(step)
-    zips = np.array([A, B, C])[generator.integers(0, 3, 30)]
-    users = [f"u{i}" for i in generator.integers(0, 6, 30)]
-    return Batch(frame(*zips.tolist()), frame(*zips[:5].tolist()), users=(users, users[:5]))
-
-
-def run_all(home: Path) -> None:
-    for step in (1, 2, 3):
-        with start(home, 7) as stream:
-            stream.step(contested(step), f"b{step}")
-
-
-def content(home: Path) -> tuple[list[int], list[int], int]:
-    db = sqlite3.connect(home / "state" / "stream.sqlite")
-    events = sorted(int.from_bytes(n, "little") for (n,) in db.execute("SELECT value FROM users"))
-    db.close()
-    with start(home, 7) as stream:
-        return true_counts(stream), events, stream.dropped_events
-
-
-@pytest.mark.parametrize("fault", [kill, full_disk], ids=["kill", "full disk"])
-def test_a_step_computed_afresh_admits_the_same_records(tmp_path, fault):
-    """Stopped before every commit, write, fsync and rename: the bound holds, and nothing is counted twice or lost."""
-    # One key for all runs: which records are chosen depends on it.
-    (tmp_path / "first").mkdir()
-    start(tmp_path / "first", 7).close()
-    state = {p.name: p.read_bytes() for p in (tmp_path / "first" / "state").iterdir()}
-
-    def fresh(name: str) -> Path:
-        home = tmp_path / name
-        (home / "state").mkdir(parents=True, mode=0o700)
-        for file, data in state.items():
-            (home / "state" / file).write_bytes(data)
-            (home / "state" / file).chmod(0o600)
-        return home
-
-    calm = fresh("calm")
-    with faulty(None, fault) as calls:
-        run_all(calm)
-    expected = content(calm)
-    assert expected[1] == [7] * 6
-    assert expected[2] > 0
-    assert "commit" in calls
-    for at in range(1, len(calls) + 1):
-        home = fresh(str(at))
-
-        def stopped(home: Path = home, at: int = at) -> None:
-            with faulty(at, fault):
-                run_all(home)
-
-        assert in_child(stopped) != 0
-        assert in_child(lambda home=home: run_all(home)) == 0
-        assert content(home) == expected
-
-
-def test_the_bound_is_a_public_number():
-    assert User(3).per_event(PureDP.of(1)) == PureDP.of("1/3")
-    for bad in (0, -1, True, 1.5, 10**7):
-        with pytest.raises(ConfigError, match="max_events"):
-            User(bad)  # type: ignore[arg-type]

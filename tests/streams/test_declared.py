@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from toy_stream import SCHEMA, ToyPlan, batch, run, start
 
-from dpstream.core.errors import ConfigError, DataError, StoreDamagedError
+from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.privacy import Event
 from dpstream.core.schema import Categorical, Schema
 from dpstream.io.sinks import read_manifest
@@ -49,12 +49,6 @@ def test_the_cut_is_pinned_and_told_in_every_manifest(tmp_path: Path) -> None:
         assert words in str(caught.value), change
     with pytest.raises(ConfigError, match="belongs to another plan"):
         start(tmp_path)
-
-
-def test_a_time_that_stops_standard_input_is_declared() -> None:
-    piped = SourceOptions.parse({"path": "-", "time_column": "when", "end": "data"})
-    assert any("period that has not begun" in sentence for sentence in piped.declared_public())
-    assert not any("not begun" in sentence for sentence in SourceOptions.parse(WEEKS).declared_public())
 
 
 def test_columns_that_can_stop_the_stream_are_named(tmp_path: Path) -> None:
@@ -156,18 +150,3 @@ def test_a_stream_that_continues_another_says_what_becomes_of_records_before_its
     assert sentence in declared_public(ToyPlan(), SCHEMA, (), late.pinned(), begins=True)
     source = FileSource(late, base=tmp_path, columns=["zip"])
     assert [step.inserts.num_rows for step in source.steps(key=b"k" * 32)] == [1, 1]
-
-
-def test_records_that_do_not_fit_are_told_with_their_step(tmp_path: Path) -> None:
-    with start(tmp_path) as stream, pytest.raises(DataError, match="step 'week 7', deletes: ") as caught:
-        stream.step(Batch(None, {"zip": ["94102"], "paid": [None], "rent": [1]}), "week 7")
-    assert "paid" in str(caught.value)
-
-
-def test_how_records_are_read_is_told(tmp_path: Path) -> None:
-    """What a broken line does is said in every manifest."""
-    with start(tmp_path, **facts()) as stream:
-        first = stream.step(batch(1), "a").manifest
-    assert sum("cannot be taken apart" in sentence for sentence in first["declared_public"]) == 1
-    assert not any("taken apart" in sentence for sentence in SourceOptions.parse(WEEKS).declared_public())
-    assert any("200 deep, or more than 64 MiB" in sentence for sentence in first["declared_public"])

@@ -79,17 +79,6 @@ BAD: dict[str, tuple[KeyedBatch | Snapshot | Batch, str]] = {
 }
 
 
-def test_texts_of_polars_may_mix_deletes_with_inserts(tmp_path: Path) -> None:
-    """Polars has texts as views, of which Arrow takes no rows."""
-    import polars as pl
-
-    rows = [(SECRET, "insert", A), ("k2", "insert", B), (SECRET, "delete", None)]
-    with start(tmp_path) as stream:
-        stream.step(KeyedBatch(pl.DataFrame(events(rows)), "id", "op"), "b1")
-        stream.step(Snapshot(pl.DataFrame(frame({"k2": A})), "id"), "b2")
-        assert stream.last_step == 2
-
-
 @pytest.mark.parametrize("name", BAD)
 def test_what_does_not_fit_is_one_sentence_and_leaves_no_trace(tmp_path: Path, name: str) -> None:
     """No key, value or number of the step is in the message, and nothing was reserved or spent."""
@@ -275,20 +264,6 @@ def test_a_mechanism_that_stops_leaves_the_present_records_as_they_were(
         for step in (1, 2):
             stream.step(batch(step), f"b{step}")
         assert np.array_equal(stream._stored_state().true, true)
-
-
-def test_renamed_keys_give_the_same_counts(tmp_path: Path) -> None:
-    """Keys as texts and as numbers, in two streams with secrets of their own: equal files but for the stream's id."""
-    found = []
-    for name, renamed in (("a", str), ("b", lambda key: 10**6 + 7 * int(key.split("-")[1]))):
-        with start(tmp_path / name, publish=False, randomness=Randomness.seeded(3)) as stream:
-            for step in (1, 2, 3, 4):
-                table = batch(step).events
-                table["id"] = [renamed(key) for key in table["id"]]
-                stream.step(KeyedBatch(table, "id", "op", rules=KeyRules(unknown="drop")), f"b{step}")
-            state = stream._stored_state()
-            found.append((state.true.tolist(), state.noise.tolist()))
-    assert found[0] == found[1]
 
 
 def test_what_a_stream_says_of_keyed_records(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
 import sqlite3
 from contextlib import closing
@@ -16,10 +15,7 @@ from toy_stream import SCHEMA
 from dpstream.core.errors import StoreDamagedError
 from dpstream.core.privacy import Record
 from dpstream.core.tables import PresentTable
-from dpstream.io.sinks import read_changes
-from dpstream.io.sinks import read_table as read
-from dpstream.io.sinks.change_tables import apply_changes
-from dpstream.stream import KeyedBatch, KeyRules, Publishing, Snapshot, StateKey, Stream
+from dpstream.stream import KeyedBatch, KeyRules, Snapshot, StateKey, Stream
 from dpstream.stream.inspection import check_store
 from dpstream.stream.store import present_rows, store_database
 from dpstream.stream.store.archive import export_store, import_store
@@ -122,29 +118,6 @@ def test_present_records_of_an_earlier_step_are_refused(tmp_path: Path, whole: b
         start(tmp_path, publish=False)
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        "DELETE FROM present WHERE key = (SELECT key FROM present ORDER BY key LIMIT 1)",
-        "DELETE FROM present",
-        "UPDATE present SET value = substr(value, 1, length(value) - 1)",
-        "DELETE FROM latest WHERE name = 'present sum'",
-    ],
-)
-def test_a_damaged_store_is_found_before_the_next_step(tmp_path: Path, damage: str) -> None:
-    with start(tmp_path, publish=False) as stream:
-        life(stream, range(2, 4))
-    db = sqlite3.connect(tmp_path / "state" / "stream.sqlite")
-    db.execute(damage)
-    db.commit()
-    db.close()
-    assert any("present record" in text for text in check_store(tmp_path / "state", None).problems)
-    with start(tmp_path, publish=False) as stream:
-        with pytest.raises(StoreDamagedError, match="changed or lost"):
-            stream.step(batch(9), "b9")
-        assert (stream.last_step, stream.begun) == (2, None)
-
-
 @pytest.mark.usefixtures("small_parts")
 def test_a_store_that_moves_and_changes_its_key_keeps_its_records(tmp_path: Path) -> None:
     with start(tmp_path, plan=REFUSE, publish=False) as stream:
@@ -217,20 +190,3 @@ def test_constant_churn_keeps_the_store_flat_and_its_writes_small(tmp_path: Path
     assert max(sizes[10:]) <= 1.2 * max(sizes[:10])
     assert written[0] < whole / 2, "few changes write few bytes"
     assert written[1] - written[0] < 1000 * 4300
-
-
-@pytest.mark.parametrize("publish", ["full", "both"])
-def test_persistent_records_and_changes_work_for_present_records(tmp_path: Path, publish: str) -> None:
-    """Synthetic records keep their ids while they stay or are updated, and changes lead from table to table."""
-    publishing = Publishing(records="persistent", publish=publish, full_every=3)  # type: ignore[arg-type]
-    with start(tmp_path, publishing=publishing) as stream:
-        for step in range(1, 6):
-            stream.step(batch(step), f"b{step}")
-    tables = [read(tmp_path / "releases", step, ids=True) for step in range(1, 6)]
-    ids = [set(table.column("record_id").to_pylist()) for table in tables]
-    assert all(one & other for one, other in itertools.pairwise(ids)), "some stay"
-    if publish == "both":
-        for step in range(2, 6):
-            changes = read_changes(tmp_path / "releases", step)
-            assert set(changes.column("op").to_pylist()) <= {"insert", "update", "delete"}
-            assert apply_changes(tables[step - 2], changes).equals(tables[step - 1])

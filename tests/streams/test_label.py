@@ -1,4 +1,4 @@
-"""Released files say what they are; files of streams from before there were labels are made again without one."""
+"""Released files say what they are, and come back with what they said."""
 
 from __future__ import annotations
 

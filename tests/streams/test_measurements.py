@@ -17,8 +17,7 @@ from dpstream.core.privacy.budget import ZCDP, PureDP
 from dpstream.core.privacy.cube import noise_for_bounded
 from dpstream.core.privacy.law import NoiseSum, WeightedLaplace
 from dpstream.core.privacy.noise import noise_for
-from dpstream.io.sinks import read_measurements, read_table
-from dpstream.stream import Publishing
+from dpstream.io.sinks import read_measurements
 from dpstream.stream.inspection import check_store
 
 NAME = "measurements.ndjson"
@@ -26,16 +25,6 @@ NAME = "measurements.ndjson"
 
 def files(home: Path, step: int) -> set[str]:
     return {path.name for path in (home / "releases" / f"step-{step:06d}").iterdir()}
-
-
-def test_what_was_measured_adds_up_to_what_was_released(tmp_path: Path) -> None:
-    run(tmp_path, 5)
-    counts = read_measurements(tmp_path / "releases")
-    assert [(one.first, one.last, one.draw) for one in counts] == [(s, s, f"step {s}") for s in range(1, 6)]
-    with start(tmp_path) as stream:
-        released = stream.release(5).marginal(["zip"]).values
-    assert sum(one.values for one in counts).tolist() == released.tolist()  # type: ignore[union-attr]
-    assert [one.draw for one in read_measurements(tmp_path / "releases", through=2)] == ["step 1", "step 2"]
 
 
 def test_they_stay_when_a_table_expires_or_is_withdrawn(tmp_path: Path) -> None:
@@ -53,16 +42,6 @@ def test_they_stay_when_a_table_expires_or_is_withdrawn(tmp_path: Path) -> None:
     assert "is missing" in check_store(tmp_path / "state", tmp_path / "releases").problems[0]
 
 
-def test_a_held_step_publishes_them_with_its_table_and_a_rejected_one_never(tmp_path: Path) -> None:
-    held = Publishing(approve=True)
-    run(tmp_path, 3, publishing=held)
-    with start(tmp_path, publishing=held) as stream:
-        assert not list((tmp_path / "releases").glob("step-*"))
-        stream.withdraw(2, "not this one")
-        stream.approve([1, 3])
-    assert {one.first for one in read_measurements(tmp_path / "releases")} == {1, 3}
-
-
 def test_a_lost_file_comes_back_from_the_store_and_a_changed_one_stops_the_reader(tmp_path: Path) -> None:
     run(tmp_path, 3)
     lost = tmp_path / "releases" / "step-000003" / NAME
@@ -76,13 +55,6 @@ def test_a_lost_file_comes_back_from_the_store_and_a_changed_one_stops_the_reade
     lost.write_bytes(data.replace(b"[", b"[1, ", 1))
     with pytest.raises(StoreDamagedError, match=NAME):
         read_measurements(tmp_path / "releases")
-
-
-def test_an_owner_may_keep_them(tmp_path: Path) -> None:
-    run(tmp_path, 2, publishing=Publishing(measurements=False))
-    assert NAME not in files(tmp_path, 2)
-    assert read_measurements(tmp_path / "releases") == []
-    assert read_table(tmp_path / "releases", 2).num_rows
 
 
 NOISES = [

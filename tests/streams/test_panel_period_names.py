@@ -94,13 +94,6 @@ def test_lost_files_come_back_with_the_names_and_the_bytes(tmp_path: Path, publi
     assert {path: path.read_bytes() for path in files} == files
 
 
-def test_a_stream_keeps_the_names_that_it_began_with() -> None:
-    without, made = plan("window"), plan("window", period_names=list(NAMES))
-    assert without.options()["period_names"] is None
-    assert made.options() == {**without.options(), "period_names": list(NAMES)}
-    assert made.facts()["panel"]["period_names"] == list(NAMES)
-
-
 @pytest.mark.parametrize(
     ("names", "message"),
     [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -99,16 +98,6 @@ def test_published_periods_are_only_added_to(tmp_path: Path, kind: str, form: st
         earlier = table
 
 
-def test_the_codebook_describes_every_table(tmp_path: Path) -> None:
-    with start(tmp_path, plan(), publish="both") as stream:
-        stream.step(period(history()[0]), "b1")
-    book = json.loads((tmp_path / "releases" / "codebook.json").read_text())
-    fields = book["resources"][0]["schema"]["fields"]
-    assert [field["name"] for field in fields] == ["person", *columns(range(1, 7), "window")]
-    panel = [field["name"] for field in book["dpstream"]["panel"]["fields"]]
-    assert panel == ["person", "period", "poor", "weight"]
-
-
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.booleans())
 def test_a_stream_is_its_synthesizer_on_matched_people(tmp_path_factory: Any, seed: int, loose: bool) -> None:
@@ -156,23 +145,6 @@ def test_cumulative_answers_count_people(tmp_path: Path) -> None:
         release.answer("at least 2 of the last 3")
 
 
-@pytest.mark.parametrize("kind", ["window", "cumulative"])
-def test_equal_entropy_gives_equal_releases_however_often_it_is_reopened(tmp_path: Path, kind: str) -> None:
-    """The state is whole: a stream that lives in one process draws what one draws that is reopened every time."""
-    truth = history()
-    one, many = tmp_path / "one", tmp_path / "many"
-    with start(one, plan(kind), seed=1) as stream:
-        for step in range(1, 7):
-            if step > 1:
-                stream._randomness = Randomness.seeded(step)
-            stream.step(period(truth[step - 1]), f"b{step}")
-    for step in range(1, 7):
-        with start(many, plan(kind), seed=step) as stream:
-            stream.step(period(truth[step - 1]), f"b{step}")
-    tables = [read(folder / "releases", 6) for folder in (one, many)]
-    assert tables[0].equals(tables[1])
-
-
 REFUSED: dict[str, tuple[Batch, str]] = {
     "nobody's reports": (Batch({"poor": [True]}), "does not say whose records"),
     "two reports": (Batch({"poor": [True, False]}, users=["p0", "p0"]), "two reports"),
@@ -211,16 +183,6 @@ def test_people_who_do_not_fit_are_refused_before_anything_is_drawn(tmp_path: Pa
         # Nothing was reserved for the refused records: the right ones take the same place.
         stream.step(period(truth[1]), "b2")
         assert stream.last_step == 2
-
-
-def test_periods_beyond_the_horizon_are_refused(tmp_path: Path) -> None:
-    truth = history(7)
-    with start(tmp_path, plan(horizon=6)) as stream:
-        for step in range(1, 7):
-            stream.step(period(truth[step - 1]), f"b{step}")
-        with pytest.raises(HorizonError, match="6 steps"):
-            stream.step(period(truth[6]), "b7")
-        assert stream.spent == stream.plan.budget
 
 
 def test_a_panel_with_places_takes_people_who_come_later(tmp_path: Path) -> None:

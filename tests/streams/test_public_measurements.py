@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -188,17 +185,6 @@ def test_columns_of_two_values_are_covered_in_the_default_stream() -> None:
         assert (np.abs(found.values - true) <= found.law().half_width(1 - 1e-6)).all()
 
 
-def test_what_was_chosen_is_marked() -> None:
-    """A pooled stream measures its columns whatever it knows, and its pairs by choice."""
-    published, _ = streams(1)[0]
-    pairs = [one for one in published.counts if one.columns is not None and len(one.columns) > 1]
-    assert pairs
-    assert all(one.query["chosen"] is True for one in pairs)
-    fixed = [one for one in published.counts if one.columns == ("zip",)]
-    assert len(fixed) == 4
-    assert not any("chosen" in one.query for one in fixed)
-
-
 def test_the_number_of_records_adds_up_chosen_marginals_too() -> None:
     """Every marginal sums to it, whichever was chosen: an interval at every border, without a headline, and the number
     and the error of the release itself.
@@ -260,21 +246,6 @@ def test_steps_that_are_not_there(tmp_path: Path, step: int) -> None:
         release.measured(["zip"], step=step)
     with pytest.raises(dp.errors.ConfigError, match="no step"):
         release.measurements("last")  # type: ignore[arg-type]
-
-
-def test_the_guide_runs_as_it_stands(tmp_path: Path) -> None:
-    guide = Path(__file__).resolve().parents[2] / "docs/guide/measurements.md"
-    blocks = re.findall(r"```python\n(.*?)```", guide.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 6
-    result = subprocess.run(
-        [sys.executable, "-W", "error", "-c", "\n".join(blocks)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    assert "exact: from the law of the noise" in result.stdout
 
 
 def test_a_question_about_too_many_cells_is_refused(tmp_path: Path) -> None:

@@ -138,28 +138,6 @@ def test_wrong_input_spends_nothing(tmp_path: Path) -> None:
         assert stream.step(batch(2), "b").step == 2
 
 
-def test_an_empty_batch_is_a_step_like_any_other(tmp_path: Path) -> None:
-    with start(tmp_path) as stream:
-        release = stream.step(Batch(), "nothing")
-        assert release.step == 1
-        assert len(stream.ledger()) == 1
-        assert stream.step(Batch(np.empty((0, 3), np.int32)), "nothing").step == 1
-        assert release.marginal(["zip"]).standard_error is not None
-
-
-def test_frames_of_every_kind_are_the_same_batch(tmp_path: Path) -> None:
-    import pandas as pd
-    import polars as pl
-    import pyarrow as pa
-
-    frame = batch(1).inserts
-    table = pa.table(frame)
-    with start(tmp_path) as stream:
-        stream.step(Batch(frame), "a")
-        for other in (table, pd.DataFrame(frame), pl.DataFrame(frame), SCHEMA.encode(table)):
-            assert stream.step(Batch(other), "a").step == 1
-
-
 def test_a_mechanism_that_fails_before_it_draws_leaves_everything_as_it_was(tmp_path: Path) -> None:
     class Failing(ToyPlan):
         fail = False
@@ -335,13 +313,6 @@ def test_the_keep_policy_bounds_the_disk(tmp_path: Path) -> None:
     db.close()
 
 
-def test_rows_are_cut_at_the_public_limit(tmp_path: Path) -> None:
-    with start(tmp_path, max_rows=5) as stream:
-        release = stream.step(Batch(SCHEMA.encode(batch(1).inserts).repeat(50, axis=0)), "a")
-    assert release.rows == 5 < release.manifest["rows"]
-    assert read(tmp_path / "releases").num_rows == 5
-
-
 def test_log_lines_show_steps_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="dpstream")
     run(tmp_path, 2)
@@ -356,24 +327,6 @@ def test_durability_settings_are_in_force(tmp_path: Path) -> None:
         db = stream._store._db
         assert db.execute("PRAGMA synchronous").fetchone() == (2,)
         assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-
-
-def test_status_needs_no_lock_and_changes_nothing(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="there is no stream"):
-        read_status(tmp_path / "state")
-    with start(tmp_path, randomness=Randomness.seeded(1)) as stream:
-        assert read_status(tmp_path / "state").spent == 0
-        stream.step(batch(1), "a")
-        running = read_status(tmp_path / "state")
-        stream.step(batch(2), "b")
-    files = {path.name: path.read_bytes() for path in (tmp_path / "state").iterdir()}
-    stopped = read_status(tmp_path / "state")
-    assert {name: (tmp_path / "state" / name).read_bytes() for name in files} == files
-    assert (running.last_step, stopped.last_step) == (1, 2)
-    assert stopped.spent == 1
-    assert stopped.plan["mechanism"] == "toy"
-    assert (stopped.unpublished, stopped.reserved) == ((), None)
-    assert stopped.made_with_test_seed
 
 
 def test_a_reservation_outlives_a_crash_and_is_given_up_only_on_request(tmp_path: Path) -> None:

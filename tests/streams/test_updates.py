@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import toy_keyed
-from fault_harness import STEPS, Fault, Subject, fails_clearly_at, full_disk, killed_at_every, lying_commit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from toy_keyed import KeyedPlan
 from toy_stream import SCHEMA, ToySynthesis
 from toy_stream import batch as plain_batch
 from toy_stream import start as start_plain
@@ -24,7 +22,6 @@ from dpstream.io.sinks import read_changes, read_manifest
 from dpstream.io.sinks import read_table as read
 from dpstream.io.sinks.change_tables import apply_changes
 from dpstream.stream import Publishing
-from dpstream.stream.inspection import check_store
 from dpstream.stream.release import persistent_records
 from dpstream.stream.release.persistent_records import (
     PersistentRecords,
@@ -236,18 +233,3 @@ def test_records_without_keys_have_no_updates_unless_asked_for(tmp_path: Path) -
 
 
 # Stopped, and stored by the version before
-
-SUBJECT = Subject(KeyedPlan(), SCHEMA, toy_keyed.batch, BOTH)  # type: ignore[arg-type]
-
-
-def test_killed_before_durability_calls(tmp_path: Path) -> None:
-    def sound(home: Path) -> None:
-        assert check_store(home / "state", home / "releases").problems == ()
-
-    assert killed_at_every(3, tmp_path, judge=sound, subject=SUBJECT) > 10 * STEPS
-    assert "update" in ops_of(tmp_path / "undisturbed", range(2, STEPS + 1))
-
-
-@pytest.mark.parametrize("fault", [full_disk, lying_commit])
-def test_failing_calls_are_clear_errors_and_nothing_is_lost(tmp_path: Path, fault: Fault) -> None:
-    fails_clearly_at(slice(3, None, 13), fault, tmp_path, subject=SUBJECT)

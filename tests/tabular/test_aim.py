@@ -19,7 +19,7 @@ from dpstream.families.tabular import Baseline
 from dpstream.mechanisms import AIM, AIMPlan
 from dpstream.mechanisms.aim import Candidates
 from dpstream.tools.audit.door import run_loss
-from dpstream_lab.audits.aim_audit import aim_run, audit_aim
+from dpstream_lab.audits.aim_audit import aim_run
 
 SMALL = Domain(("a", "b", "c", "d"), (2, 3, 4, 2))
 WIDE = Domain(tuple("abcdefgh"), (2, 2, 3, 5, 7, 4, 2, 12))
@@ -188,13 +188,6 @@ def test_the_number_of_rounds_follows_the_budget_and_the_size():
         AIM(rounds=0)
     with pytest.raises(ConfigError, match="columns_share"):
         AIM(columns_share=Fraction(1))
-
-
-def test_transcripts_stay_within_the_budget_and_controls_are_caught():
-    """Exact; seeded transcripts are as good as any, the bound holds for every one."""
-    findings = list(audit_aim("short", Randomness.seeded(1), lambda text: None))
-    assert [finding.subject for finding in findings if not finding.passed] == []
-    assert sum(finding.control for finding in findings) == 4
 
 
 def test_an_exact_total_in_a_run_is_an_infinite_loss():

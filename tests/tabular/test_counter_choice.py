@@ -56,12 +56,3 @@ def test_a_stream_that_began_with_another_counter_is_told_how_to_go_on(tmp_path:
     with pytest.raises(ConfigError) as caught:
         open_stream(other, SCHEMA, tmp_path / "state")
     assert "the counter that it began with" not in str(caught.value)  # it is another budget
-
-
-def test_streams_whose_marginals_take_turns_go_on_as_before(tmp_path: Path) -> None:
-    """The default was "simple" once: such a store opens under the default of today."""
-    began = DPStabs(SINGLES, k=2, counter="simple").calibrate(epsilon=1)
-    with open_stream(began, SCHEMA, tmp_path / "state") as stream:
-        stream.step(Batch(inserts=FRAME, deletes=None), name="1")
-    with open_stream(DPStabs(SINGLES, k=2).calibrate(epsilon=1), SCHEMA, tmp_path / "state") as stream:
-        assert stream.last_step == 1

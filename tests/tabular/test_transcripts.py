@@ -6,7 +6,6 @@ that lets something exact through must lose everything.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from fractions import Fraction
 
@@ -91,40 +90,6 @@ def test_counters_that_count_a_record_several_times(counter):
     assert np.abs(found[:, 1]).max() > 0.3
 
 
-@pytest.mark.parametrize("counter", ["optimal-tree", "optimal-epochs"])
-@pytest.mark.parametrize("share", [1, Fraction(3, 2)], ids=["as calibrated", "control"])
-def test_trees_that_draw_ahead_cost_the_budget(counter, share, monkeypatch):
-    """No door sees what their noise is added to: what the stream gives its counters to read is compared instead, by
-    the trees' own matrix."""
-    plan = recipe_of(counter=counter, k=3).calibrate(epsilon="1", horizon=STEPS)
-    weak = plan.counter.recipe.calibrate(PureDP(plan.counter.budget.epsilon * share), Event())
-    plan = replace(plan, counter=weak)
-    linear, reading = weak.materialize(STEPS), type(weak).step
-    scales = np.array([float(noise.scale) for noise in linear.scales])
-    read = []
-
-    def step(self, state, increment, randomness):
-        read.append(increment.copy())
-        return reading(self, state, increment, randomness)
-
-    monkeypatch.setattr(type(weak), "step", step)
-    found = []
-    for at in range(STEPS):
-        runs = []
-        for more in (0, 1):
-            read.clear()
-            codes = [np.ones((4 + (more and step == at), 3), np.int32) for step in range(STEPS)]
-            state = plan.start()
-            for batch in codes:
-                plan.step(state, EncodedBatch(DOMAIN, batch), Randomness.seeded(7))
-            runs.append(np.concatenate([own.ravel() for own in read]).reshape(STEPS, -1))
-        moved = np.abs(linear.encoder @ (runs[1] - runs[0])) / scales[:, None]
-        found.append(moved.sum())
-    assert len(read) == 3 * STEPS
-    assert (max(found) <= 1 + 1e-9) == (share == 1)
-    assert max(found) == pytest.approx(float(share))
-
-
 def test_two_thirds_of_the_noise_is_caught():
     """Negative control: counters calibrated for 3/2 of their share."""
     plan = recipe_of().calibrate(epsilon="1")
@@ -133,28 +98,16 @@ def test_two_thirds_of_the_noise_is_caught():
     assert np.abs(found[:, 1]).max() > 0.5 + 0.1
 
 
-def test_an_exact_size_in_a_release_is_an_infinite_loss():
-    """Negative control: selections and counters are sound, and the release says the true number of rows."""
-
-    class Leaking(DPStabsPlan):
-        def step(self, state, batch, randomness):
-            exact = batch.count(self.cells.cliques)[0].sum()
-            released = super().step(state, batch, randomness)
-            return ModelSynthesis(released.models, float(exact), released.errors)
-
-    plan = recipe_of().calibrate(epsilon="1")
-    leaking = Leaking(plan.recipe, plan.budget, plan.unit, plan.horizon, plan.counter, plan.selector)
-    assert math.isinf(losses(leaking, 2)[:, 1].max())
-
-
-@pytest.mark.parametrize("leak", ["total's error", "measured", "more measured"])
+@pytest.mark.parametrize("leak", ["total", "total's error", "measured", "more measured"])
 def test_what_a_release_says_of_its_errors_is_looked_at(leak):
-    """Negative controls: total and marginals are sound, and what stands beside them is not."""
+    """Negative controls: selections and counters are sound, and what a release says beside them is not."""
 
     class Leaking(DPStabsPlan):
         def step(self, state, batch, randomness):
             exact = batch.count(self.cells.cliques)
             released = super().step(state, batch, randomness)
+            if leak == "total":
+                return ModelSynthesis(released.models, float(exact[0].sum()), released.errors)
             if leak == "total's error":
                 return replace(released, total_error=float(exact[0].sum()))
             clique = self.cells.cliques[0]

@@ -151,7 +151,7 @@ def reproduce(
       dpstream lab reproduce bun --quick
       dpstream lab reproduce kumar --data DIR
     """
-    from dpstream.project.reader import did_you_mean
+    from dpstream.core.errors import did_you_mean
     from dpstream_lab.papers import PAPERS, reproduce_paper
 
     if name not in PAPERS:
@@ -239,7 +239,7 @@ def datasets(name: str, file: str, out: str, force: bool, as_json: bool) -> None
     Example:
       dpstream lab datasets sipp pu2021_csv.zip --out panel.csv
     """
-    from dpstream.project.reader import did_you_mean
+    from dpstream.core.errors import did_you_mean
     from dpstream_lab.papers import DATA_SETS
 
     if name not in DATA_SETS:

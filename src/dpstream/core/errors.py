@@ -27,6 +27,9 @@ named: the header of a file that has none is a record.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 from dpstream.core.showing import shown
 
 #: Characters of each part of a message.
@@ -62,6 +65,16 @@ def _cut(text: str) -> str:
 
 def _rebuild(kind: type[DpstreamError], what: str, where: str | None, allowed: str | None) -> DpstreamError:
     return kind(what, where=where, allowed=allowed)
+
+
+def did_you_mean(word: str, names: Iterable[str]) -> str:
+    """The nearest name, as the end of a sentence.
+
+    >>> did_you_mean("epsilom", ["epsilon", "rho"])
+    "; did you mean 'epsilon'?"
+    """
+    near = difflib.get_close_matches(word, list(names), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def counted(number: int, thing: str) -> str:

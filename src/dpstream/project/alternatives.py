@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dpstream.core.contracts import Alternative
-from dpstream.core.errors import ConfigError, DpstreamError
+from dpstream.core.errors import ConfigError, DpstreamError, did_you_mean
 from dpstream.core.privacy import ZCDP, Budget, PureDP
 from dpstream.families.registry import family_of, mechanisms
 from dpstream.project.config import Config
 from dpstream.project.keys import section_of
 from dpstream.project.public_knowledge import check_taken, of_stays
-from dpstream.project.reader import did_you_mean
 from dpstream.project.schema_file import load_toml
 from dpstream.project.sections import read_recipe
 
@@ -119,7 +118,8 @@ def _with(config: Config, one: Alternative) -> Config:
         config.context, budget=budget.budget, stated=budget.stated, **of_stays(config.expected, unit)
     )
     recipe = read_recipe(section_of(file, "mechanism", options), context)
-    check_taken(file, context, recipe)
+    # A season is a guess, which another mechanism may do without.
+    check_taken(file, replace(context, season=None), recipe)
     return replace(config, recipe=recipe, family=family, unit=unit, budget=budget, context=context)
 
 

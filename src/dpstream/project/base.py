@@ -29,13 +29,14 @@ from dpstream.core.errors import (
     StoreDamagedError,
     StoreError,
     UnitError,
+    did_you_mean,
 )
 from dpstream.core.privacy import InsertedRecord, Record, User
 from dpstream.core.schema import Schema
 from dpstream.core.schema.column import Column
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import count_marginals
-from dpstream.project.reader import Section, did_you_mean, exact_number
+from dpstream.project.reader import Section, exact_number
 from dpstream.stream.identity import require_same_unit, whose_unit
 from dpstream.stream.ledger.limit import budget_from_dict
 from dpstream.stream.predecessor_cost import Base, Broken, Together, own_budget, together

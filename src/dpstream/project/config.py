@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from dpstream.core.contracts import Family, RecipeContext, StreamPlan, StreamRecipe, located
+from dpstream.core.contracts import ExpectedTable, Family, RecipeContext, StreamPlan, StreamRecipe, located
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.privacy import Budget, InsertedRecord, Randomness, Unit
 from dpstream.core.schema import Schema
@@ -17,11 +17,9 @@ from dpstream.io.sources.source_options import SourceOptions
 from dpstream.project.base import BaseOptions
 from dpstream.project.keys import Accuracy, Output, Publication, StateKeys, StreamKeys
 from dpstream.project.public_knowledge import (
-    Expected,
-    check_season_taken,
     check_taken,
     expected_words,
-    facts_for,
+    of_stays,
     read_expected,
     read_prior,
     read_season,
@@ -35,7 +33,6 @@ from dpstream.project.sections import (
     check_database,
     check_fits,
     check_key,
-    check_places,
     check_source,
     default_mechanism,
     named_family,
@@ -48,6 +45,7 @@ from dpstream.project.sections import (
     sections_of,
 )
 from dpstream.stream import PostgresServer, StateKey
+from dpstream.stream.arguments import check_places
 
 if TYPE_CHECKING:
     from dpstream.io.sinks import Publisher
@@ -121,7 +119,7 @@ class Settings:
     state: StateKeys
     accuracy: Accuracy
     server: PostgresServer | None
-    expected: Expected | None
+    expected: ExpectedTable | None
     same_unit: str | None
     used: tuple[EffectiveSetting, ...]
     _schema: Schema = field(repr=False)
@@ -188,12 +186,12 @@ class Settings:
         from dpstream.stream import open_stream
 
         publisher = self.publisher()
-        folder = check_places(self.state.dir, publisher.directory, "state")
+        check_places(self.state.dir, publisher.directory, "state")
         self._schema.require_confirmed(self.where)
         return open_stream(
             self.plan(),
             self._schema,
-            folder,
+            self.state.dir,
             name=self.name,
             randomness=randomness,
             publish_to=publisher if publish else None,
@@ -235,14 +233,15 @@ def read_settings(
     budget = read_budget(sections["budget"])
     expected = read_expected(sections["expect"], unit, mechanism, deletions=deletions, horizon=budget.horizon)
     accuracy = sections["accuracy"].read(Accuracy)
-    context = facts_for(
+    context = RecipeContext(
+        schema.domain,
         schema,
-        unit,
-        budget.budget,
-        expected,
-        deletions=deletions,
+        deletions,
         horizon=budget.horizon,
+        budget=budget.budget,
         stated=budget.stated,
+        first_records=None if expected is None else int(expected.records_per_step) or None,
+        **of_stays(expected, unit),
         step_name=None if source is None else source.period_name,
         headline=accuracy.headline,
         headline_share=accuracy.headline_share,
@@ -253,7 +252,6 @@ def read_settings(
     if recipe is None:
         recipe = read_recipe(mechanism, context, *default_mechanism(sections["stream"], sections["source"]))
         check_taken(where, context, recipe)
-        check_season_taken(sections["stream"], recipe)
     output = read_output(outputs, family.limits_of(recipe), schema.names)
     state = states.read(StateKeys)
     check_places(state.dir, output.dir, states.place("dir"))

@@ -6,7 +6,7 @@ import csv
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from dpstream.core.errors import ConfigError, SchemaError
 from dpstream.core.paths import read_text
 from dpstream.core.schema.column import Column
 from dpstream.core.schema.constraints import Constraints, Derived, Excluded, Rules, check_cells
+from dpstream.core.schema.declared import unknown_key
 from dpstream.core.schema.domain import pack_mask
 from dpstream.core.schema.predicate import parse_predicate
 
@@ -31,10 +32,14 @@ class _Measured(NamedTuple):
     def named(self, names: Sequence[str], place: str) -> list[Column]:
         """Some of the measured columns."""
         known = {column.name: column for column in self.columns}
-        for name in names:
-            if name not in known:
-                raise SchemaError(f"{name!r} is no measured column", where=place, allowed=", ".join(known))
+        _require(names, known, "is no measured column", place)
         return [known[name] for name in names]
+
+
+def _require(names: Iterable[str], known: Iterable[str], what: str, place: str) -> None:
+    for name in names:
+        if name not in known:
+            raise SchemaError(f"{name!r} {what}", where=place, allowed=", ".join(known))
 
 
 def read_constraints(
@@ -51,22 +56,13 @@ def read_constraints(
     """
     inside = "[schema.constraints]"
     place = place.replace("[schema]", inside) if "[schema]" in place else f"{place} {inside}"
-    if not isinstance(table, Mapping):
-        raise SchemaError("constraints is not a table", where=place, allowed=", ".join(_KEYS))
+    table = _table(table, "constraints", place, ", ".join(_KEYS))
     for key in table:
         if key not in _KEYS:
-            raise SchemaError(f"unknown key {key!r}", where=place, allowed=", ".join(_KEYS))
-    named = table.get("derived", {})
-    if not isinstance(named, Mapping):
-        raise SchemaError(
-            "derived is not a table", where=place, allowed='COLUMN = { from = "COLUMN", file = "FILE" }'
-        )
+            raise unknown_key(key, table[key], _KEYS, place)
+    named = _table(table.get("derived", {}), "derived", place, 'COLUMN = { from = "COLUMN", file = "FILE" }')
     known = {column.name: column for column in columns}
-    for name in named:
-        if name not in known:
-            raise SchemaError(
-                f"derived names {name!r}, which is no column", where=place, allowed=", ".join(known)
-            )
+    _require(named, known, "under derived is no column", place)
     measured = _Measured(tuple(column for column in columns if column.name not in named), None)
     if not measured.columns:
         raise SchemaError(
@@ -88,6 +84,12 @@ def read_constraints(
     return measured.columns, constraints
 
 
+def _table(value: Any, name: str, place: str, allowed: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise SchemaError(f"{name} is not a table", where=place, allowed=allowed)
+    return value
+
+
 def _list(table: Mapping[str, Any], key: str, place: str) -> list[Any]:
     value = table.get(key, [])
     if not isinstance(value, list):
@@ -98,17 +100,10 @@ def _list(table: Mapping[str, Any], key: str, place: str) -> list[Any]:
 def _violations(value: Any, place: str) -> tuple[tuple[str, str], ...]:
     if value == "error":
         return ()
-    if (
-        not isinstance(value, Mapping)
-        or not value
-        or not all(isinstance(label, str) for label in value.values())
-    ):
-        raise SchemaError(
-            f"violations = {value!r} cannot be used",
-            where=place,
-            allowed='"error", or { COLUMN = "its other or missing bin" }',
-        )
-    return tuple(value.items())
+    if isinstance(value, Mapping) and value and all(isinstance(label, str) for label in value.values()):
+        return tuple(value.items())
+    allowed = '"error", or { COLUMN = "its other or missing bin" }'
+    raise SchemaError(f"violations = {value!r} cannot be used", where=place, allowed=allowed)
 
 
 def _forbidden(text: Any, columns: _Measured, place: str) -> Excluded:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core.contracts import Family, Limits
-from dpstream.core.errors import ConfigError, SchemaError, UnitError
+from dpstream.core.errors import ConfigError, SchemaError, UnitError, did_you_mean
 from dpstream.core.privacy import Event, Individual, Randomness, Record, Unit, User, handled_as
 from dpstream.core.privacy.budget import Amount
 from dpstream.core.schema import Schema
@@ -18,7 +18,6 @@ from dpstream.core.tables import Workload
 from dpstream.families.registry import families
 from dpstream.project.config import Settings, read_settings
 from dpstream.project.keys import StreamKeys, keys_of
-from dpstream.project.reader import did_you_mean
 from dpstream.project.sections import default_mechanism, named_family, read_unit, sections_of
 from dpstream.stream import Stream
 

@@ -17,14 +17,14 @@ from typing import Any, Literal
 from dpstream.core.contracts import HEADLINE_SHARE, Family, Headline, Key, option, shown
 from dpstream.core.contracts.expectations import VARIES
 from dpstream.core.contracts.recipe_options import COUNT, NUMBER, TEXT, TEXTS, keys_of_recipes, words
-from dpstream.core.errors import ConfigError
+from dpstream.core.errors import ConfigError, did_you_mean
 from dpstream.core.privacy import ZCDP, PureDP, exact_amount
 from dpstream.core.privacy.unit import Returns
 from dpstream.families.registry import DEFAULT_MECHANISM, families, family_of, mechanisms
 from dpstream.io.sinks.target import SINKS
 from dpstream.io.sources.source_keys import SOURCES, rows_of_source
 from dpstream.project.base import BaseOptions
-from dpstream.project.reader import Section, did_you_mean
+from dpstream.project.reader import Section
 from dpstream.stream.release.publishing import FULL_EVERY, Publishing, RecordKind, TableKind
 from dpstream.stream.store.encryption import StateKey
 

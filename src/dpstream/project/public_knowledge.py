@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import ExpectedTable, PublicPrior, RecipeContext, StreamRecipe
 from dpstream.core.contracts.expectations import VARIES
 from dpstream.core.errors import ConfigError, DpstreamError
-from dpstream.core.privacy import Budget, Individual, InsertedRecord, Record, Unit
+from dpstream.core.privacy import Individual, InsertedRecord, Record, Unit
 from dpstream.core.schema import Schema
 from dpstream.io.sources.calendar import DayPeriods, Grid, MonthPeriods
 from dpstream.project.keys import ExpectKeys, PriorKeys
@@ -36,26 +36,9 @@ _MAX_VARIES = 10.0
 _COARSE = 3
 
 
-@dataclass(frozen=True)
-class Expected:
-    """The owner's public guesses: records in the table (or people), and records that come in a step.
-
-    ``size`` is None where the table grows without an end.
-    """
-
-    size: int | None
-    records_per_step: int
-    table: ExpectedTable
-
-    @property
-    def turnover(self) -> Fraction:
-        """Steps in which as many records come as the table holds."""
-        return Fraction(self.size or 0, self.records_per_step)
-
-
 def read_expected(
     section: Section, unit: Unit, mechanism: Section, *, deletions: bool, horizon: int | None
-) -> Expected | None:
+) -> ExpectedTable | None:
     """``[expect]``; None where the file has none and nothing rests on it.
 
     Args:
@@ -72,7 +55,7 @@ def read_expected(
         )
     if keys.varies > _MAX_VARIES or (section.has("varies") and isinstance(unit, Individual)):
         raise section.wrong("varies", f"varies = {keys.varies:g} cannot be used")
-    found: Expected | None
+    found: ExpectedTable | None
     if isinstance(unit, Record):
         found = _of_records(section, mechanism, keys)
     elif not section.written:
@@ -91,77 +74,54 @@ def read_expected(
         found = _of_growing(section, keys.size, keys.records_per_step, horizon)
     if found is None:
         return None
-    return replace(found, table=replace(found.table, ordered=ordered, varies=keys.varies))
+    return replace(found, ordered=ordered, varies=keys.varies)
 
 
-def facts_for(
-    schema: Schema,
-    unit: Unit,
-    budget: Budget,
-    expected: Expected | None,
-    *,
-    deletions: bool,
-    horizon: int | None,
-    **others: Any,
-) -> RecipeContext:
-    """What a recipe may take from the rest of a configuration, or from the arguments of ``dpstream.open``.
-
-    Args:
-        expected: the owner's guesses. Only a record's stay makes a mechanism depend on what is guessed of who leaves.
-        others: further fields of ``RecipeContext``.
-    """
-    return RecipeContext(
-        schema.domain,
-        schema,
-        deletions,
-        horizon=horizon,
-        budget=budget,
-        first_records=None if expected is None else expected.records_per_step,
-        **of_stays(expected, unit),
-        **others,
-    )
-
-
-def of_stays(expected: Expected | None, unit: Unit) -> dict[str, Any]:
+def of_stays(expected: ExpectedTable | None, unit: Unit) -> dict[str, Any]:
     """What a recipe may take of the guesses where a unit is a record's whole stay."""
     if expected is None or not isinstance(unit, Record):
         return {"turnover": None, "records_per_step": None}
-    return {"turnover": expected.turnover, "records_per_step": expected.records_per_step}
+    turnover = Fraction(expected.size, int(expected.records_per_step))
+    return {"turnover": turnover, "records_per_step": int(expected.records_per_step)}
+
+
+#: What the owner says of the table, by its name in ``RecipeContext``: its place in a file, and who takes it not.
+_TAKEN = {
+    "headline": ("[accuracy] headline", "measures no headlines", 'name = "pooled" or "census"'),
+    "prior": ("[prior]", "takes no prior", 'a file without [prior], or name = "pooled" or "census"'),
+    "season": ("[stream] season", "knows no seasons", 'no season, or name = "pooled"'),
+}
 
 
 def check_taken(file: str, context: RecipeContext, recipe: StreamRecipe) -> None:
-    """ConfigError where the mechanism measures no headlines, or takes no prior, and the file has them."""
-    named = '[mechanism] name = "pooled" or "census"'
-    if context.headline and not hasattr(recipe, "headline"):
-        raise ConfigError(
-            "the mechanism of this file measures no headlines",
-            where=f"{file} [accuracy] headline",
-            allowed=named,
-        )
-    prior = context.prior
-    if prior is not None and getattr(recipe, "prior", None) is not prior:  # of the baseline, it is a word
-        raise ConfigError(
-            "the mechanism of this file takes no prior",
-            where=f"{file} [prior]",
-            allowed=f"a file without [prior], or {named}",
-        )
+    """ConfigError where the file has headlines, a prior or a season, and the mechanism has no use for them."""
+    for name, (place, what, allowed) in _TAKEN.items():
+        value = getattr(context, name)
+        # The baseline has a prior, which is a word.
+        taken = getattr(recipe, name, None) is value if name == "prior" else hasattr(recipe, name)
+        if value and not taken:
+            raise ConfigError(
+                f"the mechanism of this file {what}",
+                where=f"{file} {place}",
+                allowed=f"{allowed} under [mechanism]",
+            )
 
 
-def expected_words(expected: Expected | None) -> tuple[str, ...]:
+def expected_words(expected: ExpectedTable | None) -> tuple[str, ...]:
     """What of it is published, for plans and manifests."""
     if expected is None:
         return ()
     order: tuple[str, ...] = ()
-    if expected.table.ordered:
+    if expected.ordered:
         order = ("the owner's guess order = sorted is published ([expect])",)
-    if expected.table.varies != VARIES:
-        order += (f"the owner's guess varies = {expected.table.varies:g} is published ([expect])",)
-    if expected.table.change == "grows":
+    if expected.varies != VARIES:
+        order += (f"the owner's guess varies = {expected.varies:g} is published ([expect])",)
+    if expected.change == "grows":
         return (
             f"the owner's guess records_per_step = {expected.records_per_step} is published ([expect])",
             *order,
         )
-    if not expected.table.records_per_step:
+    if not expected.records_per_step:
         return (f"the owner's guess size = {expected.size} is published ([expect])",)
     return (
         f"the owner's guesses size = {expected.size} and records_per_step = {expected.records_per_step} are published "
@@ -170,7 +130,7 @@ def expected_words(expected: Expected | None) -> tuple[str, ...]:
     )
 
 
-def _of_records(section: Section, mechanism: Section, keys: ExpectKeys) -> Expected | None:
+def _of_records(section: Section, mechanism: Section, keys: ExpectKeys) -> ExpectedTable | None:
     if not mechanism.has("turnover"):
         return _with_defaults(section, keys, "steady")
     if section.written:
@@ -180,7 +140,9 @@ def _of_records(section: Section, mechanism: Section, keys: ExpectKeys) -> Expec
     return None
 
 
-def _with_defaults(section: Section, keys: ExpectKeys, change: Literal["steady", "turns-over"]) -> Expected:
+def _with_defaults(
+    section: Section, keys: ExpectKeys, change: Literal["steady", "turns-over"]
+) -> ExpectedTable:
     size, coming = keys.size, keys.records_per_step
     if size is None:
         size = _SIZE if coming is None else _STEPS * coming
@@ -188,10 +150,10 @@ def _with_defaults(section: Section, keys: ExpectKeys, change: Literal["steady",
     if coming is None:
         coming = max(1, size // _STEPS)
         section.note("records_per_step", str(coming), default=True)
-    return Expected(size, coming, ExpectedTable(size, coming, change))
+    return ExpectedTable(size, coming, change)
 
 
-def _of_people(section: Section, mechanism: Section, size: int | None, coming: int | None) -> Expected:
+def _of_people(section: Section, mechanism: Section, size: int | None, coming: int | None) -> ExpectedTable:
     """Every person is there in every period."""
     people = mechanism.raw("people")
     if coming is not None:
@@ -204,10 +166,10 @@ def _of_people(section: Section, mechanism: Section, size: int | None, coming: i
         raise section.wrong("size", "the number of people is missing", "a whole number from 1")
     if isinstance(people, int) and people != size:
         raise _contradiction(section, f"[mechanism] declares {people} people", f"{people}, or no [expect]")
-    return Expected(size, size, ExpectedTable(size, 0, "steady"))
+    return ExpectedTable(size, 0, "steady")
 
 
-def _of_growing(section: Section, size: int | None, coming: int | None, horizon: int | None) -> Expected:
+def _of_growing(section: Section, size: int | None, coming: int | None, horizon: int | None) -> ExpectedTable:
     """Nothing leaves, so the number of steps ties the two numbers to each other."""
     if coming is None:
         assert size is not None
@@ -231,8 +193,7 @@ def _of_growing(section: Section, size: int | None, coming: int | None, horizon:
                 f"nothing leaves, and {horizon} steps bring {whole} records",
                 f"about {whole}, or another records_per_step",
             )
-    last = coming * horizon if horizon is not None else None
-    return Expected(last, coming, ExpectedTable(last or coming, coming, "grows"))
+    return ExpectedTable(coming * (horizon or 1), coming, "grows")
 
 
 def _contradiction(section: Section, why: str, allowed: str) -> ConfigError:
@@ -387,13 +348,3 @@ def _of_calendar(section: Section, word: str, grid: Grid | None) -> Fraction:
         f"season = {word!r} means nothing where steps are no periods of a calendar",
         "the number of steps of a season, such as 12; or [source] every with a time column",
     )
-
-
-def check_season_taken(section: Section, recipe: StreamRecipe) -> None:
-    """ConfigError where the mechanism knows no seasons."""
-    if section.has("season") and not hasattr(recipe, "season"):
-        raise ConfigError(
-            "the mechanism of this file knows no seasons",
-            where=section.place("season"),
-            allowed='no season, or [mechanism] name = "pooled"',
-        )

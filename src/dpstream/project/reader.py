@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from dpstream.core import paths
 from dpstream.core.contracts import Key, build, shown
-from dpstream.core.errors import ConfigError
+from dpstream.core.errors import ConfigError, did_you_mean
 from dpstream.core.privacy.budget import exact_text
 
 
@@ -35,16 +34,6 @@ class EffectiveSetting:
         name = f"[{self.section}] {self.key}" if self.section else self.key
         why = "" if self.reason is None else f" (default: {self.reason})"
         return f"{name} = {self.value}{why}"
-
-
-def did_you_mean(word: str, names: Iterable[str]) -> str:
-    """The nearest name, as the end of a sentence.
-
-    >>> did_you_mean("epsilom", ["epsilon", "rho"])
-    "; did you mean 'epsilon'?"
-    """
-    near = difflib.get_close_matches(word, list(names), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def reason_for(reason: str, variant: str) -> str:

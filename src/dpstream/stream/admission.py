@@ -108,7 +108,8 @@ def as_batch(
     # By its class: a frame may have a column of any name.
     engine = callable(getattr(type(given), "grant", None))
     if not engine and not isinstance(given, (Batch, KeyedBatch, Snapshot)):
-        return _engine_batch(given, deletes, users) or Batch(given, deletes, users)
+        kind = _engine_of(given, deletes)
+        return (kind and kind.batch(given, deletes, users)) or Batch(given, deletes, users)
     if deletes is not None or users is not None:
         raise ConfigError(
             "deletes or users are given beside a batch, which has its own",
@@ -116,36 +117,19 @@ def as_batch(
             allowed="dpstream.Batch(inserts, deletes, users), or a frame with deletes and users beside it",
         )
     if isinstance(given, (KeyedBatch, Snapshot)):
-        return _engine_keyed(given, given.events if isinstance(given, KeyedBatch) else given.rows) or given
+        kind = _engine_of(given.events if isinstance(given, KeyedBatch) else given.rows)
+        return (kind and kind.keyed and kind.keyed(given)) or given
     return cast("Batch | EngineBatch", given)
 
 
-def _engine_batch(inserts: Any, deletes: Any, users: Any) -> EngineBatch | None:
-    """A batch of an engine's own frames; None where they are no such frames.
+def _engine_of(*frames: Any) -> FrameKind | None:
+    """The engine whose own frames these are; None where they are no such frames.
 
     Errors:
-        ConfigError: the engine's package is broken, or it cannot take these arguments.
+        ConfigError: the engine's package is broken.
     """
-    for frame in (inserts, deletes):
-        root = type(frame).__module__.partition(".")[0]
-        if root in _FRAMES.names():
-            return _FRAMES.get(root).batch(inserts, deletes, users)
-    return None
-
-
-def _engine_keyed(given: Any, rows: Any) -> EngineBatch | None:
-    """A batch of keyed records whose rows are an engine's own frame; None where they are no such frame.
-
-    Args:
-        given: a ``KeyedBatch`` or ``Snapshot``.
-        rows: its rows.
-
-    Errors:
-        ConfigError: the engine's package is broken, or it cannot take such a batch.
-    """
-    root = type(rows).__module__.partition(".")[0]
-    kind = _FRAMES.get(root) if root in _FRAMES.names() else None
-    return None if kind is None or kind.keyed is None else kind.keyed(given)
+    roots = (type(frame).__module__.partition(".")[0] for frame in frames)
+    return next((_FRAMES.get(root) for root in roots if root in _FRAMES.names()), None)
 
 
 def encode_batch(batch: Batch, schema: Schema, *, where: str = "step") -> tuple[EncodedBatch, Codes, Codes]:

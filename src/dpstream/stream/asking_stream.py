@@ -37,7 +37,7 @@ from dpstream.stream.store.sealed_history import outside_heads_of_questions
 from dpstream.stream.store.step_rows import PackedState, Prepared, Reservation, Step
 from dpstream.stream.store.store import Store
 from dpstream.stream.store.store_database import damaged_store
-from dpstream.stream.stream import Stream, WatchedRandomness
+from dpstream.stream.stream import Stream, WatchedRandomness, shown_failure
 
 _MAX_ID = 200
 
@@ -251,7 +251,8 @@ class AskingStream(Stream):
             prepared = self._prepared_question(place, asked, state, charge, learned)
             store.commit_step(prepared)
         except BaseException as error:
-            self._settle_question(place, randomness.used, error)
+            self._failed = shown_failure(error, randomness.used)
+            self._settle(store, place, True, randomness.used, error)
             raise
         here.setdefault(place.content, place.step)
         self._state, self._step_answers = state, (self.last_step, here)
@@ -290,19 +291,6 @@ class AskingStream(Stream):
             publication="unpublished",
             keep=None,
         )
-
-    def _settle_question(self, place: Reservation, drawn: bool, error: BaseException) -> None:
-        """Record an exception that came after noise was drawn: it may depend on that noise, so it is an output. An
-        interrupt from outside is none."""
-        if not drawn or not isinstance(error, Exception):
-            return
-        self._failed = type(error).__name__
-        try:
-            self._question_store.record_failure(place, self._failed)
-        except StoreError as second:
-            error.add_note(
-                f"the failed attempt could not be recorded ({second}): see docs/guide/durability.md"
-            )
 
     def _present(self) -> Any:
         if self._state is None:

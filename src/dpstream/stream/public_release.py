@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from dpstream.stream.release.pictures import Picture
 
 _BASE = (
-    "counted in the released table, which holds records of the table that the stream began with: they were not "
-    "measured, and no public noise scale tells how wrong a count of them is"
+    "Counted in the released table, which holds records of the table that the stream began with: they were not "
+    "measured, and no public noise scale tells how wrong a count of them is."
 )
 
 
@@ -255,7 +255,7 @@ class PublicRelease:
         else:
             answer = measured_answer(counted, self._published(step), asked, as_of)
             if answer.as_of is None:
-                answer = replace(answer, note=f"counted in the released table. {answer.note}")
+                answer = replace(answer, note=f"Counted in the released table. {answer.note}")
         if answer.error_kind is not None:
             return answer
         answer = with_bias(answer, manifest)

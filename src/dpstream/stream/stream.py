@@ -86,6 +86,15 @@ class WatchedRandomness(Relay):
         self._watched = inner
 
 
+def shown_failure(error: BaseException, drawn: bool) -> str | None:
+    """The kind of an exception that came after noise was drawn; None for others.
+
+    Its occurrence may depend on what was drawn: it is an output, and drawing again would be a second one. So does a
+    full disk: a table's size is its noisy number of records. An interrupt comes from outside, like a crash.
+    """
+    return type(error).__name__ if drawn and isinstance(error, Exception) else None
+
+
 # Why a stream takes no step, or not before its owner has decided.
 
 
@@ -498,21 +507,21 @@ class Stream:
             made = self._prepare(reservation, state, synthesis, period, randomness)
             return replace(made, users=admitted.users, keyed=admitted.keyed)
         except BaseException as error:
-            self._settle(reservation, held, randomness.used, error)
+            self._undecided = shown_failure(error, randomness.used)
+            self._settle(self._store, reservation, held, randomness.used, error)
             raise
 
-    def _settle(self, reservation: Reservation, held: bool, drawn: bool, error: BaseException) -> None:
+    def _settle(
+        self, store: Store, place: Reservation, held: bool, drawn: bool, error: BaseException
+    ) -> None:
         """Record what an attempt that stopped before its commit leaves; a note on ``error`` says where that fails."""
+        kind = shown_failure(error, drawn)
         try:
-            if drawn and isinstance(error, Exception):
-                # Its occurrence may depend on what was drawn: it is an output, and drawing again would be a
-                # second one. So does a full disk: a table's size is its noisy number of records. An interrupt
-                # comes from outside, like a crash.
-                self._undecided = type(error).__name__
-                self._store.record_failure(reservation, self._undecided)
+            if kind is not None:
+                store.record_failure(place, kind)
             elif not drawn and not held:
                 # An intent of an earlier attempt, which may have drawn noise, binds the records still.
-                self._store.release_reservation()
+                store.release_reservation()
         except StoreError as second:
             what = "failed attempt could not be recorded" if drawn else "reservation could not be withdrawn"
             error.add_note(f"the {what} ({second}): see docs/guide/durability.md")

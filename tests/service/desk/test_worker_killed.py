@@ -15,7 +15,7 @@ from test_worker import QUESTIONS, work
 
 from dpstream.project import Config
 from dpstream.service.desk import Desk, Task
-from dpstream.service.desk.tasks import end_task
+from dpstream.service.desk.board import end_task
 from dpstream.service.desk.worker import Worker
 from dpstream.stream import AskingStream
 

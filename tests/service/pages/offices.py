@@ -18,6 +18,7 @@ from dpstream.service.desk import Desk, Person
 from dpstream.service.desk.board import read_facts, write_board
 from dpstream.service.desk.worker import Worker
 from dpstream.service.pages.serving import server_of
+from dpstream.service.releases import listen
 
 #: Ends elements, attributes, comments and scripts; a template's own signs; and what a path or an address would read.
 EVIL = (
@@ -130,13 +131,13 @@ class Office:
     def served(cls, folder: Path) -> Office:
         """One that is there already."""
         desk = Desk.open(folder)
-        server = server_of(desk, "127.0.0.1", 0)
-        thread = threading.Thread(target=server.run, daemon=True)
+        server, listening = server_of(desk), listen("127.0.0.1", 0)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
         while not server.started:
             assert thread.is_alive()
             time.sleep(0.01)
-        port = server.servers[0].sockets[0].getsockname()[1]
+        port = listening.getsockname()[1]
         return cls(folder, desk, server.config.app, f"http://127.0.0.1:{port}", (server, thread))
 
     def work(self) -> None:

@@ -78,6 +78,15 @@ def test_cookies_are_for_https_wherever_there_is_https(
         data={"token": found[1], "once": "none"},
     )
     assert answer.status_code == (400 if secure else 403)
+    form = {"token": found[1], "once": office.token_of("Ada"), "next": "https://evil.example/"}
+    sent = [*heads, ("cookie", cookie.partition(";")[0])]
+    answer = httpx.post(f"{office.address}/sign-in", headers=sent, data=form)
+    kept = answer.headers["set-cookie"]
+    assert (answer.headers["location"], "; Secure" in kept) == ("/", secure)
+    assert kept.startswith("__Host-dpstream_login=" if secure else "dpstream_login=")
+    assert ("only with https" in httpx.get(f"{office.address}/sign-in", headers=heads).text) == (
+        heads == [("host", "pages.example")]
+    )
 
 
 @pytest.mark.parametrize(

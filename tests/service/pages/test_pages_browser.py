@@ -13,7 +13,6 @@ from offices import EVIL, Office
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on this machine")
 STREAM = urlencode({"stream": EVIL})
 APPROVE = "form:has([value=approve]) button"
-REJECT = "form:has([value=reject])"
 
 
 @pytest.fixture(scope="module")
@@ -72,21 +71,6 @@ def test_two_persons_approve(browser: Browser, office: Office) -> None:
     assert office.desk.card(office.desk.operator("root"), EVIL).held == (6,)
 
 
-def test_rejecting_takes_a_reason(browser: Browser, office: Office) -> None:
-    sign_in(browser, office, "Ben", f"/held?{STREAM}&step=6")
-    browser.script(f"document.querySelector('{REJECT} button').click()")
-    assert "/held" in browser.place  # the browser asks for the reason
-    browser.fill(f"{REJECT} [name=reason]", "the source was cut <b>")
-    browser.click(f"{REJECT} button")
-    assert "nothing of it will be published" in browser.words
-    assert office.tasks() == [("reject", "waiting")]
-    assert "the source was cut <b>" in browser.words
-    # Who may not see decisions is not told why.
-    sign_in(browser, office, "Ada", f"/stream?{STREAM}")
-    assert "reject step 6" in browser.words
-    assert "the source was cut" not in browser.words
-
-
 def test_withdrawing_shows_first_what_readers_will_see(browser: Browser, office: Office) -> None:
     sign_in(browser, office, "Olga", f"/withdraw?{STREAM}")
     assert browser.script("[...document.querySelectorAll('option')].map((o) => o.value)") == [
@@ -103,29 +87,6 @@ def test_withdrawing_shows_first_what_readers_will_see(browser: Browser, office:
     assert office.tasks() == []
     browser.click("button.danger")
     assert office.tasks() == [("withdraw", "waiting")]
-
-
-@pytest.mark.parametrize("scripts", [True, False])
-def test_an_ended_login_leads_back(browser: Browser, office: Office, scripts: bool) -> None:
-    """In the middle of a decision; with and without JavaScript."""
-    sign_in(browser, office, "Anna", f"/held?{STREAM}&step=5")
-    place = browser.place
-    cookies = browser.send("Network.getCookies", urls=[office.address])["cookies"]
-    login = next(one for one in cookies if one["name"] == "dpstream_login")
-    assert (login["httpOnly"], login["sameSite"], login["session"]) == (True, "Strict", True)
-    office.desk.sign_out(login["value"])
-    browser.send("Emulation.setScriptExecutionDisabled", value=not scripts)
-    browser.click(APPROVE)
-    assert browser.place.startswith("/sign-in?next=")
-    browser.fill("[name=once]", office.token_of("Anna"))
-    browser.click("main button")
-    assert browser.place == f"{place}&told=expired"
-    assert "nothing was done" in browser.words
-    browser.click(APPROVE)
-    assert "Step 5: your approval is kept, 1 of 2." in browser.words
-    browser.send("Emulation.setScriptExecutionDisabled", value=False)
-    kinds = [one.kind for one in office.desk.decisions(office.desk.operator("root"))]
-    assert kinds.count("approve") == 3  # two of them before
 
 
 def test_a_page_refreshes_itself_and_not_for_ever(browser: Browser, office: Office) -> None:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import html
 import logging
 import re
-import threading
-import time
 from typing import Any
 from urllib.parse import urlencode
 
-import httpx
 import pytest
 from offices import EVIL, EVIL_VALUE, PLANTED, Office
 
@@ -233,26 +230,6 @@ def test_a_form_of_somebody_else_does_nothing(office: Office) -> None:
     assert office.tasks() == [("withdraw", "waiting")]
 
 
-def test_cookies_are_for_https_but_on_this_machine(office: Office) -> None:
-    away = {"host": "streams.example", "x-forwarded-proto": "https"}
-    http = office.client().http
-    page = http.get("/sign-in", headers=away)
-    assert "Secure" in page.headers["set-cookie"]
-    visitor = page.headers["set-cookie"].partition(";")[0]
-    token = re.search(r'name="token" value="(\w+)"', page.text)
-    assert token
-    form = {"token": token[1], "once": office.token_of("Anna"), "next": "https://evil.example/"}
-    answer = http.post("/sign-in", data=form, headers={**away, "cookie": visitor})
-    assert answer.headers["location"] == "/"
-    kept = answer.headers["set-cookie"]
-    assert kept.startswith("__Host-dpstream_login=")
-    assert "Secure" in kept
-    assert http.get("/", headers={**away, "cookie": kept.partition(";")[0]}).status_code == 200
-    assert http.get("/", headers={"cookie": kept.partition(";")[0]}).status_code == 303
-    assert "only with https" in http.get("/sign-in", headers={"host": "streams.example"}).text
-    assert "only with https" not in page.text
-
-
 def test_errors_are_pages_with_a_sentence(office: Office, caplog: pytest.LogCaptureFixture) -> None:
     anna = office.client("Anna")
     for path, status in (
@@ -390,21 +367,9 @@ def test_only_the_configured_proxy_says_who_somebody_is(office: Office) -> None:
         behind.close()
 
 
-def test_serving_ends_when_it_is_told_to_and_says_what_is_wrong(office: Office) -> None:
+def test_addresses_that_cannot_be_used(office: Office) -> None:
+    """How pages that are served end, ``test_up.py`` shows."""
     taken = office.address.removeprefix("http://")
-    for listen in (taken, "localhost", "localhost:http", "300.1.1.1:80", "127.0.0.1:99999"):
-        with pytest.raises(ConfigError, match="listen"):
-            serve(office.folder, listen)
-    office.close()
-    stop = threading.Event()
-    thread = threading.Thread(target=serve, args=(office.folder, taken, stop))
-    thread.start()
-    for _ in range(200):
-        try:
-            assert httpx.get(f"{office.address}/health").json() == {"pages": "ok"}
-            break
-        except httpx.ConnectError:
-            time.sleep(0.05)
-    stop.set()
-    thread.join(30)
-    assert not thread.is_alive()
+    for at in (taken, "localhost", "localhost:http", "300.1.1.1:80", "127.0.0.1:99999"):
+        with pytest.raises(ConfigError, match="address"):
+            serve(office.folder, at)

@@ -18,12 +18,7 @@ from dpstream.core.counters.choose import ZCDP_COUNTER_NAMES
 from dpstream.core.privacy import DiscreteGaussian, Event, Individual, Randomness
 from dpstream.core.privacy.budget import Amount
 from dpstream.core.schema import Categorical, Schema
-from dpstream.families.panel import (
-    CumulativePlan,
-    PanelCumulative,
-    PanelWindow,
-    WindowPlan,
-)
+from dpstream.families.panel import CumulativePlan, PanelCumulative, PanelWindow, WindowPlan
 from dpstream.families.panel.people import PanelState
 from dpstream.tools.audit.controls import QuietNoise
 from dpstream.tools.audit.door import Run

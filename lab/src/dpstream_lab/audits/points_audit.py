@@ -23,15 +23,7 @@ from numpy.typing import NDArray
 from dpstream.checks import certify
 from dpstream.core.privacy import DiscreteLaplace, Event, PureDP, Randomness
 from dpstream.core.schema import Real, Schema
-from dpstream.families.points.cells import (
-    MAX_DEPTH,
-    PAPER,
-    CellRule,
-    Design,
-    PointCells,
-    Schedule,
-    cell_rule,
-)
+from dpstream.families.points.cells import MAX_DEPTH, PAPER, CellRule, Design, PointCells, Schedule, cell_rule
 from dpstream.families.points.points_plan import Points, PointsPlan, Variant
 from dpstream.families.points.space import Space
 from dpstream.tools.audit.controls import QuietNoise, quiet_counter

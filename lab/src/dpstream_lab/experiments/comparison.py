@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core.contracts import shown
-from dpstream.core.errors import ConfigError, DpstreamError
+from dpstream.core.errors import ConfigError, DpstreamError, did_you_mean
 from dpstream.project import Config
-from dpstream.project.reader import did_you_mean
 from dpstream.project.schema_file import load_toml
 from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream_lab.experiments.grid import RunWatch, run_grid

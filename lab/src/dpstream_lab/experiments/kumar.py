@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpstream.core.errors import ConfigError
+from dpstream.core.errors import ConfigError, did_you_mean
 from dpstream.core.privacy.budget import PureDP, decimal_text
-from dpstream.project.reader import did_you_mean
 from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream_lab.experiments.grid import Result, RunWatch, run_grid
 from dpstream_lab.experiments.kumar_figures import draw_error_figures, require_matplotlib

@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.errors import ConfigError, DataError
-from dpstream.project.reader import did_you_mean
+from dpstream.core.errors import ConfigError, DataError, did_you_mean
 from dpstream.tools.simulate import PovertyPanel
 
 #: name -> file in the folder with the real data; None for an invented panel.

@@ -24,13 +24,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.errors import ConfigError, DataError, UnitError
+from dpstream.core.errors import ConfigError, DataError, UnitError, did_you_mean
 from dpstream.core.paths import parse_json
 from dpstream.core.privacy import Event
 from dpstream.core.schema.domain import Codes, Domain
 from dpstream.core.tables import EncodedBatch
 from dpstream.project import Config
-from dpstream.project.reader import did_you_mean
 from dpstream.tools.evaluate.true_table import encoded_steps
 
 ADULT_COLUMNS = (

@@ -138,17 +138,6 @@ class Choice:
         """Its predicted error."""
         return next(one.deviation for one in self.candidates if one.name == self.name and one.deviation)
 
-    def __str__(self) -> str:
-        """In words."""
-        compared = [one for one in self.candidates if one.deviation is not None and one.name != self.name]
-        others = "; ".join(f"{one.name} {one.deviation:.4g}" for one in compared) or "none"
-        left_out = "; ".join(f"{one.name}: {one.why_not}" for one in self.candidates if one.why_not)
-        return (
-            f"{self.name}: over {self.ticks} expected ticks a running sum has a predicted standard deviation of "
-            f"{self.deviation:.4g} (root mean square). Others: {others}."
-            + (f" Not considered: {left_out}." if left_out else "")
-        )
-
 
 def best(
     budget: Budget,

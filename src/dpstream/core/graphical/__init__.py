@@ -2,11 +2,10 @@
 
 from dpstream.core.graphical.fitting import Measurement, estimate_total, fit
 from dpstream.core.graphical.junction_tree import JunctionTree, junction_tree, tree_cells
-from dpstream.core.graphical.model import FitReport, Model, draw_blocks
+from dpstream.core.graphical.model import Model, draw_blocks
 from dpstream.core.graphical.tree_sizes import TreeSizes
 
 __all__ = [
-    "FitReport",
     "JunctionTree",
     "Measurement",
     "Model",

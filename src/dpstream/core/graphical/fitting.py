@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import InputError, LimitError
 from dpstream.core.graphical.junction_tree import JunctionTree, check_clique, junction_tree, tree_cells
-from dpstream.core.graphical.model import FitReport, Model
+from dpstream.core.graphical.model import Model
 from dpstream.core.schema.domain import Clique, Domain
 
 
@@ -74,11 +74,11 @@ def estimate_total(measurements: Iterable[Measurement]) -> tuple[float, float]:
     return weighted / precision, 1.0 / precision
 
 
-def combine(measurements: Sequence[Measurement]) -> dict[Clique, tuple[NDArray[np.float64], float, float]]:
-    """One (values, weight, constant) per clique, in the order of first appearance.
+def combine(measurements: Sequence[Measurement]) -> dict[Clique, tuple[NDArray[np.float64], float]]:
+    """One (values, weight) per clique, in the order of first appearance.
 
-    Inverse variance loses nothing: the losses of all measurements of a clique sum to
-    ``weight/2 |mu - values|^2 + constant``.
+    Inverse variance loses nothing: the losses of all measurements of a clique sum to ``weight/2 |mu - values|^2``
+    and a constant.
     """
     groups: dict[Clique, list[Measurement]] = {}
     for measurement in measurements:
@@ -86,12 +86,11 @@ def combine(measurements: Sequence[Measurement]) -> dict[Clique, tuple[NDArray[n
     combined = {}
     for clique, group in groups.items():
         if len(group) == 1:
-            combined[clique] = (group[0].values, 1.0 / group[0].variance, 0.0)
+            combined[clique] = (group[0].values, 1.0 / group[0].variance)
             continue
         weight = sum(1.0 / m.variance for m in group)
         values = sum((m.values / m.variance for m in group), np.zeros_like(group[0].values)) / weight
-        constant = sum(0.5 / m.variance * float(np.sum((m.values - values) ** 2)) for m in group)
-        combined[clique] = (values, weight, constant)
+        combined[clique] = (values, weight)
     return combined
 
 
@@ -130,25 +129,17 @@ def fit(
         check_measurement(domain, measurement)
     total, shape_total = _totals(measurements, total, warm)
     combined = combine(measurements)
-    cliques, dropped = _cliques_to_keep(domain, combined, warm, max_cells)
+    cliques = _cliques_to_keep(domain, combined, warm, max_cells)
     tree = junction_tree(domain, cliques)
     potentials = _start(tree, warm, cliques)
     weights = np.zeros(len(domain) + len(tree.cliques))
     target = np.zeros(tree.parameters)
-    constant = 0.0
-    for clique, (values, weight, rest) in combined.items():
-        constant += rest
+    for clique, (values, weight) in combined.items():
         if clique:
             weights[tree.factor(clique)] = weight * shape_total**2
             target[tree.slot(clique)] = values / shape_total
-    report = _descend(tree, potentials, weights, target, regularisation * shape_total, iterations, tolerance)
-    return Model(
-        tree,
-        potentials,
-        total,
-        cliques=cliques,
-        report=FitReport(report.loss + constant, report.divergence, report.iterations, dropped),
-    )
+    _descend(tree, potentials, weights, target, regularisation * shape_total, iterations, tolerance)
+    return Model(tree, potentials, total, cliques=cliques)
 
 
 def _descend(
@@ -159,20 +150,18 @@ def _descend(
     penalty: float,
     iterations: int,
     tolerance: float,
-) -> FitReport:
+) -> None:
     """Run the compiled fit; changes ``potentials`` in place."""
     from dpstream.core.graphical.compiled import proximal
 
     active = np.flatnonzero(weights)
     if len(active) == 0:
-        return FitReport(0.0, 0.0, 0)
-    report = np.zeros(3)
+        return
     proximal.fit_proximal(
         tree.arrays, tree.factors, potentials, active, weights, target, float(penalty), int(iterations),
-        float(tolerance), report,
+        float(tolerance),
     )  # fmt: skip
     proximal.canonicalise(tree.factors, tree.member_starts, tree.members, tree.arrays.sizes, potentials)
-    return FitReport(float(report[0]), float(report[1]), int(report[2]))
 
 
 def _check_options(
@@ -208,14 +197,13 @@ def _totals(
 
 
 def _cliques_to_keep(
-    domain: Domain, measured: dict[Clique, object] | dict[Clique, tuple[NDArray[np.float64], float, float]],
-    warm: Model | None, max_cells: int,
-) -> tuple[list[Clique], tuple[Clique, ...]]:  # fmt: skip
-    """Measured cliques, then the warm model's as far as the tree allows; and those that were dropped."""
+    domain: Domain, measured: Collection[Clique], warm: Model | None, max_cells: int
+) -> list[Clique]:
+    """Measured cliques, then the warm model's as far as the tree allows."""
     cliques = [c for c in measured if len(c) > 1]
     earlier = [c for c in warm.cliques if c not in measured] if warm is not None else []
     if tree_cells(domain, cliques + earlier) <= max_cells:
-        return cliques + earlier, ()
+        return cliques + earlier
     cells = tree_cells(domain, cliques)
     if cells > max_cells:
         raise LimitError(
@@ -223,13 +211,10 @@ def _cliques_to_keep(
             where="fit",
             allowed=f"max_cells = {max_cells}",
         )
-    dropped: list[Clique] = []
     for clique in earlier:
         if tree_cells(domain, [*cliques, clique]) <= max_cells:
             cliques.append(clique)
-        else:
-            dropped.append(clique)
-    return cliques, tuple(dropped)
+    return cliques
 
 
 def _start(tree: JunctionTree, warm: Model | None, cliques: list[Clique]) -> NDArray[np.float64]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -259,19 +259,6 @@ _KIND = "graphical-model"
 _FORMAT = 1
 
 
-@dataclass(frozen=True)
-class FitReport:
-    """How a fit ended. ``loss`` is half the squared residuals over their variances, summed.
-
-    ``divergence``: KL divergence from the fit's starting model, in nats per record.
-    """
-
-    loss: float
-    divergence: float
-    iterations: int
-    dropped: tuple[Clique, ...] = ()
-
-
 class Model:
     """A calibrated graphical model; immutable, and everything it gives is post-processing.
 
@@ -279,7 +266,7 @@ class Model:
     distribution in any case; marginals are the shape's times ``total``.
     """
 
-    __slots__ = ("_cliques", "_report", "_shape", "_total")
+    __slots__ = ("_cliques", "_shape", "_total")
 
     def __init__(
         self,
@@ -288,7 +275,6 @@ class Model:
         total: float,
         *,
         cliques: Iterable[Clique] | None = None,
-        report: FitReport | None = None,
     ) -> None:
         """``potentials``: flat, as the tree lays them out. ``cliques``: the tree's, most recent first."""
         if len(potentials) != tree.parameters or not np.isfinite(potentials).all():
@@ -296,7 +282,6 @@ class Model:
         self._total = _finite(total)
         self._shape = Shape(tree, np.array(potentials, dtype=np.float64))
         self._cliques = tree.cliques if cliques is None else tuple(cliques)
-        self._report = report
 
     @classmethod
     def uniform(cls, domain: Domain, total: float) -> Model:
@@ -329,18 +314,12 @@ class Model:
         """All potentials, flat, as ``tree`` lays them out (a copy)."""
         return self._shape.potentials.copy()
 
-    @property
-    def report(self) -> FitReport | None:
-        """How the fit that made this model ended; None for a model that was not fitted."""
-        return self._report
-
     def with_total(self, total: float) -> Model:
         """The same shape with another number of records (shares everything computed so far)."""
         other = object.__new__(Model)
         other._total = _finite(total)
         other._shape = self._shape
         other._cliques = self._cliques
-        other._report = self._report
         return other
 
     def bounded(self, limit: float) -> Model:
@@ -358,7 +337,7 @@ class Model:
             np.maximum(own, own.max() - limit, out=own)
             start += size
         np.clip(potentials[singles:], -limit, limit, out=potentials[singles:])
-        return Model(self.tree, potentials, self._total, cliques=self._cliques, report=self._report)
+        return Model(self.tree, potentials, self._total, cliques=self._cliques)
 
     def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
         """Exact marginals in records, flat in C order, one per clique; each sums to ``total``.
@@ -418,7 +397,6 @@ class Model:
             "sizes": list(self.domain.sizes),
             "cliques": [list(c) for c in self._cliques],
             "total": self._total,
-            "report": None if self._report is None else asdict(self._report),
             **pack_impossible(self.domain),
         }
         return Packed(meta, {"potentials": self._shape.potentials.copy()})
@@ -439,11 +417,7 @@ class Model:
             tree = junction_tree(domain, cliques)
             if len(set(cliques)) != len(cliques) or len(cliques) != len(tree.cliques):
                 raise InputError("cliques repeat or are too small", where="model")
-            report = meta["report"]
-            if report is not None:
-                dropped = tuple(tuple(c) for c in report["dropped"])
-                report = FitReport(**{**report, "dropped": dropped})
-            return cls(tree, potentials, float(meta["total"]), cliques=cliques, report=report)
+            return cls(tree, potentials, float(meta["total"]), cliques=cliques)
         except (KeyError, TypeError, ValueError, InputError) as error:
             raise StoreDamagedError(f"a packed model contradicts itself: {error}", where="model") from error
 

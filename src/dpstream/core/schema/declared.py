@@ -5,12 +5,11 @@ Trusted base: kernel (makes the columns that encode private values).
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from dpstream.core.errors import SchemaError
+from dpstream.core.errors import SchemaError, did_you_mean
 from dpstream.core.schema.column import Column
 from dpstream.core.schema.dates import Date, DateTime
 from dpstream.core.schema.discrete import Boolean, Categorical
@@ -35,7 +34,7 @@ def column_from(name: str, spec: Any, place: str) -> Column:
     word = spec["type"]
     kind = COLUMN_TYPES.get(word) if isinstance(word, str) else None
     if kind is None:
-        hint = _did_you_mean(str(word), COLUMN_TYPES)
+        hint = did_you_mean(str(word), COLUMN_TYPES)
         raise SchemaError(f"unknown type = {word!r}{hint}", where=place, allowed=kinds)
     keys = [item.name for item in fields(kind) if item.name != "name"]
     for key in spec:
@@ -52,10 +51,5 @@ def unknown_key(key: str, value: Any, allowed: Iterable[str], where: str) -> Sch
     names = sorted(allowed)
     shown = "a table" if isinstance(value, Mapping) else repr(value)
     return SchemaError(
-        f"unknown key {key!r} ({shown}){_did_you_mean(key, names)}", where=where, allowed=", ".join(names)
+        f"unknown key {key!r} ({shown}){did_you_mean(key, names)}", where=where, allowed=", ".join(names)
     )
-
-
-def _did_you_mean(word: str, names: Iterable[str]) -> str:
-    near = difflib.get_close_matches(word, list(names), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""

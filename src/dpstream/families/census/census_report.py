@@ -11,12 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import (
-    ExpectedErrors,
-    ExpectedTable,
-    MarginalError,
-    Part,
-)
+from dpstream.core.contracts import ExpectedErrors, ExpectedTable, MarginalError, Part
 from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.graphical import estimate_total
 from dpstream.core.schema.domain import Clique
@@ -219,11 +214,7 @@ def census_parts(plan: CensusTerms) -> tuple[Part, ...]:
 
 
 def accuracy_facts(
-    plan: CensusTerms,
-    step: int,
-    last: Sequence[int],
-    model_error: float,
-    counted: tuple[float, float] | None,
+    plan: CensusTerms, step: int, last: Sequence[int], model_error: float, counted: tuple[float, float] | None
 ) -> dict[str, Any]:
     """What the manifest of one step says of errors.
 

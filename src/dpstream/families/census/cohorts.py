@@ -82,7 +82,7 @@ class Attrition:
             return model
         potentials = model.potentials
         potentials[: len(pulls)] -= min(exposure, _MAX_EXPOSURE) * pulls
-        return Model(model.tree, potentials, model.total, cliques=model.cliques, report=model.report)
+        return Model(model.tree, potentials, model.total, cliques=model.cliques)
 
     def learn(self, parts: Sequence[AgedCohort], measured: Sequence[tuple[int, _Floats, float]]) -> None:
         """Take in what a census measured of records that were counted before.
@@ -200,11 +200,7 @@ class ShapeTracker:
         )
 
     def add(
-        self,
-        step: int,
-        measurements: Sequence[Measurement],
-        records: float,
-        expected: Expected | None = None,
+        self, step: int, measurements: Sequence[Measurement], records: float, expected: Expected | None = None
     ) -> None:
         """Take in what a census measured of so many records.
 
@@ -422,11 +418,7 @@ class PriorEvidence:
 
     def together(self, index: int) -> tuple[_Floats, float, float]:
         """See ``Evidence``."""
-        return (
-            self.values[self.cells.part(index)],
-            float(self.records[index]),
-            float(self.variances[index]),
-        )
+        return (self.values[self.cells.part(index)], float(self.records[index]), float(self.variances[index]))
 
 
 @dataclass(frozen=True)

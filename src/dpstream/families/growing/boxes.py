@@ -16,13 +16,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import (
-    Events,
-    Option,
-    PrivateBatch,
-    check_whole,
-    option,
-)
+from dpstream.core.contracts import Events, Option, PrivateBatch, check_whole, option
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.randomness import Exact, Randomness
@@ -329,9 +323,7 @@ class OwnMechanism(BlackBox[AnyTable]):
             )
         if "pure" not in self.definitions:
             raise ConfigError(
-                "the function takes no pure budget",
-                where="own mechanism",
-                allowed="pure, or both",
+                "the function takes no pure budget", where="own mechanism", allowed="pure, or both"
             )
 
     @property

@@ -24,9 +24,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import (
-    UNPACKED,
-)
+from dpstream.core.contracts import UNPACKED
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.noise import Noise, noise_for

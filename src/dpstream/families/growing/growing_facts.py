@@ -98,10 +98,7 @@ class SharesSynthesis(SyntheticTable):
 
     def accuracy(self) -> dict[str, Any]:
         """What the manifest says."""
-        return {
-            "total_standard_error": 0.0,
-            "measured_every_step": {"standard_error": None, "marginals": []},
-        }
+        return {"total_standard_error": 0.0, "measured_every_step": {"standard_error": None, "marginals": []}}
 
     def pack(self) -> Packed:
         """Arrays and JSON."""
@@ -136,8 +133,13 @@ class GrowingSynthesis(SharesSynthesis):
         return bound if bound < 1.0 else None
 
     def answer(self, query: LinearQuery) -> float:
-        """A linear query's share of the records, from the last run."""
-        return answer(self.table, query)
+        """A linear query's share of the records, from the last run.
+
+        Errors:
+            ConfigError: the query is about other columns.
+        """
+        query.check(self.domain)
+        return float(query.weights @ self.table.shares([query.clique])[0])
 
     def accuracy(self) -> dict[str, Any]:
         """What the manifest says: which run this is, what it cost, and what it promises."""
@@ -279,13 +281,3 @@ def last_run(before: LastRun | None, run: ScheduledRun) -> LastRun:
     number, spent = (0, Fraction(0)) if before is None else (before.number, before.spent)
     epochs = (run.first, run.last)
     return LastRun(number + 1, run.t, epochs, run.cost, spent + run.cost, run.alpha, float(run.beta))
-
-
-def answer(table: AnyTable, query: LinearQuery) -> float:
-    """``<f, y>``: a share of the records.
-
-    Errors:
-        ConfigError: the query is about other columns.
-    """
-    query.check(table.domain)
-    return float(query.weights @ table.shares([query.clique])[0])

@@ -14,22 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import (
-    Packed,
-    Part,
-    PrivateBatch,
-    pack_fields,
-    unpack_fields,
-)
+from dpstream.core.contracts import Packed, Part, PrivateBatch, pack_fields, unpack_fields
 from dpstream.core.errors import ConfigError, LimitError, StoreDamagedError
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema.domain import Clique
 from dpstream.families.growing.blackbox import Database
 from dpstream.families.growing.erm_run import LinearClassifier
 from dpstream.families.growing.growing_facts import GrowingFacts, LastRun, last_run
-from dpstream.families.growing.run_schedule import (
-    MAX_RECORDS,
-)
+from dpstream.families.growing.run_schedule import MAX_RECORDS
 from dpstream.families.growing.tables import AnyTable
 from dpstream.mechanisms.run_outputs import RunOutput, published
 

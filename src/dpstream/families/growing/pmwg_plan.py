@@ -58,12 +58,7 @@ from dpstream.families.growing.pmwg_facts import (
     mixed,
     multiplied,
 )
-from dpstream.families.growing.pmwg_noise import (
-    RootNoise,
-    noise_for_hard,
-    published_noise,
-    text_rho,
-)
+from dpstream.families.growing.pmwg_noise import RootNoise, noise_for_hard, published_noise, text_rho
 from dpstream.families.growing.tables import WeightsTable, check_universe
 
 _CONFIDENCE = 0.95

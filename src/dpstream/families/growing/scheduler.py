@@ -11,15 +11,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, ClassVar
 
-from dpstream.core.contracts import (
-    Option,
-    Recipe,
-    Terms,
-    check_share,
-    check_unit,
-    check_whole,
-    option,
-)
+from dpstream.core.contracts import Option, Recipe, Terms, check_share, check_unit, check_whole, option
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import Amount, Budget, PureDP, exact_amount
 from dpstream.core.privacy.unit import Event

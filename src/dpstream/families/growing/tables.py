@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import (
-    UNPACKED,
-)
+from dpstream.core.contracts import UNPACKED
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.graphical import Model
 from dpstream.core.schema.domain import Clique, Domain

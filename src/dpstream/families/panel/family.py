@@ -99,10 +99,7 @@ PANEL = Family(
         no_tables=("a panel of people", "; a panel's manifests tell its errors"),
     ),
     checks=PeopleCheck.of,
-    draft={
-        "mechanism": {"window": 3},
-        "budget": {"rho": "0.005", "horizon": 12},
-    },
+    draft={"mechanism": {"window": 3}, "budget": {"rho": "0.005", "horizon": 12}},
     bins=False,
     alternatives=_alternatives,
 )

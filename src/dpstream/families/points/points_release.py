@@ -10,11 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import (
-    NoisyCounts,
-    Packed,
-    SyntheticTable,
-)
+from dpstream.core.contracts import NoisyCounts, Packed, SyntheticTable
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema import Schema
 from dpstream.core.schema.domain import Clique, Domain

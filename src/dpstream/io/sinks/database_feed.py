@@ -223,10 +223,12 @@ class DatabaseFeed(Target):
         stored = known is not None and known[0] == hashlib.sha256(files.manifest_bytes).hexdigest()
         if stored and known is not None and known[1] == "current":
             table = files.whole() if mend else files.part("table")
-            # A release of changes has only the hash of the table after them.
-            changed = None if table is not None else files.part("changes").drop_columns([OP])
-            digest = files.manifest.get("records", {}).get("content_sha256")
-            stored = self._holds(table) if changed is None else self._adds_up(changed.schema, digest)
+            if table is not None:
+                stored = self._holds(table)
+            else:  # a release of changes has only the hash of the table after them
+                there = self._stored(files.part("changes").drop_columns([OP]).schema)
+                digest = files.manifest.get("records", {}).get("content_sha256")
+                stored = there is not None and digest in (None, content_sha256(there.sort_by(ID)))
         if not stored:
             raise StoreError(
                 f"step {files.step} was written to the database, but another connection does not find it",
@@ -254,35 +256,27 @@ class DatabaseFeed(Target):
     def _holds(self, expected: Any) -> bool:
         """Whether the table holds what is expected: the rows of a pyarrow Table in any order, a number of rows, or
         (None) anything."""
-        with self._connected(read_only=True) as db:
-            columns = self._columns(db, self._name)
-            if not columns or expected is None:
-                return bool(columns)
-            [(rows,)] = self._run(db, f"SELECT count(*) FROM {self._table}").fetchall()
-            if isinstance(expected, int):
-                return bool(rows == expected)
-            same = rows == expected.num_rows and columns == set(expected.column_names)
-            stored = self._typed(db, expected.schema) if same else None
-        if stored is None:
-            return False
-        order = [(name, "ascending") for name in ([ID] if ID in columns else expected.column_names)]
-        return bool(stored.sort_by(order).equals(expected.sort_by(order)))
+        if expected is None or isinstance(expected, int):
+            with self._connected(read_only=True) as db:
+                if not self._columns(db, self._name):
+                    return False
+                [(rows,)] = self._run(db, f"SELECT count(*) FROM {self._table}").fetchall()
+            return expected in (None, rows)
+        stored, names = self._stored(expected.schema), expected.column_names
+        order = [(name, "ascending") for name in ([ID] if ID in names else names)]
+        return stored is not None and bool(stored.sort_by(order).equals(expected.sort_by(order)))
 
-    def _adds_up(self, schema: Any, digest: str | None) -> bool:
-        """Whether the table has this schema and the content with this hash (None: any content)."""
-        with self._connected(read_only=True) as db:
-            same = self._columns(db, self._name) == set(schema.names)
-            stored = self._typed(db, schema) if same else None
-        return stored is not None and digest in (None, content_sha256(stored.sort_by(ID)))
-
-    def _typed(self, db: Any, schema: Any) -> Any:
-        """The table's rows; None where they have other types."""
+    def _stored(self, schema: Any) -> Any:
+        """The table's rows; None where it has other columns or types."""
         import pyarrow as pa
 
-        try:
-            return self._rows(db, schema)
-        except (pa.ArrowException, ValueError, TypeError, OverflowError):
-            return None
+        with self._connected(read_only=True) as db:
+            if self._columns(db, self._name) != set(schema.names):
+                return None
+            try:
+                return self._rows(db, schema)
+            except (pa.ArrowException, ValueError, TypeError, OverflowError):
+                return None
 
     def _row(self, db: Any, which: str, *values: int) -> tuple[int, str, str, str] | None:
         """One row of ``<table>_steps``: step, stream, hash, state. A step reads single rows only; ``published``, at the

@@ -43,10 +43,12 @@ def size_of(content: Content) -> int:
 
 def file_sha256(path: Path) -> str | None:
     """The SHA-256 of a file, read in blocks; None where it is gone, or is no file."""
+    if not path.is_file():  # a named pipe would not end
+        return None
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    except (FileNotFoundError, IsADirectoryError):
+    except FileNotFoundError:
         return None
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from dpstream.core.errors import ConfigError, InputError, StoreError
 from dpstream.core.foreign import arrow_input
 from dpstream.service.desk import people as persons
-from dpstream.service.desk.board import card_of, held_row, read_facts
+from dpstream.service.desk.board import add_task, cancel_tasks, card_of, held_row, read_facts, read_tasks
 from dpstream.service.desk.database import ServiceDatabase
 from dpstream.service.desk.decisions import append, approvals, check_log, read_decisions, since_added
 from dpstream.service.desk.facts import (
@@ -34,7 +34,6 @@ from dpstream.service.desk.facts import (
 from dpstream.service.desk.people import Sessions
 from dpstream.service.desk.roles import MACHINE, MAY, ROLES, NotAllowedError, require
 from dpstream.service.desk.settings import Settings
-from dpstream.service.desk.tasks import add_task, cancel_tasks, read_tasks
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,7 +8,8 @@ import os
 import re
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,9 +23,19 @@ from dpstream.project.schema_file import load_toml, toml_value
 from dpstream.service.tokens import TokenFile
 from dpstream.stream import PostgresServer
 from dpstream.stream.store.postgres import schema_name
+from dpstream.stream.templates import Words
 
 try:
-    from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+    from pydantic import (
+        AfterValidator,
+        BaseModel,
+        BeforeValidator,
+        ConfigDict,
+        Field,
+        PrivateAttr,
+        ValidationError,
+        ValidationInfo,
+    )
 except ImportError:
     raise ConfigError(
         "a service needs packages that are not installed",
@@ -35,30 +46,7 @@ except ImportError:
 FILE = "service.toml"
 #: The database, where it is a file.
 DATABASE = "service.sqlite"
-_DRAFT = """\
-# A service: dpstream up keeps its streams running, with pages for the people who look after them.
-[service]
-name = {name}
-listen = "127.0.0.1:8420"
-# How often a source without a calendar is looked at.
-look_every = "5m"
-# A login lasts so long at most, and so long without being used.
-session_hours = 12
-idle_minutes = 60
-# Programs that watch the streams (/metrics) come with a token of this file (dpstream serve token makes one):
-# tokens = "tokens.txt"
-# Instead of the file service.sqlite beside this one (the password in PGPASSFILE, PGSERVICEFILE or PGPASSWORD):
-# database = "postgresql://user@host:5432/database"
-
-# Who somebody is, said by a proxy at one address that knows a secret, and by nobody else:
-# [proxy]
-# address = "127.0.0.1"
-# header = "X-Remote-User"
-# A file of mode 0600 with 32 characters or more, which the proxy sends in the header X-Proxy-Secret:
-# secret_file = "proxy-secret"
-
-# For each stream its configuration, and how many different persons must approve a held step.
-"""
+_WORDS = Words(Path(__file__).with_name("draft.j2"))
 #: Characters of the proxy's secret.
 _SHORTEST, _LONGEST = 32, 1000
 
@@ -81,7 +69,12 @@ def _address(text: str) -> str:
     return str(ipaddress.ip_address(text))
 
 
-_Text = Annotated[str, Field(min_length=1, max_length=1000, description="a text"), AfterValidator(_printable)]
+def _below(text: object, info: ValidationInfo) -> object:
+    """A path, seen from the folder of the file."""
+    return Path(info.context["folder"]) / text if info.context and isinstance(text, str) and text else text
+
+
+_Text = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_printable)]
 _Header = Annotated[
     str,
     Field(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,99}$", description="the name of a header, such as X-Remote-User"),
@@ -89,6 +82,7 @@ _Header = Annotated[
 _Seconds = Annotated[
     int, BeforeValidator(_length), Field(description="a length of time, such as 30s, 5m or 1h")
 ]
+_Below = Annotated[Path, BeforeValidator(_below)]
 
 
 class _Table(BaseModel):
@@ -99,77 +93,70 @@ class _Table(BaseModel):
 
 class _Service(_Table):
     name: _Text | None = Field(default=None, description="a text")
-    listen: _Text = "127.0.0.1:8420"
+    listen: _Text = Field(default="127.0.0.1:8420", description="such as 127.0.0.1:8420")
     look_every: _Seconds = 300
     database: _Text | None = Field(default=None, description="the URL of a PostgreSQL database")
-    tokens: _Text | None = Field(default=None, description="a file of tokens")
-    session_hours: int = Field(
-        default=12, ge=1, le=24 * 30, description=f"a whole number from 1 to {24 * 30}"
-    )
-    idle_minutes: int = Field(default=60, ge=1, le=24 * 60, description=f"a whole number from 1 to {24 * 60}")
+    tokens: _Below | None = Field(default=None, description="a file of tokens")
+    session_hours: int = Field(default=12, ge=1, le=720, description="a whole number from 1 to 720")
+    idle_minutes: int = Field(default=60, ge=1, le=1440, description="a whole number from 1 to 1440")
 
 
-class _Proxy(_Table):
+class Proxy(_Table):
+    """The one machine whose header says who somebody is, where it sends a secret in another one, too: other programs of
+    that machine have its address as well."""
+
     address: Annotated[str, AfterValidator(_address)] = Field(
         description="the address of one machine, such as 127.0.0.1"
     )
     header: _Header
     secret_header: _Header = "X-Proxy-Secret"
-    # Without it every program that reaches the pages from the proxy's machine could be anybody.
-    secret_file: _Text = Field(
+    secret_file: _Below = Field(
         description="a file with a secret that only the proxy sends; without it other programs of its machine could be "
         "anybody"
     )
+    _secret: str = PrivateAttr()
 
-
-class _Stream(_Table):
-    config: _Text = Field(description="a configuration of dpstream")
-    approvals: int = Field(default=1, ge=1, le=10, description="a whole number from 1 to 10")
-    look_every: _Seconds | None = Field(default=None, description="a length of time, such as 30s, 5m or 1h")
-
-
-class _File(_Table):
-    service: _Service = Field(default=_Service(), description="a section [service]")
-    proxy: _Proxy | None = Field(default=None, description="a section [proxy]")
-    stream: list[_Stream] = Field(min_length=1, description="[[stream]] with a key config")
-
-
-@dataclass(frozen=True)
-class Proxy:
-    """The one machine whose header says who somebody is, where it sends the secret, too.
-
-    Attributes:
-        secret_header: the name of the header with the secret.
-        secret: what only the proxy and the service know: other programs of that machine have its address as well.
-    """
-
-    address: str
-    header: str
-    secret_header: str
-    secret: str = field(repr=False)
+    def model_post_init(self, context: Any) -> None:
+        """Read the secret."""
+        if self.header.lower() == self.secret_header.lower():
+            raise ConfigError("both headers have one name", where="[proxy]", allowed="two names")
+        self._secret = _secret(self.secret_file)
 
     def sent(self, address: str, secrets: Sequence[str]) -> bool:
         """Whether the proxy sent a request: ``address`` is of the connection, ``secrets`` what stands in the header."""
         # What comes twice may come once from the proxy and once from somebody else.
         given = secrets[0].encode("utf-8", "surrogatepass") if len(secrets) == 1 else b""
-        return hmac.compare_digest(given, self.secret.encode()) and address == self.address
+        return hmac.compare_digest(given, self._secret.encode()) and address == self.address
 
 
-@dataclass(frozen=True)
-class StreamSettings:
-    """One stream of the service.
+class StreamSettings(_Table):
+    """One stream of the service: the file of its configuration, how many different persons approve a held step, and
+    seconds between two looks at a source without a calendar (0 in the file's table: as the service has it)."""
 
-    Attributes:
-        name: as its configuration has it.
-        config: that file.
-        approvals: how many different persons approve a held step.
-        look_every: seconds between two looks at a source without a calendar.
-    """
+    config: _Below = Field(description="a configuration of dpstream")
+    approvals: int = Field(default=1, ge=1, le=10, description="a whole number from 1 to 10")
+    look_every: _Seconds = 0
 
-    name: str
-    config: Path
-    approvals: int
-    look_every: int
+    @cached_property
+    def name(self) -> str:
+        """As its configuration has it.
+
+        Errors:
+            ConfigError: it has none.
+        """
+        stream = load_toml(self.config).get("stream")
+        name = stream.get("name") if isinstance(stream, dict) else None
+        if not isinstance(name, str):
+            raise ConfigError(
+                "has no [stream] name", where=str(self.config), allowed="a configuration of dpstream"
+            )
+        return name
+
+
+class _File(_Table):
+    service: _Service = Field(default=_Service(), description="a section [service]")
+    proxy: Proxy | None = Field(default=None, description="a section [proxy]")
+    stream: list[StreamSettings] = Field(min_length=1, description="[[stream]] with a key config")
 
 
 @dataclass(frozen=True)
@@ -208,21 +195,21 @@ class Settings:
                 f"there is no {FILE}", where=str(base), allowed="a folder that dpstream up --init made"
             )
         try:
-            written = _File.model_validate(load_toml(file))
+            written = _File.model_validate(load_toml(file), context={"folder": base})
         except ValidationError as error:
             raise _refusal(error, file) from None
-        service, proxy = written.service, written.proxy
+        service = written.service
         name = service.name or base.resolve().name or "service"
         return cls(
             base,
             name,
             service.listen,
-            _streams(written.stream, base, file, service.look_every),
+            _streams(written.stream, file, service.look_every),
             None
             if service.database is None
             else _server(service.database, name, f"{file} [service] database"),
-            None if proxy is None else _proxy(proxy, file),
-            None if service.tokens is None else TokenFile(base / service.tokens),
+            written.proxy,
+            None if service.tokens is None else TokenFile(service.tokens),
             3600 * service.session_hours,
             60 * service.idle_minutes,
         )
@@ -255,10 +242,9 @@ def draft_service(folder: Path, configs: Sequence[Path]) -> Path:
             f"cannot be made: {error.strerror}", where=str(folder), allowed="a folder"
         ) from None
     places = [os.path.relpath(config.resolve(), folder.resolve()) for config in configs]
-    _streams([_Stream(config=place) for place in places], folder, file, 300)
-    lines = _DRAFT.format(name=toml_value(folder.resolve().name or "service"))
-    for place in places:
-        lines += f"\n[[stream]]\nconfig = {toml_value(place)}\n# approvals = 2\n"
+    _streams([StreamSettings(config=folder / place) for place in places], file, 300)
+    facts = {"name": toml_value(folder.resolve().name or "service"), "configs": map(toml_value, places)}
+    lines = "\n".join(map(str, _WORDS.lines("file", **facts))) + "\n"
     durable.replace_file(file, lines.encode(), mode=0o644)
     return file
 
@@ -267,7 +253,7 @@ def _refusal(error: ValidationError, file: Path) -> InputError:
     """The first thing that is wrong, in the words of its key."""
     wrong = error.errors()[0]
     *section, key = [str(place) for place in wrong["loc"] if isinstance(place, str)]
-    tables: dict[str, type[_Table]] = {"service": _Service, "proxy": _Proxy, "stream": _Stream}
+    tables: dict[str, type[_Table]] = {"service": _Service, "proxy": Proxy, "stream": StreamSettings}
     table = tables[section[0]] if section else _File
     where = f"{file} [{section[0]}]" if section else str(file)
     if wrong["type"] == "extra_forbidden":
@@ -285,13 +271,6 @@ def _server(url: str, name: str, where: str) -> PostgresServer:
         )
     refuse_password(url, where, "PGSERVICE")
     return PostgresServer(url, schema_name(f"service {name}"))
-
-
-def _proxy(written: _Proxy, file: Path) -> Proxy:
-    if written.header.lower() == written.secret_header.lower():
-        raise ConfigError("both headers have one name", where=f"{file} [proxy]", allowed="two names")
-    secret = _secret(file.parent / written.secret_file)
-    return Proxy(written.address, written.header, written.secret_header, secret)
 
 
 def _secret(file: Path) -> str:
@@ -323,18 +302,15 @@ def _secret(file: Path) -> str:
     return secret
 
 
-def _streams(written: Sequence[_Stream], base: Path, file: Path, every: int) -> tuple[StreamSettings, ...]:
-    streams: dict[str, StreamSettings] = {}
-    for table in written:
-        path = base / table.config
-        document: dict[str, Any] = load_toml(path)
-        stream = document.get("stream")
-        name = stream.get("name") if isinstance(stream, dict) else None
-        if not isinstance(name, str):
-            raise ConfigError("has no [stream] name", where=str(path), allowed="a configuration of dpstream")
-        if name in streams:
+def _streams(streams: Sequence[StreamSettings], file: Path, every: int) -> tuple[StreamSettings, ...]:
+    """With their names, which differ, and a time between two looks."""
+    names: set[str] = set()
+    for stream in streams:
+        if stream.name in names:
             raise ConfigError(
-                f"two streams have the name {name!r}", where=str(file), allowed="a name of its own for each"
+                f"two streams have the name {stream.name!r}",
+                where=str(file),
+                allowed="a name of its own for each",
             )
-        streams[name] = StreamSettings(name, path, table.approvals, table.look_every or every)
-    return tuple(streams.values())
+        names.add(stream.name)
+    return tuple(stream.model_copy(update={"look_every": stream.look_every or every}) for stream in streams)

@@ -44,11 +44,18 @@ from dpstream.core.errors import (
 )
 from dpstream.io.sources import UnreadableError
 from dpstream.project.base import require_border
-from dpstream.service.desk.board import known_held, read_facts, write_board
+from dpstream.service.desk.board import (
+    begin_task,
+    end_task,
+    known_held,
+    next_task,
+    read_facts,
+    rejection_waits,
+    write_board,
+)
 from dpstream.service.desk.decisions import LogChangedError, write_head
 from dpstream.service.desk.facts import Task, now
 from dpstream.service.desk.snapshot import asked_facts, board_facts, held_manifests, held_rows
-from dpstream.service.desk.tasks import begin_task, end_task, next_task, rejection_waits
 from dpstream.stream.asking_stream import AskingStream
 from dpstream.stream.release.render import NotMadeError
 

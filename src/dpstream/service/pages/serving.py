@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import logging
-import socket
 import threading
 import traceback
 from collections.abc import Awaitable, Callable
@@ -25,6 +24,7 @@ from dpstream.service.pages import people_views, stream_views
 from dpstream.service.pages.documents import Documents
 from dpstream.service.pages.visits import Route, TooLargeError, Visit, cookie_name, link, read_form
 from dpstream.service.pages.words import environment
+from dpstream.service.releases import listen
 
 if TYPE_CHECKING:
     from dpstream.service.desk import Person
@@ -212,47 +212,29 @@ def _asset(content: bytes, kind: str) -> Callable[[Request], Awaitable[Response]
     return answer
 
 
-def serve(folder: str | Path, listen: str | None = None, stop: threading.Event | None = None) -> None:
-    """Serve the pages of the service in ``folder`` until a signal, or until ``stop`` is set.
+def serve(folder: str | Path, at: str | None = None) -> None:
+    """Serve the pages of the service in ``folder`` until a signal.
 
     Args:
-        listen: host and port; by default as ``service.toml`` says.
+        at: host and port; by default as ``service.toml`` says.
 
     Errors:
         ConfigError: ``service.toml`` is missing or wrong, or the address cannot be used.
     """
     desk = Desk.open(folder)
-    host, port = _address(desk.settings.listen if listen is None else listen)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        listening = socket.create_server((host, port), family=family)
-    except OSError as error:
-        why = error.strerror or "it is no address of this machine"
-        raise ConfigError(
-            f"nothing can listen at {host} port {port}: {why}", where="listen", allowed="another"
-        ) from None
-    server = server_of(desk, host, port)
-    if stop is not None:
-        event = stop
-
-        def wait() -> None:
-            event.wait()
-            server.should_exit = True
-
-        threading.Thread(target=wait, daemon=True).start()
+    host, port = _address(desk.settings.listen if at is None else at)
     allow_many_files()
-    with listening:
-        server.run(sockets=[listening])
+    with listen(host, port) as listening:
+        server_of(desk).run(sockets=[listening])
 
 
-def server_of(desk: Desk, host: str, port: int) -> uvicorn.Server:
+def server_of(desk: Desk) -> uvicorn.Server:
     """The server that is not started yet; nobody but the configured proxy says who somebody is or comes from."""
     config = uvicorn.Config(
         create_app(desk),
-        host,
-        port,
         access_log=False,
         date_header=False,
+        http="h11",  # which limits the heads of a request
         log_level="warning",
         proxy_headers=False,
         server_header=False,

@@ -39,7 +39,12 @@ def listen(host: str, port: int) -> socket.socket:
 def server_of(app: FastAPI) -> uvicorn.Server:
     """The server of an application that ``make_app`` made; it is not started yet."""
     config = uvicorn.Config(
-        app, access_log=False, log_level="warning", server_header=False, timeout_graceful_shutdown=5
+        app,
+        access_log=False,
+        http="h11",  # which limits the heads of a request
+        log_level="warning",
+        server_header=False,
+        timeout_graceful_shutdown=5,
     )
     server = uvicorn.Server(config)
     app.state.news.ends = lambda: server.should_exit

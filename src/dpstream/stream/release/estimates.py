@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +30,8 @@ from dpstream.stream.release.manifest import COUNTED
 
 #: A marginal of more columns of two values is not put together from sums of signs.
 _MAX_SIGNS = 10
+#: Some of a marginal's axes.
+Axes = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -47,16 +48,16 @@ class Coefficients:
     total: float = 0.0
 
 
-class Part(ABC):
+class Part(Protocol):
     """The contribution of one draw to an estimated marginal."""
 
-    @abstractmethod
     def coefficients(self, cells: NDArray[np.bool_]) -> Coefficients:
         """How its noise enters the sum of some cells."""
+        ...
 
 
 @dataclass(frozen=True)
-class CellsOf(Part):
+class CellsOf:
     """Cells of a measured marginal: ``each`` of them make one cell of the estimate."""
 
     source: NoisyCounts
@@ -64,58 +65,67 @@ class CellsOf(Part):
     each: int
 
     def coefficients(self, cells: NDArray[np.bool_]) -> Coefficients:
+        """See ``Part``."""
         many = int(cells.sum()) * self.each
         return Coefficients(self.source, ((self.weight, many),), self.weight * many)
 
+    def scaled(self, weight: float) -> CellsOf:
+        """Its part in a weighted sum."""
+        return replace(self, weight=self.weight * weight)
+
 
 @dataclass(frozen=True)
-class _Terms(Part):
-    """Sums of signs of one draw: each is about the signs of some of the estimate's axes."""
+class Interactions:
+    """How one draw enters some interactions of an estimate (least squares, below).
+
+    Attributes:
+        common: the axes of the estimate whose columns the draw measured, where it is a marginal.
+        shares: by interaction: its share in the weighted mean.
+    """
 
     source: NoisyCounts
-    weight: float
-    axes: tuple[tuple[int, ...], ...]
+    common: Axes
+    shares: tuple[tuple[Axes, float], ...]
 
     def coefficients(self, cells: NDArray[np.bool_]) -> Coefficients:
+        """See ``Part``."""
         found = Counter[float]()
-        for axes in self.axes:
-            sums = abs(float((sign_pattern(cells.ndim, axes) * cells).sum()))
-            found[self.weight * sums / cells.size] += 1
-        return Coefficients(self.source, tuple(found.items()))
+        if self.source.columns is None:
+            for axes, share in self.shares:
+                found[share * abs(float((sign_pattern(cells.ndim, axes) * cells).sum())) / cells.size] += 1
+            return Coefficients(self.source, tuple(found.items()))
+        shape = [size if axis in self.common else 1 for axis, size in enumerate(cells.shape)]
+        entering = np.zeros(shape)
+        for axes, share in self.shares:
+            entering += share * _interaction(cells.astype(np.float64), axes)
+        each = self.source.values.size // entering.size
+        sizes, counts = np.unique(np.round(np.abs(entering), 12), return_counts=True)
+        return Coefficients(
+            self.source,
+            tuple((size, count * each) for size, count in zip(sizes.tolist(), counts.tolist(), strict=True)),
+            float(entering.sum()) * each,
+        )
+
+    def scaled(self, weight: float) -> Interactions:
+        """Its part in a weighted sum."""
+        return replace(self, shares=tuple((axes, weight * share) for axes, share in self.shares))
 
 
 @dataclass(frozen=True, eq=False)
-class SumOf(Part):
+class SumOf:
     """The sum of some cells of an estimate, as a number of its own."""
 
     part: Part
     cells: NDArray[np.bool_]
 
     def coefficients(self, cells: NDArray[np.bool_]) -> Coefficients:
+        """See ``Part``."""
         return self.part.coefficients(self.cells if cells.all() else np.zeros_like(self.cells))
 
 
 @dataclass(frozen=True)
-class Way:
-    """One way to know a marginal: independent of any other that shares no draw with it.
-
-    Attributes:
-        variance: of one cell.
-    """
-
-    values: NDArray[np.float64]
-    variance: float
-    parts: tuple[CellsOf | _Terms, ...]
-
-    @property
-    def shared(self) -> set[str]:
-        """Draws, or series whose values share draws."""
-        return {identity(part.source) for part in self.parts}
-
-
-@dataclass(frozen=True)
 class Combined:
-    """An estimate from the measurements of some steps.
+    """What the measurements of some steps say of a marginal.
 
     Attributes:
         variance: of one cell.
@@ -124,23 +134,28 @@ class Combined:
 
     values: NDArray[np.float64]
     variance: float
-    parts: tuple[Part, ...]
-    chosen: bool
+    parts: tuple[CellsOf | Interactions, ...]
+    chosen: bool = False
+
+    @property
+    def shared(self) -> set[str]:
+        """Draws, or series whose values share draws: what has none in common is independent."""
+        return {identity(part.source) for part in self.parts}
 
     @classmethod
-    def mean(cls, ways: Sequence[Way]) -> Combined:
+    def mean(cls, ways: Sequence[Combined]) -> Combined:
         """The mean of independent estimates, weighted by the inverse of their variances."""
         certain = [way for way in ways if way.variance == 0.0]
         ways = certain[:1] or ways
         precision = np.array([1.0 if certain else 1.0 / way.variance for way in ways])
         weights = (precision / precision.sum()).tolist()
         values = np.zeros(ways[0].values.shape)
-        parts = list[Part]()
+        parts = list[CellsOf | Interactions]()
         for weight, way in zip(weights, ways, strict=True):
             values += weight * way.values
-            parts += [replace(part, weight=part.weight * weight) for part in way.parts]
+            parts += [part.scaled(weight) for part in way.parts]
         variance = sum(w**2 * way.variance for w, way in zip(weights, ways, strict=True))
-        return cls(values, float(variance), tuple(parts), False)
+        return cls(values, float(variance), tuple(parts))
 
     def negative(self) -> Combined:
         """The same, to be taken away: the noise is symmetric."""
@@ -167,7 +182,7 @@ def was_chosen(one: NoisyCounts, term: Sequence[str] | None = None) -> bool:
     return any(set(term) == set(other) for other in chosen)
 
 
-def projected(names: Sequence[str], one: NoisyCounts, sizes: Mapping[str, int]) -> Way:
+def projected(names: Sequence[str], one: NoisyCounts, sizes: Mapping[str, int]) -> Combined:
     """A marginal from a measured one that has its columns."""
     columns = one.columns or ()
     table = one.values.reshape([sizes[name] for name in columns])
@@ -178,7 +193,7 @@ def projected(names: Sequence[str], one: NoisyCounts, sizes: Mapping[str, int]) 
     variance = each * one.variance
     if isinstance(one.noise, HistogramCells):
         variance = one.noise.variance_of_sum(each, each)
-    return Way(values.astype(np.float64), variance, (CellsOf(one, 1.0, each),))
+    return Combined(values.astype(np.float64), variance, (CellsOf(one, 1.0, each),))
 
 
 def sign_pattern(axes: int, chosen: Sequence[int]) -> NDArray[np.float64]:
@@ -191,7 +206,7 @@ def sign_pattern(axes: int, chosen: Sequence[int]) -> NDArray[np.float64]:
     return sign
 
 
-def decoded(names: Sequence[str], counts: Sequence[NoisyCounts], number: int | None) -> list[Way]:
+def decoded(names: Sequence[str], counts: Sequence[NoisyCounts], number: int | None) -> list[Combined]:
     """A marginal of columns of two values from sums of products of their signs that were not chosen; nothing where one
     of them is missing.
 
@@ -222,8 +237,8 @@ def decoded(names: Sequence[str], counts: Sequence[NoisyCounts], number: int | N
             terms.setdefault(one.draw, (one, []))[1].append(axes)
     if not terms and number is not None and names:
         return []
-    parts = tuple(_Terms(one, 1.0, tuple(axes)) for one, axes in terms.values())
-    return [Way(values, variance, parts)]
+    parts = tuple(Interactions(one, (), tuple((own, 1.0) for own in axes)) for one, axes in terms.values())
+    return [Combined(values, variance, parts)]
 
 
 def add_up(found: Iterable[Coefficients]) -> WeightedSum:
@@ -276,41 +291,6 @@ def add_up(found: Iterable[Coefficients]) -> WeightedSum:
 #: Of a marginal that is found by least squares: it has 2 to this power interactions.
 MAX_COLUMNS = 10
 
-#: Some of a marginal's axes.
-Axes = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class _Told(Part):
-    """How one draw enters the interactions of an estimate.
-
-    Attributes:
-        common: the axes of the estimate whose columns the draw measured, where it is a marginal.
-        shares: by interaction: its share in the weighted mean.
-    """
-
-    source: NoisyCounts
-    common: Axes
-    shares: tuple[tuple[Axes, float], ...]
-
-    def coefficients(self, cells: NDArray[np.bool_]) -> Coefficients:
-        found = Counter[float]()
-        if self.source.columns is None:
-            for axes, share in self.shares:
-                found[share * abs(float((sign_pattern(cells.ndim, axes) * cells).sum())) / cells.size] += 1
-            return Coefficients(self.source, tuple(found.items()))
-        shape = [size if axis in self.common else 1 for axis, size in enumerate(cells.shape)]
-        entering = np.zeros(shape)
-        for axes, share in self.shares:
-            entering += share * _interaction(cells.astype(np.float64), axes)
-        each = self.source.values.size // entering.size
-        sizes, counts = np.unique(np.round(np.abs(entering), 12), return_counts=True)
-        return Coefficients(
-            self.source,
-            tuple((size, count * each) for size, count in zip(sizes.tolist(), counts.tolist(), strict=True)),
-            float(entering.sum()) * each,
-        )
-
 
 def least_squares(
     names: Sequence[str], counts: Sequence[NoisyCounts], sizes: Mapping[str, int], number: int | None
@@ -352,7 +332,9 @@ def least_squares(
                 chosen |= was_chosen(sources[place], query["terms"][term] if "terms" in query else None)
             free = math.prod(1.0 - 1.0 / shape[axis] for axis in axes)
             variance += free * float(np.square(weights) @ spreads) / others**2
-    parts = tuple(_Told(sources[i], _common(names, sources[i]), tuple(own)) for i, own in shares.items())
+    parts = tuple(
+        Interactions(sources[i], _common(names, sources[i]), tuple(own)) for i, own in shares.items()
+    )
     return Combined(values, variance, parts, chosen)
 
 
@@ -730,7 +712,7 @@ class Published:
             found += decoded(names, [one for one in usable if one.columns is None], number)
         if not found:
             return None
-        taken, used = list[Way](), set[str]()
+        taken, used = list[Combined](), set[str]()
         for way in sorted(found, key=lambda way: way.variance):
             if used.isdisjoint(way.shared):
                 taken.append(way)

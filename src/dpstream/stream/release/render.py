@@ -28,7 +28,7 @@ from dpstream.stream.release.publishing import (
 )
 from dpstream.stream.release.table_blocks import decoded_blocks, drawing, write_blocks
 from dpstream.stream.store.store import Store
-from dpstream.stream.store.store_database import file_errors
+from dpstream.stream.store.store_database import UNSEALED, Sealing, file_errors
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
@@ -145,22 +145,10 @@ def make_files(
         carries, block = Carried(None, carried.next_id), table_blocks.BLOCK
         if sink is None:
             return ReleaseFiles({}, carries, None, policy.keep)
-        if sink.draws_tables:
-            # Not before the step is committed: what is drawn elsewhere could be read there.
-            size = block if rows > block and synthesis.blocks(rows, seed, block) is not None else None
-            told = {DRAWN_TABLE: drawn_table(step, rows, seed, size)}
-            return ReleaseFiles({**told}, carries, None, policy.keep, size)
-        blocks = None
-        if rows > block:
-            blocks = table_blocks.decoded_blocks(synthesis, schema, rows, seed, block, dictionaries=True)
-        if blocks is None:
-            whole = sink.render(labelled(synthesis.released(schema, rows, seed), label))
-            return ReleaseFiles({**whole}, carries, None, policy.keep)
+        drawn = drawing(synthesis, schema, rows, seed, block if rows > block else None, label)
         with file_errors("the released table could not be written", store.path):
-            files = table_blocks.write_blocks(
-                sink, store.staging, step, schema, label, blocks, sealing=store.sealing
-            )
-        return ReleaseFiles(files, carries, None, policy.keep, block)
+            files = drawn_files(sink, store, step, drawn, label, sealing=store.sealing)
+        return ReleaseFiles(files, carries, None, policy.keep, drawn.block)
     start = records_before(carried.records, synthesis_of, step)
     may_change = _columns_that_change(policy, store, schema, step, keyed if start is None else None)
     made = carry(start, after, schema, rows, seed, first_id=carried.next_id, may_change=may_change)
@@ -171,6 +159,24 @@ def make_files(
     return ReleaseFiles(
         files, Carried(made.records, made.records.next_id), record_facts(made, step, may_change), keep
     )
+
+
+def drawn_files(
+    sink: Publisher, store: Store, step: int, drawn: Drawing, label: Label, *, sealing: Sealing = UNSEALED
+) -> dict[str, Content]:
+    """The files of a table that is drawn anew.
+
+    Args:
+        sealing: see ``write_blocks``.
+    """
+    if sink.draws_tables:
+        # Not before the step is committed: what is drawn elsewhere could be read there.
+        return {DRAWN_TABLE: drawn_table(step, drawn.rows, drawn.seed, drawn.block)}
+    if drawn.blocks is None:
+        assert drawn.whole is not None
+        return {**sink.render(labelled(drawn.whole(), label))}
+    blocks = decoded_blocks(drawn.schema, drawn.blocks, drawn.seed, dictionaries=True)
+    return write_blocks(sink, store.staging, step, drawn.schema, label, blocks, sealing=sealing)
 
 
 def _columns_that_change(
@@ -329,24 +335,21 @@ class RemadeFiles:
         if kind == "persistent":
             self._follow(step)
             return
-        synthesis = self._synthesis_of(step)
+        synthesis, schema, label = self._synthesis_of(step), self._schema, facts["label"]
         self._step, self._files, self._table = step, {}, None
-        if synthesis is not None:
-            rows, seed, label = facts["rows_in_table"], facts["sampling_seed"], facts["label"]
-            schema = self._schema
-            if self._sink.draws_tables:
-                self._files = {DRAWN_TABLE: drawn_table(step, rows, seed, facts.get(DRAWN))}
-                return
-            if (size := facts.get(DRAWN)) is not None:
-                blocks = decoded_blocks(synthesis, schema, rows, seed, size, dictionaries=True)
-                assert blocks is not None
-                self._files = write_blocks(self._sink, self._store.staging, step, schema, label, blocks)
-                return
-            self._table = synthesis.released(schema, rows, seed)
-            self._files = self._sink.render(labelled(self._table, label))
-            if synthesis.grows is not None:
-                additions = synthesis.grows.additions(schema)
-                self._files = {**self._files, **self._sink.render_changes(labelled(additions, label))}
+        if synthesis is None:
+            return
+        rows, seed = facts["rows_in_table"], facts["sampling_seed"]
+        if synthesis.grows is None:
+            drawn = drawing(synthesis, schema, rows, seed, facts.get(DRAWN), label)
+            self._files = drawn_files(self._sink, self._store, step, drawn, label)
+            return
+        self._table = synthesis.grows.table(schema)
+        additions = synthesis.grows.additions(schema)
+        self._files = {
+            **self._sink.render(labelled(self._table, label)),
+            **self._sink.render_changes(labelled(additions, label)),
+        }
 
     def _follow(self, step: int) -> None:
         """Make tables of persistent records, from the first step on: each follows from the one before."""

@@ -6,7 +6,7 @@ its counts and a seed of its own, and blocks are written in their order by one t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from operator import call
 from typing import TYPE_CHECKING, Any
@@ -22,46 +22,41 @@ from dpstream.stream.store.store_database import UNSEALED, Sealing
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
+    from dpstream.core.schema.domain import Codes
 
 #: A larger table is drawn in blocks of so many rows; a smaller one at once.
 BLOCK = 2**18
 
 
 def decoded_blocks(
-    synthesis: Synthesis, schema: Schema, rows: int, seed: int, size: int, *, dictionaries: bool = False
-) -> Iterator[Callable[[], Any]] | None:
-    """Makers of the blocks of a released table as pyarrow Tables; None where it is drawn as a whole only.
+    schema: Schema, blocks: Iterable[Callable[[], Codes]], seed: int, *, dictionaries: bool = False
+) -> Iterator[Callable[[], Any]]:
+    """Makers of the blocks of a released table as pyarrow Tables.
 
     Args:
-        dictionaries: see ``Schema.decode``.
+        blocks: makers of their codes. dictionaries: see ``Schema.decode``.
     """
-    drawn = synthesis.blocks(rows, seed, size)
-    if drawn is None:
-        return None
-    return (
-        partial(decoded_block, schema, codes, seed, number, dictionaries)
-        for number, codes in enumerate(drawn)
-    )
+    for number, codes in enumerate(blocks):
+        yield partial(decoded_block, schema, codes, seed, number, dictionaries)
 
 
 def whole_table(synthesis: Synthesis, schema: Schema, rows: int, seed: int, size: int) -> Any:
     """A table that is drawn in blocks, as one pyarrow Table in memory."""
     import pyarrow as pa
 
-    blocks = decoded_blocks(synthesis, schema, rows, seed, size)
+    blocks = synthesis.blocks(rows, seed, size)
     assert blocks is not None
-    return pa.concat_tables(in_order(call, blocks))
+    return pa.concat_tables(in_order(call, decoded_blocks(schema, blocks, seed)))
 
 
 def drawing(
     synthesis: Synthesis, schema: Schema, rows: int, seed: int, size: int | None, label: Label
 ) -> Drawing:
-    """A table that a sink draws itself. In blocks of ``size`` rows; None: it is drawn at once."""
+    """What a table is drawn from: in blocks of ``size`` rows, where that can be; else at once, as for None."""
     arrow = labelled(schema.arrow_schema().empty_table(), label).schema
-    if size is None:
+    blocks = None if size is None else synthesis.blocks(rows, seed, size)
+    if blocks is None:
         return Drawing(schema, arrow, rows, seed, None, None, partial(synthesis.released, schema, rows, seed))
-    blocks = synthesis.blocks(rows, seed, size)
-    assert blocks is not None
     return Drawing(schema, arrow, rows, seed, size, blocks)
 
 

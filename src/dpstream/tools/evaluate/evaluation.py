@@ -21,9 +21,10 @@ from dpstream.core.tables import EncodedBatch, Workload, count_marginals
 from dpstream.io.sinks import read_catalogue
 from dpstream.io.sinks.release_reader import released_alike
 from dpstream.mechanisms import AIM
+from dpstream.stream.templates import said
 from dpstream.tools.evaluate.array_types import Codes
 from dpstream.tools.evaluate.judgement import Judgement, check_target, judge
-from dpstream.tools.evaluate.measures import EvaluationProgress
+from dpstream.tools.evaluate.measures import WORDS, EvaluationProgress
 from dpstream.tools.evaluate.metrics import METRICS, SEED, WorkloadErrors, churn, errors_or_blank
 from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream.tools.evaluate.run_folder import released_codes, releases_of
@@ -97,12 +98,6 @@ def alike_as_missing(codes: Codes, schema: Schema) -> Codes:
         if released_alike(column) and column.missing_code is not None:
             found[codes[:, i] == column.other_code, i] = column.missing_code
     return found
-
-
-_LATE = {
-    "next-step": "Late records were released in a later step; the truth here has them in the step of their own time.",
-    "drop-and-count-nothing": "Late records were dropped by the run; the truth here has them.",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -381,29 +376,18 @@ def _notes(
     manifest: dict[str, Any],
     left_out: Sequence[int],
 ) -> tuple[str, ...]:
-    notes = []
-    alike = [column.name for column in config.schema().columns if released_alike(column)]
-    if alike:
-        notes.append(
-            f"Released tables show both bins (other and missing) of {', '.join(alike)} as null: here they count as one."
+    schema, source = config.schema(), config.source_options
+    return tuple(
+        said(
+            WORDS.paragraphs(
+                "notes",
+                alike=[column.name for column in schema.columns if released_alike(column)],
+                test_seed=manifest["made_with_test_seed"],
+                base=config.base_options is not None,
+                late=source.late,
+                left_out=left_out,
+                empty=sum(entry.records < 1 for entry in found),
+                unmatched=table.unmatched_deletes if source.deletions else 0,
+            )
         )
-    if manifest["made_with_test_seed"]:
-        notes.append("NO GUARANTEE: the releases were made with a test seed.")
-    if config.base_options is not None:
-        notes.append(
-            "The truth begins with the earlier stream's records, under the declared rule for its columns."
-        )
-    if config.source_options.late in _LATE:
-        notes.append(_LATE[config.source_options.late])
-    if left_out:
-        which = ", ".join(map(str, left_out))
-        notes.append(f"Left out, because the steps were taken back: {which}.")
-    empty = sum(entry.records < 1 for entry in found)
-    if empty:
-        notes.append(f"At {empty} evaluated steps the true table is empty: errors as shares of it are blank.")
-    if config.source_options.deletions and table.unmatched_deletes:
-        notes.append(
-            f"At the last step {table.unmatched_deletes} deletes have found no equal row: true counts may be "
-            "negative."
-        )
-    return tuple(notes)
+    )

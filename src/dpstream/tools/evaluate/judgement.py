@@ -23,7 +23,7 @@ from dpstream.core.errors import ConfigError, DataError, DpstreamError
 from dpstream.core.schema.constraints import Constraints, Rules
 from dpstream.core.tables import count_marginals
 from dpstream.tools.evaluate.array_types import Codes, Floats
-from dpstream.tools.evaluate.measures import Measure, verdict_words
+from dpstream.tools.evaluate.measures import WORDS, Measure, verdict_words
 from dpstream.tools.evaluate.metrics import SEED, total_variation
 from dpstream.tools.evaluate.trends import Trends
 
@@ -501,8 +501,8 @@ def judge(
         )
     own = compared["synthetic"]
     ceiling = compared.get("offline")
-    learning = "what can be learned from it" if target is None else f"predicting {domain.names[target]}"
-    measures = _measures(own, floors, ceiling, targets, learning, trends)
+    named = None if target is None else domain.names[target]
+    measures = _measures(own, floors, ceiling, targets, named, trends)
     names = domain.names
     pairs = compared_sets(domain, 2, 500) if len(domain) > 1 else ()
     worst = np.argsort(-np.nan_to_num(own.pairs, nan=-1.0), kind="stable")[
@@ -567,7 +567,7 @@ def _measures(
     floors: Sequence[TableComparison],
     ceiling: TableComparison | None,
     targets: tuple[LearnedTarget, ...],
-    learning: str,
+    target: str | None,
     trends: Trends,
 ) -> tuple[Measure, ...]:
     def three(of: Callable[[TableComparison], float]) -> tuple[float, float, float]:
@@ -575,85 +575,26 @@ def _measures(
         floor = float(np.mean(known)) if known else math.nan
         return of(own), floor, math.nan if ceiling is None else of(ceiling)
 
-    width = {0: "no", 1: "one column", 2: "two columns"}.get(min(len(own.columns), 3), "three columns")
-    rows = [
-        Measure(
-            "columns",
-            "columns one by one",
-            "of the table at a wrong value",
-            *three(lambda one: _average(one.columns)),
-            "Share of the table that stands at a wrong value, in the mean over the columns: total variation (TV), half "
-            "the sum of all differences of shares.",
-            "counts of one column",
-        ),
-        Measure(
-            "pairs",
-            "two columns together",
-            "of the table at a wrong pair of values",
-            *three(lambda one: _average(one.pairs)),
-            "The same for all combinations of two columns' values.",
-            "counts of two columns together",
-        ),
-        Measure(
-            "sets",
-            f"{width} together",
-            "by NIST's k-marginal score",
-            *three(lambda one: _average(one.sets)),
-            f"NIST's k-marginal score, from 0 to 1,000: 1,000 times one less the mean total variation over sets of "
-            f"{width}.",
-            f"counts of {width} together" if len(own.columns) > 2 else "",
-        ),
-        Measure(
-            "groups",
-            "groups of 100 to 999 records",
-            "off, typically",
-            *three(_typical_group),
-            "By how much the typical count of such a group (a combination of two columns' values) is off, as a share "
-            "of its true count.",
-            "counts of groups of 100 to 999 records",
-        ),
-        Measure(
-            "rows",
-            "telling rows from real ones",
-            "of the way from a coin to certainty",
-            *three(lambda one: one.propensity),
-            "How well a decision tree tells released rows from real ones: 0 % is a coin, 100 % always. It is the "
-            "propensity score mean-squared error (pMSE) as a share of its largest value.",
-        ),
-        Measure(
-            "learning",
-            learning,
-            "of what real records teach is lost",
-            lost_share(targets, "synthetic"),
-            lost_share(targets, "sample"),
-            lost_share(targets, "offline"),
-            "What a classifier does not learn from the released rows, of what it learns from real ones: each column in "
-            "turn is predicted from the others, on real records that it has not seen (train on synthetic, test on "
-            "real: TSTR).",
-            "learning from it",
-        ),
-        Measure(
-            "changes",
-            "change over time",
-            "of the changes go another way",
-            *((trends.wrong, trends.floor) if trends.changes >= _MIN_CHANGES else (math.nan, math.nan)),
-            math.nan,
-            "Share of the changes of 1 % of the table or more, between evaluated steps, that go another way in the "
-            "released tables or do not show.",
-            "changes over time",
-        ),
-        Measure(
-            "inconsistencies",
-            "combinations that nobody has",
-            "of the rows have one",
-            own.unseen,
-            own.unique,
-            math.nan if ceiling is None else ceiling.unseen,
-            "Share of the released rows with two values that no real record has together. Of real records: those with "
-            "two values that no other record has together.",
-        ),
-    ]
-    return tuple(rows)
+    columns = len(own.columns)
+    learned = [lost_share(targets, table) for table in ("synthetic", "sample", "offline")]
+    changed = (trends.wrong, trends.floor) if trends.changes >= _MIN_CHANGES else (math.nan, math.nan)
+    values: dict[str, tuple[float, float, float]] = {
+        "columns": three(lambda one: _average(one.columns)),
+        "pairs": three(lambda one: _average(one.pairs)),
+        "sets": three(lambda one: _average(one.sets)),
+        "groups": three(_typical_group),
+        "rows": three(lambda one: one.propensity),
+        "learning": (learned[0], learned[1], learned[2]),
+        "changes": (*changed, math.nan),
+        "inconsistencies": (own.unseen, own.unique, math.nan if ceiling is None else ceiling.unseen),
+    }
+    width = {1: "one column", 2: "two columns"}.get(columns, "three columns")
+    said = WORDS.paragraphs("measures", width=width, wide=columns > 2, target=target)
+    rows = [row for table in said if not isinstance(table, str) for row in table]
+    return tuple(
+        Measure(name, question, unit, *values[name], meaning, use)
+        for name, question, unit, meaning, use in rows
+    )
 
 
 def _typical_group(found: TableComparison) -> float:

@@ -5,8 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
 from dpstream.stream.release.verdicts import NOT_KNOWN, THRESHOLDS
+from dpstream.stream.templates import Words
+
+WORDS: Final = Words(Path(__file__).with_name("words.j2"))
 
 
 @dataclass(frozen=True)
@@ -81,63 +86,28 @@ def measure_rows(measures: Sequence[Measure]) -> list[list[str]]:
 def verdict_words(measures: Sequence[Measure]) -> str:
     """The verdict in a few sentences, what the table is fit for, and what would help."""
     known = [one for one in measures if one.word != NOT_KNOWN]
-    few = "; ".join(
-        f"{one.question} (released {one.text(one.value)}, two real samples {one.text(one.floor)})"
-        for one in measures
-        if one.few
+    order = [*THRESHOLDS, "unfit"]
+    counted = [(word, sum(one.word == word for one in known)) for word in order]
+    worst = max(known, key=lambda one: (order.index(one.word), one.value - _zero(one.floor)), default=None)
+    weakest = None if worst is None or worst.word == "good" else worst
+    kinds = {
+        "fit for": ("good", "usable"),
+        "for rough comparisons": ("poor",),
+        "not fit for": ("unfit",),
+    }
+    uses = [(kind, [one.use for one in known if one.use and one.word in of]) for kind, of in kinds.items()]
+    return WORDS.text(
+        "verdict",
+        known=len(known),
+        counted=[(word, many) for word, many in counted if many],
+        few=[one for one in measures if one.few],
+        weakest=weakest,
+        floor=weakest is not None and not math.isnan(weakest.floor),
+        ceiling=weakest is not None and not math.isnan(weakest.ceiling),
+        of_budget=weakest is not None and weakest.ceiling >= 0.75 * weakest.value,
+        uses=[(kind, names) for kind, names in uses if names],
+        weak=weakest is not None and weakest.word in ("poor", "unfit"),
     )
-    untold = f" Too few records to tell: {few}." if few else ""
-    if not known:
-        return f"Nothing could be measured.{untold}"
-    counted = [(word, sum(one.word == word for one in known)) for word in (*THRESHOLDS, "unfit")]
-    told = ", ".join(f"{many} {word}" for word, many in counted if many)
-    text = f"Of {len(known)} measures: {told}.{untold}"
-    over = max(known, key=lambda one: (_rank(one.word), one.value - _zero(one.floor)))
-    if over.word == "good":
-        return f"{text} Nothing is far from what a sample of the real records would be."
-    text += f" The weakest: {over.question} ({over.text(over.value)} {over.unit}"
-    text += "" if math.isnan(over.floor) else f"; two samples of real records: {over.text(over.floor)}"
-    return " ".join(part for part in (f"{text}).", _cause(over), _advice(known, over)) if part)
-
-
-def _cause(measure: Measure) -> str:
-    """Where the loss comes from, as far as the offline run tells."""
-    if math.isnan(measure.ceiling):
-        return ""
-    told = f"One offline run on the same table with the whole budget gives {measure.text(measure.ceiling)}:"
-    if _is_of_budget(measure):
-        return f"{told} most of it is the price of the budget, not of releasing at every step."
-    return f"{told} the rest is the price of releasing at every step, or of the options."
-
-
-def _is_of_budget(measure: Measure) -> bool:
-    return measure.ceiling >= 0.75 * measure.value
-
-
-def _advice(known: Sequence[Measure], over: Measure) -> str:
-    """What the table is fit for, and what would help."""
-    kinds = (
-        ("fit for", ("good", "usable")),
-        ("for rough comparisons", ("poor",)),
-        ("not fit for", ("unfit",)),
-    )
-    uses = [
-        (kind, ", ".join(one.use for one in known if one.use and one.word in words)) for kind, words in kinds
-    ]
-    told = "; ".join(f"{kind}: {what}" for kind, what in uses if what)
-    helps = "more records or a larger epsilon"
-    if not math.isnan(over.ceiling) and not _is_of_budget(over):
-        helps = "more records, a larger epsilon, or fewer steps"
-    return " ".join(
-        [
-            *([f"{told[:1].upper()}{told[1:]}."] if told else []),
-            *([f"What helps: {helps}."] if _rank(over.word) > 1 else []),
-        ]
-    )
-
-
-def _rank(word: str) -> int:
-    return [*THRESHOLDS, "unfit"].index(word)
 
 
 def _zero(value: float) -> float:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dpstream.core.errors import ConfigError
 from dpstream.core.tables import Workload
+from dpstream.stream.templates import said
 from dpstream.tools.evaluate.contract import (
     EvaluationRequest,
     EvaluationResult,
@@ -21,7 +22,7 @@ from dpstream.tools.evaluate.contract import (
     number,
 )
 from dpstream.tools.evaluate.evaluation import Evaluation, StepEvaluation, evaluate_run
-from dpstream.tools.evaluate.judgement import Judgement
+from dpstream.tools.evaluate.measures import WORDS
 from dpstream.tools.evaluate.metrics import ERRORS
 
 if TYPE_CHECKING:
@@ -110,20 +111,12 @@ def tables_summary(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _summary_parts(found: Evaluation) -> Iterator[str | SummaryTable]:
-    last, ten = found.last, found.mean()
-    period = f" ({last.period})" if last.period else ""
-    yield (
-        f"Stream {found.stream}: released tables against the private table, {found.workload} "
-        f"({len(found.cliques)} marginals), {len(found.steps)} of {found.released} steps."
-    )
-    yield f"What the releases promise: {found.guarantee}"
-    yield from (f"Note: {note}" for note in found.notes)
-    if found.judgement is not None:
-        yield f"Verdict on step {last.step}{period}: {found.judgement.words}"
-        yield measures_table(found.judgement.measures)
-        yield from (f"Note: {text}" for text in found.judgement.missing)
-        yield from _learned_words(found.judgement)
-        yield from _broken_words(found.judgement)
+    last, ten, judged = found.last, found.mean(), found.judgement
+    yield from said(WORDS.paragraphs("before", found=found, last=last, verdict=judged and judged.words))
+    if judged is not None:
+        yield measures_table(judged.measures)
+        alone = judged.targets[0] if len(judged.targets) == 1 else None
+        yield from said(WORDS.paragraphs("judged", missing=judged.missing, alone=alone, broken=judged.broken))
     errors = last.errors.as_dict()
     rows = [
         [
@@ -133,42 +126,16 @@ def _summary_parts(found: Evaluation) -> Iterator[str | SummaryTable]:
         ]
         for name, words in ERRORS.items()
     ]
-    headings = [
-        "error",
-        "what it is",
-        f"step {last.step}: mean",
-        "largest",
-        f"{found.mean_words()}: mean",
-        "largest",
-    ]
+    headings = ["error", "what it is", f"step {last.step}: mean", "largest"]
+    headings += [f"{found.mean_words()}: mean", "largest"]
     yield SummaryTable(
         f"Errors of {len(found.cliques)} marginals, as papers give them", headings, rows, right=[2, 3, 4, 5]
     )
-    yield (
-        f"True records {last.records}, synthetic rows {last.rows}; change against the release before (churn, from "
-        f"releases alone): {number(last.churn)} (total variation)."
-    )
+    yield WORDS.text("sizes", last=last, churn=number(last.churn))
     worst = [[" x ".join(found.columns[i]), number(error)] for i, error in found.worst(5)]
     yield SummaryTable(
         f"Marginals with the largest error at step {last.step}", ["marginal", "L1"], worst, right=[1]
     )
-
-
-def _learned_words(judged: Judgement) -> Iterator[str]:
-    if len(judged.targets) == 1:
-        (target,) = judged.targets
-        names = {"synthetic": "released rows", "offline": "one offline run", "real": "real records"}
-        areas = ", ".join(
-            f"{name} {target.areas[key]:.2f}" for key, name in names.items() if key in target.areas
-        )
-        yield f"Predicting {target.column}, area under the ROC curve by what taught it: {areas}."
-
-
-def _broken_words(judged: Judgement) -> Iterator[str]:
-    if judged.broken:
-        rows = sum(judged.broken.values())
-        told = "every released row satisfies them" if not rows else f"{rows} times a released row breaks one"
-        yield f"Declared constraints: {len(judged.broken)}; {told}."
 
 
 def _step(entry: StepEvaluation) -> dict[str, Any]:

@@ -142,5 +142,4 @@ EVICTIONS = Example(
     last_day(FIRST_DAY),
     rows_per_step=120,
     most_steps=1200,
-    words=lambda record: {"size": 52 * record["rows_per_step"]},
 )

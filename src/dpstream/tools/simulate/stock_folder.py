@@ -347,23 +347,12 @@ def _write(record: Record, folder: Path) -> None:
 
 
 def _words(record: Record) -> dict[str, Any]:
-    """What the texts say of this register."""
-    stock, odd = stock_of(record), ""
-    if stock.reload_at is not None:
-        odd += (
-            f"- **A reload.** At the end of step {stock.reload_at} each present record is deleted and inserted again\n"
-            "  under its key, as some exports do. It is the same record: nothing new may be spent on it.\n"
-        )
-    if stock.burst_at is not None:
-        odd += f"- **A burst.** Step {stock.burst_at} brings seven times the usual number of new records.\n"
+    """What the configuration says of this register: public guesses, and its columns."""
+    stock = stock_of(record)
     return {
         "size": _coarse(stock.records),
         "arrivals": _coarse(stock.records / stock.mean_stay),
         "schema": write_schema(stock.schema),
-        "stay": f"{stock.mean_stay:g}",
-        "updated": f"{100 * stock.updates:g}",
-        "age": ", and on its age" * stock.heavy_tails,
-        "odd": odd,
     }
 
 

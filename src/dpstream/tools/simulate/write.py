@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from importlib import resources
 from pathlib import Path
-from string import Template
 from typing import Any, Final
 
 from dpstream.core import durable
@@ -99,12 +97,12 @@ def simulate(
     }
     steps_before = _claim(folder, record)
     example.write(record, folder)
-    words = {**record, "end": example.end(steps), "run": _text("run.md"), **example.words(record)}
+    words = {**record, "end": example.end(steps), **example.words(record)}
     _write_text(folder / _RECORD, json.dumps(record, indent=2) + "\n")
-    _write_text(folder / "README.md", Template(_text(f"{name}.md")).substitute(words))
+    _write_text(folder / "README.md", _filled(f"{name}.md", words))
     config = folder / "dpstream.toml"
     if not config.exists():
-        _write_text(config, Template(_text(f"{name}.toml")).substitute(words))
+        _write_text(config, _filled(f"{name}.toml", words))
     elif steps_before != steps:
         # Only the line that was written for the shorter stream changes; all else is the user's.
         before, after = (f"\nend = {example.end(number)}\n" for number in (steps_before, steps))
@@ -112,8 +110,18 @@ def simulate(
     return config
 
 
-def _text(name: str) -> str:
-    return (resources.files("dpstream.tools.simulate") / "examples" / name).read_text("utf-8")
+def _filled(name: str, words: dict[str, Any]) -> str:
+    import jinja2
+
+    loader = jinja2.PackageLoader("dpstream.tools.simulate", "examples")
+    texts = jinja2.Environment(
+        loader=loader,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return texts.get_template(name).render(words)
 
 
 def _write_text(path: Path, text: str) -> None:

@@ -198,12 +198,11 @@ def _static_tables(tree, factors, active, potentials):
 
 
 @njit(cache=True)
-def fit_proximal(tree, factors, potentials, active, weights, target, penalty, iterations, tolerance, report):
+def fit_proximal(tree, factors, potentials, active, weights, target, penalty, iterations, tolerance):
     """Minimise sum_f weights[f]/2 |mu_f - target_f|^2 + penalty KL(p | start) over the potentials.
 
     ``mu`` are probabilities. Changes ``potentials`` (flat, of all factors) in place, only those of the
-    ``active`` factors, to the best point met. ``report``: loss, KL, iterations (inferences) used,
-    last epsilon.
+    ``active`` factors, to the best point met.
 
     Without a penalty every stage starts where the last one ended (proximal point: the limit is the
     exact minimiser); with one, epsilon falls to the penalty and the stages share their origin.
@@ -220,16 +219,14 @@ def fit_proximal(tree, factors, potentials, active, weights, target, penalty, it
     wanted = np.zeros(n)
     ridge = np.zeros(len(weights))
     largest = 0.0
-    offset = 0.0
     for f in active:
         largest = max(largest, weights[f])
     epsilon = max(_FIRST * largest, penalty)
     for f in active:
         ridge[f] = epsilon / weights[f]
         a, b = off[f], off[f + 1]
-        # Only the part of the target that sums to one can be matched; the rest is a constant.
+        # Only the part of the target that sums to one can be matched.
         shift = (1.0 - target[a:b].sum()) / (b - a)
-        offset += 0.5 * weights[f] * shift * shift * (b - a)
         for j in range(a, b):
             wanted[j] = target[j] + shift
     start = potentials.copy()
@@ -254,8 +251,6 @@ def fit_proximal(tree, factors, potentials, active, weights, target, penalty, it
     log_z = start_log_z
     used = 1
     best = numbers[2]
-    report[0] = numbers[2] + offset
-    report[1] = 0.0
     while used < iterations:
         bias = epsilon * (numbers[3] + log_z)
         gap = numbers[1]
@@ -283,8 +278,6 @@ def fit_proximal(tree, factors, potentials, active, weights, target, penalty, it
             if trial_numbers[2] + penalty * divergence < best:
                 best = trial_numbers[2] + penalty * divergence
                 copy(theta, potentials)
-                report[0] = trial_numbers[2] + offset
-                report[1] = divergence
             accepted = trial_numbers[0] <= numbers[0] + _ARMIJO * length * slope
             length *= _BACKTRACK
         if not accepted:
@@ -303,7 +296,6 @@ def fit_proximal(tree, factors, potentials, active, weights, target, penalty, it
         copy(trial_mu, mu)
         copy(trial_gradient, gradient)
         copy(trial_numbers, numbers)
-    report[2] = used
 
 
 @njit(cache=True)

@@ -49,9 +49,7 @@ def _draw(folder: Folder, pairs: Pairs) -> Page:
         return TABLES_PAGE.draw(folder, pairs)
     if pairs:
         raise ConfigError(
-            "a report about a classifier has no heat maps",
-            where="report",
-            allowed="a report without them",
+            "a report about a classifier has no heat maps", where="report", allowed="a report without them"
         )
     run = _collect(folder)
     charts = charts_of(run)

@@ -201,12 +201,7 @@ def _releases(run: PanelRun, charts: Charts) -> Html:
         "Synthetic people persist: what was published of one of them is never changed, new periods are added."
     )
     return element(
-        "section",
-        element("h2", "The people"),
-        states(run.states),
-        element("p", words),
-        figure,
-        id="releases",
+        "section", element("h2", "The people"), states(run.states), element("p", words), figure, id="releases"
     )
 
 

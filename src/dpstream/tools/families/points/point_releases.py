@@ -9,7 +9,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +25,6 @@ from dpstream.tools.evaluate.run_folder import Folder, PublishedRun, released_co
 from dpstream.tools.evaluate.true_table import encoded_steps
 
 if TYPE_CHECKING:
-    from dpstream.core.schema import Schema
     from dpstream.project import Config
 
 
@@ -144,20 +142,12 @@ class PointRun(PublishedRun):
     """Everything public that the page of a point stream shows.
 
     Attributes:
-        releases: the folder. config: the configuration, if it was named.
         view: how records are read.
         tables: of a few steps, evenly spaced with the first and the last; the first one with points of all.
     """
 
-    releases: Path
-    config: Config | None
     view: PointView
     tables: tuple[PointTable, ...]
-
-    @property
-    def schema(self) -> Schema:
-        """The columns."""
-        return self.view.schema
 
 
 def collect_points(folder: Folder, steps: Sequence[int] | None = None) -> PointRun:
@@ -175,15 +165,7 @@ def collect_points(folder: Folder, steps: Sequence[int] | None = None) -> PointR
         codes = released_codes(view.schema, folder.releases, step)
         if len(codes):
             tables.append(PointTable(step, *_size(folder, step), codes))
-    return PointRun(
-        folder.manifest,
-        folder.states,
-        folder.facts(),
-        folder.releases,
-        folder.config,
-        view,
-        tuple(tables),
-    )
+    return PointRun(folder.manifest, folder.states, folder.facts(), view, tuple(tables))
 
 
 def released_view(folder: Folder) -> PointView:

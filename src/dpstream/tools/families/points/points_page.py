@@ -80,11 +80,7 @@ def where(run: PointRun, dates: Calendar) -> Html:
 
 
 def _slides(
-    run: PointRun,
-    axes: tuple[int, ...],
-    made: list[Floats],
-    names: Sequence[str],
-    side: int,
+    run: PointRun, axes: tuple[int, ...], made: list[Floats], names: Sequence[str], side: int
 ) -> Html:
     """Maps, one after the other, with one scale of colours."""
     # One coordinate is a map of one row.
@@ -322,11 +318,7 @@ def _draw(folder: Folder, pairs: Pairs) -> Page:
     sections = [
         ("where", "Maps", where(run, dates)),
         ("releases", "Over time", releases(run, charts)),
-        (
-            "categories",
-            "Categories" if view.categorical else "",
-            categories(run, dates),
-        ),
+        ("categories", "Categories" if view.categorical else "", categories(run, dates)),
         ("errors", "Errors", limits(run)),
     ]
     more = f" in {integer(view.space.categories)} categories" if view.categorical else ""

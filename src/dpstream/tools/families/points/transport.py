@@ -29,7 +29,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.foreign import from_extra
 from dpstream.tools.evaluate.array_types import Floats, Ints
 
@@ -73,9 +72,6 @@ def w1(
         sample: points of each sample; also the most of two sets that are compared as they are.
         repeats: samples. seed: of their choice; public.
 
-    Errors:
-        DataError: no points, other shapes, coordinates outside of the cube. ConfigError: options that cannot be used.
-
     Cost: sorting; then a second or two for a grid of 64 x 64 or 12 x 12 x 12, or ``3 repeats`` assignments
     of ``sample`` points: 0.1 s each for 1000 points, and growing with their number's cube.
 
@@ -84,21 +80,11 @@ def w1(
     >>> w1(np.array([[0.0]]), np.array([[0.25], [0.75]]), periodic=[0]).value
     0.25
     """
-    a, b, around = _checked(a, b, periodic)
-    if sample < 2 or repeats < 1 or method not in ("best", "samples"):
-        raise ConfigError(
-            f"method = {method!r}, sample = {sample}, repeats = {repeats}",
-            where="w1",
-            allowed="best or samples, 2 points or more, 1 repeat or more",
-        )
     dimension = a.shape[1]
-    if dimension == 1:
-        value = line(a[:, 0], b[:, 0], periodic=bool(around[0]))
+    lower = max(line(a[:, i], b[:, i], periodic=i in periodic) for i in range(dimension))
+    if dimension == 1 or len(a) == len(b) <= sample:
+        value = lower if dimension == 1 else assignment(a, b, periodic=periodic)
         return Distance(value, value, value, "exact")
-    if len(a) == len(b) <= sample:
-        value = assignment(a, b, periodic=periodic)
-        return Distance(value, value, value, "exact")
-    lower = max(line(a[:, i], b[:, i], periodic=bool(around[i])) for i in range(dimension))
     if method == "best" and dimension in _SIDES:
         side = _SIDES[dimension]
         value = grid_distance(a, b, side, periodic=periodic)
@@ -177,32 +163,6 @@ def assignment(a: Floats, b: Floats, *, periodic: Sequence[int] = ()) -> float:
     costs = _costs(a, b, np.isin(np.arange(a.shape[1]), list(periodic)))
     rows, columns = linear_sum_assignment(costs)
     return float(costs[rows, columns].mean())
-
-
-def _checked(a: Floats, b: Floats, periodic: Sequence[int]) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-    """Points as arrays of float64, and which coordinates are circles; messages name no value and no number of points.
-
-    Errors:
-        DataError: no points, other shapes or kinds, a value that is no number or outside of 0 to 1.
-        ConfigError: no such coordinate.
-    """
-    arrays = [np.asarray(points) for points in (a, b)]
-    dimension = arrays[0].shape[1] if arrays[0].ndim == 2 else 0
-    for points in arrays:
-        numbers = points.ndim == 2 and points.shape[1] == dimension > 0 and points.dtype.kind in "fiu"
-        # Written so that NaN fails as well.
-        if not numbers or not len(points) or not ((points >= 0.0) & (points <= 1.0)).all():
-            raise DataError(
-                "two sets of points are not arrays of numbers in one unit cube",
-                where="w1",
-                allowed="shape (points, coordinates), one point or more, values from 0 to 1",
-            )
-    if not set(periodic) <= set(range(dimension)):
-        raise ConfigError(
-            f"periodic = {list(periodic)}", where="w1", allowed=f"coordinates 0 to {dimension - 1}"
-        )
-    a, b = (points.astype(np.float64, copy=False) for points in arrays)
-    return a, b, np.isin(np.arange(dimension), list(periodic))
 
 
 def _some(points: Floats, size: int, generator: np.random.Generator) -> Floats:
