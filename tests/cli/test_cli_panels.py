@@ -17,7 +17,6 @@ from click.testing import CliRunner
 from dpstream.cli import main
 from dpstream.io.sinks import read_changes
 from dpstream.io.sinks import read_table as read
-from dpstream.tools.simulate import simulate
 
 TRUTH = np.random.default_rng(5).random((40, 6)) < 0.4
 NAMES = [f"marked-household-{i}" for i in range(40)]
@@ -112,11 +111,8 @@ STOPS: dict[str, tuple[str, Any, str]] = {
         lambda f: save(f, "a", {"household": ["a"], "poor_01": [1], "poor_03": [0]}),
         "'poor_02'",
     ),
-    "no period": ("wide", lambda f: save(f, "a", {"household": ["a"], "poor_1": [1]}), "'poor_01'"),
     "no id column": ("wide", lambda f: save(f, "a", {"who": ["a"], "poor_01": [1]}), "'household'"),
     "twice": ("wide", lambda f: save(f, "a", {"household": [MARK, MARK], "poor_01": [1, 0]}), "two reports"),
-    "a null": ("wide", lambda f: save(f, "a", {"household": [MARK], "poor_01": [None]}), "poor"),
-    "a value": ("wide", lambda f: save(f, "a", {"household": [MARK], "poor_01": [7]}), "poor"),
     "nobody": ("wide", lambda f: save(f, "a", {"household": [""], "poor_01": [1]}), "user id"),
     "somebody new": (
         "long",
@@ -164,16 +160,3 @@ def test_words_about_people(tmp_path: Path) -> None:
     )
     assert refused.exit_code == 2, refused.output
     assert "Traceback" not in refused.output
-
-
-def test_the_simulated_panel_runs_as_it_stands_and_goes_on(tmp_path: Path) -> None:
-    made = simulate("panel", 5, tmp_path, rows_per_step=2000, file_format="parquet")
-    dpstream("run", made)
-    earlier = read(tmp_path / "releases")
-    simulate("panel", 12, tmp_path, rows_per_step=2000, file_format="parquet")
-    dpstream("run", made)
-    assert read(tmp_path / "releases").select(earlier.column_names).equals(earlier)
-    assert status(made)["steps"] == 12
-    assert "weight_12" in read(tmp_path / "releases").column_names
-    head = " ".join(dpstream("plan", made).output.split("\n\n")[0].split())
-    assert "The rows hold padding (invented people) and are to be weighted" in head

@@ -16,7 +16,6 @@ from click.testing import CliRunner
 from dpstream.cli import main
 from dpstream.io.sinks import read_changes
 from dpstream.io.sinks import read_table as read
-from dpstream.tools.simulate import simulate
 
 GENERATOR = np.random.default_rng(5)
 ROWS = {
@@ -109,30 +108,6 @@ def test_words_about_points(tmp_path: Path) -> None:
         assert "Traceback" not in found.output
 
 
-STOPS: dict[str, tuple[str, object, str]] = {
-    "beyond": ("price", ODD, "outside its domain"),
-    "null": ("price", None, "nulls"),
-    "nan": ("hour", float("nan"), "nulls"),
-    "infinite": ("hour", float("inf"), "outside"),
-    "stranger": ("kind", "zoo", "outside"),
-}
-
-
-@pytest.mark.parametrize("name", STOPS)
-def test_data_that_do_not_fit_stop_check_and_run(tmp_path: Path, name: str) -> None:
-    column, value, words = STOPS[name]
-    made = config(tmp_path)
-    save(tmp_path, changed(column, value))
-    for verb in ("check", "run"):
-        found = CliRunner().invoke(main, [verb, str(made)])
-        assert found.exit_code == 2
-        assert words in found.output
-        assert repr(column) in found.output
-        assert str(ODD) not in found.output
-        assert "zoo" not in found.output
-        assert "Traceback" not in found.output
-
-
 def test_a_declared_border_takes_what_lies_beyond(tmp_path: Path) -> None:
     made = config(tmp_path, more='outside = "clip"')
     save(tmp_path, changed("price", ODD))
@@ -140,15 +115,3 @@ def test_a_declared_border_takes_what_lies_beyond(tmp_path: Path) -> None:
     dpstream("run", made)
     assert "taken to the nearest border, by declaration" in " ".join(dpstream("plan", made).output.split())
     assert max(read(tmp_path / "releases").to_pydict()["price"]) <= 5000
-
-
-def test_the_simulated_city_runs_as_it_stands_and_goes_on(tmp_path: Path) -> None:
-    made = simulate("points", 3, tmp_path, rows_per_step=200, file_format="parquet")
-    dpstream("run", made)
-    rows = read(tmp_path / "releases").num_rows
-    simulate("points", 5, tmp_path, rows_per_step=200, file_format="parquet")
-    dpstream("run", made)
-    table = read(tmp_path / "releases")
-    assert table.column_names == ["vehicle", "latitude", "longitude", "hour"]
-    assert table.num_rows > rows
-    assert status(made)["steps"] == 5

@@ -10,6 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from cli_stream import ROWS, dpstream, make, released, status, write_step
 
+from dpstream.tools.simulate import simulate
+
 
 def test_from_simulation_to_sample(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
@@ -63,6 +65,14 @@ def test_from_simulation_to_sample(tmp_path: Path) -> None:
     assert drawn[0] != drawn[1]
     dpstream("sample", config, "--step", 2, "--rows", 7, "--seed", 4, "--out", tmp_path / "e.csv")
     assert (tmp_path / "e.csv").read_bytes() == drawn[1]
+
+
+@pytest.mark.parametrize("name", ["census", "panel", "points"])
+def test_a_simulated_stream_runs_as_it_stands_and_goes_on(tmp_path: Path, name: str) -> None:
+    for steps in (2, 4):
+        config = simulate(name, steps, tmp_path, rows_per_step=100, file_format="parquet")
+        dpstream("run", config)
+        assert status(config)["steps"] == steps
 
 
 def test_a_repeated_run_draws_nothing_new(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from dpstream.families.tabular import Pooled
 from dpstream.stream.templates import paragraphs, said, words
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "dpstream"
-TEMPLATES = sorted(SOURCE.glob("**/words.j2"))
+TEMPLATES = [*sorted(SOURCE.glob("**/words.j2")), SOURCE / "cli/screens.j2", SOURCE / "project/draft.j2"]
 PLAN = Pooled(Workload.all_k_way(Domain(("a", "b"), (2, 3)), 2)).calibrate(epsilon=1)
 
 

@@ -140,7 +140,8 @@ def _cells(estimate: Estimate, confidence: float, as_csv: bool, as_json: bool) -
         "cells": table.drop_columns(["standard_error"]).to_pylist(),
     }
     counted, unit = ("number", "") if estimate.about else (estimate.records, f" {estimate.records}")
-    print_facts("measured_cells", facts, as_json=as_json, counted=counted, unit=unit)
+    percent = f"{100 * confidence:g}"
+    print_facts("measured_cells", facts, as_json=as_json, counted=counted, unit=unit, percent=percent)
 
 
 def _answer(
@@ -160,7 +161,10 @@ def _answer(
         "note": answer.note,
     }
     records = _counted_records(release)
-    print_facts("measured_answer", facts, as_json=as_json, records=records, step=release.step)
+    percent = f"{100 * confidence:g}"
+    print_facts(
+        "measured_answer", facts, as_json=as_json, records=records, step=release.step, percent=percent
+    )
 
 
 def _known(release: PublicRelease, as_of: int | None, combine: Combine, as_json: bool) -> None:
