@@ -49,6 +49,9 @@ from dpstream.mechanisms.table_release import ModelSynthesis
 from dpstream.mechanisms.workload_cells import Cells, Score
 
 
+# The state of a DP-STabS stream.
+
+
 @dataclass
 class DpstabsSide(PublicSide):
     """The same, and one vector counter per workload (C_i); they hold private sums."""

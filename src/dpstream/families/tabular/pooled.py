@@ -41,6 +41,9 @@ from dpstream.mechanisms.table_release import ModelSynthesis
 from dpstream.mechanisms.workload_cells import Cells, MeasuredCells
 
 
+# The state of a pooled stream.
+
+
 @dataclass
 class PooledSide(PublicSide):
     """The same, and private: the open epoch's counts of all followed marginals."""

@@ -15,6 +15,9 @@ from dpstream.families.tabular.pooled_estimates import Estimates
 from dpstream.mechanisms.workload_cells import Cells
 
 
+# What the open epoch lets expect: how a table goes on as it went. Public: it reads what closed epochs gave.
+
+
 @dataclass(frozen=True, eq=False)
 class Ahead:
     """What the open epoch lets expect, from its first step up to each further one: sums over steps. Public.
