@@ -37,7 +37,7 @@ from dpstream.spark import batch, session
 from dpstream.spark.passes import SHARDS, begin
 from dpstream.stream import Batch, Stream, open_stream
 from dpstream.stream.inspection import check_store
-from dpstream.stream.store.users import write_events
+from dpstream.stream.store.summed_rows import write_events
 from dpstream.tabular import DPStabs
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "streams"))

@@ -17,7 +17,6 @@ import numpy as np
 
 import dpstream as dp
 from dpstream.core.privacy import Randomness
-from dpstream.project.keys import SECTIONS, keys_of
 
 #: Column -> what declares it; every test folder takes the columns that it needs from here.
 COLUMNS: dict[str, Any] = {
@@ -31,20 +30,27 @@ COLUMNS: dict[str, Any] = {
 }
 #: Columns for which other texts than the declared ones have a bin, in a loose schema.
 TEXTS = ("zip", "kind")
-#: Family -> its columns; whom it protects, for what; its mechanism with options, which a test may replace.
-FAMILIES: dict[str, tuple[tuple[str, ...], dict[str, Any], dict[str, Any]]] = {
-    "table": (("zip", "paid", "rent"), {"epsilon": 4}, {}),
-    "keyed": (("zip", "paid", "rent"), {"epsilon": 4, "unit": dp.Record()}, {}),
+#: Family -> its columns, and the arguments of ``dpstream.open``.
+FAMILIES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "table": (("zip", "paid", "rent"), {"epsilon": 4}),
+    "keyed": (("zip", "paid", "rent"), {"epsilon": 4, "unit": dp.Record()}),
     "panel": (
         ("poor",),
-        {"rho": 1, "unit": dp.Individual(), "horizon": 6, "records": "persistent"},
-        {"mechanism": "panel-window", "window": 2},
+        {
+            "unit": dp.Individual(),
+            "mechanism": {"name": "panel-window", "window": 2},
+            "budget": {"rho": 1, "horizon": 6},
+            "output": {"records": "persistent"},
+        },
     ),
-    "points": (("kind", "x", "y"), {"epsilon": 4, "unit": dp.Event("replace")}, {"mechanism": "points"}),
+    "points": (("kind", "x", "y"), {"epsilon": 4, "unit": dp.Event("replace"), "mechanism": "points"}),
     "growing": (
         ("zip", "paid"),
-        {"epsilon": 4, "unit": dp.Event("replace")},
-        {"mechanism": "scheduler", "first_run": 40, "gamma": "1/10"},
+        {
+            "epsilon": 4,
+            "unit": dp.Event("replace"),
+            "mechanism": {"name": "scheduler", "first_run": 40, "gamma": "1/10"},
+        },
     ),
 }
 
@@ -102,23 +108,6 @@ def small_step(stream: dp.Stream, family: str, step: int, *, loose: bool = False
     return stream.step(small_batch(family, step, loose=loose), str(step), f"2026-W{step:02d}")
 
 
-def _in_sections(options: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of ``dpstream.open`` with each key in its section; what is in none is an option of the mechanism."""
-    keys = {key: name for name in ("stream", "budget", "output", "accuracy") for key in keys_of(name)}
-    arguments: dict[str, Any] = {}
-    for option, value in options.items():
-        if option in ("schema", "epsilon", "unit", "mechanism", "deletions", *SECTIONS):
-            arguments[option] = value
-        else:
-            arguments.setdefault(keys.get(option, "mechanism"), {})
-    for option, value in options.items():
-        if option not in arguments:
-            section = keys.get(option, "mechanism")
-            table = arguments[section]
-            arguments[section] = {**({"name": table} if isinstance(table, str) else table), option: value}
-    return arguments
-
-
 def small_stream(
     folder: Path, family: str = "table", steps: int = 0, *, seed: int | None = None, **options: Any
 ) -> dp.Stream:
@@ -126,15 +115,11 @@ def small_stream(
 
     Args:
         seed: of the randomness, for files that are the same at every run.
-        options: of ``dpstream.open``, in place of the family's; ``schema`` included. Keys of its sections may be given
-            without them, such as ``records="persistent"``.
+        options: of ``dpstream.open``, in place of the family's; ``schema`` included.
     """
-    columns, given, mechanism = FAMILIES[family]
+    columns, given = FAMILIES[family]
     arguments = {"schema": small_schema(*columns), **given, **options}
-    if "mechanism" not in options:
-        arguments = {**mechanism, **arguments}
-    randomness = None if seed is None else Randomness.seeded(seed)
-    stream = dp.open(folder, randomness=randomness, **_in_sections(arguments))
+    stream = dp.open(folder, randomness=None if seed is None else Randomness.seeded(seed), **arguments)
     for step in range(stream.last_step + 1, steps + 1):
         small_step(stream, family, step)
     return stream

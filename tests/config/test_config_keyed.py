@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -71,7 +72,7 @@ def test_the_guesses_are_published_and_give_the_turnover(tmp_path: Path) -> None
         expected = config.expected
         assert expected is not None
         assert (expected.size, expected.records_per_step) == (size, coming)
-        assert config.recipe.turnover == expected.turnover
+        assert config.recipe.turnover == Fraction(size, coming)
         words = f"size = {size} and records_per_step = {coming}"
         assert any(words in fact for fact in describe(config)["declared_public"])
     config = keyed(tmp_path, mechanism="turnover = 3")

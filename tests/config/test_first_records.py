@@ -56,7 +56,7 @@ def test_the_order_of_records_is_a_guess_of_growing_tables(tmp_path: Path) -> No
     written = '[expect]\nrecords_per_step = 300\norder = "{}"'
     mixed, ordered = (load(tmp_path, rest=written.format(word)) for word in ("mixed", "sorted"))
     assert ordered.expected is not None
-    assert ordered.expected.table.ordered
+    assert ordered.expected.ordered
     assert "the owner's guess order = sorted is published ([expect])" in ordered.declared_public()
     assert (
         mixed.declared_public() == load(tmp_path, rest="[expect]\nrecords_per_step = 300").declared_public()

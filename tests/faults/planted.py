@@ -374,7 +374,7 @@ FAULTS = (
         "core/tables/keyed_reading.py",
         "            codes[kept, column] = present.codes[at[kept], column]",
         "            pass",
-        ("streams/test_keyed.py", "sources"),
+        ("streams/test_keyed.py", "sources/test_keyed_shapes.py"),
     ),
     Fault(
         "keys",
@@ -382,7 +382,7 @@ FAULTS = (
         "core/tables/keyed_reading.py",
         "        last = _last_where(operations != _UPDATE)[ends]\n        stays",
         "        last = _last_where(operations == DELETE)[ends]\n        stays",
-        ("streams/test_keyed.py", "sources"),
+        ("streams/test_keyed.py", "sources/test_keyed_shapes.py"),
     ),
     Fault(
         "keys",
@@ -415,7 +415,7 @@ FAULTS = (
         "io/sources/calendar.py",
         "whole = month.astype(np.int64) - (day < self.start.day)",
         "whole = month.astype(np.int64)",
-        ("sources",),
+        ("sources/test_calendar_and_tables.py",),
     ),
     Fault(
         "readers",
@@ -423,7 +423,7 @@ FAULTS = (
         "io/sources/calendar.py",
         "        return (times - day_number(self.start)) // self.days + 1",
         "        return (times - day_number(self.start) + 1) // self.days + 1",
-        ("sources",),
+        ("sources/test_calendar_and_tables.py",),
     ),
     Fault(
         "readers",
@@ -431,7 +431,7 @@ FAULTS = (
         "io/sources/files.py",
         '        if self.late == "next-step":',
         '        if self.late in ("next-step", "error"):',
-        ("sources",),
+        ("sources/test_file_source.py",),
     ),
     Fault(
         "readers",
@@ -439,7 +439,7 @@ FAULTS = (
         "io/sources/files.py",
         "            passed &= before + np.arange(steps.size) >= known",
         "            passed &= before + np.arange(steps.size) > known",
-        ("sources",),
+        ("sources/test_file_source.py",),
     ),
     Fault(
         "readers",
@@ -447,7 +447,7 @@ FAULTS = (
         "io/sources/files.py",
         "    raise other_files(last)\n",
         "    return True\n",
-        ("sources",),
+        ("sources/test_file_source.py",),
     ),
     # Panels.
     Fault(

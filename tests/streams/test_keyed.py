@@ -20,14 +20,14 @@ from dpstream.core.errors import DataError
 from dpstream.core.privacy import Randomness, Record
 from dpstream.core.tables.keyed_reading import hash_keys
 from dpstream.stream import KeyedBatch, KeyRules, Snapshot, StateKey, Stream
-from dpstream.stream.store import store_database
+from dpstream.stream.store import summed_rows
 
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """So small that every loop over parts goes round, and ends with a part that is not full."""
-    monkeypatch.setattr(store_database, "_CHUNK", 3)
-    monkeypatch.setattr(store_database, "_PAGE", 4)
+    monkeypatch.setattr(summed_rows, "_CHUNK", 3)
+    monkeypatch.setattr(summed_rows, "_PAGE", 4)
 
 
 class RefusedHere(Exception):

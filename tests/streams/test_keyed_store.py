@@ -17,7 +17,7 @@ from dpstream.core.privacy import Record
 from dpstream.core.tables import PresentTable
 from dpstream.stream import KeyedBatch, KeyRules, Snapshot, StateKey, Stream
 from dpstream.stream.inspection import check_store
-from dpstream.stream.store import present_rows, store_database
+from dpstream.stream.store import summed_rows
 from dpstream.stream.store.archive import export_store, import_store
 from dpstream.stream.store.upkeep import rekey_store
 
@@ -28,8 +28,8 @@ REFUSE = KeyedPlan(unit=Record(returns="refuse"))
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """So small that every loop over parts goes round, and ends with a part that is not full."""
-    monkeypatch.setattr(store_database, "_CHUNK", 7)
-    monkeypatch.setattr(store_database, "_PAGE", 5)
+    monkeypatch.setattr(summed_rows, "_CHUNK", 7)
+    monkeypatch.setattr(summed_rows, "_PAGE", 5)
 
 
 @pytest.fixture(params=["sqlite", "encrypted", "postgres"])
@@ -68,7 +68,7 @@ def test_what_a_step_writes_is_what_the_next_process_reads(tmp_path: Path, key: 
             assert same(stream._store.present(SCHEMA.domain), stream._admission._table)
             assert len(stream._admission._table) > 10
             assert db.execute("SELECT count(*) FROM departed").fetchone()[0] > 2
-            assert present_rows.verify_present(db, secret) is None
+            assert summed_rows.verify_present(db, secret) is None
             for damage in (
                 "DELETE FROM present WHERE key = (SELECT key FROM present ORDER BY key LIMIT 1)",
                 # Another record: two of them may be equal.
@@ -80,10 +80,10 @@ def test_what_a_step_writes_is_what_the_next_process_reads(tmp_path: Path, key: 
             ):
                 db.begin()
                 db.execute(damage)
-                assert present_rows.verify_present(db, secret) is not None, damage
+                assert summed_rows.verify_present(db, secret) is not None, damage
                 if "departed" not in damage:
                     with pytest.raises(StoreDamagedError) as caught:
-                        present_rows.read_present(db, secret, SCHEMA.domain, last)
+                        summed_rows.read_present(db, secret, SCHEMA.domain, last)
                     assert str(caught.value).endswith("changed or lost") or key is not None
                 db.rollback()
 

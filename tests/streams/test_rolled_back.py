@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from toy_stream import SCHEMA, ToyPlan, batch
 
 from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.io.sinks import Publisher
-from dpstream.stream import Publishing, Stream, open_stream, verify_ledger
+from dpstream.stream import Publishing, Stream, inspection, open_stream, verify_ledger
 from dpstream.stream.inspection import check_store, wrong_state
+from dpstream.stream.store import sealed_history
 from dpstream.stream.store.archive import export_store
 from dpstream.stream.store.sealed_history import outside_heads
 
@@ -120,6 +122,26 @@ def test_a_restored_copy_is_seen_by_everybody(
     if after is not move:
         opened(tmp_path).close()
         assert everybody(tmp_path) == []
+
+
+def test_witnesses_of_the_last_step_alone_would_not_see_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Negative control: what was forgotten are entries of the log."""
+    real = sealed_history.head_problem
+
+    def last_step_only(heads: Any, history: Any) -> str | None:
+        return real(None if heads is None else replace(heads, entry=0, entry_seal=b"", outside={}), history)
+
+    for module in (sealed_history, inspection):
+        monkeypatch.setattr(module, "head_problem", last_step_only)
+    for before, after in ((hold, reject), (publish, fail), (publish, move)):
+        home = tmp_path / after.__name__
+        before(home)
+        shutil.copytree(home / "state", home / "copy")
+        after(home)
+        shutil.copy(home / "copy" / "stream.sqlite", home / "state" / "stream.sqlite")
+        assert everybody(home) != ["run", "check", "verify", "health"]
 
 
 def test_a_public_notice_stops_publication_whatever_the_store_says(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from toy_stream import SCHEMA, ToyPlan
 from dpstream.core.privacy import Randomness, User
 from dpstream.core.tables.contribution import ID_BYTES
 from dpstream.stream import Batch, StateKey, open_stream
-from dpstream.stream.store import sqlite, store_database, users
+from dpstream.stream.store import sqlite, summed_rows
 from dpstream.stream.store.store import Store
 
 ZIPS = ["94102", "94103", "94110"]
@@ -27,14 +27,14 @@ ZIPS = ["94102", "94103", "94110"]
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """So small that every loop over parts goes round, and ends with a part that is not full."""
-    monkeypatch.setattr(store_database, "_CHUNK", 3)
-    monkeypatch.setattr(store_database, "_PAGE", 4)
+    monkeypatch.setattr(summed_rows, "_CHUNK", 3)
+    monkeypatch.setattr(summed_rows, "_PAGE", 4)
     monkeypatch.setattr(sqlite, "_ROWS", 3)
 
 
 def counters(db: Any) -> dict[bytes, int]:
     """All counters, by the hash of the user."""
-    pages = list(store_database.value_pages(db, "users"))
+    pages = list(summed_rows.value_pages(db, "users"))
     return {
         key: int.from_bytes(value, "little")
         for keys, values in pages
@@ -105,16 +105,16 @@ def test_counters_are_read_and_written_exactly_in_any_order(store: Store) -> Non
     for step in range(1, 31):
         ids = rng.sample(everybody, rng.choice([0, 1, 4, 30, 60]))
         with db.errors():
-            before = users.read_events(db, ids)
+            before = summed_rows.read_events(db, ids)
             assert before.tolist() == [oracle.get(user, 0) for user in ids]
             after = before + np.array([rng.randrange(3) for _ in ids], np.int64)
             db.begin()
-            users.write_events(db, key, step, users.UserEvents(ids, before, after, 1))
+            summed_rows.write_events(db, key, step, summed_rows.UserEvents(ids, before, after, 1))
             db.execute("COMMIT")
-            assert users.verify_events(db, key) is None
+            assert summed_rows.verify_events(db, key) is None
         oracle.update({user: n for user, n in zip(ids, after.tolist(), strict=True) if n})
         assert counters(db) == oracle
-    assert users.dropped(db, key) == 30
+    assert summed_rows.dropped(db, key) == 30
     with db.errors():
         for damage, values in (
             ("DELETE FROM users WHERE key = ?", [max(oracle)]),
@@ -124,7 +124,7 @@ def test_counters_are_read_and_written_exactly_in_any_order(store: Store) -> Non
             db.execute(damage, values)
             assert wrong(db, key)
             db.rollback()
-        assert users.verify_events(db, key) is None
+        assert summed_rows.verify_events(db, key) is None
 
 
 def wrong(db: object, key: bytes) -> bool:
@@ -132,14 +132,14 @@ def wrong(db: object, key: bytes) -> bool:
     from dpstream.core.errors import StoreDamagedError
 
     try:
-        return users.verify_events(db, key) is not None  # type: ignore[arg-type]
+        return summed_rows.verify_events(db, key) is not None  # type: ignore[arg-type]
     except StoreDamagedError:
         return True
 
 
 def test_a_wrong_order_of_ranges_would_be_found(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control: reading ranges by their first and last id is exact in sorted lists only."""
-    monkeypatch.setattr(users, "min", lambda part: part[0], raising=False)
-    monkeypatch.setattr(users, "max", lambda part: part[-1], raising=False)
+    monkeypatch.setattr(summed_rows, "min", lambda part: part[0], raising=False)
+    monkeypatch.setattr(summed_rows, "max", lambda part: part[-1], raising=False)
     with pytest.raises(AssertionError):
         test_counters_are_read_and_written_exactly_in_any_order(store)

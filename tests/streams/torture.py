@@ -33,15 +33,13 @@ from fault_harness import faulty, in_child
 from postgres_server import Cluster, programs
 from torture_borders import BORDERS
 from torture_judge import Seen, damaged_life, judge, judge_end, look, scratch, undisturbed
-from torture_life import Settings
+from torture_life import OWN, Settings
 from torture_places import PLACES, places
-from torture_sources import SOURCES
-from torture_upkeep import FORGOTTEN, OWN, restored, tend
 
 from dpstream.io.sinks import catalogue
 
 #: What has a place of its own.
-ELSEWHERE = {**SOURCES, **{place: partial(places, place) for place in PLACES}, **BORDERS}
+ELSEWHERE = {**{place: partial(places, place) for place in PLACES}, **BORDERS}
 #: Kinds of interruption. ``damage`` follows a kill, so that logs and half-made files are there to be hit; what is done
 #: to a store (``OWN``) comes after a kill where there was none yet.
 KINDS = (
@@ -55,12 +53,11 @@ KINDS = (
     "clock",
     "race",
     *OWN,
-    *FORGOTTEN,
     *ELSEWHERE,
 )
 #: With the store on a server: nobody flips bits there or exchanges its files, and the connection is cut.
 SERVER_KINDS = (
-    *(kind for kind in KINDS if kind not in ("damage", *FORGOTTEN, *ELSEWHERE)),
+    *(kind for kind in KINDS if kind not in ("damage", *ELSEWHERE)),
     "cut",
     "cut",
     "cut",
@@ -138,10 +135,10 @@ def run_point(
         before = look(home, settings)
         for life, kind in enumerate(plan, start=1):
             own = life if fresh else 0
-            if kind in (*OWN, *FORGOTTEN) and not lives.has_store(home, settings):
+            if kind in OWN and not lives.has_store(home, settings):
                 interrupt(home, settings, "kill", rng, 2, own)
                 before = look(home, settings)
-            if kind in (*OWN, *FORGOTTEN, *ELSEWHERE):
+            if kind in (*OWN, *ELSEWHERE):
                 before = upkeep(point, kind, home, settings, before, rng)
                 if point.violations:
                     return point
@@ -180,11 +177,8 @@ def upkeep(point: Point, kind: str, home: Path, settings: Settings, before: Seen
         with scratch() as apart:
             hit, found = ELSEWHERE[kind](apart, rng)
         now = before
-    elif kind in FORGOTTEN:
-        hit, found = restored(kind, home, settings, rng) if lives.has_store(home, settings) else (False, [])
-        now = before
     else:
-        hit, found = tend(kind, home, settings, rng)
+        hit, found = lives.tend(kind, home, settings, rng)
         now = look(home, settings)
         found += [f"{kind}: {text}" for text in judge(before, now, settings, settings.steps)]
     point.interruptions[kind] += hit

@@ -15,7 +15,7 @@ from typing import Any
 
 import psycopg
 import torture_life as lives
-from fault_harness import faulty, in_child
+from fault_harness import faulty, in_child, outcome, published_steps
 from torture_life import Settings
 
 from dpstream.core.errors import StoreDamagedError
@@ -43,7 +43,7 @@ def undisturbed(settings: Settings) -> tuple[dict[str, str], int, int, float]:
         with faulty(None, lives.kill_after) as calls, lives.cut(None, after=False) as statements:
             began = time.monotonic()
             lives.live(home, settings)
-        return lives.outcome(home), len(calls), len(statements), time.monotonic() - began
+        return outcome(home), len(calls), len(statements), time.monotonic() - began
 
 
 class scratch:
@@ -76,7 +76,7 @@ def look(home: Path, settings: Settings) -> Seen:
             for side in home.glob("account.jsonl*"):
                 shutil.copy(side, copy / side.name)
             charges = len(Account(copy / "account.jsonl").read().charges)
-    return Seen(committed, lives.published_steps(home), spends, charges)
+    return Seen(committed, published_steps(home), spends, charges)
 
 
 def stored_rows(home: Path, copy: Path, settings: Settings) -> list[tuple[int, str, str]]:
@@ -135,7 +135,7 @@ def judge_end(home: Path, settings: Settings, now: Seen, compare: bool) -> list[
     if [one.batch_id for one in ledger.spends] != [f"b{step}" for step in steps]:
         found.append("steps and batches are not one to one")
     found += lives.unreadable(home)
-    if compare and lives.outcome(home) != undisturbed(settings)[0]:
+    if compare and outcome(home) != undisturbed(settings)[0]:
         found.append("the releases differ from those of an undisturbed life with the same entropy")
     strays = [p.name for p in home.rglob("*") if p.name.endswith(".tmp") or ".new" in p.name]
     strays += [p.name for p in home.glob("state/staged/*")]

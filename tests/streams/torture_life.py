@@ -43,11 +43,16 @@ from dpstream.families.tabular import DPStabs
 from dpstream.io.sinks import Publisher, read_catalogue, read_changes, read_measurements
 from dpstream.io.sinks import read_table as read
 from dpstream.stream import Batch, PostgresServer, Publishing, StateKey, Stream, open_stream
+from dpstream.stream.identity import plan_facts
 from dpstream.stream.ledger.account import Account
 from dpstream.stream.ledger.limit import Limit
 from dpstream.stream.release import table_blocks
+from dpstream.stream.release.render import steps_to_keep
 from dpstream.stream.store import sealed_history as history
+from dpstream.stream.store.archive import export_store, import_store
 from dpstream.stream.store.postgres import PostgresDatabase
+from dpstream.stream.store.store import Store
+from dpstream.stream.store.upkeep import rekey_store, stored_key
 
 #: Exit codes of a child: any other error, a typed error, and a stream that somebody else has open.
 FAILED, REFUSED, LOCKED = 1, 3, 4
@@ -401,6 +406,75 @@ def race(home: Path, settings: Settings, lives: list[int], at: int | None) -> li
 def _racer(home: Path, settings: Settings, life: int, same: bool, position: int, at: int | None) -> None:
     with faulty(at if position == 0 else None, kill):
         live(home, settings, life=0 if same else life)
+
+
+# What owners do besides: each verb is stopped somewhere, and repeated
+
+#: What is done to a life's own store.
+OWN = ("move", "compact", "rekey")
+OTHER_KEY = StateKey(b"o" * 32)
+
+
+def move(home: Path, settings: Settings) -> None:
+    """Away into an archive and back; a repetition goes on where one stopped."""
+    archive, state, key = home / "moving", home / "state", key_of(settings)
+    server = server_of(home, settings)
+    if not archive.exists():
+        export_store(state, archive, server=server, move=True, key=key)
+    try:
+        import_store(archive, state, facts(settings), server=server, key=key)
+    except ConfigError as error:
+        # The import was through when it was stopped.
+        if "there is a stream already" not in str(error):
+            raise
+    archive.unlink()
+
+
+def compact(home: Path, settings: Settings) -> None:
+    """As ``dpstream store compact`` does."""
+    server, key = server_of(home, settings), key_of(settings)
+    with Store(home / "state", facts(settings), server=server, key=key) as store:
+        store.apply_keep(steps_to_keep(policy_of(settings), store))
+    opened(home, settings, 0).close()
+    with Store(home / "state", facts(settings), server=server, key=key) as store:
+        store.compact()
+
+
+def rekey(home: Path, settings: Settings) -> None:
+    """To another key and back to the first one (or to none)."""
+    state, server, own = home / "state", server_of(home, settings), key_of(settings)
+    if stored_key(state, server=server) != OTHER_KEY.name:
+        rekey_store(state, old=own, new=OTHER_KEY, server=server)
+    rekey_store(state, old=OTHER_KEY, new=own, server=server)
+
+
+def facts(settings: Settings) -> dict[str, object]:
+    """What the streams of a life are pinned to."""
+    return dict(plan_facts(plan_of(settings), schema_of(settings), "stream"))
+
+
+def stopped(work: Callable[[], None], rng: random.Random, most: int) -> tuple[bool, int]:
+    """Do ``work`` in a child with a fault in its first ``most`` durability calls; whether it hit, and the exit code."""
+    fault: Fault = rng.choice([kill, kill_after, io_error, short_write, lying_commit])
+    at = rng.randrange(1, most)
+
+    def disturbed() -> None:
+        with faulty(at, fault):
+            guarded(work)
+
+    code = in_child(disturbed)
+    return code != 0, code
+
+
+def tend(kind: str, home: Path, settings: Settings, rng: random.Random) -> tuple[bool, list[str]]:
+    """One verb on the life's own store, stopped once and then finished."""
+    verb, calls = {"move": (move, 12), "compact": (compact, 5), "rekey": (rekey, 5)}[kind]
+    if not has_store(home, settings):
+        return False, []
+    hit, code = stopped(lambda: verb(home, settings), rng, calls)
+    found = [] if code in (0, REFUSED, -9) else [f"{kind}: exit {code}"]
+    code = in_child(lambda: guarded(lambda: verb(home, settings)))
+    return hit, found if code == 0 else [*found, f"{kind} cannot be finished: exit {code}"]
 
 
 # What is left

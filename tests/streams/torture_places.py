@@ -14,7 +14,6 @@ from typing import Any
 
 import torture_life as lives
 from second_place import mirrored
-from torture_upkeep import stopped
 from toy_stream import SCHEMA, ToyPlan, batch
 
 from dpstream.core.errors import DpstreamError, StepError, StoreError
@@ -174,7 +173,7 @@ def before(root: Path, step: int) -> str | None:
 def places(kind: str, home: Path, rng: random.Random) -> tuple[bool, list[str]]:
     """One such life, stopped once, then lived again to its end; whether it was stopped, and what is wrong."""
     plan = draw(kind, rng)
-    hit, code = stopped(lambda: live(home, plan) and None, rng, 120)
+    hit, code = lives.stopped(lambda: live(home, plan) and None, rng, 120)
     found = [] if code in (0, lives.REFUSED, -9) else [f"{kind}: exit {code}"]
     (home / "away").unlink(missing_ok=True)
     try:

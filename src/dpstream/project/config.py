@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from dpstream.core.contracts import Family, RecipeContext, StreamPlan, StreamRecipe, located
+from dpstream.core.contracts import ExpectedTable, Family, RecipeContext, StreamPlan, StreamRecipe, located
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.privacy import Budget, InsertedRecord, Randomness, Unit
 from dpstream.core.schema import Schema
@@ -17,7 +17,6 @@ from dpstream.io.sources.source_options import SourceOptions
 from dpstream.project.base import BaseOptions
 from dpstream.project.keys import Accuracy, Output, Publication, StateKeys, StreamKeys
 from dpstream.project.public_knowledge import (
-    Expected,
     check_taken,
     expected_words,
     of_stays,
@@ -34,7 +33,6 @@ from dpstream.project.sections import (
     check_database,
     check_fits,
     check_key,
-    check_places,
     check_source,
     default_mechanism,
     named_family,
@@ -47,6 +45,7 @@ from dpstream.project.sections import (
     sections_of,
 )
 from dpstream.stream import PostgresServer, StateKey
+from dpstream.stream.arguments import check_places
 
 if TYPE_CHECKING:
     from dpstream.io.sinks import Publisher
@@ -120,7 +119,7 @@ class Settings:
     state: StateKeys
     accuracy: Accuracy
     server: PostgresServer | None
-    expected: Expected | None
+    expected: ExpectedTable | None
     same_unit: str | None
     used: tuple[EffectiveSetting, ...]
     _schema: Schema = field(repr=False)
@@ -187,12 +186,12 @@ class Settings:
         from dpstream.stream import open_stream
 
         publisher = self.publisher()
-        folder = check_places(self.state.dir, publisher.directory, "state")
+        check_places(self.state.dir, publisher.directory, "state")
         self._schema.require_confirmed(self.where)
         return open_stream(
             self.plan(),
             self._schema,
-            folder,
+            self.state.dir,
             name=self.name,
             randomness=randomness,
             publish_to=publisher if publish else None,
@@ -241,7 +240,7 @@ def read_settings(
         horizon=budget.horizon,
         budget=budget.budget,
         stated=budget.stated,
-        first_records=None if expected is None else expected.records_per_step,
+        first_records=None if expected is None else int(expected.records_per_step) or None,
         **of_stays(expected, unit),
         step_name=None if source is None else source.period_name,
         headline=accuracy.headline,

@@ -19,7 +19,7 @@ from dpstream.core.tables.access import ReadRequest
 from dpstream.core.tables.contribution import as_ids
 from dpstream.core.tables.keyed_reading import read_keyed
 from dpstream.stream.admission import Admission
-from dpstream.stream.store.present_rows import PresentChange
+from dpstream.stream.store.summed_rows import PresentChange
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema

@@ -130,7 +130,7 @@ def expected_facts(config: Config, plan: StreamPlan, at: int | None = None) -> d
     return {
         "words": _WORDS.text(
             "expected",
-            varies=f"{config.expected.table.varies:.0%}",
+            varies=f"{config.expected.varies:.0%}",
             begins=config.base_options is not None,
             at_most=predicted[-1].at_most,
         ),
@@ -215,7 +215,7 @@ def smallest_budget(config: Config, wishes: Sequence[str], at: int | None) -> di
 
 
 def _predicted(config: Config, plan: StreamPlan, steps: Sequence[int]) -> tuple[ExpectedErrors, ...] | None:
-    found = None if config.expected is None else plan.expected_errors(steps, config.expected.table)
+    found = None if config.expected is None else plan.expected_errors(steps, config.expected)
     base = config.base() if found is not None else None
     if found is None or base is None:
         return found
@@ -541,7 +541,7 @@ def advice(config: Config, plan: StreamPlan) -> list[str]:
     """What public guesses say for other options, in sentences."""
     if config.family.advice is None or config.expected is None:
         return []
-    return list(config.family.advice(config.recipe, plan, config.expected.table))
+    return list(config.family.advice(config.recipe, plan, config.expected))
 
 
 def compare_budgets(config: Config, budgets: list[Budget]) -> list[dict[str, Any]]:

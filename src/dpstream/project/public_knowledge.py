@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -36,26 +36,9 @@ _MAX_VARIES = 10.0
 _COARSE = 3
 
 
-@dataclass(frozen=True)
-class Expected:
-    """The owner's public guesses: records in the table (or people), and records that come in a step.
-
-    ``size`` is None where the table grows without an end.
-    """
-
-    size: int | None
-    records_per_step: int
-    table: ExpectedTable
-
-    @property
-    def turnover(self) -> Fraction:
-        """Steps in which as many records come as the table holds."""
-        return Fraction(self.size or 0, self.records_per_step)
-
-
 def read_expected(
     section: Section, unit: Unit, mechanism: Section, *, deletions: bool, horizon: int | None
-) -> Expected | None:
+) -> ExpectedTable | None:
     """``[expect]``; None where the file has none and nothing rests on it.
 
     Args:
@@ -72,7 +55,7 @@ def read_expected(
         )
     if keys.varies > _MAX_VARIES or (section.has("varies") and isinstance(unit, Individual)):
         raise section.wrong("varies", f"varies = {keys.varies:g} cannot be used")
-    found: Expected | None
+    found: ExpectedTable | None
     if isinstance(unit, Record):
         found = _of_records(section, mechanism, keys)
     elif not section.written:
@@ -91,14 +74,15 @@ def read_expected(
         found = _of_growing(section, keys.size, keys.records_per_step, horizon)
     if found is None:
         return None
-    return replace(found, table=replace(found.table, ordered=ordered, varies=keys.varies))
+    return replace(found, ordered=ordered, varies=keys.varies)
 
 
-def of_stays(expected: Expected | None, unit: Unit) -> dict[str, Any]:
+def of_stays(expected: ExpectedTable | None, unit: Unit) -> dict[str, Any]:
     """What a recipe may take of the guesses where a unit is a record's whole stay."""
     if expected is None or not isinstance(unit, Record):
         return {"turnover": None, "records_per_step": None}
-    return {"turnover": expected.turnover, "records_per_step": expected.records_per_step}
+    turnover = Fraction(expected.size, int(expected.records_per_step))
+    return {"turnover": turnover, "records_per_step": int(expected.records_per_step)}
 
 
 #: What the owner says of the table, by its name in ``RecipeContext``: its place in a file, and who takes it not.
@@ -123,21 +107,21 @@ def check_taken(file: str, context: RecipeContext, recipe: StreamRecipe) -> None
             )
 
 
-def expected_words(expected: Expected | None) -> tuple[str, ...]:
+def expected_words(expected: ExpectedTable | None) -> tuple[str, ...]:
     """What of it is published, for plans and manifests."""
     if expected is None:
         return ()
     order: tuple[str, ...] = ()
-    if expected.table.ordered:
+    if expected.ordered:
         order = ("the owner's guess order = sorted is published ([expect])",)
-    if expected.table.varies != VARIES:
-        order += (f"the owner's guess varies = {expected.table.varies:g} is published ([expect])",)
-    if expected.table.change == "grows":
+    if expected.varies != VARIES:
+        order += (f"the owner's guess varies = {expected.varies:g} is published ([expect])",)
+    if expected.change == "grows":
         return (
             f"the owner's guess records_per_step = {expected.records_per_step} is published ([expect])",
             *order,
         )
-    if not expected.table.records_per_step:
+    if not expected.records_per_step:
         return (f"the owner's guess size = {expected.size} is published ([expect])",)
     return (
         f"the owner's guesses size = {expected.size} and records_per_step = {expected.records_per_step} are published "
@@ -146,7 +130,7 @@ def expected_words(expected: Expected | None) -> tuple[str, ...]:
     )
 
 
-def _of_records(section: Section, mechanism: Section, keys: ExpectKeys) -> Expected | None:
+def _of_records(section: Section, mechanism: Section, keys: ExpectKeys) -> ExpectedTable | None:
     if not mechanism.has("turnover"):
         return _with_defaults(section, keys, "steady")
     if section.written:
@@ -156,7 +140,9 @@ def _of_records(section: Section, mechanism: Section, keys: ExpectKeys) -> Expec
     return None
 
 
-def _with_defaults(section: Section, keys: ExpectKeys, change: Literal["steady", "turns-over"]) -> Expected:
+def _with_defaults(
+    section: Section, keys: ExpectKeys, change: Literal["steady", "turns-over"]
+) -> ExpectedTable:
     size, coming = keys.size, keys.records_per_step
     if size is None:
         size = _SIZE if coming is None else _STEPS * coming
@@ -164,10 +150,10 @@ def _with_defaults(section: Section, keys: ExpectKeys, change: Literal["steady",
     if coming is None:
         coming = max(1, size // _STEPS)
         section.note("records_per_step", str(coming), default=True)
-    return Expected(size, coming, ExpectedTable(size, coming, change))
+    return ExpectedTable(size, coming, change)
 
 
-def _of_people(section: Section, mechanism: Section, size: int | None, coming: int | None) -> Expected:
+def _of_people(section: Section, mechanism: Section, size: int | None, coming: int | None) -> ExpectedTable:
     """Every person is there in every period."""
     people = mechanism.raw("people")
     if coming is not None:
@@ -180,10 +166,10 @@ def _of_people(section: Section, mechanism: Section, size: int | None, coming: i
         raise section.wrong("size", "the number of people is missing", "a whole number from 1")
     if isinstance(people, int) and people != size:
         raise _contradiction(section, f"[mechanism] declares {people} people", f"{people}, or no [expect]")
-    return Expected(size, size, ExpectedTable(size, 0, "steady"))
+    return ExpectedTable(size, 0, "steady")
 
 
-def _of_growing(section: Section, size: int | None, coming: int | None, horizon: int | None) -> Expected:
+def _of_growing(section: Section, size: int | None, coming: int | None, horizon: int | None) -> ExpectedTable:
     """Nothing leaves, so the number of steps ties the two numbers to each other."""
     if coming is None:
         assert size is not None
@@ -207,8 +193,7 @@ def _of_growing(section: Section, size: int | None, coming: int | None, horizon:
                 f"nothing leaves, and {horizon} steps bring {whole} records",
                 f"about {whole}, or another records_per_step",
             )
-    last = coming * horizon if horizon is not None else None
-    return Expected(last, coming, ExpectedTable(last or coming, coming, "grows"))
+    return ExpectedTable(coming * (horizon or 1), coming, "grows")
 
 
 def _contradiction(section: Section, why: str, allowed: str) -> ConfigError:

@@ -176,22 +176,6 @@ def check_database(output: Output, source: SourceOptions, section: Section) -> N
             )
 
 
-def check_places(state: Path, output: Path, where: str) -> Path:
-    """The state's folder, refused where it would lie among the releases or hold them.
-
-    Errors:
-        ConfigError: the state holds private counts, and the output is public.
-    """
-    inner, outer = state.resolve(), output.resolve()
-    if inner == outer or outer in inner.parents or inner in outer.parents:
-        raise ConfigError(
-            f"the secret state {str(state)!r} and the output {str(output)!r} lie inside each other",
-            where=where,
-            allowed=keys_of("state")["dir"].allowed,
-        )
-    return state
-
-
 @dataclass(frozen=True)
 class BudgetOptions:
     """What the stream may cost. ``stated`` is the (epsilon, delta) that ``budget`` was derived from.

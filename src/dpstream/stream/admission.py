@@ -54,7 +54,7 @@ from dpstream.core.tables.contribution import (
 )
 from dpstream.core.tables.keyed_reading import read_keyed, refuse_returns
 from dpstream.io.sources.counted_file import CountedFile
-from dpstream.stream.store.present_rows import PresentChange
+from dpstream.stream.store.summed_rows import PresentChange
 
 if TYPE_CHECKING:
     from dpstream.core.contracts import StreamPlan

@@ -28,18 +28,18 @@ def check_options(keep: str | int, max_rows: int | None, name: str) -> None:
         raise ConfigError(f"the stream's name is {name!r}", where="stream", allowed="a printable text")
 
 
-def check_places(path: Path, releases: Path) -> None:
-    """Check that the secret state and the public releases lie apart.
+def check_places(state: Path, output: Path, where: str | None = None) -> None:
+    """Check that the secret state and the public output lie apart.
 
     Errors:
         ConfigError: one lies inside the other.
     """
-    state, public = path.resolve(), releases.resolve()
-    if state == public or public in state.parents or state in public.parents:
+    inner, outer = state.resolve(), output.resolve()
+    if inner == outer or outer in inner.parents or inner in outer.parents:
         raise ConfigError(
-            "the secret state and the public releases lie inside each other",
-            where=str(path),
-            allowed="two separate directories",
+            f"the secret state {str(state)!r} and the output {str(output)!r} lie inside each other",
+            where=where or str(state),
+            allowed="a folder outside of the output folder",
         )
 
 

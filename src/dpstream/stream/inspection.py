@@ -61,8 +61,8 @@ from dpstream.stream.store.store import (
     rollback_problems,
 )
 from dpstream.stream.store.store_database import STORE_FORMAT, StoreDatabase, file_errors
+from dpstream.stream.store.summed_rows import user_folder
 from dpstream.stream.store.upkeep import stored_problems
-from dpstream.stream.store.users import user_folder
 
 #: Publication states in which a step's table is gone, and what it measured is still published.
 _STAYED = ("expired", "withdrawn")

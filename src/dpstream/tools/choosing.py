@@ -267,7 +267,7 @@ def compare_mechanisms(
         )
     chosen = contenders(config, against)
     far, planned = _steps(config, steps)
-    table = config.expected.table
+    table = config.expected
     _check_size(config, table, far)
     runnable = [one for one in chosen if one.config is not None]
     left_out = {one.label: one.why_not for one in chosen if one.config is None}

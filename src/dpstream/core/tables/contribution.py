@@ -198,21 +198,6 @@ def admit(
     return Admission(mask[:split], mask[split:], used + granted, int(rows.size - granted.sum()))
 
 
-def checksum(ids: list[bytes], counts: EventCounts, key: bytes) -> int:
-    """A sum over users that one changed, lost or repeated counter changes: against damage, not against forgers
-    (the key lies beside it). 0 for nobody; sums of different users add up modulo 2^64."""
-    if not ids:
-        return 0
-    first, second, third = (int.from_bytes(key[i : i + 8], "little") | 1 for i in (0, 8, 16))
-    words = np.frombuffer(b"".join(ids), "<u8").reshape(-1, ID_BYTES // 8)
-    mixed = words[:, 0] * np.uint64(first) + np.uint64(third)
-    for addend in (words[:, 1], counts.astype(np.uint64)):
-        mixed ^= mixed >> np.uint64(31)
-        mixed = (mixed + addend) * np.uint64(second)
-    mixed ^= mixed >> np.uint64(29)
-    return int((mixed * np.uint64(first)).sum(dtype=np.uint64))
-
-
 def id_bytes(column: Any, where: str, what: str = "user id") -> Any:
     """A column of user ids or keys (or None) as one Arrow array of bytes.
 

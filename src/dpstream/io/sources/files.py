@@ -43,7 +43,7 @@ from dpstream.io.sources.formats import JsonKeys, blocks, column_names, fingerpr
 from dpstream.io.sources.pieces import StepRows
 from dpstream.io.sources.source import Source, StepInput, apart_from_users, check_start
 from dpstream.io.sources.source_keys import SourceKeys
-from dpstream.io.sources.source_options import SourceOptions
+from dpstream.io.sources.source_options import PERIOD, SourceOptions
 from dpstream.io.sources.times import deletes_of, times_of
 
 
@@ -723,9 +723,6 @@ class _Reader:
         raise changed_file(self._file.name)
 
 
-_PERIOD = re.compile(r"\{period(?::0([1-9]))?\}")
-
-
 class WideSource(FileSource):
     """Reports of people, period by period, from files with one row per person.
 
@@ -814,7 +811,7 @@ class WideSource(FileSource):
 
     def _numbered(self, template: str, names: list[str]) -> list[list[str]]:
         """The columns of each period, up to the largest number in the name of a column."""
-        numbered = _PERIOD.search(template)
+        numbered = PERIOD.search(template)
         assert numbered is not None  # checked with the options
         width = int(numbered[1] or 1)
         if "{column}" not in template and len(self._variables) != 1:
@@ -826,10 +823,10 @@ class WideSource(FileSource):
         texts = [template.replace("{column}", name) for name in self._variables]
         largest = 1
         for text in texts:
-            before, _, after = _PERIOD.sub("\0", text).partition("\0")
+            before, _, after = PERIOD.sub("\0", text).partition("\0")
             pattern = re.compile(re.escape(before) + r"([0-9]{1,5})" + re.escape(after))
             numbers = (match[1] for name in names if (match := pattern.fullmatch(name)))
             largest = max([largest, *(int(n) for n in numbers if n == f"{int(n):0{width}}")])
         return [
-            [_PERIOD.sub(f"{period:0{width}}", text) for text in texts] for period in range(1, largest + 1)
+            [PERIOD.sub(f"{period:0{width}}", text) for text in texts] for period in range(1, largest + 1)
         ]

@@ -27,6 +27,7 @@ from dpstream.io.sources.query import (
     as_table,
     bounds,
     check_parameters,
+    check_time_column,
     open_query,
     placeholders,
     wanted_columns,
@@ -265,14 +266,9 @@ class MySQLAnswer(MySQLSession):
         name = options.time_column
         if name is None:
             return
-        if types.get(name) not in (_DAYS if options.every is not None else _NUMBERS):
-            raise ConfigError(
-                f"the column {name!r} {'has another type' if name in types else 'is not there'}",
-                where="[source] time_column",
-                allowed="a date, datetime or timestamp"
-                if options.every is not None
-                else "whole step numbers",
-            )
+        days = options.every is not None
+        allowed = "a date, datetime or timestamp" if days else "whole step numbers"
+        check_time_column(name, types, _DAYS if days else _NUMBERS, allowed)
         some = f"SELECT 1 FROM {named(str(options.table))} WHERE {named_column(name)} "
         where = f"{self.where}, column {name!r}"
         if self.rows(f"{some} IS NULL LIMIT 1"):

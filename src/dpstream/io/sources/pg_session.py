@@ -197,23 +197,21 @@ class Session:
         """
         self.rows("SELECT pg_logical_emit_message(true, 'dpstream', '')")
 
-    def system(self) -> int:
-        """The number that identifies this server's data (``system_identifier``)."""
-        return int(self.one("SELECT system_identifier FROM pg_control_system()"))
-
-    def require_system(self, known: int) -> None:
-        """Check that this server has the number ``known``.
+    def system(self, *positions: Mapping[str, int] | None) -> int:
+        """The number that identifies this server's data (``system_identifier``), which all given positions have.
 
         Errors:
             StepError: it is another server than the one that the released steps were read from.
         """
-        if self.system() != known:
+        number = int(self.one("SELECT system_identifier FROM pg_control_system()"))
+        if any(position is not None and position.get(SYSTEM) != number for position in positions):
             raise StepError(
                 "this is another server than the one that the released steps were read from, so nobody can say which "
                 "of its records are in them",
                 where=self.where,
                 allowed="the same server, its promoted standby, or its physical copy",
             )
+        return number
 
     def relation(self, name: str) -> Relation:
         """Look up a table or a view in the server's catalog.
@@ -348,15 +346,6 @@ class ServerSource(Source):
     def resume(self, step: int, position: Mapping[str, int]) -> None:
         """See ``Source``: read ``step`` as far as the interrupted reading had read it, up to ``position``."""
         self._begun = (step, dict(position))
-
-    @staticmethod
-    def _same_system(session: Session, *positions: Mapping[str, int] | None) -> int:
-        """The server's number, which all given positions must have (StepError)."""
-        system = session.system()
-        for known in positions:
-            if known is not None:
-                session.require_system(known.get(SYSTEM, -1))
-        return system
 
 
 _QUERY = "[source] query"

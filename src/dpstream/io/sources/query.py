@@ -182,6 +182,13 @@ def wanted_columns(
     return wanted
 
 
+def check_time_column(name: str, types: Mapping[str, int], wanted: Collection[int], allowed: str) -> None:
+    """Check that the column of times is there and has one of some types, by their numbers (ConfigError)."""
+    if types.get(name) not in wanted:
+        what = f"the column {name!r} {'has another type' if name in types else 'is not there'}"
+        raise ConfigError(what, where="[source] time_column", allowed=allowed)
+
+
 def check_parameters(shape: str, number: int) -> None:
     """Check that a query has as many parameters as there are values for (ConfigError)."""
     numbers, allowed = PARAMETERS[shape]

@@ -431,7 +431,7 @@ class ChangeSource(ServerSource):
             return
         with Session(self.options) as session:
             self._check(session)
-            system = self._same_system(session, place.seen, held)
+            system = session.system(place.seen, held)
             if place.seen is not None and not self._position:
                 # Only before the first step of a reading. From then on ``committed`` moves the slot: it is called when
                 # the step is durable.

@@ -60,7 +60,7 @@ def _check_paths(options: SourceKeys) -> None:
 _END = 'a last {unit} ("{example}"), "data" (you declare it public into which step the newest record falls)'
 
 #: The place of a period's number in ``period_columns``.
-_PERIOD = re.compile(r"\{period(?::0([1-9]))?\}")
+PERIOD = re.compile(r"\{period(?::0([1-9]))?\}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +199,7 @@ class SourceOptions(SourceKeys):
     def _check_wide(self, given: object) -> None:
         """Check ``period_columns``: files with one column per period."""
         if isinstance(given, str):
-            if len(_PERIOD.findall(given)) != 1 or given.count("{column}") > 1:
+            if len(PERIOD.findall(given)) != 1 or given.count("{column}") > 1:
                 raise wrong_source(
                     f"period_columns = {given!r} does not show the place of the period's number",
                     'one {period} (or {period:02}), such as "poor_{period}"',
@@ -305,7 +305,7 @@ class SourceOptions(SourceKeys):
         '2005-05'
         """
         if isinstance(self.period_columns, str):
-            number = _PERIOD.search(self.period_columns)
+            number = PERIOD.search(self.period_columns)
             return f"{step:0{number[1] or 1}}" if number else None
         if self.period_columns is not None:
             return self.period_columns[step - 1] if step <= len(self.period_columns) else None

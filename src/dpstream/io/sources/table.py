@@ -25,7 +25,7 @@ from dpstream.io.sources.pg_session import (
     text_schema,
     text_table,
 )
-from dpstream.io.sources.query import split_records, wanted_columns
+from dpstream.io.sources.query import check_time_column, split_records, wanted_columns
 from dpstream.io.sources.source import StepInput, check_start, step_input
 from dpstream.io.sources.source_options import SourceOptions
 
@@ -63,7 +63,7 @@ class TableSource(ServerSource):
         watermark = None if seen is None else seen.get(_WATERMARK)
         begun, held = (0, None) if self._begun is None else self._begun
         with Session(self.options) as session:
-            system = self._same_system(session, seen, held)
+            system = session.system(seen, held)
             session.settle()
         for step in range(first, last + 1):
             # One session per step: what follows a step may take long, and an open snapshot makes the server keep dead
@@ -180,13 +180,9 @@ class _Reading:
 
     def _time_column(self) -> str:
         name = str(self._options.time_column)
-        if self._relation.types.get(name) not in _TIMES:
-            what = "has another type" if name in self._relation.types else "is not there"
-            raise ConfigError(
-                f"the column {name!r} {what}",
-                where="[source] time_column",
-                allowed="a column of the type " + ", ".join(_TIMES.values()),
-            )
+        check_time_column(
+            name, self._relation.types, _TIMES, "a column of the type " + ", ".join(_TIMES.values())
+        )
         return quoted(name)
 
     def _transaction_number(self) -> tuple[str, int]:

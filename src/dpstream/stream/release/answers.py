@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from dpstream.core.contracts import Measured, PeopleEstimate
+from dpstream.core.contracts import PeopleEstimate
 from dpstream.core.privacy.law import WeightedSum, check_confidence
 from dpstream.core.schema.predicate import Predicate
 from dpstream.core.showing import notebook_page
 from dpstream.io.objects import AnyPath
-from dpstream.io.sinks.simulated_errors import SimulatedError, error_steps, simulated_errors
+from dpstream.io.sinks.simulated_errors import error_steps, simulated_errors
 from dpstream.stream.release.estimates import Missing, Published, error_words, sum_of_cells
 
 if TYPE_CHECKING:
@@ -57,13 +57,11 @@ class Answer:
     note: str
     measured_value: float | None = None
     measured_error: float | None = None
-    _measured: Measured | None = field(default=None, repr=False, compare=False)
-    _cells: int = field(default=0, repr=False, compare=False)
     people: PeopleEstimate | None = None
     as_of: int | None = None
-    _law: WeightedSum | None = field(default=None, repr=False, compare=False)
     error_kind: ErrorKind | None = None
-    _simulated: SimulatedError | None = field(default=None, repr=False, compare=False)
+    #: Confidence -> half of the interval's width.
+    _half_width: Callable[[float], float] | None = field(default=None, repr=False, compare=False)
 
     def _repr_html_(self) -> str:
         ends = self.interval()
@@ -90,16 +88,11 @@ class Answer:
             ConfigError: a confidence that is not above 0 and below 1 (up to 0.999999).
         """
         check_confidence(confidence)
-        if self._simulated is not None:
-            width = self._simulated.half_width(confidence)
-            return self.value - width, self.value + width
-        if self._law is not None and self.measured_value is not None:
-            width = self._law.half_width(confidence)
-            return self.measured_value - width, self.measured_value + width
-        if self._measured is None or self.measured_value is None:
+        middle = self.value if self.error_kind == "simulated" else self.measured_value
+        if self._half_width is None or middle is None:
             return None
-        width = self._measured.half_width(self._cells, confidence) if self._cells else 0.0
-        return self.measured_value - width, self.measured_value + width
+        width = self._half_width(confidence)
+        return middle - width, middle + width
 
 
 def impossible_answer(predicate: Predicate, schema: Schema) -> Answer | None:
@@ -116,7 +109,7 @@ def impossible_answer(predicate: Predicate, schema: Schema) -> Answer | None:
     note = "public constraints exclude every record that would satisfy it"
     if schema.constraints is not None and schema.constraints.repair:
         note += "; this is about the repaired records: some that came may have satisfied it, and were changed"
-    return Answer(0.0, 0.0, note, 0.0, 0.0, _law=WeightedSum(), error_kind="exact")
+    return Answer(0.0, 0.0, note, 0.0, 0.0, _half_width=WeightedSum().half_width, error_kind="exact")
 
 
 def measured_answer(
@@ -135,7 +128,7 @@ def measured_answer(
         measured,
         error,
         as_of=estimate.as_of,
-        _law=law,
+        _half_width=law.half_width,
         error_kind="exact",
     )
 
@@ -173,5 +166,5 @@ def with_simulated(
         standard_error=error.standard_error,
         note=error.words,
         error_kind="simulated",
-        _simulated=error,
+        _half_width=error.half_width,
     )

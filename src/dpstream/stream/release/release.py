@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import Measured, Synthesis, SyntheticTable
 from dpstream.core.errors import ConfigError, DpstreamError, LimitError
-from dpstream.core.privacy.law import check_confidence
+from dpstream.core.privacy.law import WeightedSum, check_confidence
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.schema.predicate import parse_predicate
 from dpstream.io.sinks.release_reader import Frame, as_frame, check_frame, read_table
@@ -66,9 +67,9 @@ class Marginal:
     values: NDArray[np.float64]
     standard_error: float | None
     measured: NDArray[np.float64] | None = None
-    _measured: Measured | None = field(default=None, repr=False)
     as_of: int | None = None
-    _estimate: Estimate | None = field(default=None, repr=False)
+    #: Confidence -> half of the interval's width.
+    _half_width: Callable[[float], float] | None = field(default=None, repr=False)
 
     def interval(self, confidence: float = 0.95) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
         """Low and high ends for every cell, around ``measured``; None where there is none.
@@ -79,11 +80,9 @@ class Marginal:
             ConfigError: a confidence that is not above 0 and below 1 (up to 0.999999).
         """
         check_confidence(confidence)
-        if self._estimate is not None:
-            return self._estimate.interval(confidence)
-        if self.measured is None or self._measured is None:
+        if self.measured is None or self._half_width is None:
             return None
-        width = self._measured.half_width(1, confidence)
+        width = self._half_width(confidence)
         return self.measured - width, self.measured + width
 
     def _repr_html_(self) -> str:
@@ -239,14 +238,16 @@ class Release:
         if (published := self._published()) is not None:
             found = published.estimate(names)
             if isinstance(found, Estimate):
-                return Marginal(
-                    names, labels, values, found.standard_error, found.values, None, found.as_of, found
-                )
+                law = found.law()
+                width = None if found.chosen else law.half_width
+                error = float(law.variance**0.5)
+                return Marginal(names, labels, values, error, found.values, found.as_of, width)
         known = model.measured.get(clique)
         if known is None:
             return Marginal(names, labels, values, estimate.standard_error)
         measured = known.values.transpose([clique.index(i) for i in asked])
-        return Marginal(names, labels, values, estimate.standard_error, measured, known, self.step)
+        width = partial(known.half_width, 1)
+        return Marginal(names, labels, values, estimate.standard_error, measured, self.step, width)
 
     def _derived_marginal(self, names: tuple[str, ...]) -> Marginal:
         """A marginal with columns that follow from others: a sum of the cells of these."""
@@ -351,7 +352,17 @@ class Release:
         error = measured.error_of_sum(cells)
         note = _note(cells, self._schema.domain.label(clique))
         known = float(counts[mask].sum())
-        return Answer(value, error, note, known, error, measured, cells, as_of=self.step, error_kind="exact")
+        width = partial(measured.half_width, cells) if cells else WeightedSum().half_width
+        return Answer(
+            value,
+            error,
+            note,
+            known,
+            error,
+            as_of=self.step,
+            error_kind="exact",
+            _half_width=width,
+        )
 
     def _published(self) -> Published | None:
         """The noisy counts in the folder of releases; None where there are none, or where counts of the released table

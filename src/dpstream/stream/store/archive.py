@@ -56,8 +56,8 @@ from dpstream.stream.store.store_database import (
     create_tables,
     file_errors,
 )
+from dpstream.stream.store.summed_rows import read_shards, user_folder
 from dpstream.stream.store.upkeep import stored_problems
-from dpstream.stream.store.users import read_shards, user_folder
 
 #: In the head file of a place that a stream left, instead of the number of an import.
 _LEFT = "moved away"

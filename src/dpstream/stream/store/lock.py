@@ -71,7 +71,7 @@ def warn_of_network(path: Path) -> None:
 
 #: The folder of large files that wait to be published (``staging.py``).
 STAGED = "staged"
-#: The folder of users' counters, where they are files (``users.py``); it may be a link to another one.
+#: The folder of users' counters, where they are files (``summed_rows.py``); it may be a link to another one.
 USERS = "users"
 
 
@@ -106,11 +106,44 @@ def repair_mode(path: Path, mode: int) -> None:
     )
 
 
-class StateDirectory:
-    """Holds the directory and its exclusive lock until ``close``.
+class FolderLock:
+    """``flock`` on a folder itself: there is no lock file that could be deleted, and the kernel releases it when the
+    process dies. Local file systems only."""
 
-    The lock is ``flock`` on the directory itself: there is no lock file that could be deleted, and the
-    kernel releases it when the process dies. Local file systems only.
+    def __init__(self) -> None:
+        self._descriptor = -1
+
+    def take(self, path: Path, held: str) -> None:
+        """Lock the folder until ``close``; once it is locked, this does nothing.
+
+        Errors:
+            StoreLockedError: somebody else holds it, in the words of ``held``. StoreError: it cannot be locked.
+        """
+        if self._descriptor >= 0:
+            return
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.close()
+            raise StoreLockedError(held, where=str(path)) from None
+        except OSError as error:
+            self.close()
+            raise StoreError(
+                f"the directory cannot be locked ({error.strerror}); some network file systems know no locks",
+                where=str(path),
+                allowed="a local disk",
+            ) from None
+
+    def close(self) -> None:
+        """Release the lock."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class StateDirectory(FolderLock):
+    """Holds the directory and its exclusive lock until ``close``.
 
     Errors:
         StoreLockedError: another stream object (any process) holds the directory.
@@ -119,25 +152,23 @@ class StateDirectory:
     """
 
     def __init__(self, path: Path, *, database: str) -> None:
+        super().__init__()
         self.path = path.absolute()
         self.database = self.path / database
         self._made = not self.path.exists()
         self._create()
-        self._descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        self.take(
+            self.path,
+            "another process (or another stream object in this one) has this stream open; "
+            "wait until it ends or stop it; there is no lock file to delete",
+        )
         try:
-            self._lock()
             warn_of_network(self.path)
             self._check_content()
             self.repair_permissions()
         except BaseException:
             self.close()
             raise
-
-    def close(self) -> None:
-        """Release the lock."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
 
     def remove_new(self) -> None:
         """Remove the directory where it was made for a start that was refused, and is empty."""
@@ -176,14 +207,6 @@ class StateDirectory:
                 "is not a directory", where=str(self.path), allowed="a state directory"
             ) from None
 
-    def _lock(self) -> None:
-        _lock(
-            self._descriptor,
-            self.path,
-            "another process (or another stream object in this one) has this stream open; "
-            "wait until it ends or stop it; there is no lock file to delete",
-        )
-
     def _check_content(self) -> None:
         strangers = [entry.name for entry in self.path.iterdir() if not self._is_ours(entry.name)]
         if strangers:
@@ -196,49 +219,3 @@ class StateDirectory:
     def _is_ours(self, name: str) -> bool:
         ours = (self.database.name, "head.json", "questions.json")
         return name in (STAGED, USERS) or name.removeprefix(".").startswith(ours)
-
-
-class FolderLock:
-    """Keeps a folder, which a link may share between copies of a state, to one open store."""
-
-    def __init__(self) -> None:
-        self._descriptor = -1
-
-    def take(self, path: Path) -> None:
-        """Lock the folder until ``close``; once it is locked, this does nothing.
-
-        Errors:
-            StoreLockedError: another store holds it. StoreError: it cannot be locked.
-        """
-        if self._descriptor >= 0:
-            return
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            _lock(
-                self._descriptor,
-                path,
-                "a copy of this state is open and uses the same files in the folder users; stop it, and keep one of "
-                "the two",
-            )
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """Release the lock."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-
-def _lock(descriptor: int, path: Path, held: str) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise StoreLockedError(held, where=str(path)) from None
-    except OSError as error:
-        raise StoreError(
-            f"the directory cannot be locked ({error.strerror}); some network file systems know no locks",
-            where=str(path),
-            allowed="a local disk",
-        ) from None

@@ -26,9 +26,9 @@ from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.core.tables.access import ShardedEvents, UserEvents
 from dpstream.io.sinks.table_files import Content
 from dpstream.stream.store import container
-from dpstream.stream.store.present_rows import PresentChange
 from dpstream.stream.store.sealed_history import STATE_ROW, derive, read_latest, write_latest
-from dpstream.stream.store.store_database import StoreDatabase, damaged_store, put_values
+from dpstream.stream.store.store_database import StoreDatabase, damaged_store
+from dpstream.stream.store.summed_rows import PresentChange, put_values
 
 #: What the key of the names is derived for.
 STATE = b"parts of the state"

@@ -34,7 +34,6 @@ from dpstream.stream.store.encryption import StateKey, mark, sealing_for, unlock
 from dpstream.stream.store.lock import FolderLock, StateDirectory
 from dpstream.stream.store.place import backend_for, refuse_moved
 from dpstream.stream.store.postgres import PostgresServer
-from dpstream.stream.store.present_rows import PresentChange, any_departed, read_present, write_present
 from dpstream.stream.store.sealed_history import (
     BEGUN,
     DISCARDED,
@@ -71,14 +70,18 @@ from dpstream.stream.store.store_database import (
     damaged_store,
     file_errors,
 )
-from dpstream.stream.store.users import (
+from dpstream.stream.store.summed_rows import (
+    PresentChange,
+    any_departed,
     dropped,
     problem_of_files,
     read_events,
+    read_present,
     read_shards,
     user_folder,
     verify_events,
     write_events,
+    write_present,
 )
 
 if TYPE_CHECKING:
@@ -243,7 +246,11 @@ class Store:
         files of users or records that no committed row names."""
         with file_errors("files in the folder users could not be removed", self.path):
             if self.user_folder.is_dir():
-                self._users.take(self.user_folder)
+                self._users.take(
+                    self.user_folder,
+                    "a copy of this state is open and uses the same files in the folder users; stop it, and keep "
+                    "one of the two",
+                )
                 with self._reading() as db:
                     sweep_files(self.user_folder, read_shards(db, self.meta["key"]))
         with file_errors("files that wait to be published could not be removed", self.path):

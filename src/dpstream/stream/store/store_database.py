@@ -58,9 +58,9 @@ STORE_FORMAT = 1
 # ``steps``: every committed step, sealed over the step before it. ``committed`` is for people only.
 # ``log``: what people decided, what failed, and moves; only added to, each row sealed over the row before it.
 # ``files``: a file of a step that waits to be published may have no bytes here (``staging.py``).
-# ``users``: only with the unit ``user``: the events admitted of each (``users.py``).
+# ``users``: only with the unit ``user``: the events admitted of each (``summed_rows.py``).
 # ``present``, ``departed``: only with the unit ``record``: the records that are present, and the keys that left where
-# none may come back (``present_rows.py``).
+# none may come back (``summed_rows.py``).
 # ``state_parts``: large public arrays of the state, by a keyed hash of their content (``step_rows.py``).
 CHAIN_DEFINITIONS = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
@@ -91,8 +91,6 @@ CREATE TABLE state_parts (key BLOB PRIMARY KEY, value BLOB NOT NULL) STRICT;
 STORE_TABLES = tuple(re.findall(r"CREATE TABLE (\w+)", DEFINITIONS))
 #: Those of single sealed values, by a key.
 VALUE_TABLES = ("users", "present", "state_parts")
-#: Keys of one query (SQLite takes 32,766 parameters, PostgreSQL 65,535), and rows that are in memory at a time.
-_CHUNK, _PAGE = 10_000, 50_000
 
 
 class StoredRows(Protocol):
@@ -241,61 +239,6 @@ def require_format(version: int, where: str, known: int | None = None) -> None:
             where=where,
             allowed=f"format {known}: that version of the program, or a new stream",
         )
-
-
-# The tables of values by a key, which may be as many as there are users.
-
-
-def put_values(db: StoreDatabase, table: str, keys: list[bytes], values: list[bytes]) -> None:
-    """Write each value, new or changed, sealed for its key."""
-    for start in range(0, len(keys), _PAGE):
-        some, data = keys[start : start + _PAGE], values[start : start + _PAGE]
-        if db.sealing.name is not None:
-            data = [db.sealing.seal(value, table, key) for key, value in zip(some, data, strict=True)]
-        changed = "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
-        db.insert(table, {"key": some, "value": data}, changed)
-
-
-def opened_values(db: StoreDatabase, table: str, rows: list[Any]) -> list[bytes]:
-    """The values of rows of key and sealed value."""
-    if db.sealing.name is None:
-        return [value for _, value in rows]
-    return [db.sealing.open(bytes(value), table, bytes(key)) for key, value in rows]
-
-
-def value_pages(db: StoreDatabase, table: str) -> Iterator[tuple[list[bytes], list[bytes]]]:
-    """All keys and values in the order of the keys, ``_PAGE`` at a time."""
-    for rows in _pages(db, table, "key, value"):
-        yield [key for key, _ in rows], opened_values(db, table, rows)
-
-
-def key_pages(db: StoreDatabase, table: str) -> Iterator[list[bytes]]:
-    """All keys in their order, ``_PAGE`` at a time."""
-    for rows in _pages(db, table, "key"):
-        yield [key for (key,) in rows]
-
-
-def reseal_values(db: StoreDatabase, table: str, new: Sealing) -> None:
-    """Every value sealed anew, inside the caller's transaction."""
-    for keys, values in value_pages(db, table):
-        pairs = [(bytes(key), value) for key, value in zip(keys, values, strict=True)]
-        sealed = [(new.seal(value, table, key), key) for key, value in pairs]
-        db.executemany(f"UPDATE {table} SET value = ? WHERE key = ?", sealed)
-
-
-def key_chunks(keys: list[bytes]) -> Iterator[tuple[list[bytes], str]]:
-    """Some keys at a time, each with the marks of as many parameters."""
-    for start in range(0, len(keys), _CHUNK):
-        part = keys[start : start + _CHUNK]
-        yield part, ", ".join("?" * len(part))
-
-
-def _pages(db: StoreDatabase, table: str, columns: str) -> Iterator[list[Any]]:
-    last, after = b"", ">="
-    query = f"SELECT {columns} FROM {table} WHERE key {{}} ? ORDER BY key LIMIT {_PAGE}"
-    while rows := db.execute(query.format(after), (last,)).fetchall():
-        yield rows
-        last, after = bytes(rows[-1][0]), ">"
 
 
 def damaged_store(what: str, where: str) -> StoreDamagedError:

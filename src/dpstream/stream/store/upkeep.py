@@ -19,7 +19,6 @@ from dpstream.stream.store.place import (
     refuse_moved,
 )
 from dpstream.stream.store.postgres import PostgresServer
-from dpstream.stream.store.present_rows import verify_present
 from dpstream.stream.store.sealed_history import (
     CLEANED,
     RESEALED,
@@ -37,9 +36,14 @@ from dpstream.stream.store.store_database import (
     Sealing,
     StoreDatabase,
     file_errors,
-    reseal_values,
 )
-from dpstream.stream.store.users import problem_of_files, read_shards, verify_events
+from dpstream.stream.store.summed_rows import (
+    problem_of_files,
+    read_shards,
+    reseal_values,
+    verify_events,
+    verify_present,
+)
 
 #: Publication states of a step (``ReleasePublisher``).
 _PUBLICATIONS = {"pending", "published", "held", "expiring", "expired", "unpublished", "dropped"}
