@@ -49,7 +49,6 @@ from dpstream.core.privacy.noise import Noise, noise_for
 from dpstream.core.privacy.randomness import Noisy, Randomness
 from dpstream.core.privacy.unit import Event
 
-
 # One tree of a forest: its branching, its shares of the budget, and where a tick is in it.
 
 

@@ -64,8 +64,8 @@ from dpstream.families.growing.tables import WeightsTable, check_universe
 # Numeric sparse for growing data (NSG, Algorithms 4 to 6), on integers, with one threshold noise per run.
 #
 # A *run* tests private numbers against a threshold until one is above, then gives that one's value. Between two
-# neighbours (one record's value replaced, ``t`` public) a tested share ``f(x_t) - public`` moves by at most ``1/t``. All
-# of it happens in units of ``1/(G xi_t)``: the integer ``v = floor(G xi_t (f(x_t) - public))`` moves by at most ``D_t =
+# neighbours (one record's value replaced, ``t`` public) a tested share ``f(x_t) - public`` moves by at most ``1/t``.
+# All of it happens in units of ``1/(G xi_t)``: the integer ``v = floor(G xi_t (f(x_t) - public))`` moves by at most ``D_t =
 # ceil(G xi_t/t)``.
 #
 # * Test: ``v + Lap_Z(4G) >= ceil(G xi_t T) + eta``, ``eta ~ Lap_Z(2G)`` drawn once, at the run's start ``t0``. ``D_t <=
@@ -75,7 +75,8 @@ from dpstream.families.growing.tables import WeightsTable, check_universe
 #
 # A run is started only if it can be paid to its end, so the sum of all charges never passes the budget, whoever asks.
 #
-# **Correction.** The listing draws the threshold's noise anew at each time; then each test leaks, and nothing is sparse.
+# **Correction.** The listing draws the threshold's noise anew at each time; then each test leaks, and nothing is
+# sparse.
 
 #: ``G``: 8 G, the scale of the largest noise, is within what the exact samplers take.
 GRID = 2**36
