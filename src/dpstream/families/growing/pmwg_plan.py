@@ -65,8 +65,8 @@ from dpstream.families.growing.tables import WeightsTable, check_universe
 #
 # A *run* tests private numbers against a threshold until one is above, then gives that one's value. Between two
 # neighbours (one record's value replaced, ``t`` public) a tested share ``f(x_t) - public`` moves by at most ``1/t``.
-# All of it happens in units of ``1/(G xi_t)``: the integer ``v = floor(G xi_t (f(x_t) - public))`` moves by at most ``D_t =
-# ceil(G xi_t/t)``.
+# All of it happens in units of ``1/(G xi_t)``: the integer ``v = floor(G xi_t (f(x_t) - public))`` moves by at most
+# ``D_t = ceil(G xi_t/t)``.
 #
 # * Test: ``v + Lap_Z(4G) >= ceil(G xi_t T) + eta``, ``eta ~ Lap_Z(2G)`` drawn once, at the run's start ``t0``. ``D_t <=
 #   D_t0`` (enforced), so the whole run costs ``D_t0/(2G) + 2 D_t0/(4G) = D_t0/G``, about ``xi_t0/t0`` (proof:
