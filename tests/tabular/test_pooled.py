@@ -27,9 +27,9 @@ from dpstream.core.privacy import (
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled
+from dpstream.families.tabular.pooled_book import Epochs
 from dpstream.families.tabular.pooled_estimates import Epoch, Estimates
 from dpstream.families.tabular.pooled_run import Design, Runner, Signs
-from dpstream.families.tabular.pooled_state import Epochs
 from dpstream.mechanisms.engine import Selector
 from dpstream.mechanisms.workload_cells import MAX_RECORDS, Cells, MeasuredCells
 from dpstream.stream.templates import words

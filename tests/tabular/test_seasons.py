@@ -16,8 +16,8 @@ from dpstream.core.privacy import Event, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled, PooledPlan
+from dpstream.families.tabular.pooled import PooledState
 from dpstream.families.tabular.pooled_estimates import SEASONAL, Epoch, Estimates, waves, with_margins
-from dpstream.families.tabular.pooled_state import PooledState
 from dpstream.mechanisms.table_model import fit_table
 from dpstream.mechanisms.workload_cells import MeasuredCells
 from dpstream.stream.templates import paragraphs, said

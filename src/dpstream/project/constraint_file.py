@@ -16,9 +16,9 @@ from dpstream.core.errors import ConfigError, SchemaError
 from dpstream.core.paths import read_text
 from dpstream.core.schema.column import Column
 from dpstream.core.schema.constraints import Constraints, Derived, Excluded, Rules, check_cells
-from dpstream.core.schema.declared import unknown_key
 from dpstream.core.schema.domain import pack_mask
 from dpstream.core.schema.predicate import parse_predicate
+from dpstream.core.schema.schema import unknown_key
 
 _KEYS = ("allowed", "derived", "forbidden", "violations")
 

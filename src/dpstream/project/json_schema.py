@@ -15,7 +15,7 @@ from typing import Any
 
 from dpstream.core.contracts import Key
 from dpstream.core.contracts.recipe_options import TEXT, TEXTS, words
-from dpstream.core.schema.declared import COLUMN_TYPES
+from dpstream.core.schema.schema import COLUMN_TYPES
 from dpstream.families.registry import DEFAULT_MECHANISM, mechanisms
 from dpstream.project.keys import SECTIONS, keys_of
 

@@ -13,8 +13,8 @@ from dpstream.core.errors import ConfigError, SchemaError
 from dpstream.core.paths import read_text
 from dpstream.core.schema import Schema
 from dpstream.core.schema.constraints import Constraints
-from dpstream.core.schema.declared import column_from, unknown_key
 from dpstream.core.schema.numeric import number_text
+from dpstream.core.schema.schema import column_from, unknown_key
 from dpstream.project.constraint_file import read_constraints
 
 _SCHEMA_KEYS = ("columns", "confirmed", "constraints", "file", "format", "ignore", "null_values")

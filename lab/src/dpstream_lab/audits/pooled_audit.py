@@ -19,8 +19,8 @@ from dpstream.core.privacy.budget import ZCDP
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled, PooledPlan
+from dpstream.families.tabular.pooled import PooledSide, PooledState
 from dpstream.families.tabular.pooled_run import Design, Runner
-from dpstream.families.tabular.pooled_state import PooledSide, PooledState
 from dpstream.mechanisms import ModelSynthesis
 from dpstream.tools.audit.controls import QuietNoise
 from dpstream.tools.audit.transcripts import Pair, Subject, rebuilt, stream_pair, transcripts_of

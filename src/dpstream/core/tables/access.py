@@ -25,7 +25,6 @@ from dpstream.core.tables.present_table import KeyedChanges, PresentTable
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Problem, Schema
-    from dpstream.core.tables.present_table import KeyedChanges, PresentTable
 
 #: Bytes of a counter in a file.
 COUNTER = 4

@@ -6,10 +6,11 @@ Trusted base: kernel (counts and measures).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpstream.core.contracts import (
     NoisyCounts,
@@ -20,13 +21,16 @@ from dpstream.core.contracts import (
     StartTable,
     Terms,
     pack_fields,
+    unpack_fields,
 )
+from dpstream.core.errors import StoreDamagedError
+from dpstream.core.graphical import Model
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema.domain import Clique
-from dpstream.families.tabular.pooled_book import look_ahead
+from dpstream.families.tabular.pooled_book import PooledBook, PublicSide, look_ahead
+from dpstream.families.tabular.pooled_estimates import Estimates
 from dpstream.families.tabular.pooled_facts import PooledFacts, PooledOptions
 from dpstream.families.tabular.pooled_run import Outcome, Runner
-from dpstream.families.tabular.pooled_state import PooledSide, PooledState, fresh_state, unpack
 from dpstream.mechanisms.engine import Selector
 from dpstream.mechanisms.headlines import headline_cliques, headline_words
 from dpstream.mechanisms.joint_groups import split_budget
@@ -34,7 +38,60 @@ from dpstream.mechanisms.limits import check_domain
 from dpstream.mechanisms.plans import event_unit, read_events
 from dpstream.mechanisms.run_outputs import published
 from dpstream.mechanisms.table_release import ModelSynthesis
-from dpstream.mechanisms.workload_cells import MeasuredCells
+from dpstream.mechanisms.workload_cells import Cells, MeasuredCells
+
+
+@dataclass
+class PooledSide(PublicSide):
+    """The same, and private: the open epoch's counts of all followed marginals."""
+
+    counts: NDArray[np.int64] = field(kw_only=True)
+
+
+@dataclass
+class PooledState(PooledBook):
+    """All that a pooled stream remembers. The sides hold private counts: the state is secret."""
+
+    sides: tuple[PooledSide, ...]
+
+
+def fresh_state(
+    cells: Cells, sides: int, border: int, season: float | None = None, first: int = 0
+) -> PooledState:
+    """The state before the first step: nothing is counted, and models are uniform.
+
+    Args:
+        first: how many events the first step lets expect, but for deletes; 0: nobody guesses.
+    """
+    domain = cells.workload.domain
+    return PooledState(
+        step=0,
+        closed=0,
+        border=border,
+        sides=tuple(
+            PooledSide(
+                Estimates.fresh(cells, season), 0.0, 0.0, rate, counts=np.zeros(cells.total, dtype=np.int64)
+            )
+            for rate in (float(first), *[0.0] * (sides - 1))
+        ),
+        open_total=0.0,
+        models=tuple(Model.uniform(domain, 1.0) for _ in range(sides)),
+        latest=Model.uniform(domain, 1.0),
+        table=Model.uniform(domain, 0.0),
+        base=np.zeros(cells.total),
+        base_total=0.0,
+        base_variance=0.0,
+    )
+
+
+def unpack(packed: Packed, cells: Cells, season: float | None = None) -> PooledState:
+    """The inverse of ``pack_fields``; StoreDamagedError if the arrays do not fit the workload."""
+    state = unpack_fields(PooledState, packed, cells=cells, season=season)
+    for side in state.sides:
+        if len(side.counts) != cells.total:
+            raise StoreDamagedError("the counts of an epoch do not fit the workload", where="state")
+        side.estimates.check()
+    return state
 
 
 @dataclass(frozen=True)

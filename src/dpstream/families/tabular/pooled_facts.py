@@ -34,12 +34,9 @@ from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.unit import EventUnit
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
-from dpstream.families.tabular.pooled_book import PooledBook, growth_error, open_model
+from dpstream.families.tabular.pooled_book import Epochs, PooledBook, growth_error, open_model
 from dpstream.families.tabular.pooled_estimates import Answer, Estimates
 from dpstream.families.tabular.pooled_run import Design, Runner
-from dpstream.families.tabular.pooled_state import (
-    Epochs,
-)
 from dpstream.mechanisms import options
 from dpstream.mechanisms.description import headline_facts, table_facts
 from dpstream.mechanisms.headlines import check_headline

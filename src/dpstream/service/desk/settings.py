@@ -17,7 +17,7 @@ from dpstream.core import durable
 from dpstream.core.contracts import shown
 from dpstream.core.durations import seconds
 from dpstream.core.errors import ConfigError, InputError
-from dpstream.core.schema.declared import unknown_key
+from dpstream.core.schema.schema import unknown_key
 from dpstream.project.reader import is_url, refuse_password
 from dpstream.project.schema_file import load_toml, toml_value
 from dpstream.service.tokens import TokenFile
