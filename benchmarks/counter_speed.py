@@ -19,12 +19,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.counters import (
-    COUNTER_NAMES,
-    CalibratedCounter,
-    CounterState,
-    counter_by_name,
-)
+from dpstream.core.counters import COUNTER_NAMES, CalibratedCounter, CounterState, counter_by_name
 from dpstream.core.errors import DpstreamError
 from dpstream.core.privacy import ZCDP, Budget, Event, PureDP, Randomness
 from dpstream.core.privacy.noise import Noise, noise_for

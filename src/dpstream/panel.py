@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from dpstream.families.panel import (
-    AtLeast,
-    Consecutive,
-    PanelCumulative,
-    PanelWindow,
-    Pattern,
-)
+from dpstream.families.panel import AtLeast, Consecutive, PanelCumulative, PanelWindow, Pattern
 
 __all__ = ["AtLeast", "Consecutive", "PanelCumulative", "PanelWindow", "Pattern"]

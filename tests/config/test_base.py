@@ -21,7 +21,7 @@ from dpstream.project import Config
 from dpstream.project.base import base_facts, base_table, border, read_predecessor
 from dpstream.project.succession import draft_successor
 from dpstream.stream import Batch
-from dpstream.stream.predecessor_cost import base_words, together
+from dpstream.stream.predecessor_cost import Broken, base_words, together
 
 COLUMNS = """\
 [schema.columns.rent]
@@ -203,6 +203,34 @@ def test_a_record_may_stay_over_the_border(tmp_path: Path) -> None:
     assert facts["composition"]["rule"] == "sum"
     assert facts["composition"]["together"] == PureDP.of(1000).as_dict()
     assert "a record's stay may lie on both sides" in facts["composition"]["why"]
+
+
+@pytest.mark.parametrize(
+    ("earlier", "before", "rule"),
+    [
+        ("parallel", (), "parallel"),
+        ("parallel", None, "sum"),
+        ("parallel", (Broken("it goes on"),), "sum"),
+        ("sum", (), "sum"),
+    ],
+    ids=["every border is shown", "nobody can look", "one is broken", "one never held"],
+)
+def test_a_third_stream_counts_all_three(
+    tmp_path: Path, earlier: str, before: tuple[Broken, ...] | None, rule: str
+) -> None:
+    old_stream(tmp_path)
+    config = successor(tmp_path, BASE + '[base.map.rent]\nnull = {unknown = "2/3", strange = "1/3"}\n')
+    assert config.base_options is not None
+    found = read_predecessor(config.base_options)
+    first = {"stream": "first", "budget": PureDP.of(4).as_dict()}
+    base = {"composition": {"rule": earlier, "periods": [first], "own": PureDP.of(1).as_dict()}}
+    found = replace(found, manifest={**found.manifest, "base": base})
+    plan = SimpleNamespace(unit=config.unit, budget=PureDP.of(2))
+    facts = base_facts(config.base_options, found, plan, config.schema(), config.source_options, before)  # type: ignore[arg-type]
+    facts = facts["composition"]
+    assert [one["stream"] for one in facts["periods"]] == ["first", "old"]
+    cost = PureDP.of(4 if rule == "parallel" else 7)
+    assert (facts["rule"], facts["together"]) == (rule, cost.as_dict())
 
 
 def test_users_and_mixed_definitions(tmp_path: Path) -> None:

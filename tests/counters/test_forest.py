@@ -15,11 +15,7 @@ from numpy.typing import NDArray
 from dpstream.checks import NoiseTape, certify
 from dpstream.checks.certificate import measured_on_tape, run_on_tape
 from dpstream.checks.conformance import two_sample_p_values
-from dpstream.core.counters import (
-    Counter,
-    OptimalEpochsCounter,
-    OptimalTreeCounter,
-)
+from dpstream.core.counters import Counter, OptimalEpochsCounter, OptimalTreeCounter
 from dpstream.core.counters.counter import MAX_INCREMENT, MAX_TICKS
 from dpstream.core.counters.forest import CalibratedForest, epochs, optimal_trees
 from dpstream.core.errors import BudgetError, ConfigError, HorizonError, LimitError, StoreDamagedError

@@ -14,13 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dpstream.checks import NoiseTape, certify, check_counter, read_cell
-from dpstream.core.counters import (
-    BLTCounter,
-    Counter,
-    ToeplitzCounter,
-    binned,
-    counter_by_name,
-)
+from dpstream.core.counters import BLTCounter, Counter, ToeplitzCounter, binned, counter_by_name
 from dpstream.core.counters.binned import (
     BinnedDesign,
     CalibratedBinnedCounter,

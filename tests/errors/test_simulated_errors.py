@@ -20,11 +20,7 @@ from dpstream.io.sinks.simulated_errors import FOLDER, SimulatedErrors, simulate
 from dpstream.project import Config
 from dpstream.tools.errors import Simulation, doubling_steps, publish_errors, simulate_errors
 from dpstream.tools.errors import simulation as module
-from dpstream.tools.errors.invented_tables import (
-    choose,
-    never_falling,
-    without,
-)
+from dpstream.tools.errors.invented_tables import choose, never_falling, without
 from dpstream.tools.errors.published import StepErrors
 
 ONE = '[schema.columns.zip]\ntype = "categorical"\nvalues = ["a", "b", "c"]\n'

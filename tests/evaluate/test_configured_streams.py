@@ -10,13 +10,7 @@ import pytest
 from cli_stream import dpstream, make
 
 from dpstream.core.graphical import Measurement, fit
-from dpstream.core.privacy import (
-    CubeNoise,
-    DiscreteGaussian,
-    DiscreteLaplace,
-    HistogramsNoise,
-    Randomness,
-)
+from dpstream.core.privacy import CubeNoise, DiscreteGaussian, DiscreteLaplace, HistogramsNoise, Randomness
 from dpstream.core.privacy._samplers import uniform_below
 from dpstream.core.tables import contribution, encoded_batch
 from dpstream.families.tabular import pooled, pooled_run

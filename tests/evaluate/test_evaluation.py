@@ -13,11 +13,7 @@ import numpy as np
 import pytest
 from evaluated_runs import COLUMNS, NAMES, fingerprint, net, run, typical, write_run, write_step
 
-from dpstream.core.errors import (
-    ConfigError,
-    DataError,
-    StepError,
-)
+from dpstream.core.errors import ConfigError, DataError, StepError
 from dpstream.core.schema import Boolean, Categorical, Integer, Schema
 from dpstream.core.tables import Workload
 from dpstream.io.sinks import read_table as read

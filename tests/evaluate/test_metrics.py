@@ -14,14 +14,7 @@ from hypothesis.extra import numpy as hnp
 from dpstream.core.errors import DataError
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch
-from dpstream.tools.evaluate import (
-    METRICS,
-    TrueTable,
-    churn,
-    cramers_v,
-    total_variation,
-    workload_errors,
-)
+from dpstream.tools.evaluate import METRICS, TrueTable, churn, cramers_v, total_variation, workload_errors
 from dpstream.tools.evaluate.metrics import errors_or_blank
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))

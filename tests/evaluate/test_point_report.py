@@ -21,11 +21,7 @@ from dpstream.io.sinks import read_table as read
 from dpstream.project import Config
 from dpstream.tools.evaluate import LABEL
 from dpstream.tools.families.points.point_evaluation import evaluate_points
-from dpstream.tools.families.points.points_page import (
-    LEVELS,
-    drawn_map,
-    levels,
-)
+from dpstream.tools.families.points.points_page import LEVELS, drawn_map, levels
 from dpstream.tools.families.points.transport import line, w1
 from dpstream.tools.report import write_report
 

@@ -361,7 +361,10 @@ def test_a_classifier_of_a_schema() -> None:
         {"target": "zipp"},
         {"target": "zip", "positive": "d"},
         {"target": "late", "as_numbers": ["zip"]},
-        *({"target": "late", **more} for more in ({"loss": "hinge"}, {"lam": 0.0}, {"lam": math.nan})),
+        *(
+            {"target": "late", **more}
+            for more in ({"loss": "hinge"}, {"lam": 0.0}, {"lam": 2.0}, {"lam": math.nan})
+        ),
         *({"target": "late", "radius": radius} for radius in (-1, "x")),
     )
     for given_ in wrong:

@@ -18,10 +18,17 @@ from dpstream.core.errors import BudgetError, ConfigError, DpstreamError, LimitE
 from dpstream.core.privacy import DiscreteLaplace, Event, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.families.growing.blackbox import LinearQuery
-from dpstream.families.growing.numeric_sparse import GRID, NumericSparse, SparseRun, SpentAmounts
 from dpstream.families.growing.pmwg_facts import WEIGHT_BITS, hard_limit, matched, mixed, multiplied
 from dpstream.families.growing.pmwg_noise import XI_BITS, RootNoise, published_noise
-from dpstream.families.growing.pmwg_plan import PMWG, PMWGPlan, grid_values
+from dpstream.families.growing.pmwg_plan import (
+    GRID,
+    PMWG,
+    NumericSparse,
+    PMWGPlan,
+    SparseRun,
+    SpentAmounts,
+    grid_values,
+)
 
 # The noise rule.
 

@@ -24,7 +24,7 @@ from dpstream.families.panel.people import extend
 from dpstream.families.panel.queries import digits
 from dpstream.families.panel.window import split_whole
 from dpstream.stream.templates import words
-from dpstream_lab.audits.panel_audit import window_plan
+from dpstream_lab.audits.panel_audit import cumulative_plan, window_plan
 
 REPLACE = Individual("replace")
 
@@ -363,6 +363,16 @@ def test_reports_that_are_refused_change_nothing(reports):
     assert np.array_equal(state.private, before)
     plan.advance(state, np.array([0, 0, 1]), Randomness.seeded(1))
     assert state.private.tolist() == [2, 0, 3]
+
+
+@pytest.mark.parametrize("made", [lambda: window_plan(1, 1, rho=1), lambda: cumulative_plan(1, rho=1)])
+def test_a_panel_ends_at_its_horizon(made):
+    """Before anything is drawn: the budget is of so many periods."""
+    plan = made()
+    state = plan.start(2)
+    plan.advance(state, np.array([1, 0]), Randomness.seeded(1))
+    with pytest.raises(HorizonError, match="period 2"):
+        plan.advance(state, np.array([1, 0]), Untouched())
 
 
 def test_a_small_public_number_is_drowned_but_means_what_it_says():

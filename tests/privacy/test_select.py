@@ -16,12 +16,7 @@ from numpy.typing import NDArray
 from selection_laws import exponential_probabilities, permute_and_flip_probabilities
 
 from dpstream.core.errors import BudgetError, ConfigError
-from dpstream.core.privacy import (
-    ExponentialMechanism,
-    PermuteAndFlip,
-    Randomness,
-    selection_epsilon,
-)
+from dpstream.core.privacy import ExponentialMechanism, PermuteAndFlip, Randomness, selection_epsilon
 from dpstream.core.privacy.select import _exponential, _permute_and_flip, _read
 
 Probabilities = Callable[..., NDArray[np.float64]]

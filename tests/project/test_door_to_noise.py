@@ -37,7 +37,7 @@ CONVERSIONS = {
 BESIDE = {
     "core/privacy/randomness.py": (2, "a relay hands requests on"),
     "core/counters/forest.py": (1, "noise of nodes that are measured when they end"),
-    "families/growing/numeric_sparse.py": (1, "the noise of a limit, which stays secret"),
+    "families/growing/pmwg_plan.py": (1, "the noise of a limit, which stays secret"),
     "families/points/cells.py": (2, "the noise of limits, which stays secret"),
     "tools/audit/controls.py": (1, "a control hands requests on"),
     "tools/audit/door.py": (1, "the door of audits"),

@@ -91,4 +91,5 @@ def test_templates_choose_words_and_compute_nothing(path: Path) -> None:
         for found in tree.find_all((nodes.Add, nodes.Sub))
         for one in (found.left, found.right)
     )
-    assert {node.name for node in tree.find_all(nodes.Block)}
+    # What sources say is one list of paragraphs.
+    assert list(tree.find_all(nodes.Block)) or path.parent.name == "sources"

@@ -16,13 +16,7 @@ import pytest
 from dpstream.core.errors import ConfigError
 from dpstream.project.schema_file import read_schema
 from dpstream.tools.simulate import Stock, simulate
-from dpstream.tools.simulate.stock_folder import (
-    COLUMNS,
-    DELETE,
-    INSERT,
-    UPDATE,
-    StockStep,
-)
+from dpstream.tools.simulate.stock_folder import COLUMNS, DELETE, INSERT, UPDATE, StockStep
 
 SMALL = Stock(records=60, mean_stay=4, reload_at=6, burst_at=9)
 

@@ -18,14 +18,7 @@ import pytest
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
 from dpstream.core.schema import Categorical, Date, Real, Schema
-from dpstream.io.sinks import (
-    DuckDBFeed,
-    PostgresFeed,
-    Publisher,
-    StandardOutput,
-    StepFiles,
-    database_feed,
-)
+from dpstream.io.sinks import DuckDBFeed, PostgresFeed, Publisher, StandardOutput, StepFiles, database_feed
 from dpstream.io.sinks.change_tables import apply_changes, content_sha256
 from dpstream.io.sinks.database_feed import DatabaseFeed
 from dpstream.stream.release.codebook import descriptor

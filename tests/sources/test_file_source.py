@@ -20,14 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dpstream.core.errors import ConfigError, DataError, StepError
-from dpstream.io.sources import (
-    FileSource,
-    SourceOptions,
-    StepInput,
-    UnreadableError,
-    formats,
-    open_source,
-)
+from dpstream.io.sources import FileSource, SourceOptions, StepInput, UnreadableError, formats, open_source
 from dpstream.io.sources import files as files_module
 from dpstream.io.sources.pieces import StepRows
 

@@ -17,11 +17,7 @@ from toy_stream import SCHEMA, ToyPlan
 
 from dpstream.core.errors import ConfigError, DataError, StoreDamagedError
 from dpstream.core.privacy import Randomness, User
-from dpstream.core.tables.contribution import (
-    admit,
-    id_bytes,
-    read_owners,
-)
+from dpstream.core.tables.contribution import admit, id_bytes, read_owners
 from dpstream.stream import Batch, Stream, open_stream
 
 KEY = b"k" * 32

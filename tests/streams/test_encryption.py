@@ -20,15 +20,7 @@ from toy_stream import SCHEMA, ToyPlan, batch
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
 from dpstream.core.privacy import User
 from dpstream.io.sinks import Publisher
-from dpstream.stream import (
-    Batch,
-    PostgresServer,
-    StateKey,
-    Stream,
-    open_stream,
-    read_ledger,
-    verify_ledger,
-)
+from dpstream.stream import Batch, PostgresServer, StateKey, Stream, open_stream, read_ledger, verify_ledger
 from dpstream.stream.inspection import check_store
 from dpstream.stream.store import container
 from dpstream.stream.store.archive import export_store, import_store

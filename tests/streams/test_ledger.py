@@ -24,12 +24,7 @@ from dpstream.stream import open_stream
 from dpstream.stream.inspection import verify_ledger
 from dpstream.stream.ledger.account import Account
 from dpstream.stream.ledger.limit import Limit
-from dpstream.stream.ledger.reading import (
-    check_export,
-    export_ledger,
-    read_ledger,
-    write_export,
-)
+from dpstream.stream.ledger.reading import check_export, export_ledger, read_ledger, write_export
 
 if TYPE_CHECKING:
     pass

@@ -12,13 +12,7 @@ import pytest
 from fault_harness import faulty, in_child, kill
 from toy_stream import SCHEMA, ToyPlan, batch, run, start
 
-from dpstream.core.errors import (
-    ConfigError,
-    DpstreamError,
-    StepError,
-    StoreDamagedError,
-    StoreLockedError,
-)
+from dpstream.core.errors import ConfigError, DpstreamError, StepError, StoreDamagedError, StoreLockedError
 from dpstream.io.sinks import Publisher
 from dpstream.stream import Stream, open_stream, read_status
 from dpstream.stream.store import archive as archives

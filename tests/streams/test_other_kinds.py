@@ -28,11 +28,7 @@ from dpstream.io.sinks import Publisher
 from dpstream.stream import Batch, open_stream
 from dpstream.stream.public_release import OtherKinds, kinds_there
 from dpstream.stream.release.estimates import Estimate
-from dpstream_lab.audits.census_audit import (
-    KeyedStay,
-    keyed_ends,
-    transcript_plan,
-)
+from dpstream_lab.audits.census_audit import KeyedStay, keyed_ends, transcript_plan
 from dpstream_lab.audits.points_audit import cube_plan
 
 POOR = Schema((Boolean("poor"),))

@@ -15,7 +15,6 @@ SQLITE_ONLY = {
     "test_a_failure_that_cannot_be_recorded_is_still_told",
     "test_durability_settings_are_in_force",
     "test_one_process_at_a_time",
-    "test_status_needs_no_lock_and_changes_nothing",
     "test_the_keep_policy_bounds_the_disk",
     "test_the_state_is_for_its_owner_only",
 }

@@ -118,7 +118,7 @@ def test_what_no_hash_covers_in_the_catalogue_is_mended(tmp_path: Path) -> None:
     seen: list[bytes] = []
 
     class Failing(Publisher):
-        def publish(self, step: int, files: object) -> None:
+        def put(self, files: object, *, mend: bool = False) -> None:
             seen.append(path.read_bytes())
             raise OSError(28, "No space left on device")
 

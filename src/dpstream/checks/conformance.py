@@ -11,13 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.checks.certificate import (
-    NoiseTape,
-    RecordedMap,
-    certify,
-    read_map,
-    run_on_tape,
-)
+from dpstream.checks.certificate import NoiseTape, RecordedMap, certify, read_map, run_on_tape
 from dpstream.core.contracts import Packed, pack_fields, unpack_fields
 from dpstream.core.counters import CalibratedCounter, Counter, CounterState, LinearMap
 from dpstream.core.counters.counter import MAX_INCREMENT, FactoredCounter, check_count

@@ -3,5 +3,3 @@
 from __future__ import annotations
 
 from dpstream.cli.main import main
-
-__all__ = ["main"]

@@ -4,15 +4,3 @@ from dpstream.mechanisms.aim import AIM, AIMPlan
 from dpstream.mechanisms.mwem_pgm import MWEMPGM, OfflineMechanism, OfflinePlan
 from dpstream.mechanisms.table_release import ModelSynthesis, TableSynthesis
 from dpstream.mechanisms.workload_cells import Cells, Score
-
-__all__ = [
-    "AIM",
-    "MWEMPGM",
-    "AIMPlan",
-    "Cells",
-    "ModelSynthesis",
-    "OfflineMechanism",
-    "OfflinePlan",
-    "Score",
-    "TableSynthesis",
-]

@@ -59,6 +59,8 @@ def _unions(workload: Workload) -> tuple[Clique, ...]:
     return tuple(sorted(triple for _, triple in sorted(judged)[:_MAX_UNIONS]))
 
 
+# What each measurement of AIM would be worth: exact scores, and by how much a record moves them.
+
 #: Grid of the distances in scores: 1/256 of a record. With ``_LARGEST`` no score passes 2^61.
 _GRID_BITS = 8
 #: Bound of the sum of a candidate's coefficients.

@@ -18,6 +18,8 @@ from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.noise import Noise, noise_for
 from dpstream.core.privacy.unit import Event
 
+# Which histograms have less noise in one joint draw than apart. Public: it follows from their sizes only.
+
 #: Larger histograms gain less than a twentieth, and take others along.
 MAX_CELLS = 32
 #: Dimensions of a joint draw: one of so many takes some ten milliseconds.

@@ -184,6 +184,9 @@ class Score:
         return own if self.name.startswith("sum-") else own * self._sizes
 
 
+# Which marginals a stream keeps counts of: all columns, the workload's wider marginals, and the headlines.
+
+
 @dataclass(frozen=True)
 class MeasuredCells:
     """The marginals whose counts are kept: every column of the workload, then its marginals of several columns.

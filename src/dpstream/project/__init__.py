@@ -18,22 +18,3 @@ from dpstream.project.reader import EffectiveSetting
 from dpstream.project.schema_file import read_schema, write_schema
 from dpstream.project.sections import BudgetOptions
 from dpstream.project.status import Watch
-
-__all__ = [
-    "SECTIONS",
-    "BudgetOptions",
-    "Config",
-    "EffectiveSetting",
-    "Key",
-    "Pending",
-    "Watch",
-    "check_recheck",
-    "describe",
-    "expected_steps",
-    "guarantee",
-    "last_wanted",
-    "pending_steps",
-    "read_schema",
-    "taken_steps",
-    "write_schema",
-]

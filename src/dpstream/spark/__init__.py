@@ -3,5 +3,3 @@
 from dpstream.spark.sessions import session
 from dpstream.spark.spark_batch import KeyedSparkBatch, SparkBatch, batch, keyed_batch
 from dpstream.spark.staging import sink
-
-__all__ = ["KeyedSparkBatch", "SparkBatch", "batch", "keyed_batch", "session", "sink"]

@@ -19,31 +19,3 @@ from dpstream.stream.store.lock import StatePermissionWarning
 from dpstream.stream.store.postgres import PostgresServer
 from dpstream.stream.store.step_rows import LedgerEntry
 from dpstream.stream.stream import Stream
-
-__all__ = [
-    "MAX_ANSWER_CELLS",
-    "Account",
-    "Answer",
-    "AnsweredQuestion",
-    "AskingStream",
-    "Base",
-    "Batch",
-    "KeyRules",
-    "KeyedBatch",
-    "Ledger",
-    "LedgerEntry",
-    "Limit",
-    "Marginal",
-    "PostgresServer",
-    "Publishing",
-    "Release",
-    "Snapshot",
-    "StateKey",
-    "StatePermissionWarning",
-    "Stream",
-    "StreamStatus",
-    "open_stream",
-    "read_ledger",
-    "read_status",
-    "verify_ledger",
-]

@@ -45,13 +45,7 @@ from dpstream.core.tables.access import (
     UserCounters,
     UserEvents,
 )
-from dpstream.core.tables.contribution import (
-    ID_BYTES,
-    Columns,
-    Owners,
-    admit,
-    read_owners,
-)
+from dpstream.core.tables.contribution import ID_BYTES, Columns, Owners, admit, read_owners
 from dpstream.core.tables.keyed_reading import read_keyed, refuse_returns
 from dpstream.io.sources.counted_file import CountedFile
 from dpstream.stream.store.summed_rows import PresentChange

@@ -54,12 +54,7 @@ from dpstream.stream.store.sealed_history import (
     undecided_failure,
 )
 from dpstream.stream.store.step_rows import Decision
-from dpstream.stream.store.store import (
-    largest_cost,
-    publication_states,
-    read_decisions,
-    rollback_problems,
-)
+from dpstream.stream.store.store import largest_cost, publication_states, read_decisions, rollback_problems
 from dpstream.stream.store.store_database import STORE_FORMAT, StoreDatabase, file_errors
 from dpstream.stream.store.summed_rows import user_folder
 from dpstream.stream.store.upkeep import stored_problems

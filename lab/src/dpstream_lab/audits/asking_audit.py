@@ -28,10 +28,17 @@ from dpstream.core.privacy import AnyNoise, DiscreteLaplace, Noisy, PureDP, Rand
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch
 from dpstream.families.growing.blackbox import LinearQuery
-from dpstream.families.growing.numeric_sparse import NumericSparse, SparseRun, SpentAmounts
 from dpstream.families.growing.pmwg_facts import QueryAnswer
 from dpstream.families.growing.pmwg_noise import XI_BITS, RootNoise
-from dpstream.families.growing.pmwg_plan import PMWG, PMWGPlan, PMWGState, grid_values
+from dpstream.families.growing.pmwg_plan import (
+    PMWG,
+    NumericSparse,
+    PMWGPlan,
+    PMWGState,
+    SparseRun,
+    SpentAmounts,
+    grid_values,
+)
 from dpstream.tools.audit.door import Door, Run, Transcript, measured_loss
 from dpstream.tools.audit.finding import AuditFinding, AuditLength, AuditProgress, Largest
 from dpstream.tools.audit.transcripts import Pair, Subject, rebuilt, transcripts_of

@@ -25,27 +25,3 @@ from dpstream.core.counters.intervals import (
     UnboundedBlockCounter,
 )
 from dpstream.core.counters.toeplitz import BLTCounter, ToeplitzCounter
-
-__all__ = [
-    "COUNTER_NAMES",
-    "PURE_COUNTER_NAMES",
-    "ZCDP_COUNTER_NAMES",
-    "BLTCounter",
-    "BlockCounter",
-    "CalibratedCounter",
-    "Candidate",
-    "Choice",
-    "Counter",
-    "CounterState",
-    "FactoredCounter",
-    "HybridCounter",
-    "LinearMap",
-    "OptimalEpochsCounter",
-    "OptimalTreeCounter",
-    "SimpleCounter",
-    "ToeplitzCounter",
-    "TreeCounter",
-    "UnboundedBlockCounter",
-    "best",
-    "counter_by_name",
-]

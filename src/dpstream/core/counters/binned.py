@@ -52,6 +52,16 @@ from dpstream.core.privacy.noise import DiscreteGaussian
 from dpstream.core.privacy.randomness import Noisy, Randomness
 from dpstream.core.privacy.unit import Event
 
+# Old increments in bins: neighbours whose weights differ little are kept as one sum.
+#
+# Bins. The weights fall slowly, so old increments need not be kept one by one: neighbours whose weights differ by a few
+# per cent are kept as one sum (a bin), with the weight of the oldest of them. Bins are dyadic: bin ``b`` of
+# level ``l`` holds the increments ``b 2^l .. (b + 1) 2^l - 1``, and two bins of a level become one of the
+# next as soon as the weights allow. Everything here is public and depends on the clock only.
+#
+# Source: the idea of binning is Andersson and Pagh, "Streaming Private Continual Counting via Binning"
+# (2024). Dyadic bins, integer weights and the exact column norms are ours.
+
 #: Sums of squares of so many weights as ages are kept stay below 2^62.
 _LARGEST_WEIGHT = 2**18
 
@@ -208,6 +218,8 @@ def _thresholds(exact: NDArray[np.float64], tolerance: float) -> list[int]:
             return starts
         starts.append(first)
 
+
+# Variances of the estimates of binned counters. Public: predicted from weights and bins.
 
 #: Beyond, the exact recursion is left.
 _EXACT_TICKS = 2**13

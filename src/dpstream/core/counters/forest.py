@@ -49,6 +49,8 @@ from dpstream.core.privacy.noise import Noise, noise_for
 from dpstream.core.privacy.randomness import Noisy, Randomness
 from dpstream.core.privacy.unit import Event
 
+# One tree of a forest: its branching, its shares of the budget, and where a tick is in it.
+
 
 @dataclass(frozen=True)
 class Tree:
@@ -115,6 +117,13 @@ class TreePosition(NamedTuple):
     def ends_tree(self) -> bool:
         """Whether all leaves of the tree are used up."""
         return self.closed == self.tree.levels
+
+
+# Designs of forests: trees, levels, children and shares by predicted error; and least squares inside a tree. Public.
+#
+# A design must come out the same on every machine, since a stored state belongs to it. So it uses integers, and of
+# floating point only sums, products and quotients in a fixed order, which are the same everywhere. Predictions use the
+# variance ``1/share^2``: the choice does not depend on the budget.
 
 
 class Filtered(NamedTuple):

@@ -3,15 +3,3 @@
 from dpstream.core.graphical.fitting import Measurement, estimate_total, fit
 from dpstream.core.graphical.junction_tree import JunctionTree, TreeSizes, junction_tree, tree_cells
 from dpstream.core.graphical.model import Model, draw_blocks
-
-__all__ = [
-    "JunctionTree",
-    "Measurement",
-    "Model",
-    "TreeSizes",
-    "draw_blocks",
-    "estimate_total",
-    "fit",
-    "junction_tree",
-    "tree_cells",
-]

@@ -394,6 +394,8 @@ def offsets(lengths: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
     return out
 
 
+# How large a junction tree is, and would be with one more clique: kept while cliques are added one by one.
+
 _Indices = NDArray[np.int64]
 _Floats = NDArray[np.float64]
 #: The two rules of greedy elimination; a tree is the smaller of what they give (``compiled.elimination``).

@@ -7,21 +7,3 @@ from dpstream.core.schema.discrete import Boolean, Categorical
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.schema.numeric import Integer, Real
 from dpstream.core.schema.schema import Schema
-
-__all__ = [
-    "MAX_CODES",
-    "Boolean",
-    "Categorical",
-    "Clique",
-    "Column",
-    "Constraints",
-    "Date",
-    "DateTime",
-    "Derived",
-    "Domain",
-    "Excluded",
-    "Integer",
-    "Problem",
-    "Real",
-    "Schema",
-]

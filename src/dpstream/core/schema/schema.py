@@ -26,6 +26,8 @@ from dpstream.core.schema.encoded_table import BlockEncoder, EncodedTable
 from dpstream.core.schema.numeric import Integer, Real
 from dpstream.core.threads import in_order
 
+# Columns as declarations have them, in files and in codebooks: a table of their type and its options.
+
 COLUMN_TYPES: dict[str, type[Column]] = {
     kind.type_name: kind for kind in (Boolean, Categorical, Integer, Real, Date, DateTime)
 }

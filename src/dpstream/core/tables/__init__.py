@@ -7,25 +7,3 @@ from dpstream.core.tables.keyed_reading import KeyedBatch, KeyRules, Snapshot
 from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES, MultisetHash
 from dpstream.core.tables.present_table import KeyedChanges, PresentBatch, PresentTable, PresentView
 from dpstream.core.tables.workload import Workload
-
-__all__ = [
-    "HASH_KEY_BYTES",
-    "MAX_COUNTED_CELLS",
-    "BatchAccess",
-    "EncodedBatch",
-    "EncodedRecords",
-    "EncodedReports",
-    "EngineBatch",
-    "FrameKind",
-    "KeyRules",
-    "KeyedBatch",
-    "KeyedChanges",
-    "MultisetHash",
-    "PresentBatch",
-    "PresentTable",
-    "PresentView",
-    "ReadRequest",
-    "Snapshot",
-    "Workload",
-    "count_marginals",
-]

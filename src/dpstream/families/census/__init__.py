@@ -3,5 +3,3 @@
 from dpstream.families.census.bookkeeping import CensusSynthesis
 from dpstream.families.census.census_plan import Census, CensusPlan
 from dpstream.families.census.schedule import CensusSchedule
-
-__all__ = ["Census", "CensusPlan", "CensusSchedule", "CensusSynthesis"]

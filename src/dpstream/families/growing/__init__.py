@@ -9,22 +9,3 @@ from dpstream.families.growing.pmwg_plan import PMWG, PMWGPlan
 from dpstream.families.growing.run_schedule import ScheduledRun
 from dpstream.families.growing.scheduler import BBImprover, BBScheduler
 from dpstream.families.growing.tables import PowerLaw
-
-__all__ = [
-    "ERM",
-    "PMWG",
-    "BBImprover",
-    "BBScheduler",
-    "BlackBox",
-    "ClassifierPlan",
-    "Counts",
-    "Database",
-    "GrowingPlan",
-    "LinearQuery",
-    "MWEMPGMBox",
-    "OwnMechanism",
-    "PMWGPlan",
-    "PowerLaw",
-    "ScheduledRun",
-    "SmallDB",
-]

@@ -1,7 +1,7 @@
 """How noisy a question may be at time t: ``xi_t = c t^(1/2)``, on an exact grid and never above the stated value.
 
 The larger ``xi_t``, the less noise, and the more a question costs: rounding it down is the safe side. The guarantee
-does not rest on it: ``numeric_sparse.py`` charges what it really spends, as an exact fraction.
+does not rest on it: ``pmwg_plan.py`` charges what it really spends, as an exact fraction.
 
 Trusted base: kernel (noise of questions).
 """

@@ -4,15 +4,3 @@ from dpstream.families.panel.cumulative import CumulativePlan, PanelCumulative
 from dpstream.families.panel.people_release import PanelSynthesis
 from dpstream.families.panel.queries import AtLeast, Consecutive, Pattern, WindowQuery
 from dpstream.families.panel.window import PanelWindow, WindowPlan
-
-__all__ = [
-    "AtLeast",
-    "Consecutive",
-    "CumulativePlan",
-    "PanelCumulative",
-    "PanelSynthesis",
-    "PanelWindow",
-    "Pattern",
-    "WindowPlan",
-    "WindowQuery",
-]

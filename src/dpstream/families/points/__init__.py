@@ -3,5 +3,3 @@
 from dpstream.families.points.cells import PointsState
 from dpstream.families.points.points_plan import Points, PointsPlan
 from dpstream.families.points.points_release import PointsSynthesis
-
-__all__ = ["Points", "PointsPlan", "PointsState", "PointsSynthesis"]

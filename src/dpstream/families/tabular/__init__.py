@@ -3,5 +3,3 @@
 from dpstream.families.tabular.baseline import Baseline, BaselinePlan
 from dpstream.families.tabular.dpstabs import DPStabs, DPStabsPlan
 from dpstream.families.tabular.pooled import Pooled, PooledPlan
-
-__all__ = ["Baseline", "BaselinePlan", "DPStabs", "DPStabsPlan", "Pooled", "PooledPlan"]

@@ -48,6 +48,8 @@ from dpstream.mechanisms.limits import PRIOR_BOUND, TreeCapacity, check_domain
 from dpstream.mechanisms.table_release import ModelSynthesis
 from dpstream.mechanisms.workload_cells import Cells, Score
 
+# The state of a DP-STabS stream.
+
 
 @dataclass
 class DpstabsSide(PublicSide):

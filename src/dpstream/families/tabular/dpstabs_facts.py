@@ -41,6 +41,8 @@ from dpstream.mechanisms.run_outputs import MIN_VARIANCE
 from dpstream.mechanisms.table_release import ModelSynthesis, average_marginals
 from dpstream.mechanisms.workload_cells import Cells, ScoreName
 
+# What is public of a DP-STabS stream's memory, and what public noise scales say about its errors.
+
 #: Measurements up to which the total's error is predicted where it is followed one by one (about a second).
 MAX_PREDICTED = 100_000
 _MOMENTS = 3

@@ -40,6 +40,8 @@ from dpstream.mechanisms.run_outputs import published
 from dpstream.mechanisms.table_release import ModelSynthesis
 from dpstream.mechanisms.workload_cells import Cells, MeasuredCells
 
+# The state of a pooled stream.
+
 
 @dataclass
 class PooledSide(PublicSide):

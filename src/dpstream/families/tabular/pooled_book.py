@@ -14,6 +14,8 @@ from dpstream.core.graphical import Measurement, Model, fit
 from dpstream.families.tabular.pooled_estimates import Estimates
 from dpstream.mechanisms.workload_cells import Cells
 
+# What the open epoch lets expect: how a table goes on as it went. Public: it reads what closed epochs gave.
+
 
 @dataclass(frozen=True, eq=False)
 class Ahead:

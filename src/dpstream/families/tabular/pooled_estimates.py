@@ -427,6 +427,9 @@ class Estimates:
             raise StoreDamagedError("the measurements of epochs do not fit the workload", where="state")
 
 
+# What an epoch's measurements tell of columns, and a model's answers moved to them. Public: measurements only.
+
+
 def with_margins(
     cells: Cells, measured: Mapping[int, Measurement], repeated: Collection[int]
 ) -> dict[int, Measurement]:

@@ -16,21 +16,3 @@ from dpstream.io.sinks.release_reader import (
 )
 from dpstream.io.sinks.standard_output import StandardOutput
 from dpstream.io.sinks.target import StepFiles, Target
-
-__all__ = [
-    "Bucket",
-    "DatabaseFeed",
-    "DuckDBFeed",
-    "PostgresFeed",
-    "Publisher",
-    "StandardOutput",
-    "StepFiles",
-    "Target",
-    "read_catalogue",
-    "read_changes",
-    "read_manifest",
-    "read_measurements",
-    "read_table",
-    "readable_steps",
-    "released_schema",
-]

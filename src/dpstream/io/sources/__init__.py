@@ -6,13 +6,3 @@ from dpstream.io.sources.formats import read_table
 from dpstream.io.sources.source import Source, StepInput
 from dpstream.io.sources.source_opening import open_source
 from dpstream.io.sources.source_options import SourceOptions
-
-__all__ = [
-    "FileSource",
-    "Source",
-    "SourceOptions",
-    "StepInput",
-    "UnreadableError",
-    "open_source",
-    "read_table",
-]

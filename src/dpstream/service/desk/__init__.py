@@ -6,20 +6,3 @@ from dpstream.service.desk.desk import KINDS, Desk
 from dpstream.service.desk.facts import Card, Decision, Held, Person, Price, Task
 from dpstream.service.desk.roles import MAY, ROLES, NotAllowedError
 from dpstream.service.desk.settings import Proxy, Settings, StreamSettings
-
-__all__ = [
-    "KINDS",
-    "MAY",
-    "ROLES",
-    "Card",
-    "Decision",
-    "Desk",
-    "Held",
-    "NotAllowedError",
-    "Person",
-    "Price",
-    "Proxy",
-    "Settings",
-    "StreamSettings",
-    "Task",
-]

@@ -21,16 +21,7 @@ from dpstream.service.desk import people as persons
 from dpstream.service.desk.board import add_task, cancel_tasks, card_of, held_row, read_facts, read_tasks
 from dpstream.service.desk.database import ServiceDatabase
 from dpstream.service.desk.decisions import append, approvals, check_log, read_decisions, since_added
-from dpstream.service.desk.facts import (
-    Card,
-    Decision,
-    Held,
-    Person,
-    Price,
-    Task,
-    rounded_up,
-    unix_time,
-)
+from dpstream.service.desk.facts import Card, Decision, Held, Person, Price, Task, rounded_up, unix_time
 from dpstream.service.desk.people import Sessions
 from dpstream.service.desk.roles import MACHINE, MAY, ROLES, NotAllowedError, require
 from dpstream.service.desk.settings import Settings

@@ -4,5 +4,3 @@ They work without JavaScript, and load nothing from elsewhere.
 """
 
 from dpstream.service.pages.serving import create_app, serve
-
-__all__ = ["create_app", "serve"]

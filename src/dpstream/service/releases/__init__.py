@@ -3,5 +3,3 @@
 from dpstream.service.releases.app import make_app
 from dpstream.service.releases.places import ReleaseFolder, find_places
 from dpstream.service.releases.serving import listen, serve, server_of
-
-__all__ = ["ReleaseFolder", "find_places", "listen", "make_app", "serve", "server_of"]

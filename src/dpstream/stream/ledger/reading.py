@@ -30,13 +30,7 @@ from dpstream.stream.ledger.limit import budget_from_dict
 from dpstream.stream.store.encryption import StateKey, unlock
 from dpstream.stream.store.place import has_store, no_stream, viewed
 from dpstream.stream.store.postgres import PostgresServer
-from dpstream.stream.store.sealed_history import (
-    POSITION,
-    account_pin,
-    read_history,
-    read_latest,
-    read_meta,
-)
+from dpstream.stream.store.sealed_history import POSITION, account_pin, read_history, read_latest, read_meta
 from dpstream.stream.store.store import as_position, key_of_sources
 from dpstream.stream.store.store_database import StoreDatabase, file_errors
 

@@ -14,10 +14,7 @@ from dpstream.core.paths import parse_json
 from dpstream.io.sinks.target import NOTICE
 from dpstream.stream.store import container
 from dpstream.stream.store.encryption import StateKey, key_name, mark, sealing_for, unlock
-from dpstream.stream.store.place import (
-    locked_store,
-    refuse_moved,
-)
+from dpstream.stream.store.place import locked_store, refuse_moved
 from dpstream.stream.store.postgres import PostgresServer
 from dpstream.stream.store.sealed_history import (
     CLEANED,
@@ -31,12 +28,7 @@ from dpstream.stream.store.sealed_history import (
 from dpstream.stream.store.staging import Staging
 from dpstream.stream.store.step_rows import verify_state
 from dpstream.stream.store.store import staged_files
-from dpstream.stream.store.store_database import (
-    VALUE_TABLES,
-    Sealing,
-    StoreDatabase,
-    file_errors,
-)
+from dpstream.stream.store.store_database import VALUE_TABLES, Sealing, StoreDatabase, file_errors
 from dpstream.stream.store.summed_rows import (
     problem_of_files,
     read_shards,

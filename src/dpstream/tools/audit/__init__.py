@@ -3,15 +3,3 @@
 from dpstream.tools.audit.audit_page import AuditReport, write_audit_report
 from dpstream.tools.audit.finding import TOLERANCE, Audit, AuditFinding, AuditLength, AuditProgress
 from dpstream.tools.audit.runner import audit_file, run_audits
-
-__all__ = [
-    "TOLERANCE",
-    "Audit",
-    "AuditFinding",
-    "AuditLength",
-    "AuditProgress",
-    "AuditReport",
-    "audit_file",
-    "run_audits",
-    "write_audit_report",
-]

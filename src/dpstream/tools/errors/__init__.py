@@ -7,14 +7,3 @@ generator, and what these runs release is compared with that truth. Post-process
 from dpstream.tools.errors.contract import FamilySimulation, Invented, InventedTable, Observation
 from dpstream.tools.errors.published import publish_errors
 from dpstream.tools.errors.simulation import Simulation, doubling_steps, simulate_errors
-
-__all__ = [
-    "FamilySimulation",
-    "Invented",
-    "InventedTable",
-    "Observation",
-    "Simulation",
-    "doubling_steps",
-    "publish_errors",
-    "simulate_errors",
-]

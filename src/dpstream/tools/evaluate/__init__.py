@@ -19,26 +19,3 @@ from dpstream.tools.evaluate.metrics import (
 )
 from dpstream.tools.evaluate.private_folder import LABEL, open_private_folder
 from dpstream.tools.evaluate.true_table import TrueStep, TrueTable, true_steps
-
-__all__ = [
-    "LABEL",
-    "METRICS",
-    "Evaluation",
-    "Judgement",
-    "Measure",
-    "StepEvaluation",
-    "TableComparison",
-    "TrueStep",
-    "TrueTable",
-    "WorkloadErrors",
-    "churn",
-    "compare_tables",
-    "cramers_v",
-    "evaluate_run",
-    "k_marginal_score",
-    "open_private_folder",
-    "propensity",
-    "total_variation",
-    "true_steps",
-    "workload_errors",
-]

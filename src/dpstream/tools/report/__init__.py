@@ -11,8 +11,6 @@ from dpstream.tools.evaluate.run_folder import MAX_STEPS, Folder, open_folder
 from dpstream.tools.family_tools import tool_for
 from dpstream.tools.report.assembly import REPORT_MARKER, FamilyPage
 
-__all__ = ["write_report"]
-
 
 def write_report(
     run: str | Path,

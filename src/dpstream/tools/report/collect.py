@@ -19,14 +19,7 @@ from dpstream.io.sinks.release_reader import released_alike
 from dpstream.io.sinks.simulated_errors import SimulatedErrors, simulated_errors
 from dpstream.stream.release.estimates import Estimate, Published
 from dpstream.stream.release.folding import Group, groups_of
-from dpstream.tools.evaluate.run_folder import (
-    MAX_STEPS,
-    Accuracy,
-    Folder,
-    PublishedRun,
-    released_codes,
-    thin,
-)
+from dpstream.tools.evaluate.run_folder import MAX_STEPS, Accuracy, Folder, PublishedRun, released_codes, thin
 
 if TYPE_CHECKING:
     from dpstream.project import Config

@@ -6,5 +6,3 @@ from dpstream.tools.simulate.example import Example
 from dpstream.tools.simulate.panel_folder import PovertyPanel
 from dpstream.tools.simulate.stock_folder import Stock
 from dpstream.tools.simulate.write import EXAMPLES, simulate
-
-__all__ = ["EXAMPLES", "Example", "PovertyPanel", "Stock", "simulate"]
