@@ -32,6 +32,7 @@ def test_the_cut_is_pinned_and_told_in_every_manifest(tmp_path: Path) -> None:
     assert manifest == read_manifest(tmp_path / "releases", 1)
     assert manifest["source"] == SourceOptions.parse(WEEKS).pinned()
     assert any('late = "error"' in sentence for sentence in manifest["declared_public"])
+    assert sum("cannot be taken apart" in sentence for sentence in manifest["declared_public"]) == 1
     assert any("unreadable time stops the stream in column 'day'" in s for s in manifest["declared_public"])
     # The owner may move a public end; nothing else, and never to one that is read off the data.
     for end in ("2027-12-31", "today"):
@@ -49,6 +50,12 @@ def test_the_cut_is_pinned_and_told_in_every_manifest(tmp_path: Path) -> None:
         assert words in str(caught.value), change
     with pytest.raises(ConfigError, match="belongs to another plan"):
         start(tmp_path)
+
+
+def test_a_time_that_stops_standard_input_is_declared() -> None:
+    piped = SourceOptions.parse({"path": "-", "time_column": "when", "end": "data"})
+    assert any("period that has not begun" in sentence for sentence in piped.declared_public())
+    assert not any("not begun" in sentence for sentence in SourceOptions.parse(WEEKS).declared_public())
 
 
 def test_columns_that_can_stop_the_stream_are_named(tmp_path: Path) -> None:
