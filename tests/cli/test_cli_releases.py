@@ -113,9 +113,12 @@ def test_a_pipe_is_told_nothing_twice(tmp_path: Path) -> None:
     config = configured(tmp_path, 'sink = "stdout"', steps=3)
     dpstream("run", config)
     shutil.rmtree(tmp_path / "releases" / "step-000002")
-    done = dpstream("run", config)
+    done = dpstream("run", config, "--log-json", tmp_path / "run.log")
     assert done.stdout == ""
     assert read(tmp_path / "releases", 2).num_rows > 0
+    # Those who watch the log hear of it.
+    said = [json.loads(line) for line in (tmp_path / "run.log").read_text(encoding="utf-8").splitlines()]
+    assert ("restored", 2) in [(one["state"], one["step"]) for one in said]
 
 
 def test_no_other_file_is_taken_for_a_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

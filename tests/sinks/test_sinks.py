@@ -21,6 +21,7 @@ from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, 
 from dpstream.io.sinks import Publisher, StepFiles, read_catalogue, read_manifest
 from dpstream.io.sinks import read_table as read
 from dpstream.io.sinks.table_files import FORMATS, from_bytes, to_bytes
+from dpstream.io.sinks.target import NOTICE
 from dpstream.stream.release.codebook import descriptor
 
 SCHEMA = Schema(
@@ -131,6 +132,22 @@ def test_half_a_step_is_never_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert not (tmp_path / "step-000002").exists()
     publisher.put(StepFiles.of(2, files))
     assert sorted(p.name for p in tmp_path.iterdir() if p.is_dir()) == ["step-000001", "step-000002"]
+
+
+def test_what_is_taken_back_is_nowhere(tmp_path: Path) -> None:
+    """Nor is it in what an interrupted attempt left. An expired table leaves its manifest. Both may be repeated."""
+    publisher = publish(tmp_path, "csv", 1)
+    left = tmp_path / ".publishing.tmp" / "0123"
+    left.mkdir(parents=True)
+    shutil.copy(tmp_path / "step-000001" / "table.csv", left)
+    manifest = tmp_path / "step-000001" / "manifest.json"
+    notice = {"manifest.json": manifest.read_bytes(), NOTICE: b"{}"}
+    for staying, names in (({}, ["manifest.json"]), (notice, ["manifest.json", NOTICE])):
+        for _ in range(2):
+            publisher.withdraw(1, ["table.csv"], staying)
+            assert sorted(path.name for path in manifest.parent.iterdir()) == sorted(names)
+    assert not list(tmp_path.rglob("table.csv"))
+    assert sorted(publisher.have("ab")) == [1]
 
 
 def edit(path: Path, **changes: Any) -> None:

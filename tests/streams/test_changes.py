@@ -434,3 +434,15 @@ def test_changes_wait_for_the_step_that_they_change(tmp_path: Path, publish: Any
         assert stream.approve([2, 3]) == [2, 3]
     for step in (1, 2, 3, 4):
         read(tmp_path / "releases", step)
+
+
+def test_what_cannot_be_published_is_refused(tmp_path: Path) -> None:
+    for wrong, words in (
+        ({"publish": "changes"}, "needs records that persist"),
+        ({"records": "sticky"}, "fresh, persistent"),
+        ({"full_every": 0}, "a number from 1"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            Publishing(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="'record_id'"):
+        Publishing(records="persistent").check_columns(("zip", "record_id"))

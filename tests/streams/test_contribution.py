@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy_stream import SCHEMA, ToyPlan
 
-from dpstream.core.errors import ConfigError, DataError, StoreDamagedError
+from dpstream.core.errors import ConfigError, DataError, StepError, StoreDamagedError
 from dpstream.core.privacy import Randomness, User
 from dpstream.core.tables.contribution import admit, id_bytes, read_owners
 from dpstream.stream import Batch, Stream, open_stream
@@ -155,6 +155,11 @@ def test_the_bound_holds_over_steps_and_restarts_and_deletes_give_nothing_back(t
         assert true_counts(stream) == [0, 2, 1, 0]
         assert stream.dropped_events == 3
         manifest = stream.release().manifest
+        # The same events in another order are the same batch; those of other users are not.
+        again = stream.step(Batch(frame(C, A, B), frame(B), users=(["z", "x", "y"], ["y"])), "b3")
+        assert again.manifest == manifest
+        with pytest.raises(StepError, match="other records"):
+            stream.step(Batch(frame(A, B, C), frame(B), users=(["x", "y", "y"], ["y"])), "b3")
     assert manifest["unit"] == {
         "name": "user",
         "words": User(2).describe(),

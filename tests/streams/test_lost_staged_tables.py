@@ -12,6 +12,7 @@ import pyarrow.parquet
 import pytest
 from toy_stream import SCHEMA, ToyPlan, batch
 
+from dpstream.core import durable
 from dpstream.core.errors import StoreError
 from dpstream.core.privacy import Randomness
 from dpstream.io.sinks import Publisher, read_catalogue
@@ -154,6 +155,29 @@ def test_another_key_seals_what_waits_anew(
     path = tmp_path / "releases" / "step-000001" / "table.parquet"
     assert hashlib.sha256(path.read_bytes()).hexdigest() == digest
     assert not list((tmp_path / "state" / "staged").iterdir())
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the commit", "after the commit"])
+def test_a_change_of_keys_that_is_stopped_loses_no_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other_bytes: Any, after: bool
+) -> None:
+    digest, _ = held_table(tmp_path, KEYS[1])
+    commit = durable.commit
+
+    def stops(db: Any) -> None:
+        if after:
+            commit(db)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "commit", stops)
+        with pytest.raises(KeyboardInterrupt):
+            rekey_store(tmp_path / "state", old=KEYS[1], new=KEYS[2])
+    other_bytes()
+    with opened(tmp_path, key=KEYS[2] if after else KEYS[1]) as stream:
+        stream.approve()
+    path = tmp_path / "releases" / "step-000001" / "table.parquet"
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == digest
 
 
 def test_a_held_table_that_was_changed_is_not_sealed_as_if_it_were_good(

@@ -12,7 +12,15 @@ import pytest
 from fault_harness import faulty, in_child, kill
 from toy_stream import SCHEMA, ToyPlan, batch, run, start
 
-from dpstream.core.errors import ConfigError, DpstreamError, StepError, StoreDamagedError, StoreLockedError
+from dpstream.core import durable
+from dpstream.core.errors import (
+    ConfigError,
+    DpstreamError,
+    StepError,
+    StoreDamagedError,
+    StoreError,
+    StoreLockedError,
+)
 from dpstream.io.sinks import Publisher
 from dpstream.stream import Stream, open_stream, read_status
 from dpstream.stream.store import archive as archives
@@ -124,6 +132,23 @@ def test_killed_anywhere_in_an_import(moved: Path, back: bool) -> None:
                 assert lives == [place]
             ends.add((first, lives[0]))
     assert len(ends) == 3, "some stops came before the mark and some after it"
+
+
+def test_a_mark_that_failed_leaves_no_store(moved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mark is on the disk before there is a store: without it the archive could be taken in again."""
+    real, archive = durable.sync_file, (moved / "moved").stat()
+
+    def failing(descriptor: int) -> None:
+        if os.path.samestat(os.fstat(descriptor), archive):
+            raise OSError(28, "No space left on device")
+        real(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "sync_file", failing)
+        with pytest.raises(StoreError, match="No space left"):
+            take(moved, "a")
+    assert not (moved / "a" / "stream.sqlite").exists()
+    assert take(moved, "a") == 2
 
 
 def test_an_archive_that_cannot_be_marked_is_refused(moved: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpstream.core.errors import BudgetError, ConfigError, DataError, DpstreamError, HorizonError, UnitError
+from dpstream.core.errors import (
+    BudgetError,
+    ConfigError,
+    DataError,
+    DpstreamError,
+    HorizonError,
+    StepError,
+    UnitError,
+)
 from dpstream.core.privacy import Event, Individual, Randomness
 from dpstream.core.schema import Boolean, Categorical, Integer, Schema
 from dpstream.families.panel import AtLeast, PanelCumulative, PanelWindow
@@ -183,6 +191,17 @@ def test_people_who_do_not_fit_are_refused_before_anything_is_drawn(tmp_path: Pa
         # Nothing was reserved for the refused records: the right ones take the same place.
         stream.step(period(truth[1]), "b2")
         assert stream.last_step == 2
+
+
+def test_the_same_reports_of_other_people_are_another_batch(tmp_path: Path) -> None:
+    truth = history()[0]
+    with start(tmp_path, plan()) as stream:
+        first = stream.step(period(truth), "b1")
+        backwards = np.arange(PEOPLE)[::-1]
+        assert stream.step(period(truth, order=backwards), "b1").manifest == first.manifest
+        others = Batch({"poor": truth.tolist()}, users=[f"p{i}" for i in backwards])
+        with pytest.raises(StepError, match="other records"):
+            stream.step(others, "b1")
 
 
 def test_a_panel_with_places_takes_people_who_come_later(tmp_path: Path) -> None:

@@ -185,6 +185,17 @@ def test_columns_of_two_values_are_covered_in_the_default_stream() -> None:
         assert (np.abs(found.values - true) <= found.law().half_width(1 - 1e-6)).all()
 
 
+def test_what_was_chosen_is_marked() -> None:
+    """A pooled stream measures its columns whatever it knows, and its pairs by choice."""
+    published, _ = streams(1)[0]
+    pairs = [one for one in published.counts if one.columns is not None and len(one.columns) > 1]
+    assert pairs
+    assert all(one.query["chosen"] is True for one in pairs)
+    fixed = [one for one in published.counts if one.columns == ("zip",)]
+    assert len(fixed) == 4
+    assert not any("chosen" in one.query for one in fixed)
+
+
 def test_the_number_of_records_adds_up_chosen_marginals_too() -> None:
     """Every marginal sums to it, whichever was chosen: an interval at every border, without a headline, and the number
     and the error of the release itself.

@@ -203,6 +203,27 @@ def test_a_mechanism_that_fails_after_it_drew_waits_for_a_decision(tmp_path: Pat
     stream.close()
 
 
+def test_after_a_commit_that_failed_only_a_new_opening_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it took effect is unknown until the store is read again."""
+    real = durable.commit
+
+    def lying(db: object) -> None:
+        real(db)  # type: ignore[arg-type]
+        raise sqlite3.OperationalError("disk I/O error")
+
+    with start(tmp_path) as stream:
+        with monkeypatch.context() as patch:
+            patch.setattr(durable, "commit", lying)
+            with pytest.raises(StoreError):
+                stream.step(batch(1), "a")
+        with pytest.raises(StoreError, match="whether it took effect is unknown"):
+            stream.step(batch(1), "a")
+    with start(tmp_path) as stream:
+        assert stream.step(batch(1), "a").step == 1
+
+
 def test_horizon_is_enforced_before_anything_is_reserved(tmp_path: Path) -> None:
     with start(tmp_path, plan=ToyPlan(horizon=2)) as stream:
         stream.step(batch(1), "a")

@@ -16,6 +16,7 @@ import pytest
 from offices import EVIL, Office
 
 from dpstream.service.pages import serving
+from dpstream.service.pages.visits import LARGEST
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +49,24 @@ def test_connections_that_say_nothing_keep_nobody_out(
             time.sleep(0.01)
         go_on.set()
         assert sorted(one.result().status_code for one in asked) == [200] * 5 + [503] * 15
+
+
+def test_forms_that_are_longer_than_they_say(office: Office) -> None:
+    """A form in chunks counts as it comes, whatever length its heads tell; so does a number of fields."""
+    host, port = office.address.removeprefix("http://").split(":")
+    heads = b"POST /sign-in HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-www-form-urlencoded\r\n"
+    chunk = b"%x\r\n%s\r\n" % (LARGEST, b"x" * LARGEST)
+    fields = b"&".join(b"a%d=" % i for i in range(200))
+    for sent, status in (
+        (b"content-length: 10\r\ntransfer-encoding: chunked\r\n\r\n" + 3 * chunk, b"413"),
+        (b"content-length: %d\r\n\r\n%s" % (len(fields), fields), b"400"),
+        (b"content-length: 8\r\n\r\nonce=%ff", b"400"),
+    ):
+        with socket.create_connection((host, int(port)), timeout=60) as connection:
+            connection.sendall(heads + sent)
+            answer = connection.recv(65536)
+            assert answer.split()[1] == status
+            assert status == b"413" or b"form cannot be read" in answer + connection.recv(65536)
 
 
 @pytest.mark.parametrize(

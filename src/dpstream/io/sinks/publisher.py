@@ -139,7 +139,7 @@ class Publisher:
         self, digests: Mapping[int, Mapping[str, str]], *, deep: bool, withdrawn: Collection[int] = ()
     ) -> Differences:
         """What is missing or changed in the folder; if nothing is, in the other place. See ``Target.compare``."""
-        steps = {step: self._step(step, digests[step]) for step in digests}
+        steps = {step: self._step(step) for step in digests}
         for target in self.targets:
             differences = target.compare(steps, digests, deep=deep, withdrawn=withdrawn)
             if differences:
@@ -257,8 +257,8 @@ class Publisher:
             if path.parent != self._directory:
                 durable.sync_directory(self._directory)  # makes the new folder's name durable
 
-    def _step(self, step: int, names: Collection[str]) -> StepFiles:
-        """The files of a step as they lie here."""
+    def _step(self, step: int) -> StepFiles:
+        """The manifest of a step as it lies here, and its table as readers get it, whose types the codebook gives."""
 
         def whole() -> Any:
             try:
@@ -267,7 +267,7 @@ class Publisher:
                 return None
 
         folder = self._directory / step_name(step)
-        return StepFiles(step, names, lambda name: read_bytes(folder / name), whole=whole)
+        return StepFiles(step, [MANIFEST], lambda name: read_bytes(folder / name), whole=whole)
 
     def _mend(self, folder: Path, files: StepFiles) -> None:
         """Write the missing files of a step; files that exist are left alone."""

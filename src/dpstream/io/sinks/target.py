@@ -202,7 +202,7 @@ class Target(Protocol):
         """Find what is missing or changed of published steps, or still there of withdrawn ones. Writes nothing.
 
         Args:
-            committed: the published steps, with the files that the folder has.
+            committed: the published steps: their manifests in the folder, and their whole tables as readers get them.
             digests: step -> file -> SHA-256.
             deep: read everything; otherwise the last few steps only, and of the others whether their files are there.
         """

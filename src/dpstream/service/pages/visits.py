@@ -11,11 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from dpstream.core.errors import InputError
@@ -95,20 +94,28 @@ async def read_form(request: Request) -> dict[str, str]:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
         raise FormError("this is no form of these pages", where="form", allowed="a form of these pages")
-    # Every browser says how long its form is, and sends no more than that.
+    # Every browser says how long its form is.
     length = request.headers.get("content-length", "")
     if not length.isdigit():
         raise FormError("the form does not say how long it is", where="form", allowed="a form of these pages")
+    too_large = TooLargeError("the form is too large", where="form", allowed=f"up to {LARGEST} bytes")
     if int(length) > LARGEST:
-        raise TooLargeError("the form is too large", where="form", allowed=f"up to {LARGEST} bytes")
+        raise too_large
+    body = bytearray()
     try:
         async with asyncio.timeout(_PATIENCE):
-            sent = await request.form(max_files=0, max_fields=_FIELDS)
-    except (ClientDisconnect, HTTPException, TimeoutError):
-        raise FormError("the form cannot be read", where="form", allowed="the whole form") from None
+            async for part in request.stream():  # others may say one length and send more, in chunks
+                body += part
+                if len(body) > LARGEST:
+                    raise too_large
+        pairs = parse_qsl(
+            body.decode("ascii"), keep_blank_values=True, max_num_fields=_FIELDS, errors="strict"
+        )
+    except (ClientDisconnect, TimeoutError, ValueError):
+        raise FormError("the form cannot be read", where="form", allowed="the whole form, in UTF-8") from None
     form: dict[str, str] = {}
-    for name, value in sent.multi_items():
-        form[name] = f"{form[name]}\n{value}" if name in form else str(value)
+    for name, value in pairs:
+        form[name] = f"{form[name]}\n{value}" if name in form else value
     return form
 
 
