@@ -13,6 +13,7 @@ import test_stream
 #: Tests that look into SQLite's file, set SQLite's options or need a second interpreter.
 SQLITE_ONLY = {
     "test_a_failure_that_cannot_be_recorded_is_still_told",
+    "test_after_a_commit_that_failed_only_a_new_opening_goes_on",
     "test_durability_settings_are_in_force",
     "test_one_process_at_a_time",
     "test_the_keep_policy_bounds_the_disk",
