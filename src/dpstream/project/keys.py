@@ -482,7 +482,7 @@ class Output:
         )
 
 
-def _told(allowed: str, meaning: str, pattern: str | None = None) -> Any:
+def _text_of_statement(allowed: str, meaning: str, pattern: str | None = None) -> Any:
     """A text that only the owner knows."""
     fragment = {**TEXT, **({} if pattern is None else {"pattern": pattern})}
     return option(None, allowed=allowed, meaning=meaning, reason="only the owner knows it", fragment=fragment)
@@ -492,40 +492,40 @@ def _told(allowed: str, meaning: str, pattern: str | None = None) -> Any:
 class Publication:
     """``[statement]``."""
 
-    title: str | None = _told(
+    title: str | None = _text_of_statement(
         'a text, such as "Evictions"',
         "What the data set is called on its pages and in catalogues; the stream's name if it is not set.",
     )
-    description: str | None = _told(
+    description: str | None = _text_of_statement(
         'a text, such as "Eviction notices of a city, weekly"',
         "What the data are about, in a sentence or two.",
     )
-    publisher: str | None = _told(
+    publisher: str | None = _text_of_statement(
         'a text, such as "Statistics office of Example"',
         "Who publishes the data.",
     )
-    contact: str | None = _told(
+    contact: str | None = _text_of_statement(
         'a text, such as "data@example.org"',
         "Whom to ask.",
     )
-    decided_by: str | None = _told(
+    decided_by: str | None = _text_of_statement(
         'a text, such as "Data protection board, 3 March 2026"',
         "Who decided on epsilon (or rho), and when.",
     )
-    reason: str | None = _told(
+    reason: str | None = _text_of_statement(
         'a text, such as "Counts of districts have to be right to 5 %"',
         "Why this budget and this unit.",
     )
-    version: str | None = _told(
+    version: str | None = _text_of_statement(
         'a text, such as "1.2"',
         "Version of the statement.",
     )
-    license: str | None = _told(
+    license: str | None = _text_of_statement(
         'the SPDX name of a usual licence for data, such as "CC-BY-4.0", or an address in https://',
         "The licence of the released data.",
         LICENSE,
     )
-    url: str | None = _told(
+    url: str | None = _text_of_statement(
         "an address in http://, https:// or mailto:",
         "Where the releases can be had.",
         WEB_ADDRESS,

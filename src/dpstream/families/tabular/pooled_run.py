@@ -249,12 +249,6 @@ class Division:
         return self.budget.scaled(rest * weight / sum(self._weights(design)))
 
 
-# What measured marginals of several columns tell of single ones. Public: it reads measurements only.
-
-
-# A model's answers, moved so that their columns are as measured. Public: answers and measurements only.
-
-
 #: A marginal is measured beside the columns if the epoch is expected to have this many records for every histogram
 #: that is measured then, in standard deviations of their noise.
 _RECORDS_PER_NOISE = 3.0
