@@ -47,7 +47,7 @@ def dump(packed: Packed) -> bytes:
         blocks.append(block)
     head = json.dumps({"meta": packed.meta, "arrays": index}, allow_nan=False, separators=(",", ":")).encode()
     raw = b"".join([_LENGTH.pack(len(head)), head, *blocks])
-    body = pyarrow.Codec("zstd", compression_level=_LEVEL).compress(raw, asbytes=True)
+    body: bytes = pyarrow.Codec("zstd", compression_level=_LEVEL).compress(raw, asbytes=True)
     return _HEAD.pack(_MAGIC, CONTAINER_FORMAT, hashlib.sha256(body).digest()) + body
 
 
@@ -91,7 +91,7 @@ def _expanded(frame: bytes, where: str) -> bytes:
         size = _stated_size(frame)
         if size > _MOST * len(frame):
             raise ValueError("more than a frame of this length can hold")
-        return bytes(pyarrow.Codec("zstd").decompress(frame, decompressed_size=size, asbytes=True))
+        return bytes(pyarrow.Codec("zstd").decompress(frame, size, asbytes=True))
     except (ValueError, IndexError, OSError):
         raise StoreDamagedError("the packed bytes cannot be expanded", where=where) from None
 
