@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dpstream.stream import Stream
 
 _Verb = TypeVar("_Verb", bound=Callable[..., Any])
-_PLAIN_WIDTH = 110
+_PLAIN_WIDTH = 100
 _SCREENS = Path(__file__).with_name("screens.j2")
 _RULE = re.compile("-+:?")
 _NUMBER = re.compile(r"unknown|inf|nan|-?[0-9][0-9,.]*(e[+-][0-9]+)?")

@@ -1,0 +1,178 @@
+"""What a stream will be worth, before it begins: its mechanism runs on invented streams of the guessed size.
+
+``dpstream plan`` shows it. No data are read. The invented columns are skewed and depend on each other, or are those of
+the public table that the stream begins with. Equal seeds give equal streams and noise; the limit of CPU decides how
+many runs there are, and how far they go.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpstream.core.contracts.expectations import MarginalError
+from dpstream.core.errors import ConfigError
+from dpstream.core.privacy import Randomness
+from dpstream.stream.declared import counted_records
+from dpstream.stream.release.verdicts import INVENTED, Verdict, verdicts_from
+from dpstream.tools.choosing import check_size
+from dpstream.tools.errors.contract import FamilySimulation, Guess, InventedTable, Observation, seed_of
+from dpstream.tools.errors.simulation import doubling_steps, observations
+from dpstream.tools.family_tools import tool_of
+
+if TYPE_CHECKING:
+    from dpstream.project import Config
+
+#: More runs change nothing that a reader would notice.
+_MAX_RUNS = 30
+#: Of more pairs of columns only those that the mechanism itself looks at are compared.
+_MAX_PAIRS = 300
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Errors of released tables, found on invented streams; public.
+
+    Attributes:
+        step: after which the tables are compared. wanted: the step that was asked for; later where time ran out.
+        size: records that the invented table has then, as a mean over runs.
+        total: root mean square error of the number of records.
+        marginals: of the columns and the pairs of columns: the same of one cell.
+        runs: how many were done. seconds: of CPU that they took. seed: of the streams and the noise.
+    """
+
+    step: int
+    wanted: int
+    size: float
+    total: float
+    marginals: tuple[MarginalError, ...]
+    runs: int
+    seconds: float
+    seed: int
+
+    def verdicts(self, records: str) -> tuple[Verdict, ...]:
+        """What the table is fit for; ``records``: what its records are called."""
+        return verdicts_from(self.size, self.total, self.marginals, INVENTED, records=records)
+
+
+def forecast(config: Config, step: int, *, seconds: float = 2.0, seed: int = 0) -> Forecast:
+    """The errors of the table of a step, by simulation on invented streams.
+
+    Args:
+        seconds: of CPU of this process. Where one run takes longer, it ends with an earlier step.
+
+    Errors:
+        ConfigError: no ``[expect]``, a family whose streams cannot be invented, or too large a stream.
+    """
+    table, tool = config.expected, tool_of("simulation", FamilySimulation, config.family)
+    if table is None or tool.imagine is None:
+        what = "[expect] is missing" if table is None else f"{config.family.noun} cannot be invented"
+        raise ConfigError(what, where=str(config.path), allowed="[expect] size and records_per_step")
+    check_size(config, table, step)
+    base, began = config.base(), time.process_time()
+    start = None if base is None else base.table()
+    errors: list[_Errors] = []
+    reached = step
+    while len(errors) < _MAX_RUNS:
+        number = len(errors) + 1
+        guess = Guess(
+            table,
+            reached,
+            doubling_steps(reached),
+            "correlated" if start is None else "like the base",
+            start,
+            seed_of("forecast", seed, number),
+        )
+        invented = tool.imagine(config, guess)
+        randomness = Randomness.seeded(f"forecast {seed} {number}")
+        for at, observed in observations(config, tool, invented, randomness, seed, number):
+            if observed is not None:
+                latest = at, observed
+            if not errors and time.process_time() - began > seconds:
+                break
+        reached, observed = latest
+        errors.append(_errors(observed, invented.truth[reached]))
+        spent = time.process_time() - began
+        if spent + spent / number > seconds:
+            break
+    return Forecast(
+        reached,
+        step,
+        float(np.mean([run.size for run in errors])),
+        _root_mean([run.total for run in errors]),
+        tuple(
+            MarginalError(columns, cells, _root_mean([run.cells[columns, cells] for run in errors]))
+            for columns, cells in errors[0].cells
+        ),
+        len(errors),
+        time.process_time() - began,
+        seed,
+    )
+
+
+@dataclass(frozen=True)
+class _Errors:
+    """Of one run: the size of the table, and squared errors: of its total, and of a cell of each marginal."""
+
+    size: float
+    total: float
+    cells: Mapping[tuple[tuple[str, ...], int], float]
+
+
+def _errors(observed: Observation, truth: InventedTable) -> _Errors:
+    cliques = list(_compared(truth))
+    names, domain = truth.domain.names, truth.domain
+    real, made = (table.marginals(domain, cliques) for table in (truth.table, observed))
+    cells = {
+        (tuple(names[column] for column in clique), domain.cells(clique)): float(((a - b) ** 2).mean())
+        for clique, a, b in zip(cliques, real, made, strict=True)
+    }
+    size = truth.table.total
+    return _Errors(size, (observed.total - size) ** 2, cells)
+
+
+def _compared(truth: InventedTable) -> Iterator[tuple[int, ...]]:
+    """The columns, and pairs of them."""
+    columns = range(len(truth.domain))
+    yield from ((column,) for column in columns)
+    if math.comb(len(columns), 2) <= _MAX_PAIRS:
+        yield from itertools.combinations(columns, 2)
+    else:
+        yield from (clique for clique in truth.cliques if len(clique) == 2)
+
+
+def _root_mean(squares: list[float]) -> float:
+    return math.sqrt(float(np.mean(squares)))
+
+
+def forecast_facts(config: Config, step: int, **options: Any) -> dict[str, Any]:
+    """A forecast with its verdicts, JSON-able."""
+    made = forecast(config, step, **options)
+    records, _ = counted_records(config.unit, config.schema())
+    verdicts = made.verdicts(records)
+    shares = [(marginal, marginal.error * marginal.cells / made.size) for marginal in made.marginals]
+    return {
+        "step": made.step,
+        "wanted_step": made.wanted,
+        "size": made.size,
+        "runs": made.runs,
+        "seconds": made.seconds,
+        "seed": made.seed,
+        "total": made.total,
+        "marginals": [
+            {
+                "columns": list(marginal.columns),
+                "cells": marginal.cells,
+                "standard_error": marginal.error,
+                "share": share,
+            }
+            for marginal, share in shares
+        ],
+        "verdicts": [verdict.as_dict() for verdict in verdicts],
+    }
