@@ -20,6 +20,7 @@ from keyed_streams import is_there, load
 from targets import PRESETS, configuration, facts, mechanism, moments
 
 from dpstream.core.privacy import Randomness
+from dpstream.core.tables import count_marginals
 from dpstream.project import Config
 from dpstream.tools.forecast import forecast
 
@@ -50,7 +51,9 @@ def true(stream: str, config: Config, runs: int) -> dict[str, float]:
         for moment in moments(load(stream, run)):
             release = method(moment)
             if release is not None and moment.step > 0.75 * facts(stream).steps:
-                pairs = zip(moment.table.marginals(cliques), release.marginals(cliques), strict=True)
+                rows = release.sample(max(0, round(release.total)), moment.step)
+                made = count_marginals(rows, moment.table.domain, cliques)
+                pairs = zip(moment.table.marginals(cliques), made, strict=True)
                 cells = [float(np.mean((np.asarray(b, float) - a) ** 2)) for a, b in pairs]
                 squares.append([(release.total - moment.table.records) ** 2, *cells])
     total, *cells = np.sqrt(np.mean(squares, axis=0)).tolist()

@@ -10,7 +10,7 @@ import click
 from dpstream.cli.progress import counted_progress
 from dpstream.cli.shared import json_option, of_stream, print_facts
 from dpstream.cli.types import Whole
-from dpstream.core.errors import ConfigError
+from dpstream.core.errors import ConfigError, counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -166,9 +166,9 @@ def _answers(facts: Mapping[str, Any]) -> dict[str, Any] | None:
     expected, forecast = facts["expected_errors"], facts["forecast"]
     if forecast is not None:
         step, size, runs = forecast["step"], forecast["size"], forecast["runs"]
-        how = f"Standard errors, from {runs} runs on invented records (seed {forecast['seed']})."
-        if step < forecast["wanted_step"]:
-            how = f"{how[:-1]}; step {forecast['wanted_step']} needs more --seconds."
+        how = f"Standard errors, from {counted(runs, 'run')} on invented records (seed {forecast['seed']})."
+        if forecast["simulated_steps"] < step:
+            how = f"Standard errors: {forecast['simulated_steps']} steps are simulated (--seconds allows more), later ones grow as the plan says."
         rows = answer_rows(size, forecast["total"], forecast["marginals"])
     elif expected is not None:
         last = expected["steps"][-1]

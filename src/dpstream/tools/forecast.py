@@ -27,6 +27,7 @@ from dpstream.tools.errors.simulation import observations
 from dpstream.tools.family_tools import tool_of
 
 if TYPE_CHECKING:
+    from dpstream.core.contracts import ExpectedTable
     from dpstream.project import Config
 
 #: More runs change nothing that a reader would notice.
@@ -42,7 +43,7 @@ class Forecast:
     """Errors of released tables, found on invented streams; public.
 
     Attributes:
-        step: after which the tables are compared. wanted: the step that was asked for; later where time ran out.
+        step: which table. simulated: the steps that were run; from there on errors grow as the plan says.
         size: records that the invented table has then, as a mean over runs.
         total: standard error of the number of records: by its law where that is more than a bound.
         marginals: of the columns and the pairs of columns: the same of one cell.
@@ -50,7 +51,7 @@ class Forecast:
     """
 
     step: int
-    wanted: int
+    simulated: int
     size: float
     total: float
     marginals: tuple[MarginalError, ...]
@@ -67,7 +68,7 @@ def forecast(config: Config, step: int, *, seconds: float = 2.0, seed: int = 0) 
     """The errors of the table of a step, by simulation on invented streams.
 
     Args:
-        seconds: of CPU of this process. Where one run takes longer, it ends with an earlier step.
+        seconds: of CPU of this process. One run that takes longer ends early; later errors grow as the plan says.
 
     Errors:
         ConfigError: no ``[expect]``, a family whose streams cannot be invented, or too large a stream.
@@ -78,9 +79,7 @@ def forecast(config: Config, step: int, *, seconds: float = 2.0, seed: int = 0) 
         raise ConfigError(what, where=str(config.path), allowed="[expect] size and records_per_step")
     check_size(config, table, step)
     base, began = config.base(), time.process_time()
-    (law,) = config.plan().expected_errors([step], table) or (None,)
-    # Of a number of records the law of its noise says more than few runs do.
-    known = None if law is None or law.at_most or base is not None else law.total
+    law = _Law(config, table)
     start = None if base is None else base.table()
     errors: list[_Errors] = []
     reached, runs = step, 0
@@ -104,24 +103,55 @@ def forecast(config: Config, step: int, *, seconds: float = 2.0, seed: int = 0) 
                 break
         reached = seen[-1][0]
         # A release is as good as those before it, which tell more of chance than one alone.
-        errors += [error for at, error in seen if at > (1 - _END) * reached]
+        errors += [error for at, error in seen if at >= _first(reached)]
         runs += 1
         spent = time.process_time() - began
         if spent + spent / runs > seconds:
             break
+    later = law.growth(reached, step)
+    sizes = [run.size for run in errors]
+    simulated = later * _root_mean([run.total for run in errors])
     return Forecast(
-        reached,
         step,
-        float(np.mean([run.size for run in errors])),
-        _root_mean([run.total for run in errors]) if known is None else known,
+        reached,
+        float(np.mean(sizes)) if reached == step else table.size_at(step),
+        # Of a number of records the law of its noise says more than few runs do.
+        simulated if law.at_most or base is not None else law.total(step) or simulated,
         tuple(
-            MarginalError(columns, cells, _root_mean([run.cells[columns, cells] for run in errors]))
+            MarginalError(columns, cells, later * _root_mean([run.cells[columns, cells] for run in errors]))
             for columns, cells in errors[0].cells
         ),
         runs,
         time.process_time() - began,
         seed,
     )
+
+
+class _Law:
+    """What the plan says of the number of records at any step: its standard error, or a bound on it."""
+
+    def __init__(self, config: Config, table: ExpectedTable) -> None:
+        self._plan, self._table = config.plan(), table
+        predicted = self._plan.expected_errors([1], table)
+        self.at_most = predicted is None or predicted[0].at_most
+
+    def total(self, *steps: int) -> float | None:
+        """Root mean square over some steps; None where nothing is said."""
+        predicted = self._plan.expected_errors(sorted(set(steps)), self._table) or ()
+        known = [one.total for one in predicted if one.total is not None]
+        return math.hypot(*known) / math.sqrt(len(known)) if known else None
+
+    def growth(self, reached: int, step: int) -> float:
+        """By how much errors grow from the end of a shorter stream to that of a longer one."""
+        if reached == step:
+            return 1.0
+        short, long = (self.total(*range(_first(last), last + 1)) for last in (reached, step))
+        return long / short if short and long else 1.0
+
+
+def _first(last: int) -> int:
+    """The first step of the last part of so many steps."""
+    return math.floor((1 - _END) * last) + 1
 
 
 @dataclass(frozen=True)
@@ -167,7 +197,7 @@ def forecast_facts(config: Config, step: int, **options: Any) -> dict[str, Any]:
     shares = [(marginal, marginal.error * marginal.cells / made.size) for marginal in made.marginals]
     return {
         "step": made.step,
-        "wanted_step": made.wanted,
+        "simulated_steps": made.simulated,
         "size": made.size,
         "runs": made.runs,
         "seconds": made.seconds,

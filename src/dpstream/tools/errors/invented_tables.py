@@ -41,6 +41,8 @@ _ROUNDS = 12
 _SHARPNESS = 3.0
 #: Correlation of arrivals of neighbouring steps, as in weeks and months of real streams.
 _LIKE_BEFORE = 0.8
+#: How far the shares of two kinds of records move, on the logistic scale.
+_DRIFT = 0.4
 
 
 def never_falling(values: Floats) -> Floats:
@@ -129,7 +131,7 @@ Draw = Callable[[int, np.random.Generator], Codes]
 #: Ranges from which each column's skew and each pair's dependence are drawn: standard deviations of logarithms of
 #: shares. 0: all values alike; 1: shares that differ by a factor of about 3 as a rule; 2: by a factor of 7 and more.
 _SKEW = (0.0, 2.5)
-_DEPENDENCE = (0.0, 2.0)
+_DEPENDENCE = (0.3, 1.0)
 
 
 def uniform_columns(domain: Domain) -> Draw:
@@ -477,7 +479,7 @@ def _wandering(steps: int, generator: np.random.Generator) -> Floats:
 
 def drifting(first: Draw, second: Draw, steps: int, generator: np.random.Generator) -> Draw:
     """Records of two kinds, in shares that move from step to step; a call is a step."""
-    shares = iter(1 / (1 + np.exp(-_wandering(steps, generator))))
+    shares = iter(1 / (1 + np.exp(-_DRIFT * _wandering(steps, generator))))
 
     def draw(rows: int, generator: np.random.Generator) -> Codes:
         of_first = generator.binomial(rows, next(shares, 0.5))
