@@ -3,7 +3,8 @@
     python benchmarks/forecast.py [--streams LIST] [--runs 4] [--result FILE]
 
 Predicted: the standard errors of plan's first screen, from a file with coarse guesses (1, 3, 10, 30, ...) and no data.
-True: root mean squares over the last quarter of the steps, in some runs on the stream itself. Streams are those of ``targets.py``.
+True: root mean squares over the last quarter of the steps, in some runs on the stream itself, of released rows. Streams
+are those of ``targets.py``.
 """
 
 from __future__ import annotations

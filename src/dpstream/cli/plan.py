@@ -168,7 +168,7 @@ def _answers(facts: Mapping[str, Any]) -> dict[str, Any] | None:
         step, size, runs = forecast["step"], forecast["size"], forecast["runs"]
         how = f"Standard errors, from {counted(runs, 'run')} on invented records (seed {forecast['seed']})."
         if forecast["simulated_steps"] < step:
-            how = f"Standard errors: {forecast['simulated_steps']} steps are simulated (--seconds allows more), later ones grow as the plan says."
+            how = f"Standard errors: {forecast['simulated_steps']} steps were simulated; they grow as the plan says."
         rows = answer_rows(size, forecast["total"], forecast["marginals"])
     elif expected is not None:
         last = expected["steps"][-1]
