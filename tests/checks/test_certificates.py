@@ -282,7 +282,7 @@ class Parity(ORIGINAL):
 
 class Broadcast(ORIGINAL):
     def step(self, state, increment, randomness):
-        return super().step(state, increment, Through(randomness, broadcast))
+        return ORIGINAL.step(self, state, increment, Through(randomness, broadcast))
 
 
 class WrongScale(ORIGINAL):

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
 from toy_stream import SCHEMA, ToyPlan, batch
 
 from dpstream.core import durable
@@ -235,6 +234,13 @@ def open_database(home: Path) -> Any:
     return sqlite3.connect(path) if path.exists() else None
 
 
+@contextlib.contextmanager
+def database(home: Path) -> Iterator[sqlite3.Connection]:
+    """A store's SQLite file, changed past the program."""
+    with contextlib.closing(sqlite3.connect(home / "state" / "stream.sqlite")) as db, db:
+        yield db
+
+
 def committed_steps(home: Path) -> dict[int, str]:
     """Manifest hashes of what the ledger knows."""
     db = open_database(home)
@@ -292,9 +298,40 @@ def violations_at_end(home: Path, before: dict[int, str]) -> list[str]:
     return found + [f"{name} was left behind" for name in strays]
 
 
-def refused(home: Path, **options: object) -> bool:
-    """Whether finishing the stream fails."""
-    return in_child(lambda: run_stream(home, **options)) != 0  # type: ignore[arg-type]
+def faults_in(
+    folder: Path,
+    work: Callable[[Path], object],
+    *,
+    fault: Fault = kill,
+    calls: slice = slice(1, None),
+    prepare: Callable[[Path], object] = lambda home: None,
+) -> Iterator[tuple[Path, str]]:
+    """A home for each of the durability calls of ``work``, which met ``fault`` there, and the name of the call.
+
+    Killed work ran in a child; other faults hit this process, and what they raise is for ``work`` to catch.
+    """
+
+    def prepared(name: str) -> Path:
+        home = folder / name
+        home.mkdir()
+        prepare(home)
+        return home
+
+    home = prepared("undisturbed")
+    with faulty(None, kill) as names:
+        work(home)
+    for at in range(len(names) + 1)[calls]:
+        home = prepared(str(at))
+
+        def disturbed(home: Path = home, at: int = at) -> None:
+            with faulty(at, fault):
+                work(home)
+
+        if fault is kill:
+            assert in_child(disturbed) == -signal.SIGKILL
+        else:
+            disturbed()
+        yield home, names[at - 1]
 
 
 def killed_at_every(
@@ -304,41 +341,42 @@ def killed_at_every(
 
     Nothing is drawn twice, and with equal entropy every file is equal. Gives the number of calls there are.
     """
-    with faulty(None, kill) as calls:
-        run_stream(folder / "undisturbed", seeded=True, **options)
-    expected = outcome(folder / "undisturbed")
-    for at in range(1, len(calls) + 1, stride):
-        home = folder / str(at)
 
-        def disturbed(home: Path = home, at: int = at) -> None:
-            with faulty(at, kill):
-                run_stream(home, seeded=True, **options)
+    def work(home: Path) -> None:
+        run_stream(home, seeded=True, **options)
 
-        assert in_child(disturbed) == -signal.SIGKILL
+    last = 0
+    for home, name in faults_in(folder, work, calls=slice(1, None, stride)):
+        expected, at = outcome(folder / "undisturbed"), (home.name, name)
         found = violations_after_stop(home)
         assert not found, (at, found)
         before = committed_steps(home)
-        assert not refused(home, seeded=True, **options), (at, calls[at - 1])
+        assert in_child(lambda home=home: work(home)) == 0, at  # type: ignore[misc]
         assert violations_at_end(home, before) == [], at
         # Creating the state takes words of the first seed: once it is reopened, step 1 sees other noise.
         if before:
             assert outcome(home) == expected, at
         judge(home)
-    return len(calls)
+        last = int(home.name)
+    return last
 
 
 def fails_clearly_at(every: slice, fault: Fault, folder: Path, **options: Any) -> None:
     """A failing durability call is a ``StoreError``, and the stream can be finished with nothing lost."""
-    with faulty(None, kill) as calls:
-        run_stream(folder / "undisturbed", seeded=True, **options)
-    expected = outcome(folder / "undisturbed")
-    for at in range(every.start, len(calls) + 1, every.step):
-        home = folder / str(at)
-        with faulty(at, fault), pytest.raises(StoreError):
+    failed = []
+
+    def work(home: Path) -> None:
+        try:
             run_stream(home, seeded=True, **options)
+        except StoreError:
+            failed.append(home)
+
+    for home, name in faults_in(folder, work, fault=fault, calls=every):
+        at = (home.name, name)
+        assert failed[-1:] == [home], at
         assert violations_after_stop(home) == [], at
         before = committed_steps(home)
         run_stream(home, seeded=True, decide=True, **options)
         assert violations_at_end(home, before) == [], at
         if before:
-            assert outcome(home) == expected, at
+            assert outcome(home) == outcome(folder / "undisturbed"), at
