@@ -316,7 +316,7 @@ FAULTS = (
         "stream/store/sealed_history.py",
         "            if step != last_step + (name in _AHEAD):",
         "            if step > last_step + (name in _AHEAD):",
-        ("streams/test_keyed_store.py", "streams"),
+        ("streams/test_keyed.py", "streams"),
     ),
     Fault(
         "ledger",
@@ -390,7 +390,7 @@ FAULTS = (
         "core/tables/keyed_reading.py",
         "            and (not len(keys) or ",
         "            and len(keys) and (",
-        ("streams/test_keyed.py", "streams/test_keyed_rules.py"),
+        ("streams/test_keyed.py",),
     ),
     Fault(
         "keys",
@@ -398,7 +398,7 @@ FAULTS = (
         "core/tables/keyed_reading.py",
         'key, b"record")',
         'key, b"user")',
-        ("streams/test_keyed.py", "streams/test_keyed_store.py"),
+        ("streams/test_keyed.py",),
     ),
     Fault(
         "keys",
@@ -406,7 +406,7 @@ FAULTS = (
         "stream/admission.py",
         "        if self._final:\n            refuse_returns(before, changes, self._store.any_departed, where)\n",
         "",
-        ("streams/test_keyed.py", "streams/test_keyed_rules.py"),
+        ("streams/test_keyed.py",),
     ),
     # Readers.
     Fault(
@@ -567,7 +567,7 @@ FAULTS = (
         "stream/store/encryption.py",
         "        if stat.S_IMODE(status.st_mode) & 0o077 or",
         "        if stat.S_IMODE(status.st_mode) & 0o007 or",
-        ("streams/test_encryption_keys.py", "streams/test_encryption.py"),
+        ("streams/test_encryption.py",),
     ),
     Fault(
         "formats",
