@@ -7,19 +7,21 @@ import json
 import shutil
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import toy_stream
 from fault_harness import committed_steps, database, faults_in, in_child, outcome, violations_after_stop
-from toy_stream import SCHEMA, ToyPlan, batch
+from toy_stream import batch
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StepError, StoreDamagedError
-from dpstream.io.sinks import Publisher, catalogue, read_catalogue, read_manifest, readable_steps
+from dpstream.io.sinks import catalogue, read_catalogue, read_manifest, readable_steps
 from dpstream.io.sinks import read_table as read
-from dpstream.stream import Batch, Stream, open_stream
+from dpstream.stream import Batch, Stream
 from dpstream.stream.inspection import verify_ledger
 from dpstream.stream.release import persistent_records
 from dpstream.stream.release.persistent_records import Segment
@@ -36,9 +38,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalogue, "PART", 3)
 
 
-def start(home: Path, **options: Any) -> Stream:
-    sink = Publisher(home / "releases", format="csv")
-    return open_stream(ToyPlan(), SCHEMA, home / "state", publish_to=sink, max_rows=5, **options)
+start = partial(toy_stream.start, form="csv", max_rows=5)
 
 
 def ledger_says(home: Path) -> list[dict[str, Any]]:

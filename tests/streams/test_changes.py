@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import toy_stream
 from fault_harness import database
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,7 +22,7 @@ from dpstream.core.errors import ConfigError, StepError, StoreDamagedError
 from dpstream.core.graphical import Model, junction_tree
 from dpstream.core.privacy import Randomness
 from dpstream.core.schema import Categorical, Schema
-from dpstream.io.sinks import Publisher, read_catalogue, read_changes, read_manifest
+from dpstream.io.sinks import read_catalogue, read_changes, read_manifest
 from dpstream.io.sinks import read_table as read
 from dpstream.io.sinks.change_tables import apply_changes, content_sha256
 from dpstream.mechanisms.table_release import ModelSynthesis
@@ -170,17 +171,10 @@ def test_records_come_back_from_the_state() -> None:
 
 
 def start(
-    home: Path, form: Any = "parquet", keep: Any = "all", seed: int | None = None, **publishing: Any
+    home: Path, form: Any = "parquet", keep: Any = "all", seed: int | None = None, **more: Any
 ) -> Stream:
-    return open_stream(
-        ToyPlan(),
-        SCHEMA,
-        home / "state",
-        publish_to=Publisher(home / "releases", format=form),
-        keep=keep,
-        randomness=None if seed is None else Randomness.seeded(seed),
-        publishing=Publishing(**publishing),
-    )
+    randomness = None if seed is None else Randomness.seeded(seed)
+    return toy_stream.start(home, form=form, keep=keep, randomness=randomness, publishing=Publishing(**more))
 
 
 PERSISTENT = {"records": "persistent"}
