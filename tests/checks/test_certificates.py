@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -23,7 +23,6 @@ from dpstream.core.counters import (
     BlockCounter,
     CalibratedCounter,
     Counter,
-    LinearMap,
     OptimalEpochsCounter,
     OptimalTreeCounter,
     SimpleCounter,
@@ -136,42 +135,61 @@ def test_the_two_ways_of_reading_a_counter_agree() -> None:
 # --- planted bugs ---
 
 
-@dataclass(frozen=True)
-class Planted(CalibratedCounter):
-    """A counter that runs any rule and claims ``budget``."""
+class Through(Randomness):
+    """Another source of noise, by ``rule(inner, noise, size)``."""
 
-    rule: Rule
-    budget: Budget = ONE
-    unit: Event = ADD
+    def __init__(self, inner: Randomness, rule: Callable[[Randomness, Noise, int], NDArray]) -> None:
+        self.inner, self.rule = inner, rule
 
-    name = "planted"
-    horizon = None
+    def draw(self, noise: Noise, size: int) -> NDArray:
+        return self.rule(self.inner, noise, size)
 
-    def describe(self) -> str:
-        return "planted"
 
-    def init(self, width: int) -> State:
-        return {"t": np.zeros(1, np.int64), "sum": np.zeros(width, np.int64)}
+def doubled(inner: Randomness, noise: Noise, size: int) -> NDArray:
+    """Noise of half the scale, doubled: all of it is even."""
+    return 2 * inner.draw(noise, size)
 
-    def step(self, state: State, increment: NDArray, randomness: Randomness) -> NDArray:
-        state["t"][0] += 1
-        state["sum"] += increment
-        width = len(increment)
-        cells = self.unit.changed_cells
 
-        def draw(share: object = 1) -> NDArray:
-            return randomness.draw(noise_for(self.budget.scaled(Fraction(share)), cells, cells), width)
+def broadcast(inner: Randomness, noise: Noise, size: int) -> NDArray:
+    """One draw for all cells hides nothing from whoever subtracts two cells."""
+    return np.repeat(inner.draw(noise, 1), size)
 
-        return self.rule(int(state["t"][0]), state["sum"].copy(), increment, state, draw)
 
-    def variance(self, t: int) -> float:
-        return 0.0
+def thinner(inner: Randomness, noise: Noise, size: int) -> NDArray:
+    """Two thirds of the noise asked for."""
+    if isinstance(noise, DiscreteLaplace):
+        return inner.draw(DiscreteLaplace(noise.scale * Fraction(2, 3)), size)
+    assert isinstance(noise, DiscreteGaussian)
+    return inner.draw(DiscreteGaussian(noise.sigma_squared * Fraction(4, 9)), size)
 
-    def materialize(self, n: int) -> LinearMap:
-        raise ConfigError("no matrix")
 
-    def check_state(self, state: Mapping[str, NDArray], width: int) -> None:
-        return None
+ORIGINAL = CalibratedIntervalCounter
+
+
+def altered(recipe: Any, budget: Budget = ONE, unit: Event = ADD, **methods: Any) -> CalibratedCounter:
+    """The calibrated counter of a recipe, some of whose methods are replaced."""
+    made: CalibratedCounter = type("Altered", (ORIGINAL,), methods)(recipe, budget, unit)
+    return made
+
+
+def over(rule: Callable[[Randomness, Noise, int], NDArray]) -> Callable[..., NDArray]:
+    """A counter's step on another source of noise."""
+    return lambda self, state, increment, source: ORIGINAL.step(self, state, increment, Through(source, rule))
+
+
+def louder(self, share):
+    """Two thirds of the scale that the counter pays for."""
+    return ORIGINAL.noise(self, share * Fraction(3, 2))
+
+
+def off_by_one(self, share):
+    """A tree of L levels whose nodes get 1/(L - 1) each."""
+    return ORIGINAL.noise(self, 1 / (1 / share - 1) if share < 1 else share)
+
+
+def one_cell(self, share):
+    """Forgets that a replacement moves two cells (for Gaussian noise: that sqrt 2 is missing)."""
+    return noise_for(self.budget.scaled(share), 1, 1)
 
 
 def kept(state: State, name: str, like: NDArray) -> NDArray:
@@ -187,6 +205,24 @@ def accumulate(noise_of_tick: Callable[[int, Callable[..., NDArray]], NDArray]) 
         return total + noise
 
     return rule
+
+
+def planted(rule: Rule, budget: Budget = ONE) -> CalibratedCounter:
+    """A counter that runs any rule and claims ``budget``."""
+
+    def init(self, width):
+        return {"t": np.zeros(1, np.int64), "sum": np.zeros(width, np.int64)}
+
+    def step(self, state, increment, randomness):
+        state["t"][0] += 1
+        state["sum"] += increment
+
+        def draw(share: object = 1) -> NDArray:
+            return randomness.draw(noise_for(budget.scaled(Fraction(share)), 1, 1), len(increment))
+
+        return rule(int(state["t"][0]), state["sum"].copy(), increment, state, draw)
+
+    return altered(SimpleCounter(), budget, init=init, step=step)
 
 
 def reused(t, total, increment, state, draw):
@@ -235,7 +271,7 @@ def epochs(t, total, increment, state, draw):
     ],
 )
 def test_planted_rules(rule: Rule, ticks: int, truth: float) -> None:
-    proof = certify(Planted(rule), ticks)
+    proof = certify(planted(rule), ticks)
     assert (proof.certified, proof.holds) == (truth, truth == 1.0)
     if truth == 2.0:
         assert proof.per_step == tuple(2.0 if t == 5 else 1.0 for t in range(1, 13))
@@ -244,94 +280,32 @@ def test_planted_rules(rule: Rule, ticks: int, truth: float) -> None:
         assert ticks == 1 or proof.worst_step == 2
 
 
-class Through(Randomness):
-    """Another source of noise, by ``rule(inner, noise, size)``."""
-
-    def __init__(self, inner: Randomness, rule: Callable[[Randomness, Noise, int], NDArray]) -> None:
-        self.inner, self.rule = inner, rule
-
-    def draw(self, noise: Noise, size: int) -> NDArray:
-        return self.rule(self.inner, noise, size)
-
-
-def doubled(inner: Randomness, noise: Noise, size: int) -> NDArray:
-    """Noise of half the scale, doubled: all of it is even."""
-    return 2 * inner.draw(noise, size)
-
-
-def broadcast(inner: Randomness, noise: Noise, size: int) -> NDArray:
-    """One draw for all cells hides nothing from whoever subtracts two cells."""
-    return np.repeat(inner.draw(noise, 1), size)
-
-
-def thinner(inner: Randomness, noise: Noise, size: int) -> NDArray:
-    """Two thirds of the noise asked for."""
-    if isinstance(noise, DiscreteLaplace):
-        return inner.draw(DiscreteLaplace(noise.scale * Fraction(2, 3)), size)
-    assert isinstance(noise, DiscreteGaussian)
-    return inner.draw(DiscreteGaussian(noise.sigma_squared * Fraction(4, 9)), size)
-
-
-ORIGINAL = CalibratedIntervalCounter
-
-
-class Parity(ORIGINAL):
-    def step(self, state, increment, randomness):
-        return super().step(state, increment, Through(randomness, doubled))
-
-
-class Broadcast(ORIGINAL):
-    def step(self, state, increment, randomness):
-        return ORIGINAL.step(self, state, increment, Through(randomness, broadcast))
-
-
-class WrongScale(ORIGINAL):
-    """Two thirds of the scale that the counter pays for."""
-
-    def noise(self, share: Fraction) -> Noise:
-        return super().noise(share * Fraction(3, 2))
-
-
-class OffByOneShare(ORIGINAL):
-    """A tree of L levels whose nodes get 1/(L - 1) each."""
-
-    def noise(self, share: Fraction) -> Noise:
-        return super().noise(1 / (1 / share - 1) if share < 1 else share)
-
-
-class OneCell(ORIGINAL):
-    """Forgets that a replacement moves two cells (for Gaussian noise: that sqrt 2 is missing)."""
-
-    def noise(self, share: Fraction) -> Noise:
-        return noise_for(self.budget.scaled(share), 1, 1)
-
-
 @pytest.mark.parametrize("ticks", [8, 300])
 def test_bugs_are_found_at_any_horizon(ticks: int) -> None:
     levels = (ticks & -ticks).bit_length()  # of the last and smallest tree: worst
-    replaced = Event("replace")
-    for budget in (PureDP.of(1), ZCDP.of(1)):
-        for counter, truth in (
-            (WrongScale(SimpleCounter(), budget, ADD), 1.5),
-            (WrongScale(TreeCounter(ticks), budget, replaced), 1.5),
-            (OffByOneShare(TreeCounter(ticks), budget, ADD), levels / (levels - 1)),
-            (OneCell(TreeCounter(ticks), budget, replaced), 2.0),
-            (Parity(SimpleCounter(), budget, ADD), math.inf),
-            (Parity(TreeCounter(ticks), budget, ADD), math.inf),
+    simple, tree, replaced = SimpleCounter(), TreeCounter(ticks), Event("replace")
+    for budget in (ONE, ZCDP.of(1)):
+        for recipe, unit, method, truth in (
+            (simple, ADD, {"noise": louder}, 1.5),
+            (tree, replaced, {"noise": louder}, 1.5),
+            (tree, ADD, {"noise": off_by_one}, levels / (levels - 1)),
+            (tree, replaced, {"noise": one_cell}, 2.0),
+            (simple, ADD, {"step": over(doubled)}, math.inf),
+            (tree, ADD, {"step": over(doubled)}, math.inf),
         ):
-            proof = certify(counter, ticks)
+            proof = certify(altered(recipe, budget, unit, **method), ticks)
             assert not proof.holds, proof
-            assert proof.certified == pytest.approx(truth, rel=1e-6), (type(counter).__name__, proof)
-            assert certify(ORIGINAL(counter.recipe, budget, counter.unit), ticks).holds
+            assert proof.certified == pytest.approx(truth, rel=1e-6), (method, proof)
+            assert certify(ORIGINAL(recipe, budget, unit), ticks).holds
 
 
 def test_a_second_odd_draw_hides_parity() -> None:
-    assert certify(Planted(accumulate(lambda t, draw: 2 * draw() + draw())), 8).certified < math.inf
+    assert certify(planted(accumulate(lambda t, draw: 2 * draw() + draw())), 8).certified < math.inf
 
 
 def test_cells_that_share_noise() -> None:
     for unit in (Event(), Event("replace")):
-        assert certify(Broadcast(SimpleCounter(), ONE, unit), 4).certified == math.inf
+        assert certify(altered(SimpleCounter(), ONE, unit, step=over(broadcast)), 4).certified == math.inf
 
 
 def test_three_levels_on_two_shares() -> None:
@@ -347,7 +321,7 @@ def test_three_levels_on_two_shares() -> None:
 
 
 def test_loose_claims_show_the_wasted_budget() -> None:
-    loose = certify(Planted(accumulate(lambda t, draw: draw(Fraction(2, 3)))), 6)
+    loose = certify(planted(accumulate(lambda t, draw: draw(Fraction(2, 3)))), 6)
     assert loose.holds
     assert loose.wasted == pytest.approx(1 / 3)
     early = certify(TreeCounter(64).calibrate(ONE, Event()), 16)  # levels not reached yet: 5 of 7
@@ -380,23 +354,18 @@ def test_what_is_not_linear_is_refused() -> None:
 
     for rule, message in ((rounds, "not a linear map"), (looks, "depends on the data")):
         with pytest.raises(ConfigError, match=message):
-            certify(Planted(rule), 3)
+            certify(planted(rule), 3)
 
-    class Words(ORIGINAL):
-        def step(self, state, increment, randomness):
-            return increment + int(randomness.coins("a control")[0]) % 2
+    def words(self, state, increment, randomness):
+        return increment + int(randomness.coins("a control")[0]) % 2
 
     with pytest.raises(ConfigError, match="uniform random words"):
-        certify(Words(SimpleCounter(), ONE, Event()), 3)
+        certify(altered(SimpleCounter(), step=words), 3)
 
 
 def test_noise_of_the_other_kind_is_refused() -> None:
-    class Gaussian(ORIGINAL):
-        def noise(self, share: Fraction) -> Noise:
-            return DiscreteGaussian(Fraction(100))
-
     with pytest.raises(ConfigError, match="other kind"):
-        certify(Gaussian(SimpleCounter(), ONE, Event()), 3)
+        certify(altered(SimpleCounter(), noise=lambda self, share: DiscreteGaussian(Fraction(100))), 3)
 
 
 def test_numbers_of_ticks() -> None:
@@ -405,7 +374,7 @@ def test_numbers_of_ticks() -> None:
         with pytest.raises(ConfigError, match="ticks to certify"):
             certify(simple, bad)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="ticks to certify"):
-        certify(Broadcast(SimpleCounter(), ONE, ADD), 513)
+        certify(altered(SimpleCounter(), step=over(broadcast)), 513)
     for ticks, message in ((1, "two ticks"), (513, "in pairs")):
         with pytest.raises(ConfigError, match=message):
             certify(simple, ticks, pairs=True)
@@ -419,13 +388,13 @@ def test_numbers_of_ticks() -> None:
 
 def test_spare_noise_is_not_counted_twice() -> None:
     """z + n1 + n2: under Laplace noise the loss in the tails is that of one."""
-    proof = certify(Planted(accumulate(lambda t, draw: draw() + draw())), 3)
+    proof = certify(planted(accumulate(lambda t, draw: draw() + draw())), 3)
     assert (proof.certified, proof.exact) == (1.0, True)
     # Unequal scales: the wider noise decides.
-    wider = certify(Planted(accumulate(lambda t, draw: draw() + draw(Fraction(1, 4)))), 3)
+    wider = certify(planted(accumulate(lambda t, draw: draw() + draw(Fraction(1, 4)))), 3)
     assert (wider.certified, wider.exact) == (0.25, True)
     # Gaussian: between the loss of the sum of the variances and that of one integer shift.
-    two = certify(Planted(accumulate(lambda t, draw: draw() + draw()), ZCDP.of(1)), 3)
+    two = certify(planted(accumulate(lambda t, draw: draw() + draw()), ZCDP.of(1)), 3)
     assert two.certified == pytest.approx(1.0)
     assert two.lower == pytest.approx(0.5)
     assert two.holds
@@ -434,7 +403,7 @@ def test_spare_noise_is_not_counted_twice() -> None:
 
 def test_an_integer_program_where_the_linear_one_is_not_integral() -> None:
     """z + 2 n1 + 3 n2: real shifts cost 1/3, the cheapest integer one is (1, -1)."""
-    proof = certify(Planted(accumulate(lambda t, draw: 2 * draw() + 3 * draw())), 2)
+    proof = certify(planted(accumulate(lambda t, draw: 2 * draw() + 3 * draw())), 2)
     assert proof.certified == pytest.approx(2.0)
     assert proof.lower == pytest.approx(1 / 3)
     assert not proof.exact
@@ -617,17 +586,12 @@ def test_a_decoder_that_looks_at_private_sums_is_found() -> None:
 
 def broken(base: IntervalCounter, **methods: Any) -> Counter:
     """``base`` whose calibrated counter has some methods replaced."""
-    kind = type("Broken", (ORIGINAL,), methods)
 
     class Recipe(type(base)):  # type: ignore[misc]
         def calibrate(self, budget: Budget, unit: Event) -> CalibratedCounter:
-            return kind(self, budget, unit)  # type: ignore[no-any-return]
+            return altered(self, budget, unit, **methods)
 
     return Recipe(*(getattr(base, name) for name in base.__dataclass_fields__))
-
-
-def thin_step(self, state, increment, randomness):
-    return ORIGINAL.step(self, state, increment, Through(randomness, thinner))
 
 
 def cheating_step(self, state, increment, randomness):
@@ -667,13 +631,13 @@ LOOSE = {"check_state": lambda self, state, width: None}
 @pytest.mark.parametrize(
     ("recipe", "must_fail", "must_pass"),
     [
-        (broken(BLOCK, step=thin_step), {"certificate", "matrix", "errors"}, {"exact-sums", "resume"}),
+        (broken(BLOCK, step=over(thinner)), {"certificate", "matrix", "errors"}, {"exact-sums", "resume"}),
         (broken(BLOCK, step=cheating_step), {"errors"}, {"certificate", "matrix", "exact-sums"}),
         (broken(BLOCK, step=doubling_step), {"exact-sums", "matrix", "errors"}, {"resume", "cells"}),
         (broken(BLOCK, step=hoarding_step, **LOOSE), {"memory"}, {"certificate", "errors", "resume"}),
         (broken(BLOCK, step=casting_step), {"refusals"}, {"certificate", "errors", "resume"}),
         (broken(BLOCK, step=forgetful_step), {"resume", "clock"}, set()),
-        (broken(BLOCK, step=Broadcast.step), {"cells", "certificate"}, {"exact-sums", "resume"}),
+        (broken(BLOCK, step=over(broadcast)), {"cells", "certificate"}, {"exact-sums", "resume"}),
         (
             broken(BLOCK, variance=lambda self, t: 2 * ORIGINAL.variance(self, t)),
             {"variance"},
