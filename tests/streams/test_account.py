@@ -52,33 +52,24 @@ def begin(folder: Path) -> None:
     start(folder, "a").close()
 
 
-def test_streams_add_up_to_the_limit_and_not_beyond(tmp_path: Path) -> None:
+def test_a_stream_is_charged_once_and_another_kind_of_limit_is_refused(tmp_path: Path) -> None:
+    """Sums, and what is beyond them: ``test_cli_ledger.py``."""
     book = account(tmp_path)
-    assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
-    with start(tmp_path, "a") as stream:
-        stream.step(batch(1), "b1")
-    with start(tmp_path, "a") as stream:  # charged once, not at every opening
-        stream.step(batch(2), "b2")
-    with start(tmp_path, "b"):
-        pass
+    assert book.path.stat().st_mode & 0o777 == 0o600
+    for number, name in enumerate("aab", start=1):
+        with start(tmp_path, name) as stream:
+            stream.step(batch(number), f"b{number}")
     state = book.read()
     assert [charge.stream for charge in state.charges] == ["a", "b"]
-    assert state.total.epsilon == 1
     with pytest.raises(BudgetError, match=r"all streams together would cost epsilon = 1\.5"):
         start(tmp_path, "c")
     assert not (tmp_path / "c").exists()
     assert book.read() == state
     with start(tmp_path, "b") as stream:  # those inside go on
         stream.step(batch(1), "b1")
-    with pytest.raises(ConfigError, match="does not raise"):
-        book.raise_limit(Limit.parse("epsilon=1"))
-    with pytest.raises(ConfigError, match="another kind"):
-        book.raise_limit(Limit.parse("rho=5"))
-    book.raise_limit(Limit.parse("epsilon=3/2"))
-    with start(tmp_path, "c"):
-        pass
-    kinds = [json.loads(line)["kind"] for line in book.path.read_bytes().splitlines()]
-    assert kinds == ["dpstream account", "charge", "charge", "raise", "charge"]
+    for limit, words in (("epsilon=1", "does not raise"), ("rho=5", "another kind")):
+        with pytest.raises(ConfigError, match=words):
+            book.raise_limit(Limit.parse(limit))
 
 
 def test_units_that_no_column_tells_are_added_where_the_owner_says_why(tmp_path: Path) -> None:
