@@ -15,7 +15,6 @@ from small_streams import small_frame, small_schema
 from toy_keyed import KeyedPlan, frame, values
 from toy_keyed import batch as keyed_batch
 from toy_stream import SCHEMA, ToyPlan
-from toy_stream import batch as toy_batch
 
 from dpstream.core.privacy import Event, Individual, User
 from dpstream.core.schema import Boolean, Schema

@@ -3,6 +3,9 @@ other records."""
 
 from __future__ import annotations
 
+import hashlib
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -57,6 +60,23 @@ def test_every_flip_and_every_cut_is_found() -> None:
             container.load(bytes(broken), where="state")
         with pytest.raises(StoreDamagedError):
             container.load(good[:i], where="state")
+
+
+def test_a_frame_holds_what_it_states() -> None:
+    zeros = container.dump(Packed({}, {"a": np.zeros(2_000_000, dtype=np.int64)}))
+    assert len(container.load(zeros, where="test").arrays["a"]) == 2_000_000
+    start = 4 + 2 + 32
+    size = start + 6  # magic, flags and window, then four bytes
+    stated = int.from_bytes(zeros[size : size + 4], "little")
+    assert stated > 16_000_000
+    tracemalloc.start()
+    for other in (0, stated - 1, stated + 1, 2**32 - 1):
+        body = zeros[start:size] + other.to_bytes(4, "little") + zeros[size + 4 :]
+        forged = zeros[: start - 32] + hashlib.sha256(body).digest() + body
+        with pytest.raises(StoreDamagedError, match="cannot be expanded"):
+            container.load(forged, where="test")
+    assert tracemalloc.get_traced_memory()[1] < 2 * stated
+    tracemalloc.stop()
 
 
 def test_only_numbers_and_json() -> None:
