@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import re
 import shutil
 from pathlib import Path
@@ -11,12 +10,6 @@ import pytest
 from cli_stream import dpstream, make, released, status
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide"
-
-
-def test_the_numbers_about_epsilon_are_computed() -> None:
-    page = GUIDE / "choosing-epsilon.md"
-    found = doctest.testfile(str(page), module_relative=False, encoding="utf-8")
-    assert (found.failed, found.attempted > 8) == (0, True)
 
 
 def test_a_restored_backup_refuses_with_the_words_of_the_page(
@@ -63,17 +56,6 @@ def test_a_renewal_takes_the_records_after_a_public_border(tmp_path: Path) -> No
     new.write_text(alone, encoding="utf-8")
     dpstream("run", new)
     assert status(new)["steps"] == 2
-
-
-def test_a_correction_is_a_delete_and_an_insert(tmp_path: Path) -> None:
-    config = make(tmp_path, 3, op_column='"op"')
-    data = tmp_path / "data"
-    rows = {1: ["insert,a,true,x"] * 5, 2: ["delete,a,true,x", "insert,b,true,x"], 3: []}
-    for step, lines in rows.items():
-        body = "".join(f"{step},{line}\n" for line in lines)
-        (data / f"{step:03d}.csv").write_text(f"step,op,zip,paid,kind\n{body}", encoding="utf-8")
-    assert "3 new steps" in dpstream("run", config).stdout
-    assert "has twice the loss" in " ".join(dpstream("plan", config).stdout.split())
 
 
 def test_another_output_folder_hides_no_rollback(tmp_path: Path) -> None:

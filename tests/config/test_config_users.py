@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from config_files import DEFAULTS, load
+from small_configs import DEFAULTS, load
 
 from dpstream.core.errors import DataError, UnitError
 from dpstream.core.privacy import Randomness, User

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from config_files import DEFAULTS, GROWING, KEYED, PANELS, POINTS, load, write
 from schema_check import faults
+from small_configs import load, of_mechanism, write_config
 
 from dpstream.cli import main
 from dpstream.families.registry import mechanisms
@@ -19,7 +19,6 @@ from dpstream.tools.simulate import EXAMPLES, simulate
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reference" / "dpstream.schema.json"
-PARTS = {**PANELS, **POINTS, **GROWING, **KEYED}
 
 
 def whole_files() -> dict[str, str]:
@@ -74,8 +73,8 @@ def test_every_simulated_stream_fits(example: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("mechanism", mechanisms())
 def test_a_file_of_every_mechanism_fits_and_those_of_others_do_not(mechanism: str, tmp_path: Path) -> None:
     schema = json_schema()
-    parts = {**DEFAULTS, "mechanism": f'name = "{mechanism}"', **PARTS.get(mechanism, {})}
-    document = tomllib.loads(write(tmp_path, **parts).read_text(encoding="utf-8"))
+    parts = of_mechanism(mechanism)
+    document = tomllib.loads(write_config(tmp_path, **parts).read_text(encoding="utf-8"))
     load(tmp_path, **parts)
     assert faults(schema, document) == []
     section = schema["properties"]["mechanism"]
@@ -109,5 +108,5 @@ def test_a_file_of_every_mechanism_fits_and_those_of_others_do_not(mechanism: st
     ],
 )
 def test_wrong_files_are_told(section: str, line: str, fault: str, tmp_path: Path) -> None:
-    document = tomllib.loads(write(tmp_path, **{section: line}).read_text(encoding="utf-8"))
+    document = tomllib.loads(write_config(tmp_path, **{section: line}).read_text(encoding="utf-8"))
     assert fault in faults(json_schema(), document)
