@@ -18,6 +18,7 @@ from typing import Any
 import click
 import pytest
 from cli_stream import make
+from small_configs import rewrite
 
 import dpstream as dp
 from dpstream.cli import main
@@ -149,7 +150,7 @@ def test_the_dag_retries_what_may_pass_only() -> None:
 def stream(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small stream that is ready to run."""
     folder: Path = tmp_path_factory.mktemp("stream")
-    make(folder, 2, epsilon="2")
+    rewrite(make(folder, 2, epsilon="2"), 'format = "csv"', 'format = "parquet"')
     return folder
 
 
