@@ -17,6 +17,7 @@ from typing import Any
 
 from dpstream.core.errors import ConfigError, DataError, StepError
 from dpstream.core.tables import KeyedBatch
+from dpstream.io.libpq import quoted
 from dpstream.io.sources.calendar import Grid, day_number
 from dpstream.io.sources.file_opening import UnreadableError
 from dpstream.io.sources.keyed_source import free_name
@@ -26,7 +27,6 @@ from dpstream.io.sources.pg_session import (
     Relation,
     ServerSource,
     Session,
-    quoted,
     text_schema,
     text_table,
 )

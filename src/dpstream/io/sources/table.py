@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpstream.core.errors import ConfigError, DataError, StepError
+from dpstream.io.libpq import quoted
 from dpstream.io.sources.calendar import Grid, Period
 from dpstream.io.sources.pg_session import (
     SYSTEM,
     Relation,
     ServerSource,
     Session,
-    quoted,
     text_schema,
     text_table,
 )
