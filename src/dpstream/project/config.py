@@ -195,7 +195,6 @@ class Settings:
             name=self.name,
             randomness=randomness,
             publish_to=publisher if publish else None,
-            keep="all" if self.output.keep is None else self.output.keep,
             source=self.pinned(),
             declared_public=self.declared_public(),
             account=self.account,

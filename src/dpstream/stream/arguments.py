@@ -14,20 +14,6 @@ from dpstream.stream.identity import canonical_json
 _POSITION_END = 2**512
 
 
-def check_options(keep: str | int, max_rows: int | None, name: str) -> None:
-    """Check how much a stream keeps and publishes, and its name.
-
-    Errors:
-        ConfigError: names the option, and what is allowed.
-    """
-    if isinstance(keep, bool) or not (keep == "all" or (isinstance(keep, int) and keep >= 1)):
-        raise ConfigError(f"keep = {keep!r}", where="stream", allowed='"all" or a number from 1')
-    if max_rows is not None and (isinstance(max_rows, bool) or not isinstance(max_rows, int) or max_rows < 1):
-        raise ConfigError(f"max_rows = {max_rows!r}", where="stream", allowed="a number from 1")
-    if not isinstance(name, str) or not name.strip() or not name.isprintable():
-        raise ConfigError(f"the stream's name is {name!r}", where="stream", allowed="a printable text")
-
-
 def check_places(state: Path, output: Path, where: str | None = None) -> None:
     """Check that the secret state and the public output lie apart.
 
