@@ -17,7 +17,7 @@ import sqlite3
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +112,7 @@ class Subject:
     schema: Schema
     batch: Callable[[int], Any]
     publishing: Publishing = field(default_factory=Publishing)
-    keep: int | str = "all"
+    keep: int | None = None
     key: StateKey | None = None
     stride: int = 5
     judge: Callable[[Path], None] = lambda _: None
@@ -147,7 +147,7 @@ def run_stream(
     home: Path,
     *,
     seeded: bool,
-    keep: int | str = "all",
+    keep: int | None = None,
     wrong_order: bool = False,
     key: StateKey | None = None,
     subject: Subject = TOY,
@@ -165,9 +165,8 @@ def run_stream(
             home / "state",
             randomness=randomness,
             publish_to=sink,
-            keep=keep,  # type: ignore[arg-type]
             key=key,
-            publishing=subject.publishing,
+            publishing=replace(subject.publishing, keep=keep),
         )
         if wrong_order:
             stream.__class__ = PublishFirst

@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 from contextlib import suppress
+from dataclasses import replace
 from operator import call
 from pathlib import Path
 from typing import Any
@@ -356,5 +357,6 @@ def test_only_tables_that_are_made_in_blocks_may_have_more_rows_than_memory_take
         release = stream.step(batch(1), "b1")
         assert release.rows == min(release.manifest["rows"], cut)
         assert release.manifest["rows"] > 20
-    with open_stream(ToyPlan(), SCHEMA, tmp_path / "state", max_rows=25, **options) as stream:
+    options["publishing"] = replace(policy, max_rows=25)
+    with open_stream(ToyPlan(), SCHEMA, tmp_path / "state", **options) as stream:
         assert stream.step(batch(2), "b2").rows == 25

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +47,10 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalogue, "PART", 3)
 
 
-def start(home: Path, **options: Any) -> Stream:
+def start(home: Path, publishing: Publishing = Publishing(), keep: int | None = None) -> Stream:  # noqa: B008
     sink = Publisher(home / "releases", format="csv")
-    return open_stream(ToyPlan(), SCHEMA, home / "state", publish_to=sink, max_rows=5, **options)
+    policy = replace(publishing, keep=keep, max_rows=5)
+    return open_stream(ToyPlan(), SCHEMA, home / "state", publish_to=sink, publishing=policy)
 
 
 def ledger_says(home: Path) -> list[dict[str, Any]]:
@@ -80,7 +82,7 @@ def ledger_says(home: Path) -> list[dict[str, Any]]:
 def test_the_catalogue_says_what_the_ledger_says(tmp_path: Path, small_parts: None, seed: int) -> None:
     """After every step, approval, rejection, withdrawal, expiry and reopening of random lives; in both directions."""
     generator = np.random.default_rng(seed)
-    keep = [4, "all", 2, 7][seed]
+    keep = [4, None, 2, 7][seed]
     publishing = Publishing(records="persistent", publish="changes", full_every=3, approve=seed % 2 == 0)
     stream = start(tmp_path, keep=keep, publishing=publishing)
     root, step = tmp_path / "releases", 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from dpstream.core.schema import Boolean, Categorical, Domain, Integer, Schema
 from dpstream.core.schema.domain import Clique
 from dpstream.io.sinks import Publisher
 from dpstream.stream import Batch, Stream, open_stream
+from dpstream.stream.release.publishing import Publishing
 
 SCHEMA = Schema(
     [
@@ -155,9 +156,20 @@ def batch(step: int) -> Batch:
     return Batch(frame, gone if step % 2 == 0 else None)
 
 
-def start(tmp_path: Path, *, plan: ToyPlan | None = None, publish: bool = True, **options: object) -> Stream:
+def start(
+    tmp_path: Path,
+    *,
+    plan: ToyPlan | None = None,
+    publish: bool = True,
+    keep: int | None = None,
+    publishing: Publishing = Publishing(),  # noqa: B008 (frozen)
+    **options: object,
+) -> Stream:
     sink = Publisher(tmp_path / "releases") if publish else None
-    return open_stream(plan or ToyPlan(), SCHEMA, tmp_path / "state", publish_to=sink, **options)
+    policy = replace(publishing, keep=keep)
+    return open_stream(
+        plan or ToyPlan(), SCHEMA, tmp_path / "state", publish_to=sink, publishing=policy, **options
+    )
 
 
 def run(tmp_path: Path, steps: int, **options: object) -> None:
