@@ -36,7 +36,7 @@ from dpstream.core.errors import InputError, StoreDamagedError, StoreError
 from dpstream.core.paths import parse_json, read_bytes
 from dpstream.io.sinks.drawing import Drawing
 from dpstream.io.sinks.table_files import FileToStage, file_sha256
-from dpstream.io.sinks.target import Differences, SinkKind, StepFiles, TakesTables, Target
+from dpstream.io.sinks.target import Comparison, Differences, SinkKind, StepFiles, TakesTables, Target
 from dpstream.spark.sessions import session, shielded_from_spark
 from dpstream.spark.tasks import attempt, require_version
 
@@ -115,18 +115,11 @@ class SparkTables(Target):
             )
         self._sweep()
 
-    def compare(
-        self,
-        committed: Mapping[int, StepFiles],
-        digests: Mapping[int, Mapping[str, str]],
-        *,
-        deep: bool,
-        withdrawn: Collection[int],
-    ) -> Differences:
+    def compare(self, asked: Comparison) -> Differences:
         """See ``Target``. Without ``deep`` only the sizes of the files are compared."""
         differences: Differences = {}
-        for step, files in committed.items():
-            how = self._difference(files, deep=deep)
+        for step, files in asked.committed.items():
+            how = self._difference(files, deep=asked.deep)
             if how is not None:
                 differences[step, f"{self._table.name}/step={step}"] = how
         return differences

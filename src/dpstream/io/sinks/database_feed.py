@@ -19,7 +19,7 @@ from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
 from dpstream.io.libpq import connection_settings, failure, quoted
 from dpstream.io.sinks.change_tables import DELETE, ID, INSERT, OP, UPDATE, content_sha256
-from dpstream.io.sinks.target import MANIFEST, Differences, StepFiles, TakesTables, Target
+from dpstream.io.sinks.target import MANIFEST, Comparison, Differences, StepFiles, TakesTables, Target
 
 #: Seconds that PostgreSQL waits for a table that another session has locked.
 LOCK_SECONDS = 10
@@ -140,28 +140,21 @@ class DatabaseFeed(Target):
         self._write(files, mend)
         self._read_back(files, mend)
 
-    def compare(
-        self,
-        committed: Mapping[int, StepFiles],
-        digests: Mapping[int, Mapping[str, str]],
-        *,
-        deep: bool,
-        withdrawn: Collection[int],
-    ) -> Differences:
+    def compare(self, asked: Comparison) -> Differences:
         """See ``Target``: check that the newest step is recorded, that hashes agree, and that the table is as it should
         be."""
         differences: Differences = {}
-        newest = max(committed, default=0)
+        newest = max(asked.committed, default=0)
         known = self._known(read_only=True) if newest else {}
         what = f"table {self._name} of the database"
         for step, (digest, state) in known.items():
-            if step not in committed:
+            if step not in asked.committed:
                 continue
-            files = committed[step]
-            if digest != digests[step][MANIFEST]:
+            files = asked.committed[step]
+            if digest != asked.digests[step][MANIFEST]:
                 differences[step, what] = "changed"
             elif state == "current":
-                table = files.whole() if deep else None
+                table = files.whole() if asked.deep else None
                 if not self._holds(files.manifest.get("rows_in_table") if table is None else table):
                     differences[step, what] = "changed"
         if newest and newest not in known:

@@ -34,11 +34,11 @@ from dpstream.io.sinks.table_files import (
 from dpstream.io.sinks.target import (
     MANIFEST,
     NOTICE,
+    Comparison,
     Differences,
     StepFiles,
     TakesTables,
     Target,
-    compare_files,
     step_name,
 )
 
@@ -139,9 +139,9 @@ class Publisher:
         self, digests: Mapping[int, Mapping[str, str]], *, deep: bool, withdrawn: Collection[int] = ()
     ) -> Differences:
         """What is missing or changed in the folder; if nothing is, in the other place. See ``Target.compare``."""
-        steps = {step: self._step(step) for step in digests}
+        asked = Comparison(digests, withdrawn, deep, {step: self._step(step) for step in digests})
         for target in self.targets:
-            differences = target.compare(steps, digests, deep=deep, withdrawn=withdrawn)
+            differences = target.compare(asked)
             if differences:
                 break
         return differences
@@ -213,20 +213,11 @@ class Publisher:
         self._require_equal(final, files.all())
         durable.sync_directory(self._directory)
 
-    def compare(
-        self,
-        committed: Mapping[int, StepFiles],
-        digests: Mapping[int, Mapping[str, str]],
-        *,
-        deep: bool,
-        withdrawn: Collection[int],
-    ) -> Differences:
-        """See ``compare_files``."""
-
-        def digest(step: int, name: str) -> str | None:
-            return file_sha256(self._directory / step_name(step) / name)
-
-        return compare_files(digests, self._names, digest, deep=deep, withdrawn=withdrawn)
+    def compare(self, asked: Comparison) -> Differences:
+        """See ``Comparison.of_files``."""
+        return asked.of_files(
+            self._names, lambda step, name: file_sha256(self._directory / step_name(step) / name)
+        )
 
     def withdraw(self, step: int, gone: Collection[str], staying: Mapping[str, bytes]) -> None:
         """Remove a step's table, and keep its manifest and what it measured; the notice comes beside them."""
