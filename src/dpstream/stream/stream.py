@@ -41,7 +41,7 @@ from dpstream.stream.release.outlet import ReleasePublisher
 from dpstream.stream.release.persistent_records import join_packed, split_packed
 from dpstream.stream.release.publishing import Publishing
 from dpstream.stream.release.release import Release
-from dpstream.stream.release.render import Carried, RemadeFiles, make_files, measurement_file, rows_of
+from dpstream.stream.release.render import Carried, RemadeFiles, Renderer
 from dpstream.stream.step_log import StepEvent, log_step
 from dpstream.stream.store import container
 from dpstream.stream.store.encryption import StateKey
@@ -218,6 +218,8 @@ class Stream:
             published=None if sink is None else sink.published,
             outside=outside_heads(None if sink is None else sink.directory),
         )
+        keyed = plan.reads == "present"
+        self._renderer = Renderer(policy, self._store, sink, self._released, self._synthesis, keyed=keyed)
         self._admission = Admission(plan.reading_schema(schema).domain, plan.unit, self._store)
         try:
             pin = check_account(membership, self._store.meta, str(self.path))
@@ -541,25 +543,11 @@ class Stream:
         randomness: Randomness,
     ) -> Prepared:
         seed = int(randomness.coins("the seed of the synthetic records, which the manifest has")[0]) >> 1
-        rows = rows_of(synthesis, self._released, self._policy, self._sink)
         seeded = self._store.used_test_seed or (self._base is not None and self._base.seeded)
         test_seed = seeded or not randomness.secure
         label = label_of(self._plan, self._facts, self._stream_id, reservation.step, period, test_seed)
-        made = make_files(
-            self._policy,
-            self._store,
-            self._sink,
-            self._released,
-            (self._carried, self._synthesis),
-            synthesis,
-            step=reservation.step,
-            rows=rows,
-            seed=seed,
-            label=label,
-            keyed=self._plan.reads == "present",
-        )
-        self._coming = made.carried
-        files = made.files | measurement_file(self._policy, self._sink, synthesis)
+        made = self._renderer.files(synthesis, self._carried, reservation.step, seed, label)
+        self._coming, files = made.carried, made.files
         packed = join_packed(self._plan.pack_state(state), made.carried.records, made.carried.next_id)
         step, told = reservation.step, label if files else None
         accuracy = accuracy_of(
@@ -571,7 +559,7 @@ class Stream:
             period_of=self._period_of,
             schema=self._released,
         )
-        drawn = (synthesis.total, rows, seed)
+        drawn = (synthesis.total, made.rows, seed)
         facts = StepFacts(step, period, *drawn, files, test_seed, accuracy, made.facts, told, made.block)
         return Prepared(
             reservation=reservation,
