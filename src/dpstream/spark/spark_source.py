@@ -6,7 +6,7 @@ Trusted base: spark (reads private records).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -118,7 +118,7 @@ class SparkSource(PeriodSource):
         self._files: AlikeFiles | None = None
         self._place = "Spark, query" if options.table is None else f"Spark, table {options.table}"
 
-    def _read(self, grid: Grid, last: int, first: int) -> Iterator[StepInput]:
+    def _read(self, grid: Grid, last: int, first: int, seen: Mapping[str, int] | None) -> Iterator[StepInput]:
         # Nothing of a step is read before the stream asks for its hash.
         if first > last:
             return

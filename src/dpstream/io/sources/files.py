@@ -5,7 +5,6 @@ Trusted base: source (reads private records).
 
 from __future__ import annotations
 
-import datetime
 import glob
 import hashlib
 import itertools
@@ -311,8 +310,6 @@ class FileSource(Source):
         base: folder that ``options.path`` is relative to.
         reveal: name the record or the line in errors. Its number is a lower bound of a private number of records: for
             the owner's eyes only.
-        today: the public clock, by default the current day in UTC less the grace period; a calendar period is handed
-            out when it is over.
         watched: more files will come; a numbered step is handed out when a record of a later step has come.
         columns: the attributes. NDJSON files then have these columns, whatever their records hold. Without them an
             NDJSON file has the keys of its first records as columns, and these are private facts. Messages name these
@@ -339,7 +336,6 @@ class FileSource(Source):
         *,
         base: str | Path = ".",
         reveal: bool = False,
-        today: datetime.date | None = None,
         watched: bool = False,
         columns: Sequence[str] = (),
         ignored: Sequence[str] = (),
@@ -350,7 +346,6 @@ class FileSource(Source):
         self._encoder = None if schema is None else schema.encoder(users)
         self._base = Path(base)
         self._reveal = reveal
-        self._today = today or options.clock()
         self._watched = watched
         self._declared = frozenset(columns)
         self._position: dict[str, int] = {}
@@ -385,7 +380,7 @@ class FileSource(Source):
     def signature(self) -> Any:
         """See ``Source``: names, sizes and times of change of the files, and the public day."""
         try:
-            return self._today, changes_of(self.files())
+            return self._day(), changes_of(self.files())
         except (UnreadableError, FileNotFoundError):
             return None
 
@@ -433,9 +428,10 @@ class FileSource(Source):
             self._scan(path, place, ahead, partial(pieces.add, source=i)) for i, path in enumerate(paths)
         ]
         self._position = {file.name: file.records for file in files} | prints
-        last = self.options.last_step(self._today)
+        today = self._day()
+        last = self.options.last_step(today)
         if last is None:
-            closed = grid.closed(self._today)
+            closed = grid.closed(today)
             if closed is None:
                 last = place.newest - 1 if self._watched else place.newest
             else:

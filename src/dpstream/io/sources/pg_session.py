@@ -21,7 +21,7 @@ from dpstream.io.libpq import PostgresSession, Refusals, quoted
 from dpstream.io.sources.calendar import Grid
 from dpstream.io.sources.file_opening import UnreadableError
 from dpstream.io.sources.query import PARAMETERS, as_table, check_parameters, wanted_columns
-from dpstream.io.sources.source import Source
+from dpstream.io.sources.source import PeriodSource
 from dpstream.io.sources.source_keys import SourceKeys, duration
 from dpstream.io.sources.source_options import SourceOptions
 
@@ -285,15 +285,12 @@ def text_table(rows: Sequence[Sequence[str | None]], schema: Any) -> Any:
     return pa.table([pa.array(column, pa.string()) for column in zip(*rows, strict=True)], schema=schema)
 
 
-class ServerSource(Source):
+class ServerSource(PeriodSource):
     """What all sources on a PostgreSQL server share: the position, with the number of the server that was read."""
 
-    def __init__(
-        self, options: SourceOptions, *, columns: Sequence[str] = (), today: datetime.date | None = None
-    ) -> None:
+    def __init__(self, options: SourceOptions, *, columns: Sequence[str] = ()) -> None:
         self.options = options
         self._columns = columns
-        self._today = today or options.clock()
         self._position: dict[str, int] = {}
         self._begun: tuple[int, dict[str, int]] | None = None
 

@@ -88,10 +88,12 @@ class Source(ABC):
     Attributes:
         options: the ``[source]`` table.
         ignored: names of columns that records may have and that are not read.
+        today: the day that decides which periods are over; None: that of the options' clock.
     """
 
     options: SourceOptions
     ignored: frozenset[str] = frozenset()
+    today: datetime.date | None = None
 
     @property
     def position(self) -> dict[str, int]:
@@ -124,6 +126,9 @@ class Source(ABC):
         """Called before ``steps`` after an interrupted reading, which had handed out ``step`` at ``position``. The
         source gives this step as it was then, without what came in between."""
 
+    def _day(self) -> datetime.date:
+        return self.today or self.options.clock()
+
     def signature(self) -> Any:
         """A value, cheap to compute, that changes when there may be new records; None where only reading can tell."""
         return None
@@ -132,16 +137,13 @@ class Source(ABC):
 class PeriodSource(Source):
     """A source that can be asked for the records of any period again, as databases can."""
 
-    #: The day that decides which periods are over; None: that of the options' clock.
-    _today: datetime.date | None = None
-
     def steps(
         self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
     ) -> Iterator[StepInput]:
         """See ``Source``."""
         check_start(start_step)
-        return self._read(*self.options.due(self._today or self.options.clock()), start_step)
+        return self._read(*self.options.due(self._day()), start_step, seen)
 
     @abstractmethod
-    def _read(self, grid: Grid, last: int, first: int) -> Iterator[StepInput]:
+    def _read(self, grid: Grid, last: int, first: int, seen: Mapping[str, int] | None) -> Iterator[StepInput]:
         """The steps from ``first`` to ``last``."""

@@ -5,7 +5,6 @@ Trusted base: source (reads private records).
 
 from __future__ import annotations
 
-import datetime
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
@@ -52,7 +51,6 @@ class StdinSource(Source):
         columns: names that every record has (a missing key is a null). Without them a record may have any key.
         ignored: keys that a record may have besides, and that are not read.
         reveal: name the record or the line in errors; for the owner's eyes only.
-        today: the public clock, by default the current day in UTC less the grace period.
         stream: the bytes to read; standard input by default.
 
     Errors:
@@ -69,7 +67,6 @@ class StdinSource(Source):
         columns: Sequence[str] = (),
         ignored: Sequence[str] = (),
         reveal: bool = False,
-        today: datetime.date | None = None,
         stream: IO[bytes] | None = None,
     ) -> None:
         self.options = options
@@ -83,7 +80,6 @@ class StdinSource(Source):
             ignored=frozenset(ignored), marks=frozenset(marks), operations=frozenset(operations)
         )
         self._reveal = reveal
-        self._today = today
         self._stream = stream
         #: The number of records so far, for messages to the owner.
         self._taken = 0
@@ -115,7 +111,7 @@ class StdinSource(Source):
                     newest = max(current, newest, int(places.max()) + is_mark)
                 yield from self._handed_out(pieces, grid, (current, newest), start_step)
                 current = newest
-        closed = grid.closed(self._clock())
+        closed = grid.closed(self._day())
         if self.options.eof == "close" and current and (closed is None or current <= closed):
             yield from self._handed_out(pieces, grid, (current, current + 1), start_step)
 
@@ -123,7 +119,7 @@ class StdinSource(Source):
         self, pieces: StepRows, grid: Grid, steps: tuple[int, int], start_step: int
     ) -> Iterator[StepInput]:
         """The closed steps, but none after the public end."""
-        closed, final = grid.closed(self._clock()), self.options.final_step()
+        closed, final = grid.closed(self._day()), self.options.final_step()
         if steps[1] - steps[0] > MAX_STEPS or (closed is not None and steps[1] - 1 > closed):
             raise DataError(
                 "there is a record of a step that has not begun yet",
@@ -217,9 +213,6 @@ class StdinSource(Source):
                 allowed=f"a record, or a line with the key {MARK!r} alone",
             )
         return records
-
-    def _clock(self) -> datetime.date:
-        return self._today or self.options.clock()
 
 
 def _parts(records: Records) -> Iterator[tuple[Records, Records]]:
