@@ -75,5 +75,5 @@ class ReplicatedTable:
     def open(self, options: SourceOptions, columns: Sequence[str]) -> Any:
         """The source, on the day after the last one that has ended."""
         source = open_source(options, columns=columns)
-        source._today = FIRST_DAY + datetime.timedelta(len(self.borders))  # type: ignore[attr-defined]
+        source.today = FIRST_DAY + datetime.timedelta(len(self.borders))
         return source

@@ -97,7 +97,8 @@ def test_any_order_of_records_gives_the_same_steps(files: Any, start_step: int, 
         patch.setattr(formats, "_BLOCK_BYTES", 64)
         for i, rows in enumerate(tables):
             write(Path(folder) / f"part-{i}.{ending}", rows)
-        source = FileSource(numbered(start=0), base=folder, today=TODAY)
+        source = FileSource(numbered(start=0), base=folder)
+        source.today = TODAY
         assert contents(source.steps(start_step)) == expected
         assert "v0" not in repr(next(source.steps()))
         assert contents(source.steps(start_step, seen=source.position)) == expected
@@ -177,7 +178,8 @@ def test_a_period_is_handed_out_once_it_is_over(tmp_path: Path) -> None:
     write(tmp_path / "a.csv", [(START, "insert", "a"), (datetime.date(2050, 1, 1), "insert", "misprint")])
 
     def count(today: str, **changes: Any) -> int:
-        source = FileSource(weekly(**changes), base=tmp_path, today=datetime.date.fromisoformat(today))
+        source = FileSource(weekly(**changes), base=tmp_path)
+        source.today = datetime.date.fromisoformat(today)
         return len(list(source.steps()))
 
     assert count("1997-01-08") == 0  # the last day of the first week is not over
@@ -300,8 +302,8 @@ def test_times_have_an_offset_in_all_files_or_in_none(tmp_path: Path, first: str
         source = FileSource(
             weekly(every="day", start="1997-01-01", offsets=offsets, path="*.parquet"),
             base=tmp_path,
-            today=TODAY,
         )
+        source.today = TODAY
         if zoned == [offsets, offsets]:
             assert contents(source.steps())[1] == ("1997-01-01", ["a", "b"], [])
         else:

@@ -66,7 +66,7 @@ class Reader:
         source = open_source(self.options, columns=self.columns)
         if begun is not None:
             source.resume(self.step + 1, begun)
-        source._today = datetime.date(2026, 1, day)  # type: ignore[attr-defined]
+        source.today = datetime.date(2026, 1, day)
         found = []
         for entry in source.steps(self.step + 1, seen=position or self.position):
             self.step, self.position = entry.step, dict(source.position)
@@ -291,7 +291,7 @@ def test_operations_users_views_partitions_and_texts(server: Cluster, table: psy
     for name, extra in (("t", {}), ("public.v", {"xid_column": "tx"}), ("parts", {})):
         given = options(server, table=name, op_column="op", user_column="who", **extra)
         source = open_source(given, columns=["zip", "rent", "paid"])
-        source._today = datetime.date(2026, 1, 7)  # type: ignore[attr-defined]
+        source.today = datetime.date(2026, 1, 7)
         first, second = source.steps()
         assert first.inserts.to_pylist() == [{"zip": "a", "rent": "1.5", "paid": "true"}]
         assert first.deletes.to_pylist() == [{"zip": "b", "rent": None, "paid": None}]

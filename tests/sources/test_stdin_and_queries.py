@@ -35,9 +35,9 @@ def piped(
     source = StdinSource(
         SourceOptions.parse({**FEED, **changes}),
         columns=["zip"],
-        today=datetime.date.fromisoformat(today),
         stream=io.BytesIO(data),
     )
+    source.today = datetime.date.fromisoformat(today)
     return [
         (s.step, s.inserts["zip"].to_pylist(), None if s.deletes is None else s.deletes["zip"].to_pylist())
         for s in source.steps(start_step, seen=None)
@@ -138,7 +138,8 @@ QUERY: dict[str, Any] = {
 def asked(folder: Path, first: int = 1, *, today: str = "2026-01-08", **changes: Any) -> list[Any]:
     options = SourceOptions.parse({**QUERY, **changes})
     ask = partial(duckdb_answer, options, folder)
-    source = QuerySource(options, ask, today=datetime.date.fromisoformat(today))
+    source = QuerySource(options, ask)
+    source.today = datetime.date.fromisoformat(today)
     return [
         (
             s.batch_id,
