@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import datetime
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.errors import StepError
@@ -17,6 +18,7 @@ from dpstream.io.sources.calendar import Grid, Period
 from dpstream.io.sources.source_options import SourceOptions
 
 if TYPE_CHECKING:
+    from dpstream.core.schema import Schema
     from dpstream.core.tables.access import EngineBatch
 
 
@@ -72,6 +74,30 @@ def step_input(options: SourceOptions, grid: Grid, step: int, inserts: Any, dele
         deletes = None
     parts = apart_from_users(inserts, deletes, options.id_column)
     return StepInput(step, grid.batch_id(step), grid.period(step), *parts)
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How records are read, besides what ``[source]`` says.
+
+    Attributes:
+        base: folder that paths are relative to.
+        columns: the names of the attributes. On standard input a missing key is a null. NDJSON files have these
+            columns, whatever their records hold; without them those of their first records, which are private facts.
+            Of a database only these columns leave the server. With ``period_columns`` they are the variables.
+        ignored: names that records may have besides, and that are not read (files and standard input).
+        reveal: name the record or the line in errors. Its number is a lower bound of a private number of records: for
+            the owner's eyes only.
+        watched: more records will come (``run --watch``).
+        schema: files of records without keys are encoded with it while they are read.
+    """
+
+    base: str | Path = "."
+    columns: Sequence[str] = ()
+    ignored: Sequence[str] = ()
+    reveal: bool = False
+    watched: bool = False
+    schema: Schema | None = None
 
 
 def check_start(start_step: int) -> None:

@@ -17,7 +17,7 @@ from dpstream.io.sources.calendar import Grid
 from dpstream.io.sources.files import MAX_STEPS
 from dpstream.io.sources.formats import MAX_BYTES, JsonKeys, json_records, json_table
 from dpstream.io.sources.pieces import StepRows
-from dpstream.io.sources.source import Source, StepInput, check_start, step_input
+from dpstream.io.sources.source import ReadOptions, Source, StepInput, check_start, step_input
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.times import deletes_of, times_of
 
@@ -48,9 +48,7 @@ class StdinSource(Source):
     could be counted twice.
 
     Args:
-        columns: names that every record has (a missing key is a null). Without them a record may have any key.
-        ignored: keys that a record may have besides, and that are not read.
-        reveal: name the record or the line in errors; for the owner's eyes only.
+        reading: with columns, every record has them (a missing key is a null); without them it may have any key.
         stream: the bytes to read; standard input by default.
 
     Errors:
@@ -63,13 +61,11 @@ class StdinSource(Source):
     def __init__(
         self,
         options: SourceOptions,
-        *,
-        columns: Sequence[str] = (),
-        ignored: Sequence[str] = (),
-        reveal: bool = False,
+        reading: ReadOptions = ReadOptions(),  # noqa: B008 (frozen)
         stream: IO[bytes] | None = None,
     ) -> None:
         self.options = options
+        columns = reading.columns
         user = () if options.id_column is None else (options.id_column,)
         self._columns = (*columns, *user)
         marks = [*user, str(options.time_column), MARK]
@@ -77,9 +73,9 @@ class StdinSource(Source):
         #: Keys that a record may have; None: any.
         self._known = [*self._columns, *marks, *operations] if columns else None
         self._keys = JsonKeys(
-            ignored=frozenset(ignored), marks=frozenset(marks), operations=frozenset(operations)
+            ignored=frozenset(reading.ignored), marks=frozenset(marks), operations=frozenset(operations)
         )
-        self._reveal = reveal
+        self._reveal = reading.reveal
         self._stream = stream
         #: The number of records so far, for messages to the owner.
         self._taken = 0
