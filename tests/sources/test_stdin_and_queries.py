@@ -20,6 +20,7 @@ from dpstream.core.errors import ConfigError, DataError, StepError
 from dpstream.io.sources import SourceOptions, UnreadableError
 from dpstream.io.sources import stdin as stdin_module
 from dpstream.io.sources.query import QuerySource, duckdb_answer
+from dpstream.io.sources.source import ReadOptions
 from dpstream.io.sources.stdin import StdinSource
 
 duckdb = pytest.importorskip("duckdb")
@@ -33,9 +34,7 @@ def piped(
 ) -> list[Any]:
     data = lines if isinstance(lines, bytes) else "".join(json.dumps(line) + "\n" for line in lines).encode()
     source = StdinSource(
-        SourceOptions.parse({**FEED, **changes}),
-        columns=["zip"],
-        stream=io.BytesIO(data),
+        SourceOptions.parse({**FEED, **changes}), ReadOptions(columns=["zip"]), stream=io.BytesIO(data)
     )
     source.today = datetime.date.fromisoformat(today)
     return [
