@@ -26,7 +26,7 @@ from dpstream.stream.release.publishing import (
     keep_for_changes,
     record_facts,
 )
-from dpstream.stream.release.table_blocks import decoded_blocks, drawing, write_blocks
+from dpstream.stream.release.table_blocks import drawing, write_blocks
 from dpstream.stream.store.store import Store
 from dpstream.stream.store.store_database import UNSEALED, Sealing, file_errors
 
@@ -222,8 +222,7 @@ def drawn_files(
     if drawn.blocks is None:
         assert drawn.whole is not None
         return {**sink.render(labelled(drawn.whole(), label))}
-    blocks = decoded_blocks(drawn.schema, drawn.blocks, drawn.seed, dictionaries=True)
-    return write_blocks(sink, store.staging, step, drawn.schema, label, blocks, sealing=sealing)
+    return write_blocks(sink, store.staging, step, drawn, sealing)
 
 
 # Released files that wait on the disk, or are made again from what the store keeps, byte for byte.
