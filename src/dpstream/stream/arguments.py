@@ -29,15 +29,14 @@ def check_places(state: Path, output: Path, where: str | None = None) -> None:
         )
 
 
-def check_text(value: object, where: str, *, longest: int = 200) -> None:
+def check_text(value: object, where: str) -> None:
     """Check a name that people type and read.
 
     Errors:
         ConfigError: empty, long, or not printable.
     """
-    if not isinstance(value, str) or not value.strip() or len(value) > longest or not value.isprintable():
-        allowed = f"1 to {longest} printable characters"
-        raise ConfigError(f"{value!r} cannot be used", where=where, allowed=allowed)
+    if not isinstance(value, str) or not value.strip() or len(value) > 200 or not value.isprintable():
+        raise ConfigError(f"{value!r} cannot be used", where=where, allowed="1 to 200 printable characters")
 
 
 def name_text(name: str | int | datetime.date) -> str:

@@ -22,7 +22,6 @@ from dpstream.core.errors import (
     HorizonError,
     InputError,
     StepError,
-    StoreDamagedError,
     StoreError,
 )
 from dpstream.core.paths import check_writable
@@ -448,10 +447,7 @@ class Stream:
             state = self._stored_state()
         made = self._compute(reservation, held, state, admitted, period)
         self._commit_and_publish(replace(made, position=place), state)
-        committed = self._store.find(step=reservation.step)
-        if committed is None:
-            raise StoreDamagedError("a committed step cannot be read", where=str(self.path))
-        return self._release(committed)
+        return self.release(reservation.step)
 
     def discard_reservation(self) -> None:
         """Give up a step that was reserved but never committed, so that another batch can take its place.

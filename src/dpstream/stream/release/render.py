@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import Synthesis
-from dpstream.core.errors import StoreDamagedError, StoreError
+from dpstream.core.errors import StoreError
 from dpstream.io.sinks.change_tables import content_sha256
 from dpstream.io.sinks.drawing import DRAWN_TABLE, Drawing, drawn_table
 from dpstream.io.sinks.publisher import Publisher
@@ -384,6 +384,5 @@ class RemadeFiles:
 
     def _manifest(self, step: int) -> bytes:
         committed = self._store.find(step=step)
-        if committed is None:
-            raise StoreDamagedError(f"the store knows no step {step}", where=str(self._store.path))
+        assert committed is not None  # it is asked for committed steps, and those before them
         return committed.manifest

@@ -99,9 +99,6 @@ class StoredRows(Protocol):
     """What a statement gives."""
 
     @property
-    def rowcount(self) -> int: ...
-
-    @property
     def description(self) -> Any: ...
 
     def fetchone(self) -> Any: ...
