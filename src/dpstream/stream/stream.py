@@ -229,9 +229,8 @@ class Stream:
             if sink is not None:
                 persistent = policy.records == "persistent"
                 book = partial(describe_tables, plan, self._released, facts["stream"], with_ids=persistent)
-                remade = partial(RemadeFiles, self._store, sink, self._released, self._synthesis)
                 self._outlet = ReleasePublisher(
-                    self._store, sink, facts, book, lambda: remade(self._carried.records)
+                    self._store, sink, facts, book, lambda: RemadeFiles(self._renderer, self._carried.records)
                 )
             self._state = self._stored_state()
             self._undecided = self._store.undecided_failure()

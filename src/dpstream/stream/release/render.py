@@ -99,8 +99,8 @@ class Renderer:
         *,
         keyed: bool,
     ) -> None:
-        self._policy, self._store, self._sink, self._schema = policy, store, sink, schema
-        self._synthesis_of, self._keyed = synthesis_of, keyed
+        self._policy, self.store, self.sink, self.schema = policy, store, sink, schema
+        self.synthesis_of, self._keyed = synthesis_of, keyed
 
     def files(
         self, synthesis: Synthesis, carried: Carried, step: int, seed: int, label: Label
@@ -110,7 +110,7 @@ class Renderer:
         Args:
             carried: what the step before hands on.
         """
-        schema, rows = self._schema, self._rows(synthesis)
+        schema, rows = self.schema, self._rows(synthesis)
         added_to, after = synthesis.grows, synthesis.answers
         follows, measured = self._readers_follow(step), self._measurements(synthesis)
         if added_to is not None:
@@ -121,13 +121,13 @@ class Renderer:
             return ReleaseFiles(files | measured, rows, Carried(), facts, keep)
         if self._policy.records == "fresh" or after is None:
             carries, block = Carried(None, carried.next_id), table_blocks.BLOCK
-            if self._sink is None:
+            if self.sink is None:
                 return ReleaseFiles({}, rows, carries, None, self._policy.keep)
             drawn = drawing(synthesis, schema, rows, seed, block if rows > block else None, label)
-            with file_errors("the released table could not be written", self._store.path):
-                files = drawn_files(self._sink, self._store, step, drawn, label, sealing=self._store.sealing)
+            with file_errors("the released table could not be written", self.store.path):
+                files = drawn_files(self.sink, self.store, step, drawn, label, sealing=self.store.sealing)
             return ReleaseFiles(files | measured, rows, carries, None, self._policy.keep, drawn.block)
-        start = records_before(carried.records, self._synthesis_of, step)
+        start = records_before(carried.records, self.synthesis_of, step)
         may_change = self._columns_that_change(step, begins=start is None)
         made = carry(start, after, schema, rows, seed, first_id=carried.next_id, may_change=may_change)
         if not follows:
@@ -139,7 +139,7 @@ class Renderer:
 
     def _rows(self, synthesis: Synthesis) -> int:
         """Rows of the released table, cut by a public rule."""
-        schema, policy, sink = self._schema, self._policy, self._sink
+        schema, policy, sink = self.schema, self._policy, self.sink
         if policy.max_rows is not None:
             return synthesis.rows(schema, policy.max_rows)
         most = synthesis.rows(schema, MAX_ROWS)
@@ -157,16 +157,16 @@ class Renderer:
         Nothing is taken out of it again: sums of later steps rest on it. It stays when a table expires or is withdrawn;
         a step that is held publishes it with its table, and a rejected step never does.
         """
-        if self._sink is None or not self._policy.measurements or not synthesis.noisy_counts:
+        if self.sink is None or not self._policy.measurements or not synthesis.noisy_counts:
             return {}
         return {MEASUREMENTS: "".join(f"{one.line()}\n" for one in synthesis.noisy_counts).encode()}
 
     def _readers_follow(self, step: int) -> bool:
         """Whether readers have the table of the step before, or get it before this one. Changes since any other table
         would publish that table: it is this one less the inserts plus the deletes."""
-        if self._sink is None or step == 1:
+        if self.sink is None or step == 1:
             return True
-        before = self._store.find(step=step - 1)
+        before = self.store.find(step=step - 1)
         known = ("pending", "published", "expiring", "expired", *(("held",) if self._policy.approve else ()))
         return before is not None and before.publication in known
 
@@ -177,12 +177,12 @@ class Renderer:
         Args:
             begins: whether records begin to persist with this step.
         """
-        names, chosen = self._schema.names, self._policy.may_change
+        names, chosen = self.schema.names, self._policy.may_change
         if chosen is not None:
             return names if chosen == "any" else chosen
         if begins:
             return names if self._keyed else ()
-        before = self._store.find(step=step - 1)
+        before = self.store.find(step=step - 1)
         facts = {} if before is None else json.loads(before.manifest).get("records") or {}
         return tuple(facts.get("may_change", ()))
 
@@ -194,11 +194,11 @@ class Renderer:
         Args:
             changes: since the table before; None where there is none that readers have.
         """
-        policy, sink, files = self._policy, self._sink, dict[str, Content]()
+        policy, sink, files = self._policy, self.sink, dict[str, Content]()
         keep = policy.keep
         if sink is None:
             return files, keep
-        names = _names_around(self._store, policy, step)
+        names = _names_around(self.store, policy, step)
         if changes is None or policy.full_table(step, names):
             files |= sink.render(labelled(table, label))
         if changes is not None and policy.publish != "full":
@@ -240,23 +240,14 @@ class RemadeFiles:
     """Makes files of committed steps again; quickest where steps are asked for in their order.
 
     Args:
-        schema: the released columns.
-        synthesis_of: the stored model of a step; None where it was dropped.
+        renderer: of a stream that has a sink.
         last: the records of the last step, where records persist.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        sink: Publisher,
-        schema: Schema,
-        synthesis_of: Callable[[int], Synthesis | None],
-        last: PersistentRecords | None,
-    ) -> None:
-        self._store = store
-        self._sink = sink
-        self._schema = schema
-        self._synthesis_of = synthesis_of
+    def __init__(self, renderer: Renderer, last: PersistentRecords | None) -> None:
+        assert renderer.sink is not None
+        self._store, self._sink, self._schema = renderer.store, renderer.sink, renderer.schema
+        self._synthesis_of = renderer.synthesis_of
         self._last = last
         #: The step made last, its files and its table; where records persist, also the records and the first free id.
         self._step = 0
