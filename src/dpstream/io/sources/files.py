@@ -718,7 +718,7 @@ class WideSource(FileSource):
     """
 
     def __init__(self, options: SourceOptions, reading: ReadOptions = ReadOptions()) -> None:  # noqa: B008 (frozen)
-        super().__init__(options, replace(reading, columns=()))
+        super().__init__(options, replace(reading, columns=(), schema=None))
         self._variables = tuple(reading.columns)
         # The keys of all records decide which periods an NDJSON file has; the order of records must not.
         self._json_keys = replace(self._json_keys, all_keys=True)
