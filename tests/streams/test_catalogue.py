@@ -293,7 +293,7 @@ def one_step(stream: Stream, step: int, work: Work) -> Work:
 @pytest.mark.parametrize(
     "options",
     [
-        {"keep": "all"},
+        {"keep": None},
         {"keep": 12},
         {"keep": 12, "publishing": Publishing(records="persistent", publish="changes", full_every=5)},
     ],
