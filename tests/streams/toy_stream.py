@@ -27,6 +27,7 @@ from dpstream.core.privacy import Event, PureDP, Randomness, noise_for
 from dpstream.core.schema import Boolean, Categorical, Domain, Integer, Schema
 from dpstream.core.schema.domain import Clique
 from dpstream.io.sinks import Publisher
+from dpstream.io.sinks.table_files import Format
 from dpstream.stream import Batch, Stream, open_stream
 from dpstream.stream.release.publishing import Publishing
 
@@ -159,16 +160,19 @@ def batch(step: int) -> Batch:
 def start(
     tmp_path: Path,
     *,
-    plan: ToyPlan | None = None,
+    plan: StreamPlan | None = None,
     publish: bool = True,
-    keep: int | None = None,
+    form: Format = "parquet",
+    schema: Schema = SCHEMA,
     publishing: Publishing = Publishing(),  # noqa: B008 (frozen)
-    **options: object,
+    keep: int | None = None,
+    max_rows: int | None = None,
+    **options: Any,
 ) -> Stream:
-    sink = Publisher(tmp_path / "releases") if publish else None
-    policy = replace(publishing, keep=keep)
+    sink = Publisher(tmp_path / "releases", format=form) if publish else None
+    policy = replace(publishing, keep=keep, max_rows=max_rows)
     return open_stream(
-        plan or ToyPlan(), SCHEMA, tmp_path / "state", publish_to=sink, publishing=policy, **options
+        plan or ToyPlan(), schema, tmp_path / "state", publish_to=sink, publishing=policy, **options
     )
 
 
