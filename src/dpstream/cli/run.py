@@ -236,7 +236,8 @@ def _tell(bar: StepProgress, pending: Pending, release: Release, as_json: bool, 
         click.echo(json.dumps(facts))
         sys.stdout.flush()
     else:
-        bar.step(pending.step, pending.batch_id, released=pending.released, held=held)
+        rows = int(release.manifest["rows"])
+        bar.step(pending.step, pending.batch_id, rows, released=pending.released, held=held)
 
 
 def _dry_run(config: Config, until: int | None) -> int:

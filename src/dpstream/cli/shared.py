@@ -142,6 +142,13 @@ def print_facts(block: str, facts: Any, *, as_json: bool = False, wrap: bool = F
             click.echo(line)
 
 
+def screen_paragraphs(block: str, facts: dict[str, Any]) -> list[str]:
+    """The sentences of a block of ``screens.j2``."""
+    from dpstream.stream.templates import Words, said
+
+    return said(Words(_SCREENS).paragraphs(block, **facts))
+
+
 def _print_markdown(table: list[list[str]]) -> None:
     """A table whose second row may say how its columns are aligned; else columns of numbers are to the right."""
     headings, *rows = table
