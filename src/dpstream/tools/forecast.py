@@ -36,6 +36,8 @@ _MAX_RUNS = 30
 _MAX_PAIRS = 300
 #: So many steps are compared at most, and those of the last part count.
 _COMPARED, _END = 60, 0.3
+#: So many steps are run at least, unless they take so many times the limit: errors of the first steps are small.
+_ENOUGH, _PATIENCE = 60, 4
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,8 @@ def forecast(config: Config, step: int, *, seconds: float = 2.0, seed: int = 0) 
     """The errors of the table of a step, by simulation on invented streams.
 
     Args:
-        seconds: of CPU of this process. One run that takes longer ends early; later errors grow as the plan says.
+        seconds: of CPU of this process. One run that takes longer ends after 60 steps, or after four times as long;
+            later errors grow as the plan says.
 
     Errors:
         ConfigError: no ``[expect]``, a family whose streams cannot be invented, or too large a stream.
@@ -99,7 +102,8 @@ def forecast(config: Config, step: int, *, seconds: float = 2.0, seed: int = 0) 
         for at, observed in observations(config, tool, invented, randomness, seed, number):
             if observed is not None:
                 seen.append((at, _errors(observed, invented.truth[at])))
-            if not errors and seen and time.process_time() - began > seconds:
+            late = (time.process_time() - began) / seconds
+            if not errors and seen and (late > 1 if at >= _ENOUGH else late > _PATIENCE):
                 break
         reached = seen[-1][0]
         # A release is as good as those before it, which tell more of chance than one alone.
