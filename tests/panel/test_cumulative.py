@@ -60,7 +60,7 @@ def test_without_noise_the_people_are_as_the_panel(unit, largest):
     assert [(ones >= b).sum() for b in range(1, largest + 1)] == expected[1:]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.data())
 def test_what_holds_in_every_run(data):
     periods = data.draw(st.integers(1, 7))

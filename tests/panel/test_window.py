@@ -58,7 +58,6 @@ def test_the_rest_of_a_division_goes_to_every_set_of_symbols_alike():
     assert (runs - runs / 6) ** 2 / (runs / 6) > chi2.isf(1e-8, 5)
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_splits_keep_sums_and_are_the_nearest(data):
     symbols = data.draw(st.integers(2, 5))
@@ -200,7 +199,7 @@ def test_nothing_is_clipped_and_no_count_passes_the_bound():
 # What holds in every run.
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.data())
 def test_people_are_only_extended_and_their_histogram_is_the_counts(data):
     symbols = data.draw(st.integers(2, 5))

@@ -97,7 +97,7 @@ def test_a_stream_is_its_synthesizer(tmp_path: Path) -> None:
         source.coins("a seed")  # the step's own seed
     counts = made.counts(state)
     synthesis = release._model
-    assert np.array_equal(synthesis.counts, counts)  # type: ignore[attr-defined]
+    assert np.array_equal(synthesis.counts, counts)
     released = made.space.cells_of(made.reading.encode(release.sample()))
     found = np.bincount(released >> (made.space.depth - state.cells.depth), minlength=len(counts))
     # A value drawn at the very border of a cell may be rounded into the next one.
@@ -165,7 +165,7 @@ def test_the_order_of_records_plays_no_part(tmp_path: Path) -> None:
     assert np.abs(counts - 1000).max() < 7 * np.sqrt(6000 * 5 / 36)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(2, 60), st.integers(0, 99))
 def test_neighbours_in_any_order_are_sequences_that_differ_at_one_tick(count: int, seed: int) -> None:
     """The coupling of the proof: the words of each record go with it, wherever it stands in the file."""
@@ -207,7 +207,7 @@ def test_persistent_points_change_as_little_as_counts_do(tmp_path: Path, publish
         for step in range(1, 6):
             release = stream.step(Batch(frame(900, step)), f"b{step}")
             table = read(tmp_path / "releases", step, ids=True)
-            counts, depth = release._model.counts, release._model.depth  # type: ignore[attr-defined]
+            counts, depth = release._model.counts, release._model.depth
             cells = made.space.cells_of(made.reading.encode(table.drop_columns("record_id")))
             found = np.bincount(cells >> (made.space.depth - depth), minlength=len(counts))
             assert np.abs(found - counts).sum() <= 4
@@ -304,7 +304,7 @@ WRONG: dict[str, tuple[Any, type[DpstreamError], str]] = {
     ),
     "rho": (lambda: Points(TWO).calibrate(rho="1", unit=REPLACE), BudgetError, "pure"),
     "event": (lambda: Points(TWO).calibrate(epsilon="1", unit=Event()), UnitError, "number of points"),
-    "variant": (lambda: Points(TWO, "best"), ConfigError, "variant"),  # type: ignore[arg-type]
+    "variant": (lambda: Points(TWO, "best"), ConfigError, "variant"),
     "tiny": (lambda: plan(TWO, epsilon="1e-30"), LimitError, "larger epsilon"),
 }
 

@@ -34,7 +34,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def other_bytes(monkeypatch: pytest.MonkeyPatch) -> Any:
     """From the call on, Parquet files get other bytes."""
 
-    class Other(pyarrow.parquet.ParquetWriter):  # type: ignore[misc]
+    class Other(pyarrow.parquet.ParquetWriter):
         def __init__(self, *given: Any, **options: Any) -> None:
             super().__init__(*given, **{**options, "compression": "snappy"})
 

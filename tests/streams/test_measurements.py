@@ -67,7 +67,7 @@ NOISES = [
 
 
 @given(st.sampled_from(NOISES), st.lists(st.integers(-(2**62), 2**62), min_size=4, max_size=4), st.booleans())
-def test_a_line_holds_everything(noise, values, later) -> None:  # type: ignore[no-untyped-def]
+def test_a_line_holds_everything(noise, values, later) -> None:
     marginal = marginal_query(["stra\u00dfe", "b"])
     one = NoisyCounts(
         "d", "present", 2, 7, marginal, np.array(values), noise, 9 if later else None, None if later else "s"

@@ -193,13 +193,11 @@ def test_the_note_of_an_import_goes_with_its_end(moved: Path) -> None:
     take(moved, "a")
     head = Head(moved / "a")
     noted = head.read("a")
-    assert noted is not None
     assert noted.importing is None
     # Killed before that: whoever moves the stream on ends it.
     head.write((noted.step, noted.seal), (noted.entry, noted.entry_seal), importing="0" * 32)
     export_store(moved / "a", moved / "on", move=True)
     noted = head.read("a")
-    assert noted is not None
     assert noted.importing == "moved away"
 
 

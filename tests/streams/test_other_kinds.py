@@ -49,7 +49,6 @@ def holds(found: list[tuple[Estimate, Any]], narrower: float = 1.0) -> bool:
     inside = many = 0
     for estimate, truth in found:
         interval = estimate.interval(CONFIDENCE)
-        assert interval is not None
         width = (interval[1] - interval[0]) / 2 * narrower
         hits = np.abs(estimate.values - np.asarray(truth)) <= width
         inside, many = inside + int(hits.sum()), many + hits.size
@@ -93,7 +92,6 @@ def test_intervals_of_patterns_hold() -> None:
     assert newest.columns[0] == "poor, period 8"
     assert (newest.as_of, newest.epochs) == (15, ((8, 15),))
     whole = known(counts).people()
-    assert whole is not None
     assert float(whole.values) == newest.values.sum()
     assert whole.standard_error == pytest.approx(16 * newest.standard_error)
 
@@ -122,7 +120,7 @@ def test_intervals_of_people_who_reported_it_so_often_hold() -> None:
 def redrawn(counts: list[NoisyCounts], truths: list[Any], randomness: Randomness) -> list[NoisyCounts]:
     """The same measurements with other noise of the stated law."""
     return [
-        replace(one, values=np.asarray(truth, np.int64) + randomness.draw(one.noise, one.values.size))  # type: ignore[arg-type]
+        replace(one, values=np.asarray(truth, np.int64) + randomness.draw(one.noise, one.values.size))
         for one, truth in zip(counts, truths, strict=True)
     ]
 
@@ -156,7 +154,6 @@ def test_intervals_of_cells_hold() -> None:
         own = known(redrawn(counts, truths, randomness))
         for at in range(1, depth + 1):
             estimate = own.cells(at)
-            assert estimate is not None
             assert len(estimate.epochs) > 1
             first, last = estimate.epochs[0][0], estimate.epochs[-1][1]
             assert estimate.note.endswith(f"points number {first} to {last}")
@@ -168,7 +165,6 @@ def test_intervals_of_cells_hold() -> None:
     (hole,) = [place for place, one in enumerate(counts) if one.draw == counts[-1].draw]
     deepest = [one for one in counts if one.query["depth"] == counts[hole].query["depth"]]
     kept = known([one for one in counts if one is not deepest[-2]]).cells(counts[hole].query["depth"])
-    assert kept is not None
     assert kept.epochs == ((deepest[-1].first, deepest[-1].last),)
 
 
@@ -232,18 +228,15 @@ def test_departures_that_a_step_counted_which_was_never_published_end_the_sum() 
         return OtherKinds.of("nowhere", read).departures(since)
 
     whole = left(10, 20, 30)
-    assert whole is not None
     assert (whole.as_of, float(whole.values)) == (30, 220)
     assert "the noise in 3 measurements, added up" in whole.note
     assert "never published" not in whole.note
     # Step 20 was held, and rejected.
     first = left(10, 30)
-    assert first is not None
     assert (first.as_of, float(first.values)) == (10, 100)
     assert "up to step 10 (step 20 was never published" in first.note
     assert "in one measurement" in first.note
     later = left(10, 30, since=20)
-    assert later is not None
     assert (later.as_of, float(later.values)) == (30, 50)
     assert left(20, 30) is None
     assert left(10, 30, since=10) is None
@@ -260,11 +253,7 @@ def released_panel(
     )
     plan = recipe.calibrate(rho=40, unit=unit, horizon=4)
     with open_stream(
-        plan,
-        schema,
-        home / "state",
-        publish_to=Publisher(home / "releases"),
-        randomness=Randomness.seeded(1),
+        plan, schema, home / "state", publish_to=Publisher(home / "releases"), randomness=Randomness.seeded(1)
     ) as stream:
         for step, codes in enumerate(people, start=1):
             users = [str(person) for person in range(40)]
@@ -277,7 +266,6 @@ def test_a_reader_of_a_panel_of_windows(tmp_path: Path) -> None:
     folder, people = released_panel(tmp_path, PanelWindow(schema, 2), Individual(), schema)
     release = dp.read(folder)
     patterns = release.patterns()
-    assert patterns is not None
     assert patterns.columns == ("poor, period 3", "work, period 3", "poor, period 4", "work, period 4")
     assert patterns.labels[1] == ("none", "part", "full")
     true = np.zeros((2, 3, 2, 3))
@@ -287,8 +275,6 @@ def test_a_reader_of_a_panel_of_windows(tmp_path: Path) -> None:
     poor_twice[1, :, 1, :] = True
     assert abs(patterns.sum(poor_twice).values - true[1, :, 1, :].sum()) <= 3
     everybody, earlier = release.people(), release.patterns(step=3)
-    assert everybody is not None
-    assert earlier is not None
     assert abs(everybody.values - 40) <= 6
     assert earlier.epochs == ((2, 3),)
     assert release.departures() is None
@@ -302,10 +288,8 @@ def test_a_reader_of_a_panel_that_counts(tmp_path: Path) -> None:
     release, often = dp.read(folder), people[..., 0].sum(axis=0)
     for times in (1, 2, 3, 4):
         estimate = release.people(times)
-        assert estimate is not None
         assert abs(estimate.values - (often >= times).sum()) <= 3
     everybody = release.people()
-    assert everybody is not None
     assert (float(everybody.values), everybody.standard_error) == (40.0, 0.0)
     assert everybody.note.startswith("exact: the number of people was declared public")
 

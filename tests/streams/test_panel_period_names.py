@@ -36,8 +36,8 @@ def start(folder: Path, made: Any, *, publish: str = "both", form: str = "csv") 
         made,
         POOR,
         folder / "state",
-        publish_to=Publisher(folder / "releases", format=form),  # type: ignore[arg-type]
-        publishing=Publishing(records="persistent", publish=publish),  # type: ignore[arg-type]
+        publish_to=Publisher(folder / "releases", format=form),
+        publishing=Publishing(records="persistent", publish=publish),
         randomness=Randomness.seeded(5),
     )
 

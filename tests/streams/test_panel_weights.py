@@ -33,7 +33,7 @@ PERIODS = 6
 def made(kind: str, labels: tuple[str, ...], rho: str, relation: str, **options: Any) -> tuple[Any, Schema]:
     schema = Schema((Boolean("job") if len(labels) == 2 else Categorical("job", labels),))
     recipe = PanelWindow(schema, 2, **options) if kind == "window" else PanelCumulative(schema, **options)
-    return recipe.calibrate(rho=rho, unit=Individual(relation), horizon=PERIODS), schema  # type: ignore[arg-type]
+    return recipe.calibrate(rho=rho, unit=Individual(relation), horizon=PERIODS), schema
 
 
 def published(
@@ -41,15 +41,10 @@ def published(
 ) -> Any:
     """Run the stream; each step's number and release as it comes."""
     labels = (False, True) if isinstance(schema.columns[0], Boolean) else JOBS
-    sink = Publisher(folder / "releases", format=form)  # type: ignore[arg-type]
-    policy = Publishing(records="persistent", publish=publish)  # type: ignore[arg-type]
+    sink = Publisher(folder / "releases", format=form)
+    policy = Publishing(records="persistent", publish=publish)
     with open_stream(
-        plan,
-        schema,
-        folder / "state",
-        publish_to=sink,
-        publishing=policy,
-        randomness=Randomness.seeded(seed),
+        plan, schema, folder / "state", publish_to=sink, publishing=policy, randomness=Randomness.seeded(seed)
     ) as stream:
         for step, column in enumerate(reports, start=1):
             batch = Batch({"job": [labels[one] for one in column]}, users=np.arange(len(column)))
@@ -65,7 +60,7 @@ def questions(symbols: int, width: int) -> list[Any]:
     return asked
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     st.integers(0, 2**32 - 1),
     st.sampled_from([2, 3]),

@@ -46,14 +46,14 @@ def plan(
     **options: Any,
 ) -> Any:
     recipe = PanelWindow(schema, 3, **options) if kind == "window" else PanelCumulative(schema, **options)
-    return recipe.calibrate(rho=rho, unit=Individual(relation), horizon=horizon)  # type: ignore[arg-type]
+    return recipe.calibrate(rho=rho, unit=Individual(relation), horizon=horizon)
 
 
 def start(
     folder: Path, made: Any, *, publish: str = "full", form: str = "csv", seed: int | None = None
 ) -> Stream:
-    sink = Publisher(folder / "releases", format=form)  # type: ignore[arg-type]
-    policy = Publishing(records="persistent", publish=publish)  # type: ignore[arg-type]
+    sink = Publisher(folder / "releases", format=form)
+    policy = Publishing(records="persistent", publish=publish)
     randomness = None if seed is None else Randomness.seeded(seed)
     schema = LOOSE if made.absent is not None else POOR
     return open_stream(
@@ -106,7 +106,7 @@ def test_published_periods_are_only_added_to(tmp_path: Path, kind: str, form: st
         earlier = table
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 2**32 - 1), st.booleans())
 def test_a_stream_is_its_synthesizer_on_matched_people(tmp_path_factory: Any, seed: int, loose: bool) -> None:
     """Oracle: with next to no noise, window counts are those of the true histories, however the rows come."""
@@ -127,7 +127,6 @@ def test_a_stream_is_its_synthesizer_on_matched_people(tmp_path_factory: Any, se
             asked = f"poor = true in at least {times} of the last 3"
             answer = release.answer(asked)
             assert abs(answer.value - expected) <= 3
-            assert answer.people is not None
             assert answer.people.share == pytest.approx(answer.value / PEOPLE)
             assert release.answer(AtLeast(times, 3, (1,))).value == answer.value
 
@@ -233,7 +232,7 @@ def test_more_people_than_places(tmp_path: Path) -> None:
             stream.step(period(history()[1][:30], prefix="other"), "b2")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.sets(st.integers(0, 30), min_size=1), min_size=1, max_size=6))
 def test_seats_follow_people(periods: list[set[int]]) -> None:
     """Oracle: a dictionary. Whoever came keeps what is kept of them, in whatever order others join."""
@@ -315,11 +314,7 @@ def test_several_variables_are_taken_together(tmp_path: Path) -> None:
 
 
 WRONG: dict[str, tuple[Any, type[DpstreamError], str]] = {
-    "pure epsilon": (
-        lambda: PanelWindow(POOR, 2).calibrate(epsilon="1", horizon=3),
-        BudgetError,
-        "Gaussian",
-    ),
+    "pure epsilon": (lambda: PanelWindow(POOR, 2).calibrate(epsilon="1", horizon=3), BudgetError, "Gaussian"),
     "no horizon": (lambda: PanelWindow(POOR, 2).calibrate(rho="1"), HorizonError, "how many periods"),
     "an event": (
         lambda: PanelWindow(POOR, 2).calibrate(rho="1", horizon=3, unit=Event()),

@@ -310,7 +310,7 @@ def test_an_older_snapshot_keeps_nothing_of_what_was_readable(
     schema, state, key = str(name), tmp_path / "state", StateKey(b"k" * 32)
     server = PostgresServer(on_postgres.url, schema)
     [(mark,)] = on_postgres.execute(f"SELECT value FROM {schema}.meta WHERE key = 'key'")
-    assert bytes(mark) in stored_bytes(on_postgres, schema)  # type: ignore[call-overload]
+    assert bytes(mark) in stored_bytes(on_postgres, schema)
     monkeypatch.setattr("dpstream.stream.store.postgres._TABLES_PATIENCE", "100ms")
     with on_postgres.connect() as other, on_postgres.connect() as dump:
         other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
@@ -321,11 +321,11 @@ def test_an_older_snapshot_keeps_nothing_of_what_was_readable(
             rekey_store(state, old=None, new=key, server=server)
         [problem] = check_store(state, None, server=server, key=key).problems
         assert "rekey was stopped" in problem
-        assert bytes(mark) in stored_bytes(on_postgres, schema)  # type: ignore[call-overload]
+        assert bytes(mark) in stored_bytes(on_postgres, schema)
         dump.execute("ROLLBACK")
         rekey_store(state, old=None, new=key, server=server)
         assert check_store(state, None, server=server, key=key).problems == ()
-        assert bytes(mark) not in stored_bytes(on_postgres, schema)  # type: ignore[call-overload]
+        assert bytes(mark) not in stored_bytes(on_postgres, schema)
     with start(tmp_path, publish=False, key=key) as stream:
         assert stream.step(batch(3), "b3").step == 3
 

@@ -28,12 +28,11 @@ def test_owner_and_reader_get_the_same_numbers(tmp_path: Path) -> None:
     release = dp.read(tmp_path / "releases")
     assert len(release.measurements(3)) == 3
     zips = release.measured(["zip"])
-    assert zips is not None
     with start(tmp_path) as stream:
         own = stream.release(5)
-        np.testing.assert_array_equal(own.marginal(["zip"]).measured, zips.values)  # type: ignore[arg-type]
+        np.testing.assert_array_equal(own.marginal(["zip"]).measured, zips.values)
         assert own.marginal(["zip"]).as_of == zips.as_of == 5
-        np.testing.assert_array_equal(own.marginal(["zip"]).interval(), zips.interval())  # type: ignore[arg-type]
+        np.testing.assert_array_equal(own.marginal(["zip"]).interval(), zips.interval())
         for question in ("zip = '94103'", "zip in ('94102', 'other')", "zip = 'other' or not zip = 'other'"):
             mine, theirs = own.answer(question), release.answer(question)
             assert mine.measured_value == theirs.measured_value == mine.value
@@ -45,9 +44,8 @@ def test_owner_and_reader_get_the_same_numbers(tmp_path: Path) -> None:
             )
     earlier = release.answer("zip = '94103'", as_of=2)
     assert (earlier.as_of, earlier.value) == (2, release.answer("zip = '94103'").value)
-    assert earlier.measured_value == release.measured(["zip"], step=2).values[1]  # type: ignore[union-attr]
+    assert earlier.measured_value == release.measured(["zip"], step=2).values[1]
     missing = release.missing(["paid"])
-    assert missing is not None
     assert missing.steps == ((1, 5),)
     assert release.measured(["paid"]) is None
     assert release.missing(["zip"]) is None
@@ -62,8 +60,8 @@ def test_a_rejected_step_leaves_a_gap_and_a_withdrawn_one_does_not(tmp_path: Pat
         stream.approve([1, 2, 4])
         stream.withdraw(2, "a wrong file")
     release = dp.read(tmp_path / "releases")
-    assert release.missing(["zip"]).steps == ((3, 3),)  # type: ignore[union-attr]
-    assert release.measured(["zip"], as_of=2).epochs == ((1, 1), (2, 2))  # type: ignore[union-attr]
+    assert release.missing(["zip"]).steps == ((3, 3),)
+    assert release.measured(["zip"], as_of=2).epochs == ((1, 1), (2, 2))
 
 
 def test_an_owner_who_publishes_none_says_so(tmp_path: Path) -> None:
@@ -139,7 +137,7 @@ def shares_inside(made: list[tuple[Published, np.ndarray]], narrower: float) -> 
     inside: dict[str, list[bool]] = {"cells": [], "answers": []}
     for published, records in made:
         for combine in ("mean", "least squares"):
-            found = published.estimate(["zip"], combine=combine)  # type: ignore[arg-type]
+            found = published.estimate(["zip"], combine=combine)
             assert isinstance(found, Estimate)
             true = np.bincount(records[:, 0], minlength=500)
             inside["cells"] += (
@@ -149,13 +147,13 @@ def shares_inside(made: list[tuple[Published, np.ndarray]], narrower: float) -> 
             question = f"zip in ({', '.join(repr(str(i)) for i in range(first, first + 5))})"
             answer = measured_answer(0.0, published, dp_predicate(question))
             assert answer.measured_value is not None
-            low, high = answer.interval(0.9)  # type: ignore[misc]
+            low, high = answer.interval(0.9)
             truth = int(((records[:, 0] >= first) & (records[:, 0] < first + 5)).sum())
             inside["answers"].append(abs(answer.measured_value - truth) <= narrower * (high - low) / 2)
     return {name: (float(np.mean(found)), len(found)) for name, found in inside.items()}
 
 
-def dp_predicate(question: str):  # type: ignore[no-untyped-def]
+def dp_predicate(question: str):
     from dpstream.core.schema.predicate import parse_predicate
 
     return parse_predicate(question, MANY)
@@ -241,8 +239,6 @@ def test_a_number_of_records_that_is_public_has_no_error(tmp_path: Path) -> None
             stream.step({name: values[: 40 + 20 * step] for name, values in rows.items()}, name=str(step))
     release = dp.read(tmp_path / "releases")
     paid, number = release.measured(["paid"]), release.measured([])
-    assert paid is not None
-    assert number is not None
     assert paid.values.sum() == number.values == 40 + 60 + 80
     assert np.abs(paid.values - 90).max() <= 2  # nearly without noise
     assert number.standard_error == 0.0 < paid.standard_error
@@ -256,7 +252,7 @@ def test_steps_that_are_not_there(tmp_path: Path, step: int) -> None:
     with pytest.raises(dp.errors.ConfigError, match=f"step {step}"):
         release.measured(["zip"], step=step)
     with pytest.raises(dp.errors.ConfigError, match="no step"):
-        release.measurements("last")  # type: ignore[arg-type]
+        release.measurements("last")
 
 
 def test_a_question_about_too_many_cells_is_refused(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def truth(question: str) -> dict[str, list[bool]]:
     predicate = parse_predicate(question, WIDE)
     (column,) = predicate.columns
     labels = WIDE.columns[column].labels()
-    return [label for label, hit in zip(labels, predicate.mask(), strict=True) if hit]  # type: ignore[return-value]
+    return [label for label, hit in zip(labels, predicate.mask(), strict=True) if hit]
 
 
 @pytest.mark.parametrize(
@@ -153,12 +153,12 @@ def questions(depth: int = 3) -> st.SearchStrategy[tuple[str, object]]:
         return text, lambda row: operators[sign](row[name], value)
 
     def unary(inner: tuple[str, object]) -> tuple[str, object]:
-        return f"not ({inner[0]})", lambda row: not inner[1](row)  # type: ignore[operator]
+        return f"not ({inner[0]})", lambda row: not inner[1](row)
 
     def binary(parts: tuple[tuple[str, object], str, tuple[str, object]]) -> tuple[str, object]:
         (a, f), word, (b, g) = parts
         joined = all if word == "and" else any
-        return f"({a}) {word} ({b})", lambda row: joined((f(row), g(row)))  # type: ignore[operator]
+        return f"({a}) {word} ({b})", lambda row: joined((f(row), g(row)))
 
     return st.recursive(
         st.one_of(zips, paid, floors).map(leaf),
@@ -169,7 +169,7 @@ def questions(depth: int = 3) -> st.SearchStrategy[tuple[str, object]]:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(questions())
 def test_logic_agrees_with_python_on_every_cell(question: tuple[str, object]) -> None:
     text, function = question
@@ -177,7 +177,7 @@ def test_logic_agrees_with_python_on_every_cell(question: tuple[str, object]) ->
     names = [WIDE.names[i] for i in predicate.columns]
     values = [[int(x) if name == "floor" else x for x in WIDE[name].labels()] for name in names]
     rows = [dict(zip(names, row, strict=True)) for row in itertools.product(*values)]
-    assert predicate.mask().ravel().tolist() == [bool(function(row)) for row in rows]  # type: ignore[operator]
+    assert predicate.mask().ravel().tolist() == [bool(function(row)) for row in rows]
 
 
 def test_and_binds_closer_than_or() -> None:
@@ -207,7 +207,7 @@ def test_marginals_and_answers(released: Release, monkeypatch: pytest.MonkeyPatc
     assert (one.value, one.standard_error) == (zips.values[1], zips.standard_error)
     two = released.answer("zip in ('94103', 'other')")
     assert two.value == pytest.approx(zips.values[1] + zips.values[3])
-    assert two.standard_error == pytest.approx(2**0.5 * zips.standard_error)  # type: ignore[operator]
+    assert two.standard_error == pytest.approx(2**0.5 * zips.standard_error)
     assert two.note == "standard deviation of the noise in the sum of 2 cells of the measured marginal zip"
     none = released.answer("zip = '94103' and zip = '94102'")
     assert (none.value, none.standard_error) == (0.0, 0.0)
@@ -304,7 +304,7 @@ def test_the_smallest_measured_marginal_answers(
     answer = release_of(FIXED).answer(question)
     assert answer.measured_value == value
     assert answer.measured_error == answer.standard_error == pytest.approx((cells * LAW.variance) ** 0.5)
-    low, high = answer.interval(0.9)  # type: ignore[misc]
+    low, high = answer.interval(0.9)
     assert (low + high) / 2 == value
     assert (high - low) / 2 == LAW.times(cells).half_width(0.9)
     assert answer.note.endswith(
@@ -316,10 +316,10 @@ def test_the_smallest_measured_marginal_answers(
 def test_intervals_of_marginals_and_of_nothing() -> None:
     made = release_of(FIXED)
     one = made.marginal(["rent", "zip"])
-    np.testing.assert_array_equal(one.measured, np.arange(16.0).reshape(4, 4).T)  # type: ignore[arg-type]
-    low, high = one.interval(0.8)  # type: ignore[misc]
+    np.testing.assert_array_equal(one.measured, np.arange(16.0).reshape(4, 4).T)
+    low, high = one.interval(0.8)
     np.testing.assert_array_equal(high - low, np.full((4, 4), 2 * LAW.half_width(0.8)))
-    np.testing.assert_array_equal((high + low) / 2, one.measured)  # type: ignore[arg-type]
+    np.testing.assert_array_equal((high + low) / 2, one.measured)
     alone = made.marginal(["zip"])
     assert (alone.measured, alone.interval()) == (None, None)
     nobody = made.answer("paid = 1 and paid = 0")

@@ -93,7 +93,7 @@ FORGOTTEN: list[tuple[Callable[[Path], None], Callable[[Path], None]]] = [
     (publish, withdraw),
     (hold, reject),
     (publish, fail),
-    (lambda home: (publish(home), fail(home)), discard),  # type: ignore[func-returns-value]
+    (lambda home: (publish(home), fail(home)), discard),
     (publish, move),
     (hold, take_and_hold),
 ]

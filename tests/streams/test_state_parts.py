@@ -83,7 +83,7 @@ arrays = st.dictionaries(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.tuples(arrays, st.sets(st.sampled_from("abcdef"))), min_size=1, max_size=4))
 def test_what_is_written_is_what_is_read(
     tmp_path_factory: pytest.TempPathFactory, states: list[tuple[dict[str, Any], set[str]]]
@@ -126,9 +126,7 @@ def test_only_public_arrays_are_parts() -> None:
     assert split.parts.keys() != split_state(packed, b"t" * 32).parts.keys(), "names are keyed"
 
 
-def test_the_departures_of_a_census_are_no_part_and_its_models_are(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_departures_of_a_census_are_no_part_and_its_models_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_rows, "_LEAST", 100)
     domain = SCHEMA.domain
     recipe = Census(Workload.all_k_way(domain, 2), turnover=8, iterations=2)
@@ -172,8 +170,6 @@ def test_a_store_with_parts_moves_changes_its_key_and_goes_on(tmp_path: Path, ke
     import_store(tmp_path / "moving", tmp_path / "state", pinned, key=key)
     assert check_store(tmp_path / "state", tmp_path / "releases", key=key).problems == ()
     with toy_keyed.start(tmp_path, publishing=BOTH, key=key) as stream:
-        assert records is not None
-        assert stream._carried.records is not None
         assert stream._carried.records.with_ids.equals(records.with_ids)
         stream.step(toy_keyed.batch(4), "b4")
     assert check_store(tmp_path / "state", tmp_path / "releases", key=key).problems == ()
@@ -226,7 +222,7 @@ def test_few_changes_write_few_bytes() -> None:
     assert sorted(written[1:])[30] < written[0] / 50
 
 
-SUBJECT = Subject(toy_keyed.KeyedPlan(), SCHEMA, toy_keyed.batch, BOTH)  # type: ignore[arg-type]
+SUBJECT = Subject(toy_keyed.KeyedPlan(), SCHEMA, toy_keyed.batch, BOTH)
 
 
 @pytest.mark.usefixtures("small_parts")

@@ -1,4 +1,4 @@
-"""Damage: places, rolled-back and edited stores, foreign releases, other formats."""
+"""Damage: places, rolled-back and edited stores, foreign releases, other formats; and what SQLite's file promises."""
 
 from __future__ import annotations
 
@@ -7,18 +7,30 @@ import json
 import os
 import shutil
 import sqlite3
+import stat
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from toy_stream import SCHEMA, ToyPlan, batch, run, start
 
-from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError, StoreFormatError
+from dpstream.core import durable
+from dpstream.core.errors import (
+    ConfigError,
+    StepError,
+    StoreDamagedError,
+    StoreError,
+    StoreFormatError,
+    StoreLockedError,
+)
 from dpstream.core.privacy import User
-from dpstream.io.sinks import Publisher
+from dpstream.io.sinks import Publisher, read_catalogue, read_manifest
 from dpstream.io.sinks import read_table as read
-from dpstream.stream import Batch, Stream, open_stream, read_status, verify_ledger
+from dpstream.stream import Batch, StatePermissionWarning, Stream, open_stream, read_status, verify_ledger
 from dpstream.stream.inspection import check_store
 from dpstream.stream.store import store_database as database
 from dpstream.stream.store.sealed_history import _seal
@@ -246,7 +258,7 @@ def flipped(value: object, bit: int) -> object:
     """A stored value with one bit changed; None where that is no value of its type."""
     if isinstance(value, int):
         return value ^ (1 << bit % 3)
-    data = bytearray(value.encode() if isinstance(value, str) else value)  # type: ignore[arg-type]
+    data = bytearray(value.encode() if isinstance(value, str) else value)
     if not data:
         return None
     data[7 * bit % len(data)] ^= 1 << bit % 7
@@ -259,7 +271,7 @@ def flipped(value: object, bit: int) -> object:
 def test_a_flipped_bit_anywhere_is_told(tmp_path: Path) -> None:
     """In every column of every table, and in the schema: the check of the store says so, and nothing else is raised."""
     home, copy = tmp_path / "home", tmp_path / "copy"
-    users = ToyPlan(unit=User(2))  # type: ignore[arg-type]
+    users = ToyPlan(unit=User(2))
 
     def whose(step: int) -> Batch:
         return Batch({**batch(step).inserts, "person": [f"u{k % 7}" for k in range(40)]}, users="person")
@@ -324,3 +336,149 @@ def test_a_flipped_bit_anywhere_is_told(tmp_path: Path) -> None:
         for look in (read_status, verify_ledger):
             with contextlib.suppress(StoreError, ConfigError):
                 look(copy / "state")
+
+
+# SQLite's file: its settings, its lock, its permissions and its size.
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), sqlite3.OperationalError("disk I/O error")], ids=repr)
+def test_after_a_commit_that_failed_only_a_new_opening_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """COMMIT took effect, and its caller never heard: the object refuses, the store knows."""
+    commit = durable.commit
+    with start(tmp_path) as stream:
+        stream.step(batch(1), "b1")
+
+        def late(db: Any) -> None:
+            commit(db)
+            if db.execute("SELECT count(*) FROM steps").fetchone() == (2,):
+                raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr(durable, "commit", late)
+            with pytest.raises((KeyboardInterrupt, StoreError)):
+                stream.step(batch(2), "b2")
+        with pytest.raises(StoreError, match="whether it took effect is unknown"):
+            stream.step(batch(3), "b3")
+    with start(tmp_path) as stream:
+        assert stream.last_step == 2
+        assert stream._state.step == 2
+
+
+def test_durability_settings_are_in_force(tmp_path: Path) -> None:
+    with start(tmp_path) as stream:
+        db = stream._store._db
+        assert db.execute("PRAGMA synchronous").fetchone() == (2,)
+        assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    script = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from toy_stream import *\nfrom dpstream.stream import open_stream\n"
+        "from dpstream.core.errors import StoreLockedError\n"
+        "try:\n    open_stream(ToyPlan(), SCHEMA, sys.argv[1])\n"
+        "except StoreLockedError as error:\n    print(error)\n    sys.exit(4)\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "state")]
+    with start(tmp_path) as stream:
+        other = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert other.returncode == 4, other.stderr
+        assert "another process" in other.stdout
+        with pytest.raises(StoreLockedError):
+            start(tmp_path)
+        child = os.fork()
+        if child == 0:
+            try:
+                stream.step(batch(1), "from the child")
+            except StoreError:
+                os._exit(7)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    with start(tmp_path, publish=False) as stream:
+        assert stream.last_step == 0
+    with pytest.raises(StoreError, match="closed"):
+        stream.step(batch(1), "x")
+
+
+def test_the_keep_policy_bounds_the_disk(tmp_path: Path) -> None:
+    with start(tmp_path, keep=2) as stream:
+        sizes = []
+        for step in range(1, 31):
+            stream.step(batch(1), f"b{step}")
+            sizes.append((tmp_path / "state" / "stream.sqlite").stat().st_size)
+        assert stream.release().sample(rows=3).num_rows == 3
+        with pytest.raises(ConfigError, match="model of step 28 was dropped"):
+            stream.release(28).sample()
+        assert stream.release(28).manifest["step"] == 28
+    releases = tmp_path / "releases"
+    assert sorted(p.parent.name for p in releases.glob("*/table.parquet")) == ["step-000029", "step-000030"]
+    assert len(list(releases.glob("*/manifest.json"))) == 30
+    assert [e["kept"] for e in read_catalogue(releases)["steps"]] == [False] * 28 + [True] * 2
+    with pytest.raises(ConfigError, match="dropped by the keep policy"):
+        read(releases, 3)
+    assert read(releases).num_rows == read_manifest(releases, 30)["rows"]
+    db = sqlite3.connect(tmp_path / "state" / "stream.sqlite")
+    kept = "SELECT count(*) FROM files WHERE bytes IS NOT NULL AND name <> 'measurements.ndjson'"
+    assert db.execute(kept).fetchone() == (0,), "tables are not stored twice"
+    assert db.execute("SELECT count(*) FROM steps WHERE synthesis IS NOT NULL").fetchone() == (2,)
+    db.close()
+
+
+def test_the_state_is_for_its_owner_only(tmp_path: Path) -> None:
+    old = os.umask(0)
+    try:
+        run(tmp_path, 1)
+    finally:
+        os.umask(old)
+    state = tmp_path / "state"
+    assert stat.S_IMODE(state.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(entry.stat().st_mode) for entry in state.iterdir()} == {0o600}
+    assert stat.S_IMODE((tmp_path / "releases" / "step-000001" / "table.parquet").stat().st_mode) == 0o644
+    state.chmod(0o755)
+    (state / "stream.sqlite").chmod(0o644)
+    with pytest.warns(StatePermissionWarning) as caught:
+        start(tmp_path).close()
+    assert len(caught) == 2
+    assert stat.S_IMODE(state.stat().st_mode) == 0o700
+    assert stat.S_IMODE((state / "stream.sqlite").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("drawn", [False, True])
+def test_a_failure_that_cannot_be_recorded_is_still_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drawn: bool
+) -> None:
+    commit, commits = durable.commit, 0
+
+    def full(db: sqlite3.Connection) -> None:
+        nonlocal commits
+        commits += 1
+        if commits == 2:  # the reservation is the first
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorname = "SQLITE_FULL"
+            raise error
+        commit(db)
+
+    class Failing(ToyPlan):
+        def step(self, state, batch, randomness):
+            if drawn:
+                super().step(state, batch, randomness)
+            raise ArithmeticError("overflow")
+
+    with start(tmp_path, plan=Failing()) as stream:
+        monkeypatch.setattr(durable, "commit", full)
+        with pytest.raises(ArithmeticError, match="overflow") as caught:
+            stream.step(batch(1), "a")
+        (note,) = caught.value.__notes__
+        assert ("recorded" if drawn else "withdrawn") in note
+        assert "disk is full" in note
+        with pytest.raises(StoreError):
+            stream.step(batch(1), "a")
+    monkeypatch.undo()
+    status = read_status(tmp_path / "state")
+    assert (status.last_step, status.reserved, status.failed) == (0, 1, None)
+    with start(tmp_path) as stream:  # the documented gap: as after a kill
+        with pytest.raises(StepError, match="reserved for the batch 'a'"):
+            stream.step(batch(2), "b")
+        assert stream.step(batch(1), "a").step == 1

@@ -89,19 +89,11 @@ def charged(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "begin",
-    [
-        discarded,
-        reserved,
-        failed,
-        failed_before_drawing,
-        charged,
-        lambda home: run(home, 1),
-    ],
+    "begin", [discarded, reserved, failed, failed_before_drawing, charged, lambda home: run(home, 1)]
 )
 def test_whatever_was_begun_or_charged_stays(tmp_path: Path, begin: object) -> None:
     home = tmp_path / "home"
-    begin(home)  # type: ignore[operator]
+    begin(home)
     assert not read_status(home / "state").unspent
     for account in (None, home / "account") if begin is charged else (None,):
         with pytest.raises(ConfigError, match=r"belongs to another plan|charged in an account"):
@@ -126,7 +118,7 @@ def test_stopped_anywhere_it_has_the_one_plan_or_the_other(tmp_path: Path) -> No
             unspent(home)
 
             def disturbed(home: Path = home, at: int = at, fault: object = fault) -> None:
-                with faulty(at, fault):  # type: ignore[arg-type]
+                with faulty(at, fault):
                     if fault is kill:
                         renew(home)
                     else:

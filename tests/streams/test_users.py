@@ -57,7 +57,7 @@ def test_every_life_agrees_with_a_brute_force_count(
     stream: list[tuple[list[int], bool]], bound: int, encrypted: bool
 ) -> None:
     """``stream``: the users of a step's records, and whether the program starts again before the step."""
-    plan, key = ToyPlan(unit=User(bound)), StateKey(b"k" * 32) if encrypted else None  # type: ignore[arg-type]
+    plan, key = ToyPlan(unit=User(bound)), StateKey(b"k" * 32) if encrypted else None
     with tempfile.TemporaryDirectory() as home:
 
         def start() -> object:
@@ -90,7 +90,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     if request.param == "postgres":
         request.getfixturevalue("on_postgres")
     key = StateKey(b"k" * 32) if request.param == "encrypted" else None
-    stream = open_stream(ToyPlan(unit=User(9)), SCHEMA, tmp_path / "state", key=key)  # type: ignore[arg-type]
+    stream = open_stream(ToyPlan(unit=User(9)), SCHEMA, tmp_path / "state", key=key)
     yield stream._store
     stream.close()
 
@@ -99,7 +99,6 @@ def test_counters_are_read_and_written_exactly_in_any_order(store: Store) -> Non
     """Against a dict, with few and with many of the users there, known and new ones, neighbours and strangers."""
     rng, oracle = random.Random(5), dict[bytes, int]()
     db, key = store._database, store.meta["key"]
-    assert db is not None
     # A few first bytes: ranges of ids that hold many others, and ranges that hold none.
     everybody = sorted({bytes([rng.randrange(4)]) + rng.randbytes(ID_BYTES - 1) for _ in range(60)})
     for step in range(1, 31):
@@ -132,7 +131,7 @@ def wrong(db: object, key: bytes) -> bool:
     from dpstream.core.errors import StoreDamagedError
 
     try:
-        return summed_rows.verify_events(db, key) is not None  # type: ignore[arg-type]
+        return summed_rows.verify_events(db, key) is not None
     except StoreDamagedError:
         return True
 

@@ -56,12 +56,7 @@ KINDS = (
     *ELSEWHERE,
 )
 #: With the store on a server: nobody flips bits there or exchanges its files, and the connection is cut.
-SERVER_KINDS = (
-    *(kind for kind in KINDS if kind not in ("damage", *ELSEWHERE)),
-    "cut",
-    "cut",
-    "cut",
-)
+SERVER_KINDS = (*(kind for kind in KINDS if kind not in ("damage", *ELSEWHERE)), "cut", "cut", "cut")
 MOST = 5
 #: How a life with a fault may end: failing calls are typed errors; whoever races may find the stream taken.
 EXPECTED = {
@@ -115,11 +110,7 @@ def interrupt(
 # Lives are short: parts of two steps, so that the catalogue has some.
 @mock.patch.object(catalogue, "PART", 2)
 def run_point(
-    seed: int,
-    number: int,
-    kinds: tuple[str, ...] | None = None,
-    wrong_order: bool = False,
-    share: float = 0,
+    seed: int, number: int, kinds: tuple[str, ...] | None = None, wrong_order: bool = False, share: float = 0
 ) -> Point:
     """One life: everything in it follows from ``seed``, ``number`` and the ``share`` of lives on a server."""
     rng = random.Random(f"{seed}:{number}")

@@ -257,7 +257,6 @@ def base_goes_on(home: Path, rng: random.Random) -> tuple[bool, list[str]]:
         if not chain.shown(i):
             continue
         base = Config.load(path).base()
-        assert base is not None
         definition, promised = together(base.facts)
         true = chain.true(i, definition)
         if true > promised:

@@ -67,19 +67,14 @@ def draw(kind: str, rng: random.Random) -> Plan:
 def opened(home: Path, plan: Plan, approve: bool) -> Stream:
     """The stream; whether new steps are held may be another way at each opening."""
     sink: Any = mirrored(home, plan.form) if plan.second else Publisher(home / "releases", format=plan.form)
-    policy = Publishing(
-        records="persistent",
-        publish=plan.publish,  # type: ignore[arg-type]
-        full_every=4,
-        approve=approve,
-    )
+    policy = Publishing(records="persistent", publish=plan.publish, full_every=4, approve=approve)
     return open_stream(
         ToyPlan(),
         SCHEMA,
         home / "state",
         publish_to=sink,
         publishing=policy,
-        keep=plan.keep,  # type: ignore[arg-type]
+        keep=plan.keep,
         randomness=Randomness.seeded(plan.seed),
     )
 

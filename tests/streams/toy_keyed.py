@@ -56,7 +56,6 @@ class KeyedPlan(StreamPlan):
         return ToyState(0, np.zeros(size, np.int64), np.zeros(0, np.int64))
 
     def step(self, state: ToyState, batch: PrivateBatch, randomness: Randomness) -> ToySynthesis:
-        assert batch.present is not None
         noise = noise_for(self._each, 1, 1)
         state.step += 1
         state.true = batch.present.count([(0,)], 0)[0]

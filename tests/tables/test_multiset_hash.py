@@ -124,7 +124,7 @@ def test_the_designers_vectors(length: int) -> None:
         assert (int(low) | int(high) << 64).to_bytes(16, "little").hex() == wanted
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(tables(), st.booleans())
 def test_it_is_the_sum_of_the_rows(table: tuple[Codes, Owners | None], deletes: bool) -> None:
     codes, owners = table
@@ -137,7 +137,7 @@ def test_it_is_the_sum_of_the_rows(table: tuple[Codes, Owners | None], deletes: 
     assert found.finish(sizes, KEY) == hmac.new(KEY[16:], said, hashlib.sha256).digest()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(tables(), st.integers(1, 50), st.integers(0, 2**32 - 1))
 def test_order_and_parts_change_nothing(table: tuple[Codes, Owners | None], parts: int, seed: int) -> None:
     codes, owners = table
@@ -146,7 +146,7 @@ def test_order_and_parts_change_nothing(table: tuple[Codes, Owners | None], part
     assert kept(codes[order], mixed, parts=parts) == kept(codes, owners)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(tables(least=1), st.data())
 def test_every_cell_owner_copy_and_side_counts(
     table: tuple[Codes, Owners | None], data: st.DataObject
@@ -168,7 +168,7 @@ def test_every_cell_owner_copy_and_side_counts(
         assert kept(codes[many], None if owners is None else owners[many]) != whole
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(1, 3).flatmap(lambda n: st.tuples(*[st.lists(st.tuples(*[st.integers(0, 1)] * n))] * 2)))
 @example(([(0,), (0,)], []))
 @example(([(0,), (0,), (1,)], [(0,), (1,), (1,)]))

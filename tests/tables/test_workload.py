@@ -112,4 +112,4 @@ def test_positions_are_checked_too() -> None:
         with pytest.raises(ConfigError, match="not a table"):
             Workload(DOMAIN, (clique,), (Fraction(1),))
     with pytest.raises(ConfigError, match="is not usable"):
-        Workload(DOMAIN, ((0,),), (1.0,))  # type: ignore[arg-type]
+        Workload(DOMAIN, ((0,),), (1.0,))
