@@ -324,7 +324,7 @@ FAULTS = (
         "stream/store/archive.py",
         "db.verify_all() if behind.startswith(digest)",
         "db.verify_all() if len(behind) >= len(digest)",
-        ("streams/test_store_verbs.py", "streams"),
+        ("streams/test_moves.py", "streams"),
     ),
     Fault(
         "ledger",

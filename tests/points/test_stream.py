@@ -11,20 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpstream import Boolean, Categorical, Integer, Real, Schema, errors
 from dpstream.core.contracts import Packed
-from dpstream.core.errors import (
-    BudgetError,
-    ConfigError,
-    DataError,
-    DpstreamError,
-    LimitError,
-    SchemaError,
-    StoreDamagedError,
-    StoreFormatError,
-    UnitError,
-)
 from dpstream.core.privacy import Event, Randomness
-from dpstream.core.schema import Boolean, Categorical, Integer, Real, Schema
 from dpstream.core.tables import EncodedRecords
 from dpstream.families.points import Points, PointsPlan
 from dpstream.families.points.points_plan import shuffled
@@ -140,12 +129,12 @@ def test_a_damaged_state_is_refused() -> None:
     made.read(state, np.arange(600) % 4096, source)
     packed = made.pack_state(state)
     for name in packed.arrays:
-        with pytest.raises(StoreDamagedError):
+        with pytest.raises(errors.StoreDamagedError):
             made.unpack_state(Packed(packed.meta, {n: a for n, a in packed.arrays.items() if n != name}))
     cells = {**packed.meta["cells"], "depth": 2}
-    with pytest.raises(StoreDamagedError):
+    with pytest.raises(errors.StoreDamagedError):
         made.unpack_state(Packed({**packed.meta, "cells": cells}, packed.arrays))
-    with pytest.raises(StoreFormatError, match="format 2"):
+    with pytest.raises(errors.StoreFormatError, match="format 2"):
         made.unpack_state(Packed({**packed.meta, "format": 2}, packed.arrays))
 
 
@@ -252,12 +241,9 @@ BAD: dict[str, tuple[str, Any, str]] = {
 @pytest.mark.parametrize("name", BAD)
 def test_points_that_do_not_fit_stop_before_anything_is_drawn(tmp_path: Path, name: str) -> None:
     column, value, words = BAD[name]
-    rows = {key: list(values) for key, values in frame(5, 1).items()}
-    rows[column] = [value, *([value] if isinstance(value, str) else []), *rows[column]][:5]
-    if isinstance(value, str):
-        rows[column] = [value] * 5
+    rows = {**frame(5, 1), column: [value] * 5}
     with start(tmp_path, plan()) as stream:
-        with pytest.raises(DataError, match=words) as caught:
+        with pytest.raises(errors.DataError, match=words) as caught:
             stream.step(Batch(rows), "b")
         assert column in str(caught.value)
         assert "7.25" not in str(caught.value)
@@ -268,44 +254,48 @@ def test_points_that_do_not_fit_stop_before_anything_is_drawn(tmp_path: Path, na
 
 def test_other_columns_and_deletes_are_refused(tmp_path: Path) -> None:
     with start(tmp_path, plan()) as stream:
-        with pytest.raises(SchemaError, match="lack"):
+        with pytest.raises(errors.SchemaError, match="lack"):
             stream.step(Batch({"x": [0.5]}), "b")
-        with pytest.raises(DataError, match="does not declare"):
+        with pytest.raises(errors.DataError, match="does not declare"):
             stream.step(Batch({**frame(1, 1), "y": [0.5]}), "b")
-        with pytest.raises(DataError, match="deletes"):
+        with pytest.raises(errors.DataError, match="deletes"):
             stream.step(Batch(frame(1, 1), frame(1, 1)), "b")
     wider = Schema((*CITY.columns[:-1], Integer("hour", min=1, max=24)))
     assert wider.domain == CITY.domain
-    with pytest.raises(ConfigError, match="another schema"):
+    with pytest.raises(errors.ConfigError, match="another schema"):
         open_stream(plan(), wider, tmp_path / "wider")
-    with pytest.raises(ConfigError, match="another plan"):
+    with pytest.raises(errors.ConfigError, match="another plan"):
         start(tmp_path, plan(max_depth=9))
 
 
 TWO = Schema((Categorical("a", ["u", "v"]), Real("x", [0, 1])))
-WRONG: dict[str, tuple[Any, type[DpstreamError], str]] = {
-    "no coordinate": (lambda: plan(Schema((Boolean("a"),))), ConfigError, "no column is one"),
-    "one value": (lambda: plan(Schema((Integer("a", min=3, max=3),))), SchemaError, "more than one value"),
-    "nulls": (lambda: plan(Schema((Real("a", [0, 1], missing="none"),))), SchemaError, "has no place"),
-    "strangers": (lambda: plan(Schema((Real("a", [0, 1], other="far"),))), SchemaError, "has no place"),
-    "log of 0": (lambda: plan(LINE, log=("x",)), SchemaError, "positive numbers"),
-    "log of a category": (lambda: plan(TWO, log=("a",)), ConfigError, "no coordinate"),
-    "unknown": (lambda: plan(TWO, periodic=("z",)), ConfigError, "no coordinate"),
+MANY = Categorical("a", [str(i) for i in range(40)])
+
+
+def of(*columns: Any, **options: Any) -> Any:
+    """What calibrates points of these columns."""
+    return lambda: plan(Schema(columns), **options)
+
+
+WRONG: dict[str, tuple[Any, type[errors.DpstreamError], str]] = {
+    "no coordinate": (of(Boolean("a")), errors.ConfigError, "no column is one"),
+    "one value": (of(Integer("a", min=3, max=3)), errors.SchemaError, "more than one value"),
+    "nulls": (of(Real("a", [0, 1], missing="none")), errors.SchemaError, "has no place"),
+    "strangers": (of(Real("a", [0, 1], other="far")), errors.SchemaError, "has no place"),
+    "log of 0": (of(*LINE.columns, log=("x",)), errors.SchemaError, "positive numbers"),
+    "log of a category": (of(*TWO.columns, log=("a",)), errors.ConfigError, "no coordinate"),
+    "unknown": (of(*TWO.columns, periodic=("z",)), errors.ConfigError, "no coordinate"),
     "clipped circle": (
-        lambda: plan(Schema((Real("a", [0, 1], outside="clip"),)), periodic=("a",)),
-        SchemaError,
+        of(Real("a", [0, 1], outside="clip"), periodic=("a",)),
+        errors.SchemaError,
         "no border",
     ),
-    "too deep": (lambda: plan(TWO, max_depth=60), ConfigError, "max_depth"),
-    "categories only": (
-        lambda: plan(Schema((Categorical("a", [str(i) for i in range(40)]), Real("x", [0, 1]))), max_depth=6),
-        ConfigError,
-        "leave none",
-    ),
-    "rho": (lambda: Points(TWO).calibrate(rho="1", unit=REPLACE), BudgetError, "pure"),
-    "event": (lambda: Points(TWO).calibrate(epsilon="1", unit=Event()), UnitError, "number of points"),
-    "variant": (lambda: Points(TWO, "best"), ConfigError, "variant"),
-    "tiny": (lambda: plan(TWO, epsilon="1e-30"), LimitError, "larger epsilon"),
+    "too deep": (of(*TWO.columns, max_depth=60), errors.ConfigError, "max_depth"),
+    "categories only": (of(MANY, Real("x", [0, 1]), max_depth=6), errors.ConfigError, "leave none"),
+    "rho": (lambda: Points(TWO).calibrate(rho="1", unit=REPLACE), errors.BudgetError, "pure"),
+    "event": (lambda: Points(TWO).calibrate(epsilon="1", unit=Event()), errors.UnitError, "number of points"),
+    "variant": (lambda: Points(TWO, "best"), errors.ConfigError, "variant"),
+    "tiny": (of(*TWO.columns, epsilon="1e-30"), errors.LimitError, "larger epsilon"),
 }
 
 

@@ -8,26 +8,21 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpstream.core.errors import (
-    BudgetError,
-    ConfigError,
-    DataError,
-    DpstreamError,
-    HorizonError,
-    StepError,
-    UnitError,
-)
+import dpstream as dp
+from dpstream import Boolean, Categorical, Integer, Schema, errors
+from dpstream.cli import main
 from dpstream.core.privacy import Event, Individual, Randomness
-from dpstream.core.schema import Boolean, Categorical, Integer, Schema
 from dpstream.families.panel import AtLeast, Consecutive, PanelCumulative, PanelWindow, Pattern
 from dpstream.families.panel.people import seat
 from dpstream.families.panel.people_release import Weights
@@ -97,42 +92,6 @@ def steps(stream: Stream, reports: Any) -> Iterator[tuple[int, Release]]:
             yield number, stream.step(period(column), f"b{number}")
 
 
-def columns(periods: Any, kind: str) -> list[str]:
-    """A window's people have weights from the first full window on."""
-    weighted = 3 if kind == "window" else 1
-    return [name for t in periods for name in (f"poor_{t}", *([f"weight_{t}"] if t >= weighted else []))]
-
-
-@pytest.mark.parametrize("publish", ["full", "changes", "both"])
-@pytest.mark.parametrize("form", ["csv", "parquet"])
-@pytest.mark.parametrize("kind", ["window", "cumulative"])
-def test_published_periods_are_only_added_to(tmp_path: Path, kind: str, form: str, publish: str) -> None:
-    """Whatever is published of a step, readers get one table that holds the one before it, cell by cell."""
-    truth, earlier = history(), None
-    for step in range(1, 7):
-        with start(tmp_path, plan(kind), publish=publish, form=form) as stream:
-            release = stream.step(period(truth[step - 1]), f"b{step}")
-        table, manifest = read(tmp_path / "releases", step), read_manifest(tmp_path / "releases", step)
-        assert release.sample().equals(table)
-        assert release.rows == table.num_rows == manifest["records"]["people"]
-        if kind == "window" and step < 3:
-            assert table.column_names == ["person"]
-            assert table.num_rows == 0
-            assert "no synthetic people yet" in manifest["accuracy"]["words"]
-            continue
-        assert table.column_names == ["person", *columns(range(1, step + 1), kind)]
-        if earlier is not None:
-            assert table.select(earlier.column_names).equals(earlier)
-        if publish != "full":
-            rows = read_changes(tmp_path / "releases", step)
-            assert rows.column_names == ["person", "period", "poor", "weight"]
-            new = {1, 2, 3} if kind == "window" and step == 3 else {step}
-            assert set(rows.column("period").to_pylist()) == new
-            newest = rows.filter(np.asarray(rows.column("period")) == step).column("poor")
-            assert newest.to_pylist() == table.column(f"poor_{step}").to_pylist()
-        earlier = table
-
-
 @settings(max_examples=25)
 @given(st.integers(0, 2**32 - 1), st.booleans())
 def test_a_stream_is_its_synthesizer_on_matched_people(tmp_path_factory: Any, seed: int, loose: bool) -> None:
@@ -170,8 +129,14 @@ def test_cumulative_answers_count_people(tmp_path: Path) -> None:
         assert answer.measured_error == told["unbiased_standard_error"]
         assert (answer.value, answer.as_of) == (told["count"], 6)
         assert "count_standard_error" not in told
-    with pytest.raises(ConfigError, match="all periods so far"):
+    with pytest.raises(errors.ConfigError, match="all periods so far"):
         release.answer("at least 2 of the last 3")
+    public = dp.read(tmp_path / "releases")
+    for times in (1, 2, 3):
+        assert abs(public.people(times).values - (truth.sum(axis=0) >= times).sum()) <= 2
+    everybody = public.people()
+    assert (float(everybody.values), everybody.standard_error) == (PEOPLE, 0.0)
+    assert everybody.note.startswith("exact: the number of people was declared public")
 
 
 def of(people: range, value: Any = True) -> Batch:
@@ -196,7 +161,7 @@ def test_people_who_do_not_fit_are_refused_before_anything_is_drawn(tmp_path: Pa
     truth = history()
     with start(tmp_path, plan()) as stream:
         stream.step(period(truth[0]), "b1")
-        with pytest.raises(DataError, match=words) as caught:
+        with pytest.raises(errors.DataError, match=words) as caught:
             stream.step(batch, "b2")
         # No name, and no number of people.
         assert not re.search(r"p[0-9]|59|60|61", str(caught.value))
@@ -213,7 +178,7 @@ def test_the_same_reports_of_other_people_are_another_batch(tmp_path: Path) -> N
         backwards = np.arange(PEOPLE)[::-1]
         assert stream.step(period(truth, order=backwards), "b1").manifest == first.manifest
         others = Batch({"poor": truth.tolist()}, users=[f"p{i}" for i in backwards])
-        with pytest.raises(StepError, match="other records"):
+        with pytest.raises(errors.StepError, match="other records"):
             stream.step(others, "b1")
 
 
@@ -235,7 +200,7 @@ def test_a_panel_with_places_takes_people_who_come_later(tmp_path: Path) -> None
         assert f"the panel has {PEOPLE} places" in " ".join(release.manifest["declared_public"])
     with start(tmp_path / "fewer", plan(schema=LOOSE, relation="replace", people=PEOPLE - 1)) as stream:
         few = f"more people report than the panel has places.*people = {PEOPLE - 1}"
-        with pytest.raises(DataError, match=few):
+        with pytest.raises(errors.DataError, match=few):
             stream.step(period(truth[0]), "b1")
 
 
@@ -318,43 +283,72 @@ def test_several_variables_are_taken_together(tmp_path: Path) -> None:
     assert abs(release.answer("job = 'full' in at least 1 of the last 2").value - expected) <= 6
     counts = release.marginal(["job"])
     assert np.abs(counts.values - np.bincount(jobs[2], minlength=3)).max() <= 8
+    # What a reader gets of it from the folder alone.
+    public = dp.read(tmp_path / "releases")
+    patterns, everybody = public.patterns(), public.people()
+    assert patterns.columns == tuple(f"{name}, period {t}" for t in (2, 3) for name in schema.names)
+    assert patterns.labels[1] == ("none", "part", "full")
+    full = np.zeros((2, 3, 2) * 2, bool)
+    full[:, 2, :, :, 2] = True
+    assert abs(patterns.sum(full).values - (jobs[1:] == 2).all(axis=0).sum()) <= 3
+    assert np.abs(patterns.values.sum(axis=(0, 2, 3, 4, 5)) - np.bincount(jobs[1], minlength=3)).max() <= 6
+    assert abs(everybody.values - 200) <= 6
+    assert public.patterns(step=2).epochs == ((1, 2),)
+    assert (public.departures(), public.cells(1)) == (None, None)
+    with pytest.raises(errors.ConfigError, match="the mask has the shape"):
+        patterns.sum(np.ones(3, bool))
 
 
-WRONG: dict[str, tuple[Any, type[DpstreamError], str]] = {
-    "pure epsilon": (lambda: PanelWindow(POOR, 2).calibrate(epsilon="1", horizon=3), BudgetError, "Gaussian"),
-    "no horizon": (lambda: PanelWindow(POOR, 2).calibrate(rho="1"), HorizonError, "how many periods"),
+def test_what_was_measured_of_people_on_the_command_line(tmp_path: Path) -> None:
+    list(steps(start(tmp_path, plan(width=2)), history(4)))
+
+    def said(*arguments: str, code: int = 0) -> str:
+        result = CliRunner().invoke(main, ["measured", str(tmp_path / "releases"), *arguments])
+        assert result.exit_code == code, result.output
+        return " ".join((result.stdout if code == 0 else result.stderr).split())
+
+    assert [one["kind"] for one in json.loads(said("--json"))] == ["people", "patterns"]
+    assert "the people in periods 3 to 4" in said("--of", "people")
+    cells = json.loads(said("--of", "patterns", "--json"))
+    assert len(cells["cells"]) == 4
+    assert said("--of", "patterns", "--csv").startswith('"poor, period 3","poor, period 4","measured"')
+    assert "'depth 2' was not measured (allowed: people, patterns)" in said("--of", "depth 2", code=2)
+    assert "no column of a table" in said("--of", "people", "--as-of", "2", code=2)
+
+
+TWO, LETTERS = Schema((Boolean("a"), Boolean("a_b"))), Schema((Categorical("job", ["a", "b"]),))
+SAME_NAME = {"schema": TWO, "width": 1, "horizon": 2, "period_names": ("c", "b_c")}
+WRONG: dict[str, tuple[Any, type[errors.DpstreamError], str]] = {
+    "pure epsilon": (
+        lambda: PanelWindow(POOR, 2).calibrate(epsilon="1", horizon=3),
+        errors.BudgetError,
+        "Gaussian",
+    ),
+    "no horizon": (lambda: PanelWindow(POOR, 2).calibrate(rho="1"), errors.HorizonError, "how many periods"),
     "an event": (
         lambda: PanelWindow(POOR, 2).calibrate(rho="1", horizon=3, unit=Event()),
-        UnitError,
+        errors.UnitError,
         "reports in every period",
     ),
-    "places under add/remove": (lambda: plan(schema=LOOSE, people=9), ConfigError, "individual-replace"),
-    "places without a missing value": (lambda: plan(relation="replace", people=9), ConfigError, "missing"),
-    "a column named person": (lambda: plan(schema=Schema((Boolean("person"),))), ConfigError, "another name"),
-    "two columns for cumulative": (
-        lambda: plan("cumulative", schema=Schema((Boolean("a"), Boolean("b")))),
-        ConfigError,
-        "one column",
-    ),
-    "nothing is counted": (
-        lambda: plan("cumulative", schema=Schema((Categorical("job", ["a", "b"]),))),
-        ConfigError,
-        "counted",
-    ),
-    "everything is counted": (lambda: plan("cumulative", counted=("true", "false")), ConfigError, "counted"),
-    "no such value": (lambda: plan("cumulative", counted=("maybe",)), ConfigError, "'maybe'"),
-    "a column named weight": (
-        lambda: plan(schema=Schema((Boolean("weight"),)), relation="replace"),
-        ConfigError,
-        "'weight' has a name that released panels need",
-    ),
-    "two columns with one name": (
-        lambda: plan(
-            schema=Schema((Boolean("a"), Boolean("a_b"))), width=1, horizon=2, period_names=("c", "b_c")
-        ),
-        ConfigError,
-        "have the same name",
-    ),
+    **{
+        name: (partial(plan, kind, **options), errors.ConfigError, words)
+        for name, kind, options, words in (
+            ("places under add/remove", "window", {"schema": LOOSE, "people": 9}, "individual-replace"),
+            ("places without a missing value", "window", {"relation": "replace", "people": 9}, "missing"),
+            ("a column named person", "window", {"schema": Schema((Boolean("person"),))}, "another name"),
+            (
+                "a column named weight",
+                "window",
+                {"schema": Schema((Boolean("weight"),))},
+                "'weight' has a name",
+            ),
+            ("two columns for cumulative", "cumulative", {"schema": TWO}, "one column"),
+            ("nothing is counted", "cumulative", {"schema": LETTERS}, "counted"),
+            ("everything is counted", "cumulative", {"counted": ("true", "false")}, "counted"),
+            ("no such value", "cumulative", {"counted": ("maybe",)}, "'maybe'"),
+            ("two columns with one name", "window", SAME_NAME, "have the same name"),
+        )
+    },
 }
 
 
@@ -372,19 +366,19 @@ def test_facts_pin_the_counter_of_every_threshold(tmp_path: Path) -> None:
     assert sum(part.total for part in made.parts()) == made.budget.rho
     with start(tmp_path, made) as stream:
         stream.step(period(history()[0]), "b1")
-    with pytest.raises(ConfigError, match=r"belongs to another plan.*counters was"):
+    with pytest.raises(errors.ConfigError, match=r"belongs to another plan.*counters was"):
         start(tmp_path, plan("cumulative", counter="simple"))
 
 
 def test_questions_that_cannot_be_answered(tmp_path: Path) -> None:
     with start(tmp_path, plan()) as stream:
         first = stream.step(period(history()[0]), "b1")
-        with pytest.raises(ConfigError, match="no synthetic people yet"):
+        with pytest.raises(errors.ConfigError, match="no synthetic people yet"):
             first.answer("at least 1 of the last 2")
         for step in (2, 3):
             release = stream.step(period(history()[step - 1]), f"b{step}")
     for question in ("how many?", "at least 3 of the last 2", "at least 1 so far", 7):
-        with pytest.raises(ConfigError):
+        with pytest.raises(errors.ConfigError):
             release.answer(question)
     assert plan().padding == release.manifest["accuracy"]["panel"]["padding_of_a_pattern"]
 
@@ -399,6 +393,13 @@ def questions(symbols: int, width: int) -> list[Any]:
         asked += [AtLeast(times, wide) for times in range(1, wide + 1)]
         asked += [Consecutive(times, wide) for times in range(1, wide + 1)]
     return asked
+
+
+def only_extended(release: Release, earlier: Any, table: Any) -> None:
+    """Readers get the release's own people, and one table that holds the one before it, cell by cell."""
+    assert release.sample().equals(table)
+    assert release.rows == table.num_rows
+    assert earlier is None or table.select(earlier.column_names).equals(earlier)
 
 
 @settings(max_examples=12)
@@ -417,13 +418,22 @@ def test_weighted_sums_are_the_answers_of_the_window(
     reports = generator.integers(0, symbols, (PERIODS, int(generator.integers(1, 40))))
     made, folder = plan(schema=schema, width=2, rho=rho, relation=relation), tmp_path_factory.mktemp("panel")
     stream = start(folder, made, schema=schema, publish=publish, form=form, seed=seed)
-    wide = pa.table({"person": pa.array([], pa.int64())})
+    wide, earlier = pa.table({"person": pa.array([], pa.int64())}), None
     for step, release in steps(stream, np.array(labels)[reports]):
-        table = read(folder / "releases", step)
+        table, told = read(folder / "releases", step), read_manifest(folder / "releases", step)
+        only_extended(release, earlier, table)
+        assert table.num_rows == told["records"]["people"]
         if publish != "full":
-            wide = add_periods(wide, read_changes(folder / "releases", step), "weight")
+            rows = read_changes(folder / "releases", step)
+            assert set(rows.column("period").to_pylist()) <= ({1, 2} if step == 2 else {step})
+            wide = add_periods(wide, rows, "weight")
             assert wide.equals(table)
-        if step < 2 or not table.num_rows:
+        if step < 2:
+            assert (table.column_names, table.num_rows) == (["person"], 0)
+            assert "no synthetic people yet" in told["accuracy"]["words"]
+            continue
+        earlier = table
+        if not table.num_rows:
             continue
         drawn = {f"poor_{t}" for t in range(1, step + 1)} | {f"weight_{t}" for t in range(2, step + 1)}
         assert set(table.column_names) == {"person"} | drawn
@@ -434,9 +444,9 @@ def test_weighted_sums_are_the_answers_of_the_window(
             ]
         ).T
         weights = table.column(f"weight_{step}").to_numpy()
-        told = read_manifest(folder / "releases", step)["accuracy"]
-        padding, facts = told["panel"]["padding_of_a_pattern"], told["panel"]["weights"]
-        assert told["words"].startswith("The rows hold padding")
+        panel = told["accuracy"]["panel"]
+        padding, facts = panel["padding_of_a_pattern"], panel["weights"]
+        assert told["accuracy"]["words"].startswith("The rows hold padding")
         assert facts["negative"] == (weights < 0).sum()
         here = set(map(tuple, seen[:, -2:].tolist()))
         empty = [one for one in itertools.product(range(symbols), repeat=2) if one not in here]
@@ -453,9 +463,15 @@ def test_weighted_sums_are_the_answers_of_the_window(
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_weighted_sums_are_the_answers_of_cumulative_counts(tmp_path: Path, form: str) -> None:
-    stream = start(tmp_path, plan("cumulative", rho="1/2"), publish="both", form=form, seed=3)
+    stream, earlier = start(tmp_path, plan("cumulative", rho="1/2"), publish="both", form=form, seed=3), None
     for step, release in steps(stream, history(people=80)):
         table = read(tmp_path / "releases", step)
+        only_extended(release, earlier, table)
+        earlier = table
+        changes = read_changes(tmp_path / "releases", step)
+        assert changes.column_names == ["person", "period", "poor", "weight"]
+        assert set(changes.column("period").to_pylist()) == {step}
+        assert changes.column("poor").to_pylist() == table.column(f"poor_{step}").to_pylist()
         seen = np.column_stack([table.column(f"poor_{t}").to_numpy() for t in range(1, step + 1)])
         weights = table.column(f"weight_{step}").to_numpy()
         assert weights.sum() == pytest.approx(release.total, abs=1e-9)
@@ -567,5 +583,5 @@ def test_lost_files_come_back_with_the_names_and_the_bytes(tmp_path: Path, publi
     ],
 )
 def test_names_that_cannot_be_used_are_refused(names: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(errors.ConfigError, match=message):
         plan(period_names=names)

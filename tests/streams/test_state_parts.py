@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import toy_keyed
 from fault_harness import STEPS, Subject, killed_at_every
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy_stream import SCHEMA
+from toy_stream import SCHEMA, sql
 
 from dpstream.core.contracts import Packed
 from dpstream.core.errors import StoreDamagedError
@@ -40,7 +39,6 @@ from dpstream.stream.store.upkeep import rekey_store
 
 SECRET = b"s" * 32
 KEY = StateKey(b"k" * 32)
-KEY_OF_STORE = b"s" * 32
 BOTH = Publishing(records="persistent", publish="both")
 
 
@@ -57,10 +55,7 @@ def live(home: Path, steps: range, key: StateKey | None = None) -> None:
 
 
 def rows(home: Path) -> dict[bytes, bytes]:
-    db = sqlite3.connect(home / "state" / "stream.sqlite")
-    found = dict(db.execute("SELECT key, value FROM state_parts").fetchall())
-    db.close()
-    return found
+    return dict(sql(home, "SELECT key, value FROM state_parts"))
 
 
 # One state after another
@@ -69,7 +64,7 @@ def rows(home: Path) -> dict[bytes, bytes]:
 def filled(path: Path, work: Callable[[StoreDatabase], None]) -> None:
     def fill(db: StoreDatabase) -> None:
         create_tables(db)
-        write_latest(db, KEY_OF_STORE, "state", 0, container.dump(Packed({}, {})))
+        write_latest(db, SECRET, "state", 0, container.dump(Packed({}, {})))
         work(db)
 
     create_file(path, fill)
@@ -97,18 +92,18 @@ def test_what_is_written_is_what_is_read(
                 for name, (value, kind, rows) in chosen.items()
             }
             packed = Packed({"step": step, "parts": 1}, made, frozenset(public & made.keys()))
-            split = split_state(packed, derive(KEY_OF_STORE, STATE))
-            write_state(db, KEY_OF_STORE, step, split)
-            found = read_state(db, KEY_OF_STORE)
+            split = split_state(packed, derive(SECRET, STATE))
+            write_state(db, SECRET, step, split)
+            found = read_state(db, SECRET)
             assert found.meta == packed.meta
             assert found.arrays.keys() == made.keys()
             for name, array in made.items():
                 assert found.arrays[name].dtype == array.dtype
                 assert found.arrays[name].flags.f_contiguous
                 assert (found.arrays[name] == array).all()
-            assert verify_state(db, KEY_OF_STORE) is None
+            assert verify_state(db, SECRET) is None
             with pytest.raises(StoreDamagedError, match="does not belong to the step before"):
-                write_state(db, KEY_OF_STORE, step, split)
+                write_state(db, SECRET, step, split)
 
     filled(tmp_path_factory.mktemp("one") / "db", work)
 
@@ -192,10 +187,7 @@ def test_a_store_with_parts_moves_changes_its_key_and_goes_on(tmp_path: Path, ke
 )
 def test_damaged_parts_are_found(tmp_path: Path, damage: str, words: str) -> None:
     live(tmp_path, range(1, 4))
-    db = sqlite3.connect(tmp_path / "state" / "stream.sqlite")
-    db.execute(damage)
-    db.commit()
-    db.close()
+    sql(tmp_path, damage)
     assert any(words in problem for problem in check_store(tmp_path / "state", None).problems)
     if "name" not in words:
         with pytest.raises(StoreDamagedError, match=words):

@@ -33,14 +33,13 @@ from fault_harness import (
 )
 from toy_stream import SCHEMA, ToyPlan
 
+from dpstream import Boolean, Real, Schema, Workload
 from dpstream.core.contracts import StreamPlan
 from dpstream.core.errors import ConfigError, DpstreamError, HorizonError, StoreDamagedError, StoreLockedError
 from dpstream.core.privacy import Event, Randomness, User
-from dpstream.core.schema import Boolean, Real, Schema
-from dpstream.core.tables import Workload
 from dpstream.families.points import Points
 from dpstream.families.tabular import DPStabs
-from dpstream.io.sinks import Publisher, read_catalogue, read_changes, read_measurements
+from dpstream.io.sinks import Publisher, read_catalogue, read_changes, read_manifest, read_measurements
 from dpstream.io.sinks import read_table as read
 from dpstream.stream import Batch, PostgresServer, Publishing, StateKey, Stream, open_stream
 from dpstream.stream.identity import plan_facts
@@ -312,23 +311,17 @@ def short_write(name: str, call: Callable[..., None], arguments: tuple[object, .
     full_disk(name, call, arguments)
 
 
-def nothing(name: str, call: Callable[..., None], arguments: tuple[object, ...]) -> None:
-    """The call as it is."""
-    call(*arguments)
-
-
 def fault(kind: str, errors: str) -> Fault:
-    """The fault of a kind."""
+    """The fault of a kind; of a kind without one, the call as it is."""
     table = {
         "kill": kill,
         "kill_after": kill_after,
         "fail": full_disk if errors == "ENOSPC" else io_error,
         "short_write": short_write,
         "lying": lying_commit,
-        "cut": nothing,
-        "clock": kill if errors == "EIO" else nothing,
+        **({"clock": kill} if errors == "EIO" else {}),
     }
-    return table[kind]
+    return table.get(kind, lambda _name, call, arguments: call(*arguments))
 
 
 @contextlib.contextmanager
@@ -499,7 +492,7 @@ def unreadable(home: Path) -> list[str]:
     except StoreDamagedError as error:
         found.append(f"the measurements: {error}")
     for entry in entries:
-        for reader in (read, read_changes):
+        for reader in (read_manifest, read, read_changes):
             try:
                 reader(root, entry["step"])
             except ConfigError:

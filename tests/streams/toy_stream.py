@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
@@ -158,6 +160,14 @@ def batch(step: int) -> Batch:
 def start(tmp_path: Path, *, plan: ToyPlan | None = None, publish: bool = True, **options: object) -> Stream:
     sink = Publisher(tmp_path / "releases") if publish else None
     return open_stream(plan or ToyPlan(), SCHEMA, tmp_path / "state", publish_to=sink, **options)
+
+
+def sql(home: Path, statement: str, *parameters: Any) -> list[Any]:
+    """What a statement gives in a store's database, past the program; it may change it."""
+    with closing(sqlite3.connect(home / "state" / "stream.sqlite")) as db:
+        found = db.execute(statement, parameters).fetchall()
+        db.commit()
+        return found
 
 
 def run(tmp_path: Path, steps: int, **options: object) -> None:
