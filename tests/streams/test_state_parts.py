@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -223,4 +224,4 @@ def test_killed_before_durability_calls(tmp_path: Path) -> None:
         assert check_store(home / "state", home / "releases").problems == ()
         assert rows(home)
 
-    assert killed_at_every(9, tmp_path, judge=sound, subject=SUBJECT) > 10 * STEPS
+    assert killed_at_every(9, tmp_path, replace(SUBJECT, judge=sound)) > 10 * STEPS

@@ -22,6 +22,7 @@ from dpstream.io.sinks import Publisher, read_catalogue, read_manifest
 from dpstream.io.sinks import read_table as read
 from dpstream.stream import Batch, Stream, open_stream, read_status
 from dpstream.stream.admission import ROWS, grant_batch
+from dpstream.stream.release.publishing import Publishing
 from dpstream.stream.store.store import Store
 
 pytestmark = pytest.mark.usefixtures("each_database")
@@ -232,11 +233,13 @@ def test_another_plan_is_refused_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"keep": 0}, {"keep": True}, {"keep": "some"}, {"max_rows": 0}, {"name": ""}]
+    "options", [{"keep": 0}, {"keep": True}, {"keep": "some"}, {"max_rows": 0}, {"full_every": None}]
 )
-def test_bad_options(tmp_path: Path, options: dict[str, object]) -> None:
-    with pytest.raises(ConfigError):
-        start(tmp_path, **options)
+def test_bad_options(tmp_path: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="cannot be used"):
+        Publishing(**options)
+    with pytest.raises(ConfigError, match="name"):
+        start(tmp_path, name="")
 
 
 def test_log_lines_show_steps_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -336,7 +339,7 @@ def before_commit(stream: Stream, patch: pytest.MonkeyPatch) -> type[BaseExcepti
     def fail(*_: object) -> None:
         raise OSError(5, "Input/output error")
 
-    stream._policy = type(stream._policy)(1, stream._policy.max_rows)
+    stream._renderer._policy = type(stream._renderer._policy)(1, stream._renderer._policy.max_rows)
     patch.setattr(Store, "_expire", fail)
     return OSError
 
@@ -388,13 +391,13 @@ def test_a_failed_step_that_is_repeated_is_counted_once(tmp_path: Path, fault: F
     with start(tmp_path / "disturbed", randomness=Exact.seeded(1)) as stream:
         stream.step(batch(1), "b1")
         for step in (2, 3):
-            policy = stream._policy
+            policy = stream._renderer._policy
             with pytest.MonkeyPatch.context() as patch:
                 error = fault(stream, patch)
                 for _ in range(2 if fault is not interrupt_after else 1):
                     with pytest.raises(error):
                         stream.step(batch(step), f"b{step}")
-            stream._policy = policy
+            stream._renderer._policy = policy
             if fault is full:
                 stream._store._db.execute("PRAGMA max_page_count = 1000000")
             assert stream.step(batch(step), f"b{step}").step == step

@@ -55,7 +55,7 @@ AWAY = "the stream does not open while a place is away"
 @pytest.mark.parametrize(
     ("kind", "where", "mend", "instead", "words"),
     [
-        ("taken", render, "_readers_follow", lambda *_: True, KEPT),
+        ("taken", render.Renderer, "_readers_follow", lambda *_: True, KEPT),
         ("taken", ReleasePublisher, "_instead_of_changes", lambda *_: None, KEPT),
         ("away", ReleasePublisher, "begin", lambda self: self.publish(skip=True), AWAY),
     ],

@@ -196,7 +196,6 @@ def opened(home: Path, settings: Settings, entropy: int) -> Stream:
         home / "state",
         randomness=Randomness.seeded(entropy),
         publish_to=Publisher(home / "releases", format=settings.format),
-        keep=settings.keep,
         publishing=policy_of(settings),
         account=home / "account.jsonl" if settings.account else None,
         server=server_of(home, settings),

@@ -69,7 +69,6 @@ def opened(home: Path, plan: Plan, approve: bool) -> Stream:
         home / "state",
         publish_to=sink,
         publishing=policy,
-        keep=plan.keep,
         randomness=Randomness.seeded(plan.seed),
     )
 
