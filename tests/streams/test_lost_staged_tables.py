@@ -9,7 +9,8 @@ from typing import Any
 
 import pyarrow.parquet
 import pytest
-from toy_stream import batch, sql, start
+from fault_harness import sql
+from toy_stream import batch, start
 
 from dpstream.core import durable
 from dpstream.core.errors import StoreError

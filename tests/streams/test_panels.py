@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import toy_stream
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,10 +27,10 @@ from dpstream.core.privacy import Event, Individual, Randomness
 from dpstream.families.panel import AtLeast, Consecutive, PanelCumulative, PanelWindow, Pattern
 from dpstream.families.panel.people import seat
 from dpstream.families.panel.people_release import Weights
-from dpstream.io.sinks import Publisher, read_changes, read_manifest
+from dpstream.io.sinks import read_changes, read_manifest
 from dpstream.io.sinks import read_table as read
 from dpstream.io.sinks.period_tables import add_periods
-from dpstream.stream import Batch, Release, Stream, open_stream
+from dpstream.stream import Batch, Release, Stream
 from dpstream.stream.release.publishing import Publishing
 from dpstream.stream.templates import words
 
@@ -63,16 +64,16 @@ def start(
     *,
     schema: Schema = POOR,
     publish: str = "full",
-    form: str = "csv",
     seed: int | None = None,
+    **form: Any,
 ) -> Stream:
-    return open_stream(
-        made,
-        LOOSE if made.absent is not None else schema,
-        folder / "state",
-        publish_to=Publisher(folder / "releases", format=form),
+    return toy_stream.start(
+        folder,
+        plan=made,
+        schema=LOOSE if made.absent is not None else schema,
         publishing=Publishing(records="persistent", publish=publish),
         randomness=None if seed is None else Randomness.seeded(seed),
+        **form,
     )
 
 
@@ -262,11 +263,10 @@ def test_several_variables_are_taken_together(tmp_path: Path) -> None:
     schema = Schema(
         (Boolean("poor"), Categorical("job", ["none", "part", "full"]), Integer("age", edges=[0, 20, 99]))
     )
-    made = PanelWindow(schema, 2).calibrate(rho=QUIET, unit=Individual(), horizon=3)
+    made = plan(schema=schema, width=2, rho=QUIET, horizon=3)
     generator = np.random.default_rng(1)
     jobs = generator.integers(0, 3, (3, 200))
-    sink = Publisher(tmp_path / "releases")
-    with open_stream(made, schema, tmp_path / "state", publish_to=sink) as stream:
+    with start(tmp_path, made, schema=schema) as stream:
         for step in range(3):
             frame = {
                 "poor": (jobs[step] == 0).tolist(),

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_stream import batch, run, sql, start
+from fault_harness import sql
+from toy_stream import batch, run, start
 
 from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.io.sinks import Publisher

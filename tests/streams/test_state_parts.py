@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import toy_keyed
-from fault_harness import STEPS, Subject, killed_at_every
+from fault_harness import STEPS, Subject, killed_at_every, sql
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy_stream import SCHEMA, sql
+from toy_stream import SCHEMA
 
 from dpstream.core.contracts import Packed
 from dpstream.core.errors import StoreDamagedError

@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from fault_harness import sql
 from postgres_server import Cluster
-from toy_stream import batch, run, sql, start
+from toy_stream import batch, run, start
 
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.io.sinks import read_table as read

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from toy_stream import SCHEMA, ToyPlan, batch, run, sql, start
+from fault_harness import sql
+from toy_stream import SCHEMA, ToyPlan, batch, run, start
 
 from dpstream import User, errors
 from dpstream.core import durable

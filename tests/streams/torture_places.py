@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import torture_life as lives
+from fault_harness import sql
 from second_place import contents, mirrored
-from toy_stream import SCHEMA, ToyPlan, batch, sql
+from toy_stream import SCHEMA, ToyPlan, batch
 
 from dpstream.core.errors import DpstreamError, StepError, StoreError
 from dpstream.core.privacy import Randomness

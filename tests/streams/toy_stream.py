@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
@@ -176,14 +174,6 @@ def start(
     return open_stream(
         plan or ToyPlan(), schema, tmp_path / "state", publish_to=sink, publishing=policy, **options
     )
-
-
-def sql(home: Path, statement: str, *parameters: Any) -> list[Any]:
-    """What a statement gives in a store's database, past the program; it may change it."""
-    with closing(sqlite3.connect(home / "state" / "stream.sqlite")) as db:
-        found = db.execute(statement, parameters).fetchall()
-        db.commit()
-        return found
 
 
 def run(tmp_path: Path, steps: int, **options: object) -> None:
