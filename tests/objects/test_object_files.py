@@ -19,7 +19,6 @@ from dpstream.io.objects import ObjectPath, is_object_url, object_path
 from dpstream.io.sources import FileSource, SourceOptions, UnreadableError, counted_file, open_source
 
 START = datetime.date(2026, 1, 5)
-TODAY = datetime.date(2026, 3, 1)
 ENDINGS = ("csv", "csv.gz", "parquet", "ndjson", "ndjson.gz")
 SCHEMA = Schema([Categorical("zip", ["101", "102", "103"])])
 Place = tuple[str, str]
