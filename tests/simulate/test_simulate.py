@@ -16,6 +16,7 @@ import pytest
 
 from dpstream.core.errors import ConfigError
 from dpstream.io.sources import FileSource, SourceOptions
+from dpstream.io.sources.source import ReadOptions
 from dpstream.project.schema_file import read_schema
 from dpstream.tools.simulate import PovertyPanel, Stock, simulate
 from dpstream.tools.simulate.stock_folder import COLUMNS, DELETE, INSERT, UPDATE, StockStep
@@ -78,7 +79,7 @@ def test_every_step_has_codes_and_every_declared_bin_is_met(name: str, tmp_path:
     schema = read_schema(config)
     schema.require_confirmed()
     options = SourceOptions.parse(tomllib.loads(config.read_text(encoding="utf-8"))["source"])
-    steps = list(FileSource(options, base=tmp_path).steps())
+    steps = list(FileSource(options, ReadOptions(base=tmp_path)).steps())
     assert len(steps) == 80
     inserted = [schema.encode(step.inserts) for step in steps]
     assert all(len(codes) > 20 for codes in inserted)
