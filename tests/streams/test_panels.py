@@ -64,16 +64,16 @@ def start(
     *,
     schema: Schema = POOR,
     publish: str = "full",
+    form: Any = "csv",
     seed: int | None = None,
-    **form: Any,
 ) -> Stream:
     return toy_stream.start(
         folder,
         plan=made,
         schema=LOOSE if made.absent is not None else schema,
+        form=form,
         publishing=Publishing(records="persistent", publish=publish),
         randomness=None if seed is None else Randomness.seeded(seed),
-        **form,
     )
 
 

@@ -22,11 +22,11 @@ from dpstream.stream.store.sealed_history import outside_heads
 
 
 def opened(home: Path, *, hold: bool = False) -> Stream:
-    return start(home, publishing=Publishing(approve=hold))
+    return start(home, form="csv", publishing=Publishing(approve=hold))
 
 
 def publish(home: Path) -> None:
-    run(home, 3)
+    run(home, 3, form="csv")
 
 
 def hold(home: Path) -> None:
