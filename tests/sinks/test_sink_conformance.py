@@ -136,6 +136,10 @@ def publish(sink: Publisher, step: int, release: Mapping[str, bytes]) -> None:
         target.put(StepFiles.of(step, release, FIELDS))
 
 
+def folder_files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
 def digest(release: dict[str, bytes]) -> str:
     return hashlib.sha256(release["manifest.json"]).hexdigest()
 
@@ -304,6 +308,16 @@ def test_another_release_or_stream_is_refused(case: Case, tmp_path: Path) -> Non
     )
     with pytest.raises(StoreDamagedError):
         publish(case.make(), 1, files(sink, 1, full=SECOND))
+    folder, good = sink.directory / "step-000001", files(sink, 1, full=FIRST)
+    before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    for wrong in ({sink.table_name: b"other"}, {"more.txt": b""}, {"manifest.json": b"{}"}):
+        with pytest.raises(StoreDamagedError, match="differ from what was committed"):
+            sink.targets[0].put(StepFiles.of(1, {**good, **wrong}))
+    with pytest.raises(StoreDamagedError, match="differ from what was committed"):
+        sink.targets[0].put(StepFiles.of(1, {"manifest.json": good["manifest.json"]}))
+    sink.targets[0].put(StepFiles.of(1, good))
+    assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+    assert folder_files(folder) == good
     with pytest.raises(StoreDamagedError, match="another stream"):
         case.make().published("bb")
     if case.look() is not None:
@@ -315,7 +329,7 @@ def test_another_release_or_stream_is_refused(case: Case, tmp_path: Path) -> Non
         assert case.look() == rows_of(FIRST)
 
 
-@pytest.mark.parametrize("call", ["commit", "rename", "sync_directory", "write"])
+@pytest.mark.parametrize("call", ["commit", "rename", "sync_directory", "sync_file", "write"])
 def test_a_publication_that_stopped_is_replayed(
     case: Case, call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,12 +355,15 @@ def test_a_publication_that_stopped_is_replayed(
                 publish(case.make(), 2, release)
             except OSError:
                 stopped += 1
+                folder = sink.directory / "step-000002"
+                assert not folder.exists() or folder_files(folder) == release
                 if case.look() is not None:
                     assert case.look() in (rows_of(FIRST), rows_of(SECOND))
                 continue
         break
     assert stopped or (call == "commit" and case.look() is None)
     publish(case.make(), 2, release)
+    assert {path.name for path in sink.directory.iterdir()} == {"step-000001", "step-000002"}
     assert case.make().published("aa")[2] == digest(release)
     if case.look() is not None:
         assert case.look() == rows_of(SECOND)
@@ -357,13 +374,16 @@ def test_tables_expire_and_are_withdrawn(case: Case, tmp_path: Path) -> None:
     first, second = files(sink, 1, full=FIRST), files(sink, 2, full=SECOND, change=CHANGE)
     publish(sink, 1, first)
     publish(sink, 2, second)
+    left = sink.directory / ".publishing.tmp" / "0123"  # of an interrupted attempt
+    left.mkdir(parents=True)
+    shutil.copy(sink.directory / "step-000002" / sink.table_name, left)
     for _ in range(2):
         notice = {"manifest.json": second["manifest.json"], "withdrawn.json": b"{}"}
         for target in case.make().targets:
             target.withdraw(1, [name for name in first if name != "manifest.json"], {})
             target.withdraw(2, [name for name in second if name != "manifest.json"], notice)
-    left = {str(path.relative_to(tmp_path / "releases")) for path in (tmp_path / "releases").rglob("*.*")}
-    assert left == {"step-000001/manifest.json", "step-000002/manifest.json", "step-000002/withdrawn.json"}
+    there = {str(path.relative_to(sink.directory)) for path in sink.directory.rglob("*") if path.is_file()}
+    assert there == {"step-000001/manifest.json", "step-000002/manifest.json", "step-000002/withdrawn.json"}
     if case.look() is not None:
         assert case.look() == [], "the withdrawn table is gone"
         follow = changes([1], [8], SECOND)
@@ -392,11 +412,16 @@ def test_standard_output_is_whole_steps_in_order(tmp_path: Path) -> None:
     assert [line["record_id"] for line in lines[1:-1]] == SECOND["record_id"].to_pylist()
 
 
-def test_a_database_that_is_away_is_a_sentence(tmp_path: Path) -> None:
+def test_a_database_that_is_away_or_misspelt_is_a_sentence(tmp_path: Path) -> None:
     pytest.importorskip("psycopg")
-    feed = PostgresFeed(f"host={tmp_path} user=nobody dbname=none connect_timeout=2")
-    with pytest.raises(StoreError, match="the database could not be used"):
-        feed.have("aa")
+    malformed = (ConfigError, "the URL of the database cannot be read")
+    for url, (error, words) in {
+        f"host={tmp_path} user=nobody dbname=none": (StoreError, "the database could not be used"),
+        "postgresql//host/releases": malformed,
+        "postgresql://host:many/releases": malformed,
+    }.items():
+        with pytest.raises(error, match=words):
+            PostgresFeed(url).have("aa")
 
 
 def test_drivers_are_optional(tmp_path: Path) -> None:
@@ -502,10 +527,3 @@ def test_what_readers_made_of_a_table_stays(
     publish(sink, 4, files(sink, 4, full=second))
     sink.targets[1].withdraw(4, [], {"manifest.json": files(sink, 4, full=second)["manifest.json"]})
     assert numbers() == (0, 0, 1)
-
-
-@pytest.mark.parametrize("url", ["postgresql//host/releases", "postgresql://host:many/releases"])
-def test_a_malformed_connection_string_is_wrong_input(url: str) -> None:
-    pytest.importorskip("psycopg")
-    with pytest.raises(ConfigError, match="the URL of the database cannot be read"):
-        PostgresFeed(url).have("aa")
