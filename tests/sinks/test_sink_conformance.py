@@ -8,7 +8,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +32,6 @@ SCHEMA = Schema(
 )
 FIELDS = descriptor(SCHEMA)["resources"][0]["schema"]["fields"]
 RECORD_ID = {"name": "record_id", "type": "integer"}
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[str]:
-    """A server of these tests' own; without PostgreSQL on the machine the test skips."""
-    pytest.importorskip("psycopg")
-    from postgres_server import own_server
-
-    with own_server() as cluster:
-        yield f"host={cluster.home} user=dpstream dbname=postgres"
 
 
 Look = Callable[[], list[tuple[Any, ...]] | None]
@@ -79,7 +69,7 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
 
         return Case(lambda: Publisher(tmp_path / "releases", format=form, beside=DuckDBFeed(path)), look)
     psycopg = pytest.importorskip("psycopg")
-    conninfo = request.getfixturevalue("postgres")
+    conninfo = f"host={request.getfixturevalue('postgres').home} user=dpstream dbname=postgres"
     with psycopg.connect(conninfo) as db:
         db.execute("DROP TABLE IF EXISTS synthetic, synthetic_steps")
 
@@ -475,18 +465,19 @@ def test_a_late_release_reads_no_more_notes_than_an_early_one(
 
 
 def test_what_readers_made_of_a_table_stays(
-    postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    postgres: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A grant, an index, a view and a reader who is idle in a transaction, under fresh tables; with other columns a
     reader in a transaction stops the release with a sentence, and no other reader."""
     import psycopg
 
     monkeypatch.setattr(database_feed, "LOCK_SECONDS", 1)
-    sink = Publisher(tmp_path / "releases", beside=PostgresFeed(postgres, table="kept"))
+    url = f"host={postgres.home} user=dpstream dbname=postgres"
+    sink = Publisher(tmp_path / "releases", beside=PostgresFeed(url, table="kept"))
     first, second = (rows.drop_columns(["record_id"]) for rows in (FIRST, SECOND))
     publish(sink, 1, files(sink, 1, full=first))
-    reader_url = postgres.replace("user=dpstream", "user=reader")
-    with psycopg.connect(postgres, autocommit=True) as db:
+    reader_url = url.replace("user=dpstream", "user=reader")
+    with psycopg.connect(url, autocommit=True) as db:
         db.execute("DROP ROLE IF EXISTS reader")
         db.execute("CREATE ROLE reader LOGIN")
         db.execute("GRANT SELECT ON kept TO reader")
@@ -494,7 +485,7 @@ def test_what_readers_made_of_a_table_stays(
         db.execute("CREATE VIEW cheap AS SELECT rent FROM kept WHERE rent < 500")
 
     def numbers() -> tuple[int, int, int]:
-        with psycopg.connect(reader_url) as reader, psycopg.connect(postgres) as db:
+        with psycopg.connect(reader_url) as reader, psycopg.connect(url) as db:
             rows = reader.execute("SELECT count(*) FROM kept").fetchone()
             view = db.execute("SELECT count(*) FROM cheap").fetchone()
             index = db.execute("SELECT count(*) FROM pg_indexes WHERE indexname = 'by_rent'").fetchone()
@@ -518,11 +509,11 @@ def test_what_readers_made_of_a_table_stays(
         assert numbers() == (second.num_rows, cheap(second), 1), "no other reader waits"
     publish(sink, 3, persistent)
     assert numbers() == (FIRST.num_rows, cheap(FIRST), 1)
-    with psycopg.connect(postgres, autocommit=True) as db:
+    with psycopg.connect(url, autocommit=True) as db:
         db.execute("CREATE VIEW named AS SELECT record_id FROM kept")
     with pytest.raises(StoreError, match=r"a view of the table kept uses a column .* dropping that view"):
         publish(sink, 4, files(sink, 4, full=second))
-    with psycopg.connect(postgres, autocommit=True) as db:
+    with psycopg.connect(url, autocommit=True) as db:
         db.execute("DROP VIEW named")
     publish(sink, 4, files(sink, 4, full=second))
     sink.targets[1].withdraw(4, [], {"manifest.json": files(sink, 4, full=second)["manifest.json"]})

@@ -61,6 +61,7 @@ class Users(Both):
     """Counters of users."""
 
     id: ClassVar[str] = "who"
+    writer: ClassVar[str] = "write_file"
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -130,6 +131,7 @@ class Records(Both):
     """Present records by their keys."""
 
     id: ClassVar[str] = "id"
+    writer: ClassVar[str] = "write_present_shard"
 
     def __init__(self, folder: Path, *, keep_keys: bool = False) -> None:
         super().__init__(folder)
@@ -312,7 +314,7 @@ def test_an_executor_that_writes_elsewhere_or_lacks_the_cipher_is_named(
 ) -> None:
     """Elsewhere: a folder of the same name on another machine."""
     (tmp_path / "elsewhere").mkdir()
-    real, both = tasks.write_file, kind(tmp_path)
+    real, both = getattr(tasks, kind.writer), kind(tmp_path)
 
     def lacks(*_: Any) -> None:
         raise ConfigError("the package cryptography is missing", where="x")
@@ -321,7 +323,7 @@ def test_an_executor_that_writes_elsewhere_or_lacks_the_cipher_is_named(
         (lambda _, *rest: real(tmp_path / "elsewhere", *rest), "a folder that the driver does not see"),
         (lacks, r"executors do not have .*dpstream\[spark,encryption\]"),
     ):
-        monkeypatch.setattr(tasks, "write_file", write)
+        monkeypatch.setattr(tasks, kind.writer, write)
         with pytest.raises(ConfigError, match=words):
             both.apply(both.granted(both.rows(50, 1), plain_split))
 
