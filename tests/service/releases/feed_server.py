@@ -22,7 +22,8 @@ BASE = "/v1/streams/invented"
 def opened(folder: Path, publish: str = "changes") -> Stream:
     """The stream of a folder."""
     schema = small_schema("zip", "paid")
-    output = {"records": "persistent", "publish": publish, "full_every": 3, "approve": True}
+    output = {"records": "persistent", "publish": publish, "approve": True}
+    output |= {"full_every": 3} if publish == "changes" else {}
     return small_stream(
         folder, mechanism="dpstabs", schema=schema, stream={"name": "invented"}, output=output
     )

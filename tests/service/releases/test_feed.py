@@ -53,7 +53,8 @@ def rows(answer: httpx.Response, form: str) -> list[dict[str, Any]]:
         case "arrows":
             table = pa.ipc.open_stream(data).read_all()
         case "csv":
-            table = pa.csv.read_csv(io.BytesIO(data))
+            texts = pa.csv.ConvertOptions(column_types={"zip": pa.string()})
+            table = pa.csv.read_csv(io.BytesIO(data), convert_options=texts)
         case _:
             return [json.loads(line) for line in data.splitlines()]
     return list(table.to_pylist())
