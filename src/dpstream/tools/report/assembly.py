@@ -46,7 +46,7 @@ class Page:
         size: how many there are, where that is not the number of rows.
         kicker: what kind of thing this is, above its name; that of synthetic data where it is None.
         card: what one may conclude, where that is not told by verdicts on tables.
-        rules: for using the files, where those of tables do not fit.
+        rules: items of a list for using the files, where those of tables do not fit.
         measured: says how far the measured numbers of columns may be off; asked where the table's errors are not known.
         columns: how many the records have, where that is known.
     """
@@ -60,7 +60,7 @@ class Page:
     size: int | None = None
     kicker: str | None = None
     card: Html | None = None
-    rules: Sequence[str] | None = None
+    rules: Html | None = None
     measured: Callable[[], str | None] | None = None
     columns: int | None = None
 
@@ -96,11 +96,6 @@ class FamilyPage:
 def charts_of(run: PublishedRun) -> Charts:
     """An empty collection of charts that calls steps by their dates."""
     return Charts(calendar_of(run))
-
-
-def errors_section(texts: Sequence[str]) -> Html:
-    """How wrong it can be, where only sentences say it."""
-    return part("section", "errors", "How wrong it can be", texts)
 
 
 #: Stands near the top of every page: what may be replaced by a newer one.
@@ -278,7 +273,7 @@ _FILES = {
 }
 
 
-def _files(run: PublishedRun, rules: Sequence[str] | None) -> Html:
+def _files(run: PublishedRun, rules: Html | None) -> Html:
     """The section on the files of the last release.
 
     Args:
@@ -326,22 +321,7 @@ def table_of_verdicts(
         averages=any(one.share is not None and one.use in ("columns", "pairs") for one in verdicts),
         words=[one.words for one in verdicts],
     )
-    return conclusions(rows, "What these words mean", ranges)
-
-
-def conclusions(
-    rows: Sequence[tuple[str, str | None, Html | Sequence[Html | str], Html | None]],
-    summary: str,
-    *more: Html,
-    title: str = "What you may conclude, and how wrong it may be",
-) -> Html:
-    """What one may conclude: a row for each use, and below it what opens.
-
-    Args:
-        rows: the use, the word on it (None: its error alone speaks), the error in words, and its picture.
-    """
-    made = [(use, word, join([error]), picture) for use, word, error, picture in rows]
-    return part("conclusions", made, summary, join(more), title)
+    return part("conclusions", rows, "What these words mean", ranges)
 
 
 _USES = {
