@@ -25,7 +25,7 @@ from dpstream.stream.templates import said
 from dpstream.tools.evaluate.array_types import Codes
 from dpstream.tools.evaluate.judgement import Judgement, check_target, judge
 from dpstream.tools.evaluate.measures import WORDS, EvaluationProgress
-from dpstream.tools.evaluate.metrics import METRICS, SEED, WorkloadErrors, churn, errors_or_blank
+from dpstream.tools.evaluate.metrics import METRICS, SEED, WorkloadErrors, churn, workload_errors
 from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream.tools.evaluate.run_folder import released_codes, releases_of
 from dpstream.tools.evaluate.trends import ColumnCounts, find_trends
@@ -317,7 +317,7 @@ class _StepComparison:
         before = self._earlier(true.step - 1)
         released = self._releases.marginals(true.step, self._cliques)
         truth = self._true(true.table, self._cliques)
-        errors = errors_or_blank(
+        errors = workload_errors(
             truth, [counts.astype(np.float64) for counts in released], true.table.records
         )
         moved = None if before is None else churn(before, released)

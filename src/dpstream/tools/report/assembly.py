@@ -117,11 +117,11 @@ def assemble(made: Page, releases: Path, *, fit: Fitness, about: Publication | N
         measured = made.measured() if unknown and made.measured is not None else None
         size = run.shown[-1].rows if made.size is None else made.size
         card = table_of_verdicts(
-            # Of one column there are no pairs, and no command would make them known.
-            [one for one in fit.verdicts if one.use != "pairs" or made.columns != 1],
+            fit.verdicts,
             size,
             beside_verdicts(releases, run.shown[-1].step, measured),
             "" if run.counted_records == "records" else run.counted_records,
+            made.columns,
         )
     # What the owner calls the data set; the stream's name where that is not known.
     title = (None if about is None else about.title) or str(run.manifest["stream"])
@@ -291,7 +291,11 @@ def _files(run: PublishedRun, rules: Html | None) -> Html:
 
 
 def table_of_verdicts(
-    verdicts: Sequence[Verdict], size: int, beside: Mapping[Use, str] | None = None, records: str = ""
+    verdicts: Sequence[Verdict],
+    size: int,
+    beside: Mapping[Use, str],
+    records: str = "",
+    columns: int | None = None,
 ) -> Html | None:
     """What one may conclude, use by use, each with a band as wide as its error.
 
@@ -299,18 +303,20 @@ def table_of_verdicts(
         size: how many records there are.
         beside: what else is known of the errors of a use.
         records: what they are called, where they are not all that the source has.
+        columns: how many they have, where that is known.
 
     Without a verdict on pairs the table has one column.
     """
     if not verdicts:
         return None
-    more = beside or {}
+    # Of one column there are no pairs, and no command would make them known.
+    verdicts = [one for one in verdicts if one.use != "pairs" or columns != 1]
     common = {"size": size, "records": records, "pairs": any(one.use == "pairs" for one in verdicts)}
     # What nobody knows is said once.
-    unknown = next((one.use for one in verdicts if _is_unknown(one) and one.use not in more), None)
+    unknown = next((one.use for one in verdicts if _is_unknown(one) and one.use not in beside), None)
     rows = []
     for one in verdicts:
-        facts = _error_facts(one, size, more.get(one.use), is_first_unknown=one.use == unknown)
+        facts = _error_facts(one, size, beside.get(one.use), is_first_unknown=one.use == unknown)
         use = _USES[one.use].format(group=integer(size * SMALL_GROUP))
         rows.append((use, one.word, block("report", "error", **common, **facts), _picture(one)))
     ranges = block(
