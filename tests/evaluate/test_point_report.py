@@ -20,6 +20,7 @@ from dpstream.io.sinks import read_manifest, readable_steps
 from dpstream.io.sinks import read_table as read
 from dpstream.project import Config
 from dpstream.tools.evaluate import LABEL
+from dpstream.tools.evaluate.contract import EvaluationRequest
 from dpstream.tools.families.points.point_evaluation import evaluate_points
 from dpstream.tools.families.points.points_page import LEVELS, levels, map_paths
 from dpstream.tools.families.points.transport import line, w1
@@ -210,7 +211,7 @@ def test_what_does_not_fit_is_refused(plane: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(plane, tmp_path / "copy"))
     (copy / "data" / "3.csv").unlink()
     with pytest.raises(StepError, match="does not have the number of records"):
-        evaluate_points(Config.load(copy / "dpstream.toml"))
+        evaluate_points(Config.load(copy / "dpstream.toml"), EvaluationRequest(copy / "releases"))
     other = copy / "other.toml"
     other.write_text((copy / "dpstream.toml").read_text().replace('epsilon = "1"', 'epsilon = "2"'))
     assert "another plan" in dpstream("evaluate", other, code=2).stderr
