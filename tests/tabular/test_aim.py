@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from door_runs import run_loss
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +19,6 @@ from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Baseline
 from dpstream.mechanisms import AIM, AIMPlan
 from dpstream.mechanisms.aim import Candidates
-from dpstream.tools.audit.door import run_loss
 from dpstream_lab.audits.aim_audit import aim_run
 
 SMALL = Domain(("a", "b", "c", "d"), (2, 3, 4, 2))

@@ -11,6 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from door_runs import run_loss
 
 from dpstream.core.counters import SimpleCounter
 from dpstream.core.privacy import Event, PureDP, Randomness
@@ -18,7 +19,7 @@ from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import DPStabs, DPStabsPlan
 from dpstream.mechanisms import ModelSynthesis
-from dpstream.tools.audit.door import run_loss, stream_run
+from dpstream.tools.audit.door import stream_run
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 STEPS = 3

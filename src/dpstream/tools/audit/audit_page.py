@@ -187,7 +187,7 @@ def family_rows(findings: Sequence[AuditFinding]) -> list[list[str]]:
     return rows
 
 
-def _facts(report: AuditReport) -> dict[str, Any]:
+def audit_facts(report: AuditReport) -> dict[str, Any]:
     """What the page says: how much of each claim is found, whether what is broken was caught, and every number."""
     word, sentence = report.answer()
     numbers = []
@@ -229,15 +229,8 @@ _MARKER = "<!-- an audit by dpstream -->"
 def audit_html(report: AuditReport) -> str:
     """The whole page as text: no script, no address."""
     title = "Audit" if report.config is None else f"Audit: {report.config}"
-    body = block("audit", "page", **_facts(report))
+    body = block("audit", "page", **audit_facts(report))
     return frame(title, Html(""), body, [_footer(report)], marker=_MARKER)
-
-
-def audit_body(report: AuditReport) -> str:
-    """The same for a page of the documentation, which brings its own title and design."""
-    # A blank line would end the block of HTML.
-    made = block("audit", "documentation", **_facts(report))
-    return "\n".join(line for line in made.splitlines() if line.strip())
 
 
 def _footer(report: AuditReport) -> str:
