@@ -24,20 +24,17 @@ _LARGE, _SMALL, _WORDS = 220, 130, 17
 
 @dataclass(frozen=True)
 class Unit:
-    """What an axis counts: ``records``, or a share that is shown in percents (``fine``: of small ones two digits)."""
+    """What an axis counts: ``records``, or a share that is shown in percents."""
 
     words: str
     share: bool = False
-    fine: bool = False
 
     def text(self, value: float) -> str:
         """A value for people.
 
-        >>> Unit("rows").text(70120.0), Unit("share", share=True).text(0.0312), Unit("", True, True).text(0.00312)
-        ('70,120', '3.1 %', '0.31 %')
+        >>> Unit("rows").text(70120.0), Unit("share", share=True).text(0.0312)
+        ('70,120', '3.1 %')
         """
-        if self.fine and 0 < abs(value) < 0.01:
-            return f"{100 * value:.2g} %"
         return percent(value) if self.share else significant(value)
 
 
@@ -82,7 +79,6 @@ class Charts:
             {
                 "x": [int(step) for step in steps],
                 "share": unit.share,
-                "fine": unit.fine,
                 "lines": [_data(line) for line in lines],
             }
         )
