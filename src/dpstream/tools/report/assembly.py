@@ -23,7 +23,7 @@ from dpstream.tools.evaluate.run_folder import Folder, PublishedRun
 from dpstream.tools.report.charts import Charts
 from dpstream.tools.report.dates import Calendar, calendar_of
 from dpstream.tools.report.known_errors import beside_verdicts
-from dpstream.tools.report.markup import Html, block, element, integer, join, page, part, percent, script_json
+from dpstream.tools.report.markup import Html, block, integer, page, part, percent, script_json
 
 if TYPE_CHECKING:
     from dpstream.project.keys import Publication
@@ -147,7 +147,7 @@ def assemble(made: Page, releases: Path, *, fit: Fitness, about: Publication | N
     return frame(
         f"{title}: dpstream report",
         block("report", "banner", test_seed=run.test_seed, unfit=fit.unfit),
-        join([opening, element("main", block("report", "no_script"), sections)]),
+        block("report", "body", opening=opening, sections=sections),
         [
             f"Made by dpstream {__version__} from releases of {program['name']} {program['version']} of the stream "
             f"{run.manifest['stream']}. {integer(len(run.shown))} manifests and {integer(made.tables)} tables were "
@@ -368,9 +368,7 @@ def _picture(one: Verdict) -> Html | None:
         return None
     reach = min(1.0, 2 * one.share)
     over = " over" if 2 * one.share > 1 else ""
-    end = f"{50 * (1 - reach):.1f}%"
-    band = element("i", class_=f"band{over}", style=f"left:{end};right:{end}")
-    return element("span", band, element("i", class_="dot"), class_=f"range {one.word}")
+    return block("report", "picture", over=over, end=f"{50 * (1 - reach):.1f}%", word=one.word)
 
 
 def frame(

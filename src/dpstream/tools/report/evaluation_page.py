@@ -22,7 +22,7 @@ from dpstream.tools.evaluate.trends import CLEAR
 from dpstream.tools.report.assembly import frame
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.dates import Calendar
-from dpstream.tools.report.markup import Html, block, element, integer, part, percent
+from dpstream.tools.report.markup import Html, block, integer, part, percent
 
 _SAMPLES = "two real samples"
 _ONCE = "one offline run"
@@ -138,11 +138,8 @@ def _picture(one: Measure) -> Html | None:
         return None
     over = " over" if one.word in ("poor", "unfit") else ""
     reach = min(1.0, one.value)
-    band = element("i", class_=f"band{over}", style=f"left:0%;right:{100 * (1 - reach):.1f}%")
-    floor = None
-    if not math.isnan(one.floor):
-        floor = element("i", class_="zero", style=f"left:{100 * min(1.0, one.floor):.1f}%")
-    return element("span", band, floor, class_="range")
+    floor = None if math.isnan(one.floor) else f"{100 * min(1.0, one.floor):.1f}%"
+    return block("evaluation", "picture", over=over, right=f"{100 * (1 - reach):.1f}%", floor=floor)
 
 
 def _errors_over_time(found: Evaluation, charts: Charts) -> list[Html]:

@@ -17,7 +17,7 @@ from dpstream.io.sinks import released_schema
 from dpstream.tools.evaluate.run_folder import Folder, PublishedRun, StepFacts
 from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
-from dpstream.tools.report.markup import Html, block, element, integer, part
+from dpstream.tools.report.markup import Html, block, integer, part
 
 
 def states(every: Sequence[tuple[int, str]]) -> Html:
@@ -38,7 +38,7 @@ def rows_over_time(run: PublishedRun, charts: Charts) -> Html:
     steps = [facts.step for facts in run.shown]
     rows = np.array([facts.rows for facts in run.shown], dtype=np.float64)
     if len(steps) == 1:
-        return element("p", f"The release has {integer(rows[0])} rows, {run.shown[0].counted}.")
+        return block("plain", "one_release", rows=rows[0], counted=run.shown[0].counted)
     errors = np.array([_error_of_rows(facts) for facts in run.shown], dtype=np.float64)
     public = errors[-1] == 0
     band = 2 * errors if (errors > 0).any() else None
