@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fault_harness import database
 from toy_stream import SCHEMA, ToyPlan, batch, run, start
 
 from dpstream.core.errors import ConfigError, StoreDamagedError
@@ -93,27 +93,20 @@ def test_the_position_is_committed_with_its_step(tmp_path: Path, monkeypatch: py
     assert sorted(p.name for p in (tmp_path / "state").iterdir()) == ["head.json", "stream.sqlite"]
 
 
-@pytest.mark.parametrize(
-    "position",
-    [
-        {"x.csv": 1.5},
-        {"x.csv": "40"},
-        {"x.csv": True},
-        {"x.csv": -1},
-        {"x.csv": 2**512},
+def test_a_position_that_cannot_be_kept_is_refused_before_anything_is_reserved(tmp_path: Path) -> None:
+    values = (1.5, "40", True, -1, 2**512)
+    bad: list[object] = [
+        *({"x.csv": value} for value in values),
         {3: 40},
         {"\udcff.csv": 40},
         [("x.csv", 40)],
-    ],
-)
-def test_a_position_that_cannot_be_kept_is_refused_before_anything_is_reserved(
-    tmp_path: Path, position: object
-) -> None:
+    ]
     with start(tmp_path) as stream:
-        with pytest.raises(ConfigError, match="position") as caught:
-            stream.step(batch(1), "a", position=position)  # type: ignore[arg-type]
-        assert "40" not in str(caught.value), "a number of records is private"
-        assert read_status(tmp_path / "state").reserved is None
+        for position in bad:
+            with pytest.raises(ConfigError, match="position") as caught:
+                stream.step(batch(1), "a", position=position)  # type: ignore[arg-type]
+            assert "40" not in str(caught.value), "a number of records is private"
+            assert read_status(tmp_path / "state").reserved is None
         stream.step(batch(2), "other", position={"x.csv": 2**512 - 1})
         assert stream.position == {"x.csv": 2**512 - 1}
 
@@ -130,9 +123,8 @@ def test_fingerprints_of_files_need_the_streams_key(tmp_path: Path) -> None:
             list(source.steps(key=key))
             found.append(source.position)
             list(source.steps(2, seen=source.position, key=key))
-        database = sqlite3.connect(tmp_path / name / "state" / "stream.sqlite")
-        assert key not in [value for (value,) in database.execute("SELECT value FROM meta")]
-        database.close()
+        with database(tmp_path / name) as db:
+            assert key not in [value for (value,) in db.execute("SELECT value FROM meta")]
     assert found[0]["a.csv"] == found[1]["a.csv"] == 1
     assert found[0]["blake2b:a.csv"] != found[1]["blake2b:a.csv"]
     json.dumps(found)
