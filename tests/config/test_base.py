@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from config_files import write
 from numpy.typing import NDArray
+from small_configs import write_config
 
 from dpstream.core.errors import ConfigError, StoreDamagedError, UnitError
 from dpstream.core.privacy import ZCDP, Noise, PureDP, Randomness, Record
@@ -44,13 +44,16 @@ ROWS = (
 )
 
 
-def text(
-    name: str, source: str, *, columns: str = COLUMNS, more: str = "", unit: str = "", epsilon: str = '"500"'
-) -> str:
-    return (
-        f'[stream]\nname = "{name}"\n{unit}\n[source]\n{source}\n{columns}[mechanism]\nworkload = '
-        f'[["rent", "since", "paid"]]\n[budget]\nepsilon = {epsilon}\n[output]\ndir = "{name}"\n[state]\n'
-        f'dir = "{name}-state"\n{more}'
+def written(folder: Path, name: str, source: str, *, more: str = "", **parts: str) -> Path:
+    """The configuration of a stream whose releases and state are called after it."""
+    return write_config(
+        folder,
+        file=f"{name}.toml",
+        name=name,
+        source=source,
+        mechanism='workload = [["rent", "since", "paid"]]',
+        rest=f'[output]\ndir = "{name}"\n[state]\ndir = "{name}-state"\n{more}',
+        **{"columns": COLUMNS, "budget": 'epsilon = "500"', **parts},
     )
 
 
@@ -63,8 +66,7 @@ class Noiseless(Randomness):
 
 def old_stream(folder: Path, **options: Any) -> Path:
     """A stream of two weeks whose table is the truth; nulls have two meanings in one column."""
-    path = folder / "old.toml"
-    path.write_text(text("old", SOURCE, **options), encoding="utf-8")
+    path = written(folder, "old", SOURCE, **options)
     config = Config.load(path)
     rent, since, paid = zip(*ROWS, strict=True)
     data = {
@@ -85,9 +87,7 @@ LATER = SOURCE.replace('"2026-01-05"', '"2026-01-19"').replace('"2026-01-18"', '
 
 
 def successor(folder: Path, more: str = BASE, source: str = LATER, **options: Any) -> Config:
-    path = folder / "new.toml"
-    path.write_text(text("new", source, more=more, **options), encoding="utf-8")
-    return Config.load(path)
+    return Config.load(written(folder, "new", source, more=more, **options))
 
 
 def counts(config: Config) -> dict[str, float]:
@@ -238,10 +238,8 @@ def test_users_and_mixed_definitions(tmp_path: Path) -> None:
     mixed = [PureDP.of(1), ZCDP.of("1/8"), ZCDP.of("3/4")]
     assert together(mixed, "parallel") == ZCDP.of("3/4")
     assert together(mixed, "sum") == ZCDP.of("11/8")
-    user = {"unit": 'unit = "user"\nmax_events = 2'}
-    path = tmp_path / "old.toml"
-    source = SOURCE + '\nuser_column = "who"'
-    path.write_text(text("old", source, **user), encoding="utf-8")
+    user = {"stream": 'unit = "user"\nmax_events = 2'}
+    path = written(tmp_path, "old", SOURCE + '\nuser_column = "who"', **user)
     rows = {"rent": [1.0], "since": ["2020-05-05"], "paid": [True]}
     with Config.load(path).open_stream() as stream:
         stream.step(Batch(rows, None, (["a"], None)), "2026-W02", "2026-01-05/2026-01-11")
@@ -273,9 +271,9 @@ def test_places_and_shares_are_read_strictly(tmp_path: Path) -> None:
         ("[base]\nstep = 3\n", "the key is missing"),
     ):
         with pytest.raises(ConfigError, match=words):
-            Config.load(write(tmp_path, rest=more))
+            Config.load(write_config(tmp_path, rest=more))
     shares = Config.load(
-        write(
+        write_config(
             tmp_path,
             rest='[base]\nreleases = "old"\n[base.fill]\nkind = ["x", "y", "z"]\nn = 1\nyes = true\n',
         )

@@ -6,7 +6,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from config_files import DEFAULTS, load
+from small_configs import DEFAULTS, load
 
 from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.privacy import InsertedRecord, Record

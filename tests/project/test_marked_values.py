@@ -25,6 +25,7 @@ import pyarrow.parquet
 import pytest
 from click.testing import CliRunner
 from leak_search import COUNT, DAY, NUMBER, PERSON, REAL, TEXT, Spill, spill
+from small_configs import write_config
 
 from dpstream.cli import main
 from dpstream.core import durable
@@ -46,17 +47,11 @@ def configure(folder: Path, bins: tuple[str, str], *, form: str = "csv", late: s
     """A stream of three steps over files of any kind in ``data``."""
     other, outside = bins
     (folder / "data").mkdir(parents=True, exist_ok=True)
-    path = folder / "dpstream.toml"
-    path.write_text(
-        f"""format = 1
-[stream]
-name = "marked"
-[source]
-path = "data/*"
-time_column = "step"
-op_column = "op"
-end = 3
-late = "{late}"
+    return write_config(
+        folder,
+        name="marked",
+        source=f'path = "data/*"\ntime_column = "step"\nop_column = "op"\nend = 3\nlate = "{late}"',
+        columns=f"""\
 [schema]
 ignore = ["who"]
 [schema.columns.zip]
@@ -75,15 +70,9 @@ edges = [0, 50, 100]
 type = "date"
 edges = ["1980-01-01", "1990-01-01", "2000-01-01"]
 {outside}
-[mechanism]
-[budget]
-epsilon = "1"
-[output]
-format = "{form}"
 """,
-        encoding="utf-8",
+        rest=f'[output]\nformat = "{form}"',
     )
-    return path
 
 
 def write(spill: Spill, folder: Path, name: str, lines: list[str]) -> Path:
