@@ -380,26 +380,21 @@ def test_wishes_are_read_exactly() -> None:
 
 
 def test_a_typical_word_follows_from_the_share() -> None:
-    from dpstream.stream.release.verdicts import CellError, verdicts
+    from dpstream.stream.release.verdicts import EXACT, verdicts_from
 
     borders = (0.05, 0.15, 0.30)
     for share, word in zip((0.0, *itertools.chain(*((b, b + 1e-6) for b in borders))), ("good", "good", "usable",
         "usable", "poor", "poor", "unfit"), strict=True):  # fmt: skip
-        found = verdicts(1000.0, CellError(1000.0 * share, 1, "exact"), [], [])
+        found = verdicts_from(1000.0, 1000.0 * share, (), EXACT)
         assert [one.word for one in found] == [word, "not known", "not known", "not known"]
         assert all("run dpstream errors" in one.words for one in found[1:])
-    assert {one.word for one in verdicts(0.0, CellError(0.0, 1, "exact"), [], [])} == {"unfit"}
+    assert {one.word for one in verdicts_from(0.0, 0.0, (), EXACT)} == {"unfit"}
 
 
 def test_bounds_call_nothing_unfit() -> None:
-    from dpstream.stream.release.verdicts import CellError, only_good_news, verdicts
+    from dpstream.core.contracts.expectations import MarginalError
+    from dpstream.stream.release.verdicts import EXACT, PREDICTED, only_good_news, verdicts_from
 
-    found = only_good_news(
-        verdicts(
-            100.0,
-            CellError(90.0, 1, "exact"),
-            [CellError(1.0, 4, "predicted")],
-            [CellError(9.0, 9, "predicted")],
-        )
-    )
+    errors = (MarginalError(("a",), 4, 1.0), MarginalError(("a", "b"), 9, 9.0))
+    found = only_good_news(verdicts_from(100.0, 90.0, errors, PREDICTED, EXACT))
     assert [one.word for one in found] == ["unfit", "good", "not known", "not known"]

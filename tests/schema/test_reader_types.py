@@ -24,6 +24,7 @@ from dpstream.core.schema import Boolean, Categorical, Column, Date, DateTime, I
 from dpstream.core.schema.fine import fine
 from dpstream.io.sources import FileSource, SourceOptions
 from dpstream.io.sources.pieces import join
+from dpstream.io.sources.source import ReadOptions
 
 LIMIT = 2**53
 POLICIES = [{"other": "(other)"}, {"outside": "clip"}]
@@ -221,7 +222,7 @@ def test_a_null_in_another_file_stops_nothing(tmp_path: Path) -> None:
     }.items():
         pq.write_table(pa.table({"when": times, "id": ids}), tmp_path / f"{name}.parquet")
     options = SourceOptions.parse({"path": "*.parquet", "time_column": "when", "end": 1})
-    (step,) = FileSource(options, base=tmp_path).steps()
+    (step,) = FileSource(options, ReadOptions(base=tmp_path)).steps()
     column = Categorical("id", [7], other="o", missing="m")
     assert Schema([column]).encode(step.inserts).ravel().tolist() == [0, 1, 0, 2]
 
