@@ -23,30 +23,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from planted import FAULTS, ROOT, Fault, applies
+
 sys.path[:0] = [str(ROOT / "tests" / "replay"), str(ROOT / "benchmarks")]
 from configurations import CONFIGURATIONS  # noqa: E402
 
 HONEST = "nothing is planted"
 #: Seconds that one audit may take.
 SECONDS = 300
-
-
-@dataclass(frozen=True)
-class Fault:
-    """``after`` takes the place of ``before``, which stands in ``file`` (below ``src/dpstream``) once.
-
-    Attributes:
-        streams: names of configurations, one for each family that has the code.
-        parts: of the audit, one after the other until one accuses the program.
-    """
-
-    name: str
-    file: str
-    before: str
-    after: str
-    streams: tuple[str, ...]
-    parts: tuple[str, ...] = ("transcripts", "samplers")
 
 
 #: A stream of each family, which has to pass where nothing is planted.
@@ -72,192 +56,48 @@ STREAMS = (
 )
 _POOLED = ("pooled, plain", "pooled, user", "pooled, deletes")
 
-FAULTS = (
-    # Samplers, which a transcript replays.
-    Fault(
-        "joint noise is sampled at half its scale",
-        "core/privacy/joint.py",
-        "return _sampler(self.scale, self.sizes, self.level).sample(words)",
-        "return _sampler(self.scale / 2, self.sizes, self.level).sample(words)",
-        _POOLED,
-        ("samplers",),
-    ),
-    Fault(
-        "one draw serves two cells",
-        "core/privacy/randomness.py",
-        "        return sample(law, size, self.words)",
-        "        drawn = sample(law, size, self.words)\n        drawn[1:2] = drawn[:1]\n        return drawn",
-        ("pooled, plain", "dpstabs", "baseline", "census, changes", "panel window", "points", "improver"),
-        ("samplers",),
+#: Faults of ``planted.py`` -> names of configurations, one for each family that has the code.
+AUDITED: dict[str, tuple[str, ...]] = {
+    # Samplers.
+    "joint noise is sampled at half its scale": _POOLED,
+    "one draw serves two cells": (
+        *("pooled, plain", "dpstabs", "baseline", "census, changes", "panel window", "points", "improver"),
     ),
     # Laws.
-    Fault(
-        "the law of joint noise has half its scale",
-        "mechanisms/joint_groups.py",
-        "    return HistogramsNoise(1 / budget.epsilon, tuple(sizes)",
-        "    return HistogramsNoise(1 / (2 * budget.epsilon), tuple(sizes)",
-        _POOLED,
-    ),
-    Fault(
-        "noise for zCDP is calibrated for twice the rho",
-        "core/privacy/noise.py",
-        "    return DiscreteGaussian(sensitivity / (2 * budget.rho))",
-        "    return DiscreteGaussian(sensitivity / (4 * budget.rho))",
-        (
-            "dpstabs, user, rho",
-            "baseline, deletes, rho",
-            "census, snapshots, rho",
-            "panel window",
-        ),
+    "the law of joint noise has half its scale": _POOLED,
+    "noise for zCDP is calibrated for twice the rho": (
+        *("dpstabs, user, rho", "baseline, deletes, rho", "census, snapshots, rho", "panel window"),
     ),
     # Admission.
-    Fault(
-        "an inserted and deleted row is counted again",
-        "core/tables/encoded_batch.py",
-        "        inserts, deletes = (np.repeat(rows, np.maximum(sign * more, 0), axis=0) for sign in (1, -1))\n",
-        "        inn = np.bincount(kinds[:came], minlength=len(rows))\n"
-        "        more = np.where((inn > 0) & (inn > more), inn, more)\n"
-        "        inserts, deletes = (np.repeat(rows, np.maximum(sign * more, 0), axis=0) for sign in (1, -1))\n",
-        ("pooled, deletes",),
-    ),
-    Fault(
-        "the bound on a user lets one event more through",
-        "core/tables/contribution.py",
-        "np.maximum(max_events - used, 0)",
-        "np.maximum(max_events + 1 - used, 0)",
-        ("pooled, user", "dpstabs, user, rho"),
-    ),
+    "an inserted and deleted row is counted again": ("pooled, deletes",),
+    "the bound lets one event more through": ("pooled, user", "dpstabs, user, rho"),
     # What exact counts decide.
-    Fault(
-        "the exact number of records is published",
-        "mechanisms/engine.py",
-        "        return estimate_total(self.sums) if self.public_total is None else (self.public_total, 0.0)",
-        "        return float(next(iter(self.counts.values())).sum()), estimate_total(self.sums)[1]",
-        (*_POOLED, "baseline", "census, changes"),
-    ),
-    Fault(
-        "the exact number of arrivals is published",
-        "families/tabular/dpstabs.py",
-        "        return estimate_total(self.increments)[0] if self.public_arrivals is None else self.public_arrivals\n",
-        "        return float(self.counts[0].sum())\n",
-        ("dpstabs", "dpstabs, user, rho", "dpstabs, deletes"),
-    ),
-    Fault(
-        "how many marginals are measured is decided on exact counts",
-        "families/tabular/pooled.py",
-        "        expected = side.rate * length if size is None else float(size)\n",
-        "        expected = float(side.counts[self.cells.part(0)].sum())\n",
-        _POOLED,
-    ),
-    Fault(
-        "the largest score is selected",
-        "mechanisms/engine.py",
-        "        index = np.asarray(allowed, dtype=np.int64)\n",
-        "        index = np.asarray(allowed, dtype=np.int64)\n"
-        "        return int(index[np.argmax((numerators / denominators)[index].astype(float))])\n",
-        ("pooled, plain", "pooled, user", "dpstabs", "baseline", "scheduler", "improver"),
-    ),
-    Fault(
-        "the rate at the start is that of exact counts",
-        "families/tabular/pooled.py",
-        "        measured: list[NoisyCounts] = []\n        # The last step may",
-        "        if state.step == 1:\n            for side in state.sides:\n"
-        "                side.rate = float(side.counts[self.cells.part(0)].sum())\n"
-        "        measured: list[NoisyCounts] = []\n        # The last step may",
-        _POOLED,
-    ),
-    Fault(
-        "the model at the start is fitted to exact columns",
-        "families/tabular/pooled_run.py",
-        "        domain, start = self.followed.workload.domain, known.bounded(PRIOR_BOUND)\n",
-        "        from dpstream.core.graphical import fit\n\n"
-        "        domain = self.followed.workload.domain\n"
-        "        exact = [\n"
-        "            Measurement(cells.cliques[i], counts[cells.part(i)].astype(float), 1.0)\n"
-        "            for i in range(self.followed.columns)\n"
-        "        ]\n"
-        "        start = fit(domain, exact, total=float(counts[cells.part(0)].sum())).bounded(PRIOR_BOUND)\n",
-        _POOLED,
-    ),
-    Fault(
-        "zeros are read off exact counts",
-        "families/tabular/pooled_run.py",
-        "        cells, values = self.cells, self._answers()\n",
-        "        cells, values = self.cells, self._answers()\n"
-        "        for index, known in list(self.by_index.items()):\n"
-        "            zero = self.counts[cells.cliques[index]] == 0\n"
-        "            self.by_index[index] = replace(known, values=np.where(zero, 0.0, known.values))\n",
-        _POOLED,
-    ),
-    # Census.
-    Fault(
-        "a stay is counted in two censuses of one level",
-        "families/census/census_plan.py",
-        "present.count(cliques, last_of(state.last, level))",
-        "present.count(cliques, max(0, last_of(state.last, level) - 1))",
-        ("census, changes", "census, snapshots, rho"),
-    ),
-    Fault(
-        "departures are published as they are",
-        "families/census/census_plan.py",
-        "                found = int(values[0])\n",
-        "",
-        ("census, changes",),
-    ),
-    # Panels.
-    Fault(
-        "a pattern is dealt as often as people have it",
-        "families/panel/window.py",
-        "        noisy = randomness.measure(counts + self.padding, self.noise)\n",
-        "        noisy = np.maximum(randomness.measure(counts + self.padding, self.noise), counts)\n",
-        ("panel window",),
-    ),
-    Fault(
-        "exact counts decide who gains",
-        "families/panel/cumulative.py",
-        "            estimates[b] = counter.step(stored, gains[b - 1 : b], randomness)[0]\n",
-        "            estimates[b] = max(counter.step(stored, gains[b - 1 : b], randomness)[0], int(gains[b - 1]))\n",
-        ("panel cumulative",),
-    ),
-    Fault(
-        "the exact number of people is published",
-        "families/panel/cumulative.py",
-        "            people = max(0, int(values[0]) + self.padding)\n",
-        "            people = max(0, people + self.padding)\n",
-        ("panel cumulative",),
-    ),
-    # Points.
-    Fault(
-        "cells without points are read off exact counts",
-        "families/points/cells.py",
-        "    return randomness.measure(exact, noise).astype(np.float64)\n",
-        "    return randomness.measure(exact, noise).astype(np.float64) * (exact > 0)\n",
-        ("points",),
-    ),
-    # Growing tables.
-    Fault(
-        "a rerun is started by an exact count",
-        "families/growing/growing_plan.py",
-        "        run = self.schedule.due(state.done, t)\n",
-        "        run = self.schedule.due(state.done, 2 * int(state.counts[0][0]))\n",
-        ("scheduler", "improver"),
-    ),
-)
+    "the exact number of records is published": (*_POOLED, "baseline", "census, changes"),
+    "the exact number of arrivals is published": ("dpstabs", "dpstabs, user, rho", "dpstabs, deletes"),
+    "a pooled run decides on exact counts how much it measures": _POOLED,
+    "selecting is exact": ("pooled, plain", "pooled, user", "dpstabs", "baseline", "scheduler", "improver"),
+    "the rate at the start is that of exact counts": _POOLED,
+    "the model at the start is fitted to exact columns": _POOLED,
+    "zeros are read off exact counts": _POOLED,
+    "a stay is counted in two censuses of one level": ("census, changes", "census, snapshots, rho"),
+    "departures are published as they are": ("census, changes",),
+    "a pattern is dealt as often as people have it": ("panel window",),
+    "exact counts decide who gains": ("panel cumulative",),
+    "the exact number of people is published": ("panel cumulative",),
+    "cells without points are read off exact counts": ("points",),
+    "a rerun is started by an exact count": ("scheduler", "improver"),
+}
+#: A transcript replays what samplers draw, so that it does not see these.
+SAMPLED = ("joint noise is sampled at half its scale", "one draw serves two cells")
+BY_NAME = {fault.name: fault for fault in FAULTS}
 
 
-def planted(fault: Fault | None, folder: Path) -> Path:
+def copy_of(fault: Fault | None, folder: Path) -> Path:
     """A copy of the program with the fault in it, compiled functions included."""
     shutil.copytree(ROOT / "src", folder / "src")
     if fault is not None:
-        file = folder / "src" / "dpstream" / fault.file
-        file.write_text(file.read_text(encoding="utf-8").replace(fault.before, fault.after), encoding="utf-8")
+        fault.plant(folder / "src")
     return folder / "src"
-
-
-def applies(fault: Fault) -> bool:
-    """Whether the text that the fault replaces stands in its file, once."""
-    file = ROOT / "src" / "dpstream" / fault.file
-    return file.is_file() and file.read_text(encoding="utf-8").count(fault.before) == 1
 
 
 @dataclass(frozen=True)
@@ -274,13 +114,14 @@ class Seen:
 def audit(fault: Fault | None, stream: str) -> Seen:
     """Audits one stream of a program: of a faulty one part after part, until one accuses it."""
     began, title = time.monotonic(), HONEST if fault is None else fault.name
-    parts = [[]] if fault is None else [["--only", part] for part in fault.parts]
+    looked = ("samplers",) if title in SAMPLED else ("transcripts", "samplers")
+    parts = [[]] if fault is None else [["--only", part] for part in looked]
     words, right = "nobody", fault is None
     with tempfile.TemporaryDirectory(prefix="audited-") as name:
         folder = Path(name)
         if fault is not None and not applies(fault):
             return Seen(title, stream, False, "it does not apply any more", 0.0)
-        source, config = planted(fault, folder), CONFIGURATIONS[stream].write(folder)
+        source, config = copy_of(fault, folder), CONFIGURATIONS[stream].write(folder)
         for part in parts:
             done = subprocess.run(
                 [sys.executable, "-m", "dpstream", "audit", str(config), "--json", *part],
@@ -326,14 +167,14 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="a file for the table")
     options = parser.parse_args()
     pairs = [(None, stream) for stream in STREAMS]
-    pairs += [(fault, stream) for fault in FAULTS for stream in fault.streams]
+    pairs += [(BY_NAME[name], stream) for name, streams in AUDITED.items() for stream in streams]
     chosen = [
         (fault, stream)
         for fault, stream in pairs
         if not options.names
         or any(word in f"{HONEST if fault is None else fault.name} {stream}" for word in options.names)
     ]
-    moved = [fault.name for fault in FAULTS if not applies(fault)]
+    moved = [name for name in AUDITED if not applies(BY_NAME[name])]
     applying = [(fault, stream) for fault, stream in chosen if fault is None or fault.name not in moved]
     seen = []
     with ThreadPoolExecutor(options.jobs) as pool:

@@ -1,6 +1,6 @@
 """Plants faults in a copy of the program, one at a time, and looks for the test that catches each of them.
 
-    make faults                (NAMES="ledger noise": only faults whose names or rooms hold one of these words)
+    make faults                (NAMES="ledger noise": only faults whose files or names hold one of these words)
 
 ``planted.py`` lists them: a file, what stands there, what takes its place, and the tests that lie nearest. These run
 first; where they pass, all others follow, until one fails. A fault that no test catches fails the run, and so does
@@ -24,9 +24,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from planted import FAULTS, Fault
+from planted import FAULTS, ROOT, Fault, applies
 
-ROOT = Path(__file__).resolve().parents[2]
 SEEN = ROOT / ".faults.json"
 #: Fewer planted faults than this fail the run.
 FEWEST = 60
@@ -46,39 +45,18 @@ def planted_copy(fault: Fault) -> Iterator[Path]:
         for path in ROOT.iterdir():
             if path.is_file() and path != SEEN:
                 shutil.copy(path, copy / path.name)
-        file = copy / "src" / "dpstream" / fault.file
-        file.write_text(file.read_text(encoding="utf-8").replace(fault.before, fault.after), encoding="utf-8")
+        fault.plant(copy / "src")
         yield copy
-
-
-def applies(fault: Fault) -> bool:
-    """Whether the text that the fault replaces stands in its file, once."""
-    file = ROOT / "src" / "dpstream" / fault.file
-    return file.is_file() and file.read_text(encoding="utf-8").count(fault.before) == 1
 
 
 def catching_test(copy: Path, tests: list[str], minutes: float) -> str | None:
     """The first test that fails in the copy; None where all pass."""
+    quiet = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "--timeout", "300"]
+    path = os.pathsep.join([str(copy / "src"), str(copy / "lab" / "src")])
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-x",
-            "-q",
-            "--no-header",
-            "-p",
-            "no:cacheprovider",
-            "--timeout",
-            "300",
-            *tests,
-        ],
+        [sys.executable, "-m", "pytest", *quiet, *tests],
         cwd=copy,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(copy / "src"), str(copy / "lab" / "src")]),
-            "OMP_NUM_THREADS": "1",
-        },
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=60 * minutes,
@@ -115,7 +93,7 @@ def look(fault: Fault, nearest_only: bool, minutes: float) -> str | None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help="only faults whose names or rooms hold one of these words")
+    parser.add_argument("names", nargs="*", help="only faults whose files or names hold one of these words")
     parser.add_argument("--again", action="store_true", help="forget what was seen before")
     parser.add_argument(
         "--nearest-only", action="store_true", help="do not run all other tests after the nearest"
@@ -123,7 +101,7 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="only say which faults apply")
     parser.add_argument("--minutes", type=float, default=30, help="longest run of tests for one fault")
     options = parser.parse_args()
-    faults = [f for f in FAULTS if not options.names or any(w in f"{f.room} {f.name}" for w in options.names)]
+    faults = [f for f in FAULTS if not options.names or any(w in f"{f.file} {f.name}" for w in options.names)]
     seen: dict[str, str] = {}
     if SEEN.is_file() and not options.again:
         seen = json.loads(SEEN.read_text(encoding="utf-8"))
@@ -140,18 +118,13 @@ def main() -> int:
             seen[key] = caught
             SEEN.write_text(json.dumps(seen, indent=1) + "\n", encoding="utf-8")
         took = time.monotonic() - began
-        print(
-            f"{number}/{len(faults)} {fault.room}: {fault.name}: {caught or 'MISSED'} ({took:.0f} s)",
-            flush=True,
-        )
+        where = f"{number}/{len(faults)} {fault.file}"
+        print(f"{where}: {fault.name}: {caught or 'MISSED'} ({took:.0f} s)", flush=True)
     for name in moved:
         print(f"does not apply any more, plant it anew: {name}")
     for name in missed:
         print(f"no test catches it: {name}")
-    rooms = len({fault.room for fault in FAULTS})
-    print(
-        f"{len(FAULTS)} faults in {rooms} rooms; of {len(faults)}: {len(missed)} missed, {len(moved)} moved"
-    )
+    print(f"{len(FAULTS)} faults; of {len(faults)}: {len(missed)} missed, {len(moved)} moved")
     if len(FAULTS) < FEWEST:
         print(f"fewer than {FEWEST} faults are planted")
     return int(bool(moved or missed) or len(FAULTS) < FEWEST)

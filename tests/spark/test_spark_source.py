@@ -21,6 +21,7 @@ from dpstream.cli import main
 from dpstream.core.errors import ConfigError, DataError, DpstreamError
 from dpstream.core.privacy import InsertedRecord, Randomness
 from dpstream.io.sources import SourceOptions, UnreadableError, open_source
+from dpstream.io.sources.source import ReadOptions
 from dpstream.project import Config
 from dpstream.spark.found_files import FoundFiles
 
@@ -205,7 +206,7 @@ def test_the_steps_hold_the_records_of_their_days(spark: Any, folder: Path) -> N
     asked = f"SELECT zip, paid, op FROM parquet.`{folder}/visits` WHERE day >= ? AND day < ? -- why?"
     for own in (TABLE, {**CALENDAR, "query": asked}):
         options = SourceOptions.parse({"op_column": "op", **own})
-        steps = open_source(options, base=folder, columns=schema.names).steps(2)
+        steps = open_source(options, ReadOptions(base=folder, columns=schema.names)).steps(2)
         expected = [granted.rows.fingerprint(KEY) for granted in plain[1:]]
         assert [hashed(step, schema) for step in steps] == expected
 
@@ -227,7 +228,7 @@ def test_records_without_a_step_stop_the_stream(spark: Any, folder: Path) -> Non
     ):
         options = SourceOptions.parse({**TABLE, **wrong})
         with pytest.raises(error, match=words):
-            next(iter(open_source(options, base=folder, columns=schema.names).steps()))
+            next(iter(open_source(options, ReadOptions(base=folder, columns=schema.names)).steps()))
 
 
 TIME, TABLED, OP, NAMED = (

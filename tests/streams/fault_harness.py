@@ -21,17 +21,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
-from toy_stream import SCHEMA, ToyPlan, batch
+from toy_stream import SCHEMA, ToyPlan, batch, start
 
 from dpstream.core import durable
 from dpstream.core.contracts import StreamPlan
 from dpstream.core.errors import StoreError
 from dpstream.core.privacy import Randomness
 from dpstream.core.schema import Schema
-from dpstream.io.sinks import Publisher, StepFiles, read_catalogue
+from dpstream.io.sinks import StepFiles, read_catalogue
 from dpstream.io.sinks import read_table as read
-from dpstream.stream import StateKey, Stream, open_stream
+from dpstream.stream import StateKey, Stream
 from dpstream.stream.release.publishing import Publishing
 from dpstream.stream.store.postgres import PostgresDatabase
 from dpstream.stream.store.store import Prepared
@@ -112,18 +111,13 @@ class Subject:
     schema: Schema
     batch: Callable[[int], Any]
     publishing: Publishing = field(default_factory=Publishing)
-    keep: int | str = "all"
+    keep: int | None = None
     key: StateKey | None = None
     stride: int = 5
     judge: Callable[[Path], None] = lambda _: None
 
-    @property
-    def options(self) -> dict[str, Any]:
-        """How ``run_stream`` runs it."""
-        return {"subject": self, "keep": self.keep, "key": self.key}
 
-
-TOY = Subject(ToyPlan(), SCHEMA, batch)
+TOY = Subject(ToyPlan(), SCHEMA, batch, keep=1)
 
 
 class PublishFirst(Stream):
@@ -144,29 +138,21 @@ def owner_decides(stream: Stream) -> None:
 
 
 def run_stream(
-    home: Path,
-    *,
-    seeded: bool,
-    keep: int | str = "all",
-    wrong_order: bool = False,
-    key: StateKey | None = None,
-    subject: Subject = TOY,
-    decide: bool = False,
+    home: Path, *, subject: Subject | None = None, wrong_order: bool = False, decide: bool = False
 ) -> None:
-    """All steps, in one process life; batches that are already committed are repeated on the way. ``decide``: an
-    attempt that failed after it had drawn may be made again."""
+    """All steps, each in an opening of its own, with seeded noise; batches that are already committed are repeated.
+    ``decide``: an attempt that failed after it had drawn may be made again."""
+    subject = subject or TOY
     for step in range(1, STEPS + 1):
         # Noise that depends on the step makes a disturbed run comparable with an undisturbed one.
-        randomness = Randomness.seeded(step) if seeded else Randomness.system()
-        sink = Publisher(home / "releases", format="csv")
-        stream = open_stream(
-            subject.plan,
-            subject.schema,
-            home / "state",
-            randomness=randomness,
-            publish_to=sink,
-            keep=keep,  # type: ignore[arg-type]
-            key=key,
+        stream = start(
+            home,
+            plan=subject.plan,
+            schema=subject.schema,
+            form="csv",
+            randomness=Randomness.seeded(step),
+            keep=subject.keep,
+            key=subject.key,
             publishing=subject.publishing,
         )
         if wrong_order:
@@ -235,6 +221,13 @@ def open_database(home: Path) -> Any:
     return sqlite3.connect(path) if path.exists() else None
 
 
+@contextlib.contextmanager
+def database(home: Path) -> Iterator[sqlite3.Connection]:
+    """A store's SQLite file, changed past the program."""
+    with contextlib.closing(sqlite3.connect(home / "state" / "stream.sqlite")) as db, db:
+        yield db
+
+
 def committed_steps(home: Path) -> dict[int, str]:
     """Manifest hashes of what the ledger knows."""
     db = open_database(home)
@@ -292,53 +285,83 @@ def violations_at_end(home: Path, before: dict[int, str]) -> list[str]:
     return found + [f"{name} was left behind" for name in strays]
 
 
-def refused(home: Path, **options: object) -> bool:
-    """Whether finishing the stream fails."""
-    return in_child(lambda: run_stream(home, **options)) != 0  # type: ignore[arg-type]
+def faults_in(
+    folder: Path,
+    work: Callable[[Path], object],
+    *,
+    fault: Fault = kill,
+    calls: slice = slice(1, None),
+    prepare: Callable[[Path], object] = lambda home: None,
+) -> Iterator[tuple[Path, str]]:
+    """A home for each of the durability calls of ``work``, which met ``fault`` there, and the name of the call.
 
-
-def killed_at_every(
-    stride: int, folder: Path, *, judge: Callable[[Path], None] = lambda home: None, **options: Any
-) -> int:
-    """Kill a seeded stream before every ``stride``-th durability call, finish it in another process, judge it.
-
-    Nothing is drawn twice, and with equal entropy every file is equal. Gives the number of calls there are.
+    Killed work ran in a child; other faults hit this process, and what they raise is for ``work`` to catch.
     """
-    with faulty(None, kill) as calls:
-        run_stream(folder / "undisturbed", seeded=True, **options)
-    expected = outcome(folder / "undisturbed")
-    for at in range(1, len(calls) + 1, stride):
-        home = folder / str(at)
+
+    def prepared(name: str) -> Path:
+        home = folder / name
+        home.mkdir()
+        prepare(home)
+        return home
+
+    home = prepared("undisturbed")
+    with faulty(None, kill) as names:
+        work(home)
+    for at in range(len(names) + 1)[calls]:
+        home = prepared(str(at))
 
         def disturbed(home: Path = home, at: int = at) -> None:
-            with faulty(at, kill):
-                run_stream(home, seeded=True, **options)
+            with faulty(at, fault):
+                work(home)
 
-        assert in_child(disturbed) == -signal.SIGKILL
-        found = violations_after_stop(home)
-        assert not found, (at, found)
+        if fault is kill:
+            assert in_child(disturbed) == -signal.SIGKILL
+        else:
+            disturbed()
+        yield home, names[at - 1]
+
+
+def killed_at_every(stride: int, folder: Path, subject: Subject = TOY, *, wrong_order: bool = False) -> int:
+    """Kill a stream before every ``stride``-th durability call, finish it in another process, judge it.
+
+    Nothing is drawn twice, and with equal entropy every file is equal. Gives the last call that met it.
+    """
+
+    def work(home: Path) -> None:
+        run_stream(home, subject=subject, wrong_order=wrong_order)
+
+    last = 0
+    for home, name in faults_in(folder, work, calls=slice(1, None, stride)):
+        expected, at = outcome(folder / "undisturbed"), (home.name, name)
+        violations = violations_after_stop(home)
+        assert not violations, (at, violations)
         before = committed_steps(home)
-        assert not refused(home, seeded=True, **options), (at, calls[at - 1])
+        assert in_child(lambda home=home: work(home)) == 0, at  # type: ignore[misc]
         assert violations_at_end(home, before) == [], at
         # Creating the state takes words of the first seed: once it is reopened, step 1 sees other noise.
         if before:
             assert outcome(home) == expected, at
-        judge(home)
-    return len(calls)
+        subject.judge(home)
+        last = int(home.name)
+    return last
 
 
-def fails_clearly_at(every: slice, fault: Fault, folder: Path, **options: Any) -> None:
+def fails_clearly_at(calls: slice, fault: Fault, folder: Path, subject: Subject) -> None:
     """A failing durability call is a ``StoreError``, and the stream can be finished with nothing lost."""
-    with faulty(None, kill) as calls:
-        run_stream(folder / "undisturbed", seeded=True, **options)
-    expected = outcome(folder / "undisturbed")
-    for at in range(every.start, len(calls) + 1, every.step):
-        home = folder / str(at)
-        with faulty(at, fault), pytest.raises(StoreError):
-            run_stream(home, seeded=True, **options)
+    failed = []
+
+    def work(home: Path) -> None:
+        try:
+            run_stream(home, subject=subject)
+        except StoreError:
+            failed.append(home)
+
+    for home, name in faults_in(folder, work, fault=fault, calls=calls):
+        at = (home.name, name)
+        assert failed[-1:] == [home], at
         assert violations_after_stop(home) == [], at
         before = committed_steps(home)
-        run_stream(home, seeded=True, decide=True, **options)
+        run_stream(home, subject=subject, decide=True)
         assert violations_at_end(home, before) == [], at
         if before:
-            assert outcome(home) == expected, at
+            assert outcome(home) == outcome(folder / "undisturbed"), at

@@ -15,7 +15,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from fault_harness import Fault, faulty, full_disk, in_child, kill, lying_commit
+from fault_harness import Fault, faults_in, full_disk, in_child, lying_commit
 from hypothesis import given
 from hypothesis import strategies as st
 from toy_stream import SCHEMA, ToyPlan, batch
@@ -36,43 +36,40 @@ from dpstream.stream.store.archive import export_store, import_store
 from dpstream.stream.store.store import DATABASE
 
 HALF = ToyPlan(budget=PureDP.of("1/2"))
+FILE = "account.jsonl"
 
 
 def account(folder: Path, limit: str = "epsilon=1", unit: str = "event") -> Account:
-    return Account.create(folder / "account.jsonl", Limit.parse(limit), unit)
+    return Account.create(folder / FILE, Limit.parse(limit), unit)
 
 
-def start(folder: Path, name: str, plan: ToyPlan = HALF) -> Stream:
-    return open_stream(plan, SCHEMA, folder / name, name=name, account=folder / "account.jsonl")
+def start(folder: Path, name: str, plan: ToyPlan = HALF, **options: object) -> Stream:
+    given = {"account": folder / FILE, **options}
+    return open_stream(plan, SCHEMA, folder / name, name=name, **given)
 
 
-def test_streams_add_up_to_the_limit_and_not_beyond(tmp_path: Path) -> None:
+def begin(folder: Path) -> None:
+    start(folder, "a").close()
+
+
+def test_a_stream_is_charged_once_and_another_kind_of_limit_is_refused(tmp_path: Path) -> None:
+    """Sums, and what is beyond them: ``test_cli_ledger.py``."""
     book = account(tmp_path)
-    assert (tmp_path / "account.jsonl").stat().st_mode & 0o777 == 0o600
-    with start(tmp_path, "a") as stream:
-        stream.step(batch(1), "b1")
-    with start(tmp_path, "a") as stream:  # charged once, not at every opening
-        stream.step(batch(2), "b2")
-    with start(tmp_path, "b"):
-        pass
+    assert book.path.stat().st_mode & 0o777 == 0o600
+    for number, name in enumerate("aab", start=1):
+        with start(tmp_path, name) as stream:
+            stream.step(batch(number), f"b{number}")
     state = book.read()
     assert [charge.stream for charge in state.charges] == ["a", "b"]
-    assert state.total.epsilon == 1
     with pytest.raises(BudgetError, match=r"all streams together would cost epsilon = 1\.5"):
         start(tmp_path, "c")
     assert not (tmp_path / "c").exists()
     assert book.read() == state
     with start(tmp_path, "b") as stream:  # those inside go on
         stream.step(batch(1), "b1")
-    with pytest.raises(ConfigError, match="does not raise"):
-        book.raise_limit(Limit.parse("epsilon=1"))
-    with pytest.raises(ConfigError, match="another kind"):
-        book.raise_limit(Limit.parse("rho=5"))
-    book.raise_limit(Limit.parse("epsilon=3/2"))
-    with start(tmp_path, "c"):
-        pass
-    kinds = [json.loads(line)["kind"] for line in book.path.read_bytes().splitlines()]
-    assert kinds == ["dpstream account", "charge", "charge", "raise", "charge"]
+    for limit, words in (("epsilon=1", "does not raise"), ("rho=5", "another kind")):
+        with pytest.raises(ConfigError, match=words):
+            book.raise_limit(Limit.parse(limit))
 
 
 def test_units_that_no_column_tells_are_added_where_the_owner_says_why(tmp_path: Path) -> None:
@@ -80,40 +77,23 @@ def test_units_that_no_column_tells_are_added_where_the_owner_says_why(tmp_path:
     book = account(tmp_path, "epsilon=3", "user")
     plan = ToyPlan(budget=PureDP.of("1/2"), unit=User(2))
 
-    def begin(name: str, source: dict[str, str] | None) -> None:
-        folder = tmp_path / name
-        open_stream(plan, SCHEMA, folder, name=name, account=book.path, source=source).close()
+    def open_under(name: str, source: dict[str, str] | None) -> None:
+        start(tmp_path, name, plan, source=source).close()
 
-    begin("a", None)
-    begin("a", None)  # charged once, and opened again
+    open_under("a", None)
+    open_under("a", None)  # charged once, and opened again
     for name, source in (("b", None), ("b", {"user_column": "pid"})):
         with pytest.raises(UnitError, match=r"told by (no column|the column 'pid') here and by no column"):
-            begin(name, source)
-    begin("b", {"same_unit": "both are the column pid"})
-    begin("c", {"user_column": "pid", "same_unit": "both are the column pid"})
-    begin("d", {"user_column": "pid"})  # as the one before
+            open_under(name, source)
+    open_under("b", {"same_unit": "both are the column pid"})
+    open_under("c", {"user_column": "pid", "same_unit": "both are the column pid"})
+    open_under("d", {"user_column": "pid"})  # as the one before
     with pytest.raises(UnitError):
-        begin("e", {"user_column": "household"})
+        open_under("e", {"user_column": "household"})
     assert [charge.stream for charge in book.read().charges] == ["a", "b", "c", "d"]
-    # Events are told by nothing.
-    Account.create(tmp_path / "events.jsonl", Limit.parse("epsilon=3"), "event")
-    for name in ("f", "g"):
-        open_stream(HALF, SCHEMA, tmp_path / name, name=name, account=tmp_path / "events.jsonl").close()
 
 
 AMOUNT = st.fractions(Fraction(1, 50), Fraction(2), max_denominator=60)
-
-
-def test_an_account_that_others_may_read_is_repaired_with_a_warning(tmp_path: Path) -> None:
-    (tmp_path / "disk").mkdir()
-    real = tmp_path / "disk" / "account.jsonl"
-    Account.create(real, Limit.parse("epsilon=3"))
-    (tmp_path / "link").symlink_to(tmp_path / "disk", target_is_directory=True)
-    for path in (real, tmp_path / "link" / "account.jsonl"):
-        real.chmod(0o666)
-        with pytest.warns(StatePermissionWarning, match="0666"):
-            assert Account(path).read().charges == ()
-        assert {stat.S_IMODE(entry.stat().st_mode) for entry in real.parent.iterdir()} == {0o600}
 
 
 @given(st.lists(st.tuples(st.booleans(), AMOUNT), max_size=6), AMOUNT)
@@ -133,21 +113,22 @@ def test_limits_against_sums_by_hand(charges: list[tuple[bool, Fraction]], amoun
 
 
 def test_units_are_converted_where_that_is_proved_and_refused_elsewhere(tmp_path: Path) -> None:
-    assert in_unit(PureDP.of(1), "event", "event-replace") == PureDP.of(2)
+    for kind in ("event", "record"):
+        assert in_unit(PureDP.of(1), kind, kind) == PureDP.of(1)
+        assert in_unit(PureDP.of(1), kind, f"{kind}-replace") == PureDP.of(2)
     assert in_unit(ZCDP.of("1/8"), "individual", "individual-replace") == ZCDP.of("1/2")
-    for unit, wanted in [
-        ("event-replace", "event"),
-        ("event", "individual"),
-        ("event", "user"),
-        ("user", "event"),
-    ]:
+    refused = [("event-replace", "event"), ("record-replace", "record"), ("event", "individual")]
+    for unit, wanted in [*refused, ("event", "user"), ("user", "event")]:
         with pytest.raises(UnitError, match="cannot be added"):
             in_unit(PureDP.of(1), unit, wanted)
+    for other in ("event", "event-replace", "user", "individual", "individual-replace"):
+        for unit in ("record", "record-replace"):
+            for pair in ((unit, other), (other, unit)):
+                with pytest.raises(UnitError, match="no bound is declared on how many events a record's"):
+                    in_unit(PureDP.of(1), *pair)
     book = account(tmp_path, "epsilon=2", "event-replace")
-    with start(tmp_path, "a"):
-        pass
-    with start(tmp_path, "b", ToyPlan(budget=PureDP.of("1/2"), unit=Event("replace"))):
-        pass
+    begin(tmp_path)
+    start(tmp_path, "b", ToyPlan(budget=PureDP.of("1/2"), unit=Event("replace"))).close()
     assert [charge.charged for charge in book.read().charges] == [PureDP.of(1), PureDP.of("1/2")]
     with pytest.raises(BudgetError):
         start(tmp_path, "c")
@@ -156,22 +137,17 @@ def test_units_are_converted_where_that_is_proved_and_refused_elsewhere(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("texts", "words"),
     [
-        *(
-            (text, "is not a limit")
-            for text in ("", "epsilon=", "delta=1e-9", "rho=1,delta=1e-9", "rho=1,rho=2")
-        ),
-        *(
-            (text, "limit")
-            for text in ("epsilon=-1", "epsilon=x", "rho=0", "epsilon=1,delta=2", "epsilon=1e999")
-        ),
+        (("", "epsilon=", "delta=1e-9", "rho=1,delta=1e-9", "rho=1,rho=2"), "is not a limit"),
+        (("epsilon=-1", "epsilon=x", "rho=0", "epsilon=1,delta=2", "epsilon=1e999"), "limit"),
     ],
 )
-def test_what_is_no_limit(text: str, words: str) -> None:
-    with pytest.raises(ConfigError, match=words) as caught:
-        Limit.parse(text)
-    assert caught.value.exit_code == 2
+def test_what_is_no_limit(texts: tuple[str, ...], words: str) -> None:
+    for text in texts:
+        with pytest.raises(ConfigError, match=words) as caught:
+            Limit.parse(text)
+        assert caught.value.exit_code == 2
 
 
 def test_processes_that_start_at_once_never_pass_the_limit(tmp_path: Path) -> None:
@@ -207,39 +183,23 @@ def test_processes_that_start_at_once_never_pass_the_limit(tmp_path: Path) -> No
 
 def test_killed_anywhere_while_starting(tmp_path: Path) -> None:
     """Never a stream without a charge; the next start goes on with the same charge, once."""
-
-    def begin(folder: Path) -> None:
-        start(folder, "a").close()
-
-    quiet = tmp_path / "quiet"
-    quiet.mkdir()
-    account(quiet)
-    with faulty(None, kill) as calls:
-        begin(quiet)
-    orphans = 0
-    assert len(calls) > 15
-    for at in range(1, len(calls) + 1):
-        folder = tmp_path / str(at)
-        folder.mkdir()
-        book = account(folder)
-
-        def disturbed(folder: Path = folder, at: int = at) -> None:
-            with faulty(at, kill):
-                begin(folder)
-
-        assert in_child(disturbed) == -signal.SIGKILL
+    stops = orphans = 0
+    for folder, name in faults_in(tmp_path, begin, prepare=account):
+        at = (folder.name, name)
+        book = Account(folder / FILE)
         left = book.read()
         exists = (folder / "a" / DATABASE).exists()
-        assert len(left.charges) == 1 or not exists, (at, calls[at - 1])
-        orphans += len(left.charges) == 1 and not exists
+        assert len(left.charges) == 1 or not exists, at
+        stops, orphans = stops + 1, orphans + (len(left.charges) == 1 and not exists)
         with start(folder, "a") as stream:
             stream.step(batch(1), "b1")
-            assert stream.path.joinpath(f"{DATABASE}.charge").exists() is False
+            assert not (stream.path / f"{DATABASE}.charge").exists()
         after = book.read()
-        assert [path.name for path in folder.rglob("*.tmp")] == [], (at, calls[at - 1])
-        assert [charge.stream for charge in after.charges] == ["a"], (at, calls[at - 1])
+        assert list(folder.rglob("*.tmp")) == [], at
+        assert [charge.stream for charge in after.charges] == ["a"], at
         if left.charges:
             assert after.charges == left.charges
+    assert stops > 15
     assert orphans > 0, "no stop fell between charge and store, so nothing was tested"
 
 
@@ -255,16 +215,15 @@ def test_a_refused_start_does_not_forget_an_interrupted_one(tmp_path: Path) -> N
             os.kill(os.getpid(), signal.SIGKILL)
 
         Account.charge = stop  # type: ignore[assignment, method-assign]
-        start(tmp_path, "a")
+        begin(tmp_path)
 
     assert in_child(interrupted) == -signal.SIGKILL
     before = book.read().charges
     assert len(before) == 1
-    with pytest.raises(BudgetError):
-        start(tmp_path, "a", ToyPlan(budget=PureDP.of("3/4")))
-    Account.create(tmp_path / "other.jsonl", Limit.parse("epsilon=1/4"))
-    with pytest.raises(BudgetError):
-        open_stream(HALF, SCHEMA, tmp_path / "a", name="a", account=tmp_path / "other.jsonl")
+    other = Account.create(tmp_path / "other.jsonl", Limit.parse("epsilon=1/4"))
+    for plan, options in ((ToyPlan(budget=PureDP.of("3/4")), {}), (HALF, {"account": other.path})):
+        with pytest.raises(BudgetError):
+            start(tmp_path, "a", plan, **options)
     with start(tmp_path, "a") as stream:
         stream.step(batch(1), "b1")
     assert book.read().charges == before
@@ -274,44 +233,30 @@ def test_a_refused_start_does_not_forget_an_interrupted_one(tmp_path: Path) -> N
 @pytest.mark.parametrize("fault", [full_disk, lying_commit])
 def test_failing_calls_while_starting(tmp_path: Path, fault: Fault) -> None:
     """A full disk, and commits and renames that take effect and report an error: tried again, there is one charge."""
-    quiet = tmp_path / "quiet"
-    quiet.mkdir()
-    account(quiet)
-    with faulty(None, kill) as calls:
-        start(quiet, "a").close()
-    failed = 0
-    for at, name in enumerate(calls, start=1):
-        if fault is lying_commit and name not in ("commit", "rename"):
-            continue
-        folder = tmp_path / str(at)
-        folder.mkdir()
-        book = account(folder)
-        with faulty(at, fault):
-            try:
-                start(folder, "a").close()
-            except StoreError:
-                failed += 1
-        start(folder, "a").close()
-        (charge,) = book.read().charges
-        assert charge.stream == "a"
-    assert failed >= 2
+    failed = []
+
+    def work(folder: Path) -> None:
+        try:
+            begin(folder)
+        except StoreError:
+            failed.append(folder)
+
+    def possible(name: str, call: Callable[..., None], arguments: tuple[object, ...]) -> None:
+        fault(name, call, arguments) if name in ("commit", "rename") or fault is full_disk else call(
+            *arguments
+        )
+
+    for folder, _ in faults_in(tmp_path, work, fault=possible, prepare=account):
+        begin(folder)
+        assert [charge.stream for charge in Account(folder / FILE).read().charges] == ["a"]
+    assert len(failed) >= 2
 
 
 def test_a_killed_creation_leaves_an_account_or_none(tmp_path: Path) -> None:
-    with faulty(None, kill) as calls:
-        account(tmp_path)
-    for at in range(1, len(calls) + 1):
-        folder = tmp_path / str(at)
-        folder.mkdir()
-
-        def disturbed(folder: Path = folder, at: int = at) -> None:
-            with faulty(at, kill):
-                account(folder)
-
-        assert in_child(disturbed) == -signal.SIGKILL
-        if not (folder / "account.jsonl").exists():
+    for folder, _ in faults_in(tmp_path, account):
+        if not (folder / FILE).exists():
             account(folder)
-        assert Account(folder / "account.jsonl").read().charges == ()
+        assert Account(folder / FILE).read().charges == ()
         with pytest.raises(ConfigError, match="never replaced"):
             account(folder)
 
@@ -331,30 +276,19 @@ def restore(folder: Path, source: str, *names: str) -> None:
             shutil.copy(path, folder / path.name)
 
 
-def edit(folder: Path, line: int, change: Callable[[bytes], bytes]) -> None:
-    """Change a line (from 1), or with an empty answer remove it."""
-    path = folder / "account.jsonl"
-    lines = path.read_bytes().splitlines(keepends=True)
-    lines[line - 1] = change(lines[line - 1])
-    path.write_bytes(b"".join(lines))
-
-
 def test_a_restored_account_is_refused_by_its_streams(tmp_path: Path) -> None:
     book = account(tmp_path)
-    with start(tmp_path, "a"):
-        pass
+    begin(tmp_path)
     copy(tmp_path, "old")
-    with start(tmp_path, "b"):
-        pass
+    start(tmp_path, "b").close()
     copy(tmp_path, "new")
-    restore(tmp_path, "old", "account.jsonl")  # the head stays: nobody may go on
+    restore(tmp_path, "old", FILE)  # the head stays: nobody may go on
     with pytest.raises(StoreDamagedError, match="rolled back"):
         book.read()
     restore(tmp_path, "old")  # with its head: those that it forgot may not go on
     with pytest.raises(StoreDamagedError, match=r"does not know the stream's charge \(entry 3\)"):
         start(tmp_path, "b")
-    with start(tmp_path, "c"):  # takes the place of b
-        pass
+    start(tmp_path, "c").close()  # takes the place of b
     with pytest.raises(StoreDamagedError, match="does not know the stream's charge"):
         start(tmp_path, "b")
     restore(tmp_path, "new")
@@ -363,58 +297,56 @@ def test_a_restored_account_is_refused_by_its_streams(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "change", "said"),
+    ("line", "old", "new", "said"),
     [
-        (
-            2,
-            lambda line: line.replace(b'"epsilon":"1/2"', b'"epsilon":"1/4"'),
-            "line 3 does not follow line 2",
-        ),
-        (2, lambda _: b"", "line 2 does not follow line 1"),
-        (3, lambda _: b"", "rolled back"),
-        (3, lambda line: line.replace(b"charge", b"refund"), "head knows another entry 3"),
-        (3, lambda line: line[:-9], "the file ends in the middle of a line"),
-        (1, lambda line: line.replace(b'"epsilon":"1"', b'"epsilon":"9"'), "line 2 does not follow line 1"),
-        (1, lambda line: line.replace(b'"format":1', b'"format":99'), "newer version"),
-        (1, lambda line: line.replace(b"dpstream account", b"other"), "is not an account"),
+        (2, b'"epsilon":"1/2"', b'"epsilon":"1/4"', "line 3 does not follow line 2"),
+        (2, None, b"", "line 2 does not follow line 1"),
+        (3, None, b"", "rolled back"),
+        (3, b"charge", b"refund", "head knows another entry 3"),
+        (3, None, b"{", "the file ends in the middle of a line"),
+        (1, b'"epsilon":"1"', b'"epsilon":"9"', "line 2 does not follow line 1"),
+        (1, b'"format":1', b'"format":99', "newer version"),
+        (1, b"dpstream account", b"other", "is not an account"),
     ],
 )
-def test_edits_show(tmp_path: Path, line: int, change: Callable[[bytes], bytes], said: str) -> None:
-    account(tmp_path)
+def test_edits_show(tmp_path: Path, line: int, old: bytes | None, new: bytes, said: str) -> None:
+    """Lines are counted from 1; without ``old`` the whole line becomes ``new``."""
+    book = account(tmp_path)
     for name in "ab":
         start(tmp_path, name).close()
-    edit(tmp_path, line, change)
-    for attempt in (Account(tmp_path / "account.jsonl").read, lambda: start(tmp_path, "a")):
+    lines = book.path.read_bytes().splitlines(keepends=True)
+    lines[line - 1] = lines[line - 1].replace(old or lines[line - 1], new)
+    book.path.write_bytes(b"".join(lines))
+    for attempt in (book.read, lambda: start(tmp_path, "a")):
         with pytest.raises(DpstreamError, match=said) as caught:
             attempt()
         assert caught.value.exit_code == 4
 
 
 def test_a_lost_head_or_file_is_no_new_account(tmp_path: Path) -> None:
-    account(tmp_path)
-    for name in "ab":
-        start(tmp_path, name).close()
-    (tmp_path / "account.jsonl").rename(tmp_path / "away")
+    book = account(tmp_path)
+    begin(tmp_path)
+    book.path.rename(tmp_path / "away")
     with pytest.raises(ConfigError, match="there is no account here"):
-        start(tmp_path, "a")
+        begin(tmp_path)
     with pytest.raises(ConfigError, match="never replaced"):
         account(tmp_path)
-    (tmp_path / "away").rename(tmp_path / "account.jsonl")
-    (tmp_path / "account.jsonl.head").unlink()
+    (tmp_path / "away").rename(book.path)
+    (tmp_path / f"{FILE}.head").unlink()
     with pytest.raises(StoreDamagedError, match="head is missing"):
-        start(tmp_path, "a")
-    shutil.move(tmp_path / "account.jsonl", tmp_path / "gone")
+        begin(tmp_path)
+    book.path.unlink()
     account(tmp_path)
     with pytest.raises(ConfigError, match="in another account"):
-        start(tmp_path, "a")
+        begin(tmp_path)
 
 
 def test_with_and_without_an_account(tmp_path: Path) -> None:
     book = account(tmp_path)
-    start(tmp_path, "inside").close()
+    begin(tmp_path)
     with pytest.raises(ConfigError, match="charged in an account, and none is given"):
-        open_stream(HALF, SCHEMA, tmp_path / "inside", name="inside")
-    with open_stream(HALF, SCHEMA, tmp_path / "outside", name="outside") as stream:
+        start(tmp_path, "a", account=None)
+    with start(tmp_path, "outside", account=None) as stream:
         stream.step(batch(1), "b1")
         stream_id = stream.release().manifest["stream_id"]
         facts, digest = stream._facts, stream._plan_hash
@@ -426,89 +358,86 @@ def test_with_and_without_an_account(tmp_path: Path) -> None:
         stream.step(batch(2), "b2")
     assert book.read().total.epsilon == 1
     # From then on it remembers: without the account it takes no further step, nor with another one.
-    with pytest.raises(ConfigError, match="charged in an account, and none is given"):
-        open_stream(HALF, SCHEMA, tmp_path / "outside", name="outside")
     other = Account.create(tmp_path / "other.jsonl", Limit.parse("epsilon=9"))
     other.charge(stream_id, facts, digest, again=True)
-    with pytest.raises(ConfigError, match="in another account"):
-        open_stream(HALF, SCHEMA, tmp_path / "outside", name="outside", account=other.path)
-    assert verify_ledger(tmp_path / "outside", account=book.path) == []
-    assert verify_ledger(tmp_path / "outside") == ["the stream is charged in an account, and none is given"]
-    export_store(tmp_path / "outside", tmp_path / "moved", move=True)
+    for path, words in (
+        (None, "charged in an account, and none is given"),
+        (other.path, "in another account"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            start(tmp_path, "outside", account=path)
+    outside = tmp_path / "outside"
+    assert verify_ledger(outside, account=book.path) == []
+    assert verify_ledger(outside) == ["the stream is charged in an account, and none is given"]
+    export_store(outside, tmp_path / "moved", move=True)
     assert import_store(tmp_path / "moved", tmp_path / "moves", facts) == 2
-    (tmp_path / "outside").rename(tmp_path / "was")
-    (tmp_path / "moves").rename(tmp_path / "outside")
+    outside.rename(tmp_path / "was")
+    (tmp_path / "moves").rename(outside)
     with start(tmp_path, "outside") as stream:
         assert stream.step(batch(3), "b3").step == 3
+    shutil.copytree(outside, tmp_path / "kept")
     for edited in (
         "UPDATE meta SET value = CAST(value || x'00' AS BLOB) WHERE key = 'account later'",
         "UPDATE meta SET value = (SELECT value FROM meta WHERE key = 'stream_id') WHERE key = 'account later'",
     ):
-        shutil.copytree(tmp_path / "outside", tmp_path / "kept", dirs_exist_ok=True)
-        db = sqlite3.connect(tmp_path / "outside" / DATABASE)
-        db.execute(edited)
-        db.commit()
+        with sqlite3.connect(outside / DATABASE) as db:
+            db.execute(edited)
         db.close()
         with pytest.raises(StoreDamagedError, match="record of its charge in an account was changed"):
             start(tmp_path, "outside")
-        assert verify_ledger(tmp_path / "outside", account=book.path) != []
-        shutil.rmtree(tmp_path / "outside")
-        (tmp_path / "kept").rename(tmp_path / "outside")
+        assert verify_ledger(outside, account=book.path) != []
+        shutil.rmtree(outside)
+        shutil.copytree(tmp_path / "kept", outside)
     with pytest.raises(ConfigError, match="lies inside the state"):
-        open_stream(HALF, SCHEMA, tmp_path / "x", account=tmp_path / "x" / "account.jsonl")
+        start(tmp_path, "x", account=tmp_path / "x" / FILE)
 
 
-def test_a_closed_stream_takes_no_step_and_stays_charged(tmp_path: Path) -> None:
+def test_a_closed_stream_takes_no_step_stays_charged_and_stays_closed(tmp_path: Path) -> None:
+    """Whatever account comes back, with its head."""
     book = account(tmp_path)
     with start(tmp_path, "a") as stream:
         stream.step(batch(1), "b1")
+        copy(tmp_path, "old")
         (charge,) = book.read().charges
         for _ in range(2):
             book.close_stream(charge.stream_id)
         with pytest.raises(BudgetError, match="was closed in its account"):
             stream.step(batch(2), "b2")
         assert stream.step(batch(1), "b1").step == 1  # what is released can be read
-    assert book.read().total.epsilon == Fraction(1, 2)
-    assert book.read().entries == 3
+    assert (book.read().total.epsilon, book.read().entries) == (Fraction(1, 2), 3)
     with pytest.raises(ConfigError, match="there is no stream 'nobody'"):
         book.close_stream("nobody")
-
-
-def test_a_stream_that_has_seen_its_closing_stays_closed(tmp_path: Path) -> None:
-    """Whatever account comes back, with its head."""
-    book = account(tmp_path)
-    with start(tmp_path, "a") as stream:
-        stream.step(batch(1), "b1")
-    copy(tmp_path, "old")
-    book.close_stream(book.read().charges[0].stream_id)
-    start(tmp_path, "a").close()  # opened once since: its store remembers
+    begin(tmp_path)  # opened once since: its store remembers
     copy(tmp_path, "closed")
     restore(tmp_path, "old")
     with pytest.raises(StoreDamagedError, match="does not know that the stream was closed"):
-        start(tmp_path, "a")
-    assert (
-        "does not know the stream's charge"
-        in verify_ledger(tmp_path / "a", account=tmp_path / "account.jsonl")[0]
-    )
+        begin(tmp_path)
+    assert "does not know the stream's charge" in verify_ledger(tmp_path / "a", account=book.path)[0]
     restore(tmp_path, "closed")
     with start(tmp_path, "a") as stream, pytest.raises(BudgetError, match="was closed"):
         stream.step(batch(2), "b2")
 
 
-def test_an_account_behind_a_link_is_one_account(tmp_path: Path) -> None:
+def test_an_account_behind_a_link_is_one_account_that_others_may_not_read(tmp_path: Path) -> None:
     """Its head lies beside the file itself, so an older copy is seen under each of its names."""
-    account(tmp_path)
+    book = account(tmp_path)
     (tmp_path / "named").mkdir()
-    link = tmp_path / "named" / "account.jsonl"
-    link.symlink_to(tmp_path / "account.jsonl")
+    link = tmp_path / "named" / FILE
+    link.symlink_to(book.path)
     copy(tmp_path, "old")
-    open_stream(HALF, SCHEMA, tmp_path / "a", name="a", account=link).close()
+    start(tmp_path, "a", account=link).close()
     start(tmp_path, "b").close()
-    assert sorted(path.name for path in link.parent.iterdir()) == ["account.jsonl"]
-    restore(tmp_path, "old", "account.jsonl")
-    for path in (link, tmp_path / "account.jsonl"):
+    (tmp_path / "folder").symlink_to(tmp_path, target_is_directory=True)
+    for path in (link, book.path, tmp_path / "folder" / FILE):
+        book.path.chmod(0o666)
+        with pytest.warns(StatePermissionWarning, match="0666"):
+            Account(path).read()
+        assert {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.glob(f"{FILE}*")} == {0o600}
+    assert [path.name for path in link.parent.iterdir()] == [FILE]
+    restore(tmp_path, "old", FILE)
+    for path in (link, book.path):
         with pytest.raises(StoreDamagedError, match="rolled back"):
-            open_stream(HALF, SCHEMA, tmp_path / "c", name="c", account=path)
+            start(tmp_path, "c", account=path)
 
 
 def test_a_file_that_is_no_account_is_left_alone(tmp_path: Path) -> None:

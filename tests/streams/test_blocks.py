@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import hashlib
 import io
-import json
 import os
 import shutil
 from contextlib import suppress
+from dataclasses import replace
 from operator import call
 from pathlib import Path
 from typing import Any
@@ -37,11 +37,8 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_blocks, "BLOCK", 8)
 
 
-def opened(home: Path, **options: Any) -> Stream:
-    sink = Publisher(home / "releases", format=options.pop("format", "parquet"))
-    return open_stream(
-        ToyPlan(), SCHEMA, home / "state", randomness=Randomness.seeded(1), publish_to=sink, **options
-    )
+def opened(home: Path, form: Any = "parquet", **options: Any) -> Stream:
+    return start(home, form=form, randomness=Randomness.seeded(1), **options)
 
 
 def staged(home: Path) -> list[Path]:
@@ -52,33 +49,39 @@ def table_hash(home: Path, name: str = "table.parquet") -> str:
     return hashlib.sha256((home / "releases" / "step-000001" / name).read_bytes()).hexdigest()
 
 
-def test_a_released_table_is_written_in_blocks_and_its_bytes_never_enter_the_store(tmp_path: Path) -> None:
-    with opened(tmp_path) as stream:
-        release = stream.step(batch(1), "b1")
-        assert release.manifest["drawn_in_blocks_of"] == 8
-        assert release.rows > 8
-        assert release.sample().equals(read_table(tmp_path / "releases", 1))
-        assert stream._store.files(1)["table.parquet"] is None
-    manifest = read_manifest(tmp_path / "releases", 1)
-    path = tmp_path / "releases" / "step-000001" / "table.parquet"
-    assert manifest["files"]["table.parquet"] == {
-        "sha256": table_hash(tmp_path),
-        "bytes": path.stat().st_size,
-    }
-    assert path.stat().st_mode & 0o777 == 0o644
+@pytest.mark.parametrize("mask", [0o022, 0o027])
+def test_a_released_table_is_written_in_blocks_and_its_bytes_never_enter_the_store(
+    tmp_path: Path, mask: int
+) -> None:
+    """It has the rights that the process gives new files."""
+    before = os.umask(mask)
+    try:
+        with opened(tmp_path) as stream:
+            release = stream.step(batch(1), "b1")
+            assert release.manifest["drawn_in_blocks_of"] == 8
+            assert release.rows > 8
+            assert release.sample().equals(read_table(tmp_path / "releases", 1))
+            assert stream._store.remembered_file(1, "table.parquet")[1] is None
+    finally:
+        os.umask(before)
+    folder = tmp_path / "releases" / "step-000001"
+    path = folder / "table.parquet"
+    listed = {"sha256": table_hash(tmp_path), "bytes": path.stat().st_size}
+    assert read_manifest(tmp_path / "releases", 1)["files"]["table.parquet"] == listed
+    assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o666 & ~mask}
     assert path.stat().st_nlink == 1
     assert staged(tmp_path) == []
     assert (tmp_path / "state" / "staged").stat().st_mode & 0o777 == 0o700
     assert read_table(tmp_path / "releases", 1).schema.types == SCHEMA.arrow_schema().types
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "many", "99999"])
 def test_a_wrong_number_of_threads_is_refused_before_anything_is_drawn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DPSTREAM_THREADS", value)
-    with pytest.raises(ConfigError, match="DPSTREAM_THREADS"):
-        opened(tmp_path)
+    for value in ("0", "-1", "many", "99999"):
+        monkeypatch.setenv("DPSTREAM_THREADS", value)
+        with pytest.raises(ConfigError, match="DPSTREAM_THREADS"):
+            opened(tmp_path)
     assert not (tmp_path / "state").exists()
 
 
@@ -100,7 +103,7 @@ def test_an_exception_in_a_thread_is_raised_and_stops_the_others(monkeypatch: py
 def test_killed_before_every_third_durability_call(tmp_path: Path) -> None:
     """With ``keep = 1``, tables expire too; random lives stop the other calls. Nothing staged is left at
     the end: the harness looks."""
-    assert killed_at_every(3, tmp_path, keep=1) > 90
+    assert killed_at_every(3, tmp_path) > 90
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv"])
@@ -115,7 +118,7 @@ def test_a_full_disk_while_a_table_is_staged_is_a_failure_after_drawing(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with opened(tmp_path, format=form) as stream:
+    with opened(tmp_path, form=form) as stream:
         with monkeypatch.context() as patch:
             patch.setattr(durable, "write", full)
             with pytest.raises(StoreError, match="could not be written: No space left"):
@@ -123,7 +126,7 @@ def test_a_full_disk_while_a_table_is_staged_is_a_failure_after_drawing(
         assert staged(tmp_path) == []
         with pytest.raises(StepError, match="after noise was drawn"):
             stream.step(batch(1), "b1")
-    with opened(tmp_path, format=form) as stream:
+    with opened(tmp_path, form=form) as stream:
         with pytest.raises(StepError, match="after noise was drawn"):
             stream.step(batch(1), "b1")
         stream.discard_reservation()
@@ -137,49 +140,40 @@ def hold(home: Path, **options: Any) -> str:
     return str(files["table.parquet"]["sha256"])
 
 
-@pytest.mark.parametrize("what", ["there", "gone", "changed", "folder gone"])
+@pytest.mark.parametrize("key", [None, KEY], ids=["plain", "encrypted"])
+@pytest.mark.parametrize("what", ["there", "gone", "changed", "cut", "folder gone"])
 def test_a_held_table_waits_on_the_disk_and_is_made_again_where_it_does_not(
-    tmp_path: Path, what: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, key: StateKey | None
 ) -> None:
-    digest = hold(tmp_path)
-    [file] = staged(tmp_path)
-    assert file.stat().st_mode & 0o777 == 0o600
-    assert [path.name for path in (tmp_path / "releases").iterdir()] == [".head.json"]
-    if what == "gone":
-        file.unlink()
-    elif what == "changed":
-        file.write_bytes(file.read_bytes()[:-1])
-    elif what == "folder gone":
-        shutil.rmtree(file.parent)
-    with opened(tmp_path) as stream:
-        assert stream.approve() == [1]
-    assert table_hash(tmp_path) == digest
-    assert staged(tmp_path) == []
-
-
-@pytest.mark.parametrize("what", ["there", "gone", "changed", "cut"])
-def test_an_encrypted_store_keeps_nothing_readable_of_a_held_table(tmp_path: Path, what: str) -> None:
-    digest = hold(tmp_path, key=KEY)
+    """An encrypted store keeps nothing readable of it."""
+    digest = hold(tmp_path, key=key)
     [file] = staged(tmp_path)
     data = file.read_bytes()
-    assert file.name.endswith(".sealed")
-    assert b"PAR1" not in data
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in (tmp_path / "releases").iterdir()] == [".head.json"]
+    assert (file.name.endswith(".sealed"), b"PAR1" in data) == (key is not None, key is None)
     if what == "gone":
         file.unlink()
-    elif what == "changed":
-        file.write_bytes(data[:100] + bytes([data[100] ^ 1]) + data[101:])
-    elif what == "cut":
-        file.write_bytes(data[:-1])
-    made = []
-    with pytest.MonkeyPatch.context() as patch:
-        write = table_blocks.write_blocks
-        patch.setattr(render, "write_blocks", lambda *given, **more: made.append(1) or write(*given, **more))
-        with opened(tmp_path, key=KEY) as stream:
-            assert staged(tmp_path) == ([] if what == "gone" else [file])
-            stream.approve()
+    elif what == "folder gone":
+        shutil.rmtree(file.parent)
+    elif what != "there":
+        file.write_bytes(data[:-1] if what == "cut" else data[:100] + bytes([data[100] ^ 1]) + data[101:])
+    made = writes(monkeypatch)
+    with opened(tmp_path, key=key) as stream:
+        assert staged(tmp_path) == ([] if "gone" in what else [file])
+        assert stream.approve() == [1]
     assert len(made) == (what != "there")
     assert table_hash(tmp_path) == digest
     assert staged(tmp_path) == []
+
+
+def writes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows with every table that is made from now on."""
+    made, write = list[int](), table_blocks.write_blocks
+    monkeypatch.setattr(
+        render, "write_blocks", lambda *given, **more: made.append(1) or write(*given, **more)
+    )
+    return made
 
 
 def test_a_sealed_table_is_opened_once_for_folder_and_feed(
@@ -194,10 +188,7 @@ def test_a_sealed_table_is_opened_once_for_folder_and_feed(
     assert opens == ["table.parquet"]
     for path in (tmp_path / "releases" / "step-000001").glob("table.*"):
         path.unlink()
-    made, write = list[int](), table_blocks.write_blocks
-    monkeypatch.setattr(
-        render, "write_blocks", lambda *given, **more: made.append(1) or write(*given, **more)
-    )
+    made = writes(monkeypatch)
     sink = Publisher(tmp_path / "releases", beside=StandardOutput(io.BytesIO()))
     with open_stream(ToyPlan(), SCHEMA, tmp_path / "state", publish_to=sink, key=KEY) as stream:
         remade = stream._outlet._remade()  # type: ignore[union-attr]
@@ -214,57 +205,28 @@ def test_leftovers_of_a_step_that_was_never_committed_are_removed(tmp_path: Path
         assert [path.name for path in staged(tmp_path)] == ["step-000001-table.parquet"]
 
 
-@pytest.mark.parametrize("form", ["parquet", "csv"])
-def test_a_published_table_that_is_lost_is_made_again(tmp_path: Path, form: str) -> None:
-    with opened(tmp_path, format=form) as stream:
-        for step in (1, 2):
-            stream.step(batch(step), f"b{step}")
-        digest = table_hash(tmp_path, f"table.{form}")
-        folder = tmp_path / "releases" / "step-000001"
-        (folder / f"table.{form}").unlink()
-        shutil.rmtree(tmp_path / "releases" / "step-000002")
-        assert stream.publish_again() == [1, 2]
-        assert table_hash(tmp_path, f"table.{form}") == digest
-        assert staged(tmp_path) == []
-        assert not [path for path in folder.iterdir() if path.name.startswith(".")]
-
-
-def test_where_files_cannot_be_linked_they_are_copied(
+def test_where_files_cannot_be_linked_copies_survive_a_kill_at_every_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuses(*_: object) -> None:
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
 
     monkeypatch.setattr(durable, "link", refuses)
-    with opened(tmp_path) as stream:
-        release = stream.step(batch(1), "b1")
-        assert release.manifest["files"]["table.parquet"]["sha256"] == table_hash(tmp_path)
-    assert (tmp_path / "releases" / "step-000001" / "table.parquet").stat().st_mode & 0o777 == 0o644
-    assert staged(tmp_path) == []
-
-
-def test_copies_survive_a_kill_at_every_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuses(*_: object) -> None:
-        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
-
-    monkeypatch.setattr(durable, "link", refuses)
     killed_at_every(9, tmp_path)
+    tables = list(tmp_path.glob("undisturbed/releases/step-*/table.csv"))
+    assert [table.stat().st_mode & 0o777 for table in tables] == [0o644]
 
 
-def test_a_staged_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
+def test_a_staged_folder_is_for_its_owner_and_no_link(tmp_path: Path) -> None:
     hold(tmp_path)
     folder = tmp_path / "state" / "staged"
+    folder.chmod(0o755)
+    with pytest.warns(UserWarning, match="0755 and are now 0700"):
+        opened(tmp_path).close()
     folder.rename(tmp_path / "elsewhere")
     folder.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StoreError, match="link"):
         opened(tmp_path)
-
-
-def test_rights_of_others_to_the_staged_folder_are_taken_away(tmp_path: Path) -> None:
-    hold(tmp_path)
-    (tmp_path / "state" / "staged").chmod(0o755)
-    with pytest.warns(UserWarning, match="0755 and are now 0700"):
-        opened(tmp_path).close()
 
 
 def test_tables_that_were_drawn_at_once_are_made_again_at_once(
@@ -273,16 +235,14 @@ def test_tables_that_were_drawn_at_once_are_made_again_at_once(
     """What an earlier version drew, whatever its size."""
     with monkeypatch.context() as patch:
         patch.setattr(table_blocks, "BLOCK", 10**6)
-        with start(tmp_path) as stream:
+        with opened(tmp_path) as stream:
             stream.step(batch(1), "b1")
     before = table_hash(tmp_path)
     (tmp_path / "releases" / "step-000001" / "table.parquet").unlink()
-    with start(tmp_path) as stream:
+    with opened(tmp_path) as stream:
         assert stream.publish_again() == [1]
     assert table_hash(tmp_path) == before
-    assert "drawn_in_blocks_of" not in json.loads(
-        (tmp_path / "releases" / "step-000001" / "manifest.json").read_text()
-    )
+    assert "drawn_in_blocks_of" not in read_manifest(tmp_path / "releases", 1)
 
 
 def test_a_file_that_was_thrown_away_writes_nothing_more(tmp_path: Path) -> None:
@@ -308,18 +268,6 @@ def test_a_link_in_the_staged_folder_is_not_published(tmp_path: Path) -> None:
     staged_file.path.unlink()
     staged_file.path.symlink_to(outside)
     assert staging.find(1, "table.parquet", digest) is None
-
-
-def test_a_staged_table_has_the_rights_that_the_process_gives_new_files(tmp_path: Path) -> None:
-    before = os.umask(0o027)
-    try:
-        with opened(tmp_path) as stream:
-            stream.step(batch(1), "b1")
-        folder = tmp_path / "releases" / "step-000001"
-        rights = {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()}
-        assert set(rights.values()) == {0o640}, rights
-    finally:
-        os.umask(before)
 
 
 class _Reading(Target):
@@ -356,5 +304,6 @@ def test_only_tables_that_are_made_in_blocks_may_have_more_rows_than_memory_take
         release = stream.step(batch(1), "b1")
         assert release.rows == min(release.manifest["rows"], cut)
         assert release.manifest["rows"] > 20
-    with open_stream(ToyPlan(), SCHEMA, tmp_path / "state", max_rows=25, **options) as stream:
+    options["publishing"] = replace(policy, max_rows=25)
+    with open_stream(ToyPlan(), SCHEMA, tmp_path / "state", **options) as stream:
         assert stream.step(batch(2), "b2").rows == 25

@@ -1,6 +1,10 @@
-"""Packed state: exact, checked, and never anything but numbers and JSON."""
+"""What a store keeps as bytes: packed state, exact and checked; and the keyed fingerprint that tells a repetition from
+other records."""
 
 from __future__ import annotations
+
+import hashlib
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -10,6 +14,8 @@ from hypothesis.extra import numpy as hnp
 
 from dpstream.core.contracts import Packed
 from dpstream.core.errors import StoreDamagedError, StoreFormatError
+from dpstream.core.schema import Domain
+from dpstream.stream.admission import RecordRows
 from dpstream.stream.store import container
 
 NUMBERS = st.one_of(
@@ -50,14 +56,27 @@ def test_every_flip_and_every_cut_is_found() -> None:
     for i in range(len(good)):
         broken = bytearray(good)
         broken[i] ^= 4
-        if i in (4, 5):
-            with pytest.raises(StoreFormatError):
-                container.load(bytes(broken), where="state")
-        else:
-            with pytest.raises(StoreDamagedError, match="state"):
-                container.load(bytes(broken), where="state")
+        with pytest.raises(StoreFormatError if i in (4, 5) else StoreDamagedError, match="state"):
+            container.load(bytes(broken), where="state")
         with pytest.raises(StoreDamagedError):
             container.load(good[:i], where="state")
+
+
+def test_a_frame_holds_what_it_states() -> None:
+    zeros = container.dump(Packed({}, {"a": np.zeros(2_000_000, dtype=np.int64)}))
+    assert len(container.load(zeros, where="test").arrays["a"]) == 2_000_000
+    start = 4 + 2 + 32
+    size = start + 6  # magic, flags and window, then four bytes
+    stated = int.from_bytes(zeros[size : size + 4], "little")
+    assert stated > 16_000_000
+    tracemalloc.start()
+    for other in (0, stated - 1, stated + 1, 2**32 - 1):
+        body = zeros[start:size] + other.to_bytes(4, "little") + zeros[size + 4 :]
+        forged = zeros[: start - 32] + hashlib.sha256(body).digest() + body
+        with pytest.raises(StoreDamagedError, match="cannot be expanded"):
+            container.load(forged, where="test")
+    assert tracemalloc.get_traced_memory()[1] < 2 * stated
+    tracemalloc.stop()
 
 
 def test_only_numbers_and_json() -> None:
@@ -68,3 +87,40 @@ def test_only_numbers_and_json() -> None:
         container.dump(Packed({"a": {1, 2}}))
     with pytest.raises(ValueError, match="JSON compliant"):
         container.dump(Packed({"a": float("nan")}))
+
+
+KEY = bytes(range(32))
+#: What ``test_contents_as_they_are_stored`` expects.
+STORED = [
+    "ff6fe417f42b49073935f112e05b0b57143782e2d6d434876460ebfd8ff57361",
+    "e8b74a3d9d162fd1de8b60be7ca73b4947701dcd0e7c4fc34906e35554a45117",
+    "d917208db6aab19488869e423a148920c429c78e29db66decd7b4733692c8593",
+]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_a_content_is_a_multiset(data: st.DataObject) -> None:
+    sizes = tuple(data.draw(st.lists(st.sampled_from([1, 2, 3, 65535]), min_size=1, max_size=6)))
+    domain = Domain(tuple(f"c{i}" for i in range(len(sizes))), sizes)
+    rows = st.lists(st.tuples(*(st.integers(0, size - 1) for size in sizes)), max_size=5)
+    first, second = (np.array(data.draw(rows), np.int32).reshape(-1, len(sizes)) for _ in range(2))
+    empty = first[:0]
+    stored = RecordRows(domain, first, empty).fingerprint(KEY)
+    mixed = first[np.random.default_rng(0).permutation(len(first))]
+    assert RecordRows(domain, mixed, empty).fingerprint(KEY) == stored
+    same = sorted(map(tuple, first.tolist())) == sorted(map(tuple, second.tolist()))
+    assert (RecordRows(domain, second, empty).fingerprint(KEY) == stored) == same
+    assert (RecordRows(domain, empty, first).fingerprint(KEY) == stored) == (len(first) == 0)
+
+
+def test_contents_as_they_are_stored() -> None:
+    domain = Domain(("a", "b", "c"), (3, 65535, 2**30))
+    codes = np.array([[2, 7, 1], [0, 65534, 2**30 - 1], [2, 7, 1]], np.int32)
+    owners = np.array([[5, -1], [2**62, 3], [5, 1]])
+    contents = (
+        RecordRows(domain, codes, codes[:1]),
+        RecordRows(domain, codes, codes[:0], (owners, owners[:0])),
+        RecordRows(domain, codes[:0], codes[:0]),
+    )
+    assert [one.fingerprint(KEY).hex() for one in contents] == STORED

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-import sqlite3
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import toy_stream
+from fault_harness import database
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy_stream import SCHEMA, ToyPlan
@@ -52,48 +53,27 @@ STREAM = st.lists(st.lists(EVENT, max_size=14), max_size=4)
 def test_adding_or_removing_a_user_changes_that_users_events_only(stream, bound, user, generator):
     """The stability map that the guarantee rests on: nobody else's events change, and at most the bound of these."""
 
-    def shuffled(rows):
-        generator.shuffle(rows)
-        return rows
-
     with_user = bounded(stream, bound)
-    without = bounded([[e for e in events if e[0] != user] for events in stream], bound, order=shuffled)
+    without = bounded(
+        [[e for e in events if e[0] != user] for events in stream],
+        bound,
+        order=lambda rows: generator.sample(rows, len(rows)),
+    )
     gone = [full - rest for full, rest in zip(with_user, without, strict=True)]
     assert all(not rest - full for full, rest in zip(with_user, without, strict=True))
     assert all(event[0] == user for step in gone for event in step)
     assert sum(step.total() for step in gone) <= bound
-
-
-@settings(deadline=None, max_examples=150)
-@given(STREAM, st.integers(1, 6), st.randoms(use_true_random=False))
-def test_as_many_as_there_is_room_for_in_any_order(stream, bound, generator):
-    """Oracle: each user's events are counted one by one; the order of the rows decides nothing."""
-    found = bounded(stream, bound)
-    left = dict.fromkeys("abcd", bound)
-    for events, admitted in zip(stream, found, strict=True):
-        for user in "abcd":
-            wanted = sum(event[0] == user for event in events)
-            assert sum(n for event, n in admitted.items() if event[0] == user) == min(wanted, left[user])
-            left[user] -= min(wanted, left[user])
-        assert not admitted - Counter(events)
-
-    def shuffled(rows):
-        generator.shuffle(rows)
-        return rows
-
-    assert bounded(stream, bound, order=shuffled) == found
-
-
-def share_of_the_rare_record(rule):
-    """How often the one record that differs from nine equal ones is admitted, over 4000 keys."""
-    rare, usual = ("a", False, (0, 0)), ("a", False, (1, 2))
-    hits = sum(rare in rule([[rare] + [usual] * 9], n.to_bytes(32, "little"))[0] for n in range(4000))
-    return hits, 4000
+    # Oracle: as many of each user's events as there is room for, counted one by one.
+    wanted = Counter(event[0] for events in stream for event in events)
+    taken = Counter(event[0] for step in with_user for event in step.elements())
+    assert taken == {name: min(count, bound) for name, count in wanted.items()}
+    assert all(not step - Counter(events) for step, events in zip(with_user, stream, strict=True))
 
 
 def test_no_value_is_preferred():
     """Each of ten events is admitted with probability 1/10. False alarms: below 1e-6 (5 standard deviations)."""
-    hits, keys = share_of_the_rare_record(lambda stream, key: bounded(stream, 1, key))
+    rare, usual, keys = ("a", False, (0, 0)), ("a", False, (1, 2)), 4000
+    hits = sum(rare in bounded([[rare] + [usual] * 9], 1, n.to_bytes(32, "little"))[0] for n in range(keys))
     deviation = math.sqrt(keys * 0.1 * 0.9)
     assert abs(hits - keys / 10) < 5 * deviation
     # Negative control: a hash of the record alone would give each different record the same chance.
@@ -104,17 +84,9 @@ def test_ids_are_compared_as_texts():
     def ids(*values):
         return [value.as_py() for values in values for value in id_bytes(pa.chunked_array([values]), "test")]
 
-    twelve = [
-        pa.array(["12"]),
-        pa.array([12], pa.uint64()),
-        pa.array([b"12"]),
-        pa.array([12], pa.decimal128(9)),
-    ]
-    twelve += [
-        twelve[0].dictionary_encode(),
-        twelve[0].cast(pa.large_string()),
-        pa.array([b"12"], pa.binary(2)),
-    ]
+    text = pa.array(["12"])
+    twelve = [text, text.dictionary_encode(), text.cast(pa.large_string()), pa.array([12], pa.uint64())]
+    twelve += [pa.array([b"12"]), pa.array([b"12"], pa.binary(2)), pa.array([12], pa.decimal128(9))]
     assert ids(*twelve) == [b"12"] * len(twelve)
     assert len(set(ids(pa.array(["12", "012", "12 ", "A", "a"])))) == 5
     for bad in (pa.array(["1", None]), pa.array([""]), pa.array([None]), pa.array([1.5]), pa.array([True])):
@@ -130,9 +102,10 @@ def frame(*zips, users=None):
     return found if users is None else {**found, "person": list(users)}
 
 
-def start(home: Path, bound: int = 2, **options) -> Stream:
-    plan = ToyPlan(unit=User(bound))  # type: ignore[arg-type]
-    return open_stream(plan, SCHEMA, home / "state", randomness=Randomness.seeded(1), **options)
+def start(home: Path, bound: int = 2) -> Stream:
+    return toy_stream.start(
+        home, plan=ToyPlan(unit=User(bound)), publish=False, randomness=Randomness.seeded(1)
+    )
 
 
 def true_counts(stream: Stream) -> list[int]:
@@ -160,12 +133,8 @@ def test_the_bound_holds_over_steps_and_restarts_and_deletes_give_nothing_back(t
         assert again.manifest == manifest
         with pytest.raises(StepError, match="other records"):
             stream.step(Batch(frame(A, B, C), frame(B), users=(["x", "y", "y"], ["y"])), "b3")
-    assert manifest["unit"] == {
-        "name": "user",
-        "words": User(2).describe(),
-        "max_events": 2,
-        "each_event": "1/2",
-    }
+    words = User(2).describe()
+    assert manifest["unit"] == {"name": "user", "words": words, "max_events": 2, "each_event": "1/2"}
     assert "each of a user's 2 events" in manifest["spent"]["composition"]
     assert manifest["spent"]["total"] == "1"
 
@@ -216,9 +185,7 @@ def test_users_without_the_unit_and_another_bound_are_refused(tmp_path):
 def test_a_changed_or_lost_counter_is_damage(tmp_path, damage):
     with start(tmp_path) as stream:
         stream.step(Batch(frame(A, B, C), users=["x", "x", "y"]), "b1")
-    db = sqlite3.connect(tmp_path / "state" / "stream.sqlite")
-    with db:
+    with database(tmp_path) as db:
         assert db.execute(damage).rowcount > 0
-    db.close()
     with pytest.raises(StoreDamagedError, match="user"):
         start(tmp_path)

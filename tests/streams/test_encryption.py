@@ -1,4 +1,5 @@
-"""Encrypted stores: what can be read without the key, what a changed value does, and another key."""
+"""Encrypted stores: the cipher and its keys, what can be read without the key, what a changed value does, and another
+key."""
 
 from __future__ import annotations
 
@@ -7,23 +8,28 @@ import os
 import re
 import shutil
 import signal
-import sqlite3
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
-from fault_harness import in_child
+from fault_harness import database, in_child
+from hypothesis import given
+from hypothesis import strategies as st
 from postgres_server import Cluster
-from toy_stream import SCHEMA, ToyPlan, batch
+from toy_stream import ToyPlan, batch, start
 
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
 from dpstream.core.privacy import User
-from dpstream.io.sinks import Publisher
-from dpstream.stream import Batch, PostgresServer, StateKey, Stream, open_stream, read_ledger, verify_ledger
+from dpstream.stream import Batch, PostgresServer, StateKey, Stream, read_ledger, verify_ledger
 from dpstream.stream.inspection import check_store
 from dpstream.stream.store import container
 from dpstream.stream.store.archive import export_store, import_store
+from dpstream.stream.store.encryption import Cipher, write_key
+from dpstream.stream.store.sealed_history import POSITION
 from dpstream.stream.store.sqlite import SQLiteDatabase
 from dpstream.stream.store.upkeep import rekey_store, stored_key
 
@@ -31,15 +37,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cli"))
 from cli_stream import dpstream, make
 
 KEY, OTHER = StateKey.generate(), StateKey.generate()
-_EXECUTE = SQLiteDatabase.execute
+CIPHER = Cipher(KEY, b"stream", "here")
 #: A source's position, as private as a number of records.
 SOURCE = {"Zq7-Korvath-Lane.csv": 73_912_846}
 
 
 def opened(home: Path, key: StateKey | None = KEY, server: PostgresServer | None = None) -> Stream:
-    plan = ToyPlan(unit=User(2))  # type: ignore[arg-type]
-    sink = Publisher(home / "releases", format="csv")
-    return open_stream(plan, SCHEMA, home / "state", publish_to=sink, server=server, key=key)
+    return start(home, plan=ToyPlan(unit=User(2)), form="csv", server=server, key=key)  # type: ignore[arg-type]
 
 
 def step(stream: Stream, number: int) -> None:
@@ -101,10 +105,9 @@ def test_nothing_private_can_be_read_without_the_key(tmp_path: Path, key: StateK
     places["archive"] = [(tmp_path / "copy").read_bytes()]
     expected = set() if key is not None else set(marks)
     assert {name: seen(marks, iter(data)) for name, data in places.items()} == dict.fromkeys(places, expected)
-    db = sqlite3.connect(tmp_path / "state" / "stream.sqlite")
-    counts = [len(value) for (value,) in db.execute("SELECT value FROM users")]
-    (summed,) = db.execute("SELECT value FROM latest WHERE name = 'user sum'").fetchone()
-    db.close()
+    with database(tmp_path) as db:
+        counts = [len(value) for (value,) in db.execute("SELECT value FROM users")]
+        (summed,) = db.execute("SELECT value FROM latest WHERE name = 'user sum'").fetchone()
     assert len(counts) == 9
     assert (set(counts) == {4}) == (key is None)
     assert (int.from_bytes(summed[:8], "little") == left_out) == (key is None), (
@@ -147,6 +150,8 @@ SWAPS = [
     ("the sum of the users as a position", "UPDATE latest SET value = (SELECT value FROM latest "
      "WHERE name = 'user sum') WHERE name = 'position'"),
     ("a position of another step", "UPDATE latest SET step = 2 WHERE name = 'position'"),
+    ("the state of another stream", "UPDATE latest SET value = (SELECT value FROM other.latest WHERE name = 'state') "
+     "WHERE name = 'state'"),
     ("a value without encryption", "UPDATE latest SET value = x'44505350' WHERE name = 'state'"),
     ("the key of the seals", "UPDATE meta SET value = randomblob(32) WHERE key = 'key'"),
 ]  # fmt: skip
@@ -164,32 +169,19 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("statement", [text for _, text in SWAPS], ids=[name for name, _ in SWAPS])
 def test_a_value_in_another_place_is_found(tmp_path: Path, made: Path, statement: str) -> None:
+    """In another row, or in the store of another stream with the same key."""
     shutil.copytree(made, tmp_path, dirs_exist_ok=True)
-    db = sqlite3.connect(tmp_path / "state" / "stream.sqlite")
-    db.execute(statement)
-    db.commit()
-    db.close()
-    with pytest.raises(StoreDamagedError), opened(tmp_path) as stream:  # noqa: PT012
+    with database(tmp_path) as db:
+        db.execute("ATTACH ? AS other", (str(made / "second" / "state" / "stream.sqlite"),))
+        db.execute(statement)
+    where = r"encrypted value \(state 3\)" if "other." in statement else "."
+    with pytest.raises(StoreDamagedError, match=where), opened(tmp_path) as stream:  # noqa: PT012
         for number in (1, 2, 3):
             stream.release(number)
         assert stream.dropped_events + stream.position["Zq7-Korvath-Lane.csv"] < 0, "nothing was found"
-    assert len(check_store(tmp_path / "state", None, key=KEY).problems) >= 1
-
-
-def test_values_of_another_stream_with_the_same_key_are_found(tmp_path: Path, made: Path) -> None:
-    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
-    db = sqlite3.connect(tmp_path / "state" / "stream.sqlite")
-    db.execute("ATTACH ? AS other", (str(made / "second" / "state" / "stream.sqlite"),))
-    db.execute(
-        "UPDATE latest SET value = (SELECT value FROM other.latest WHERE name = 'state') WHERE name = 'state'"
-    )
-    db.commit()
-    db.close()
-    with pytest.raises(StoreDamagedError, match=r"encrypted value \(state 3\)"):
-        opened(tmp_path)
     problems = check_store(tmp_path / "state", None, key=KEY).problems
-    assert len(problems) == 1
-    assert "state 3" in problems[0]
+    assert problems
+    assert where == "." or "state 3" in problems[0]
 
 
 @pytest.mark.parametrize(
@@ -227,28 +219,20 @@ def test_a_wrong_key_is_one_sentence_and_changes_nothing(
 
 def values_of(home: Path, key: StateKey | None) -> list[object]:
     """Everything that a store says, whatever it is encrypted with."""
-    db = SQLiteDatabase(home / "state" / "stream.sqlite", read_only=True)
-    raw = {row[0]: db.execute(f"SELECT * FROM {row[0]} ORDER BY 1").fetchall() for row in db.execute(
-        "SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'log'"
-    ).fetchall()}  # fmt: skip
-    db.close()
-    rekeyed = {"meta", "steps", "files", "latest", "users"}
+    with database(home) as db:
+        tables = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        rows = {name: db.execute(f"SELECT * FROM {name} ORDER BY 1").fetchall() for name in tables}
+    plain = {
+        name: rows[name]
+        for name in tables
+        if name not in {"log", "meta", "steps", "files", "latest", "users"}
+    }
+    marks = [row[0] for row in rows["users"]]
     with opened(home, key) as stream:
         store = stream._store
-        models = [store.synthesis(n) for n in range(1, stream.last_step + 1)]
-        batches = [store.find(step=n) for n in range(1, stream.last_step + 1)]
-        marks = [row[0] for row in raw["users"]]
-        counts = store.user_events(marks).tolist()
-        private = [
-            store.meta,
-            container.dump(store.state()),
-            models,
-            batches,
-            counts,
-            store.dropped_events(),
-            store.position(),
-        ]
-    return [marks, *private, {name: rows for name, rows in raw.items() if name not in rekeyed}]
+        steps = [(store.synthesis(n), store.find(step=n)) for n in range(1, stream.last_step + 1)]
+        latest = [store.meta, container.dump(store.state()), store.dropped_events(), store.position()]
+        return [plain, marks, store.user_events(marks).tolist(), steps, *latest]
 
 
 @pytest.mark.parametrize(
@@ -259,71 +243,49 @@ def values_of(home: Path, key: StateKey | None) -> list[object]:
 def test_killed_anywhere_a_store_has_one_of_the_two_keys(
     tmp_path: Path, old: StateKey | None, new: StateKey | None
 ) -> None:
-    """Killed before statements on the way to its commit, before that, and at all of those after it."""
-    with opened(tmp_path / "made", old) as stream:
+    """Killed before statements on the way to its commit, before that, and at all of those after it. The first key
+    leaves no trace of what was readable."""
+    made = tmp_path / "made"
+    with opened(made, old) as stream:
         for number in (1, 2):
             step(stream, number)
-    expected = values_of(tmp_path / "made", old)
+        marks = secrets_of(stream)
+    expected = values_of(made, old)
+    assert seen(marks, files_of(made / "state")) == (set(marks) if old is None else set())
     stopped = {"old": 0, "new": 0}
-    total = statements(tmp_path / "made", lambda home: rekey_store(home / "state", old=old, new=new))
+    shutil.copytree(made, tmp_path / "undisturbed")
+    total = killed_at_statement(0, lambda: rekey_store(tmp_path / "undisturbed" / "state", old=old, new=new))
     for at in [*range(1, total - 8, 5), *range(total - 8, total + 1)]:
         home = tmp_path / str(at)
-        shutil.copytree(tmp_path / "made", home)
-        work = faulty_statements(at, lambda home=home: rekey_store(home / "state", old=old, new=new))
-        assert in_child(work) == -signal.SIGKILL
+        shutil.copytree(made, home)
+        rekey = partial(rekey_store, home / "state", old=old, new=new)
+        assert in_child(partial(killed_at_statement, at, rekey)) == -signal.SIGKILL  # type: ignore[arg-type]
         key = new if stored_key(home / "state") == (None if new is None else new.name) else old
         stopped["new" if key is new else "old"] += 1
         assert values_of(home, key) == expected
-        rekey_store(home / "state", old=old, new=new)
+        rekey()
         assert values_of(home, new) == expected
         assert check_store(home / "state", home / "releases", key=new).problems == ()
+        assert new is None or seen(marks, files_of(home / "state")) == set()
         shutil.rmtree(home)
     assert stopped["old"] >= 10
     assert stopped["new"] >= 2, "after the commit: while the old bytes are removed"
 
 
-def statements(made: Path, work: Callable[[Path], object]) -> int:
-    """How many there are; ``made`` stays as it is."""
-    home, done = made.with_name("counted"), [0]
-    shutil.copytree(made, home)
+def killed_at_statement(at: int, work: Callable[[], object]) -> int:
+    """Die before a statement of ``work``, from 1; with 0 it lives, and this is how many statements it has."""
+    execute, done = SQLiteDatabase.execute, [0]
 
-    def execute(db: SQLiteDatabase, *args: object) -> object:
-        done[0] += 1
-        return _EXECUTE(db, *args)  # type: ignore[arg-type]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SQLiteDatabase, "execute", execute)
-        work(home)
-    shutil.rmtree(home)
-    return done[0]
-
-
-def faulty_statements(at: int, work: Callable[[], object]) -> Callable[[], None]:
-    done = [0]
-
-    def execute(db: SQLiteDatabase, *args: object) -> object:
+    def counted(db: SQLiteDatabase, *args: Any) -> object:
         done[0] += 1
         if done[0] == at:
             os.kill(os.getpid(), signal.SIGKILL)
-        return _EXECUTE(db, *args)  # type: ignore[arg-type]
+        return execute(db, *args)
 
-    def disturbed() -> None:
-        SQLiteDatabase.execute = execute  # type: ignore[assignment, method-assign]  (in a forked child)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SQLiteDatabase, "execute", counted)
         work()
-
-    return disturbed
-
-
-def test_the_first_key_leaves_no_trace_of_what_was_readable(tmp_path: Path) -> None:
-    with opened(tmp_path, None) as stream:
-        for number in (1, 2, 3):
-            step(stream, number)
-        marks = secrets_of(stream)
-    assert seen(marks, files_of(tmp_path / "state")) == set(marks)
-    rekey_store(tmp_path / "state", old=None, new=KEY)
-    assert seen(marks, files_of(tmp_path / "state")) == set()
-    with opened(tmp_path) as stream:
-        step(stream, 4)
+    return done[0]
 
 
 def test_without_the_package_there_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -378,3 +340,94 @@ def test_the_verbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         config.write_text(text + f"[state]\n{wrong}\n")
         assert words in dpstream("plan", config, code=2).stderr
+
+
+# The cipher and its keys
+
+
+@given(data=st.binary(max_size=3000), kind=st.sampled_from(["kind", POSITION]), number=st.integers(0, 2**40))
+def test_values_come_back_and_look_different_every_time(data: bytes, kind: str, number: int) -> None:
+    sealed = CIPHER.seal(data, kind, number, "name")
+    assert CIPHER.open(sealed, kind, number, "name") == data
+    assert CIPHER.seal(data, kind, number, "name") != sealed
+    inside = len(sealed) - 48
+    size = max(len(data) + 1, 1024 if kind == POSITION else 0)
+    assert size <= inside <= max(1.12 * size, size + 1)
+    if len(data) > 8:
+        assert data not in sealed
+
+
+def test_lengths_have_few_significant_bits() -> None:
+    """20,000 lengths of values become fewer than 200 of sealed ones."""
+    sizes = {len(CIPHER.seal(bytes(n), "kind")) for n in range(0, 20_000, 7)}
+    assert len(sizes) < 200
+    assert len(CIPHER.seal(b"1", POSITION)) == len(CIPHER.seal(b"1" * 900, POSITION))
+
+
+@given(at=st.integers(0, 87), bit=st.integers(0, 7))
+def test_every_flipped_bit_is_found(at: int, bit: int) -> None:
+    sealed = bytearray(CIPHER.seal(bytes(range(39)), "kind", 3))
+    assert len(sealed) == 88
+    assert CIPHER.open(bytes(sealed), "kind", 3) == bytes(range(39))
+    sealed[at] ^= 1 << bit
+    with pytest.raises(StoreDamagedError):
+        CIPHER.open(bytes(sealed), "kind", 3)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        (KEY, b"stream2", "kind", (3, b"x")),
+        (OTHER, b"stream", "kind", (3, b"x")),
+        (KEY, b"stream", "kin", (3, b"x")),
+        (KEY, b"stream", "kind", (4, b"x")),
+        (KEY, b"stream", "kind", (3, b"")),
+        (KEY, b"stream", "kind", (3,)),
+        (KEY, b"stream", "kind3", (b"x",)),
+    ],
+)
+def test_a_value_belongs_to_its_place(other: tuple[StateKey, bytes, str, tuple[int | bytes, ...]]) -> None:
+    key, stream_id, kind, place = other
+    sealed = CIPHER.seal(b"value", "kind", 3, b"x")
+    assert CIPHER.open(sealed, "kind", 3, b"x") == b"value"
+    with pytest.raises(StoreDamagedError, match="changed, or belongs to another place"):
+        Cipher(key, stream_id, "here").open(sealed, kind, *place)
+
+
+def test_nonces_do_not_repeat_and_salts_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpstream.stream.store.encryption._VALUES", 100)
+    monkeypatch.setattr("dpstream.stream.store.encryption._KEPT", 5)
+    cipher = Cipher(KEY, b"stream", "here")
+    sealed = [cipher.seal(b"x", "kind", n) for n in range(1000)]
+    assert len({one[4:20] for one in sealed}) == 10
+    assert len({one[20:32] for one in sealed}) == 1000
+    order = np.random.default_rng(1).permutation(1000)
+    assert all(cipher.open(sealed[n], "kind", n) == b"x" for n in order.tolist())
+
+
+def test_keys_are_read_from_files_that_nobody_else_may_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "the.key"
+    made_key = write_key(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert StateKey.from_file(path) == made_key
+    assert made_key.text not in repr(made_key)
+    with pytest.raises(ConfigError, match="a file already"):
+        write_key(path)
+    monkeypatch.setenv("THE_KEY", path.read_text())
+    assert StateKey.from_environment("THE_KEY") == made_key
+    for mode in (0o640, 0o604, 0o666):
+        path.chmod(mode)
+        with pytest.raises(ConfigError, match=f"others may read the key .mode {mode:04o}"):
+            StateKey.from_file(path)
+    path.chmod(0o600)
+    for wrong in ("", "S3cret-phrase", made_key.text[:-5], made_key.text.replace("1:", "2:"), "\xff" * 40):
+        path.write_text(wrong, encoding="latin-1")
+        with pytest.raises(ConfigError, match="this is no key") as caught:
+            StateKey.from_file(path)
+        assert not wrong or wrong not in str(caught.value)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        StateKey.from_file(tmp_path / "nothing")
+    with pytest.raises(ConfigError, match="is not set"):
+        StateKey.from_environment("NOT_SET_ANYWHERE")

@@ -50,7 +50,7 @@ def estimate(counts: Sequence[NoisyCounts], columns: Sequence[str], **more: Any)
 
 def missing(counts: Sequence[NoisyCounts], columns: Sequence[str], **more: Any) -> Missing:
     found = Published(counts, SCHEMA).estimate(columns, **more)
-    assert isinstance(found, Missing)
+    assert isinstance(found, Missing), found
     return found
 
 

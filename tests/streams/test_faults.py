@@ -23,19 +23,12 @@ STRIDE = int(os.environ.get("DPSTREAM_KILL_STRIDE", "0"))
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_killed_before_durability_calls(tmp_path: Path, name: str) -> None:
     """Finished by another process, nothing is drawn twice, and with equal entropy every file is equal."""
-    subject = SUBJECTS[name]
-    stride = STRIDE or subject.stride
-    assert killed_at_every(stride, tmp_path, judge=subject.judge, **subject.options) > 30
+    assert killed_at_every(STRIDE or SUBJECTS[name].stride, tmp_path, SUBJECTS[name]) > 30
 
 
 @pytest.mark.parametrize(("name", "stride"), [("toy", 19), ("users", 13), ("keyed", 19)])
 def test_killed_on_a_server(tmp_path: Path, on_postgres: Cluster, name: str, stride: int) -> None:
-    options = (
-        SUBJECTS[name].options
-        if name == "keyed"
-        else {"judge": SUBJECTS[name].judge, **SUBJECTS[name].options}
-    )
-    assert killed_at_every(STRIDE or stride, tmp_path, **options) > 30
+    assert killed_at_every(STRIDE or stride, tmp_path, SUBJECTS[name]) > 30
 
 
 @pytest.mark.parametrize("fault", [full_disk, lying_commit])
@@ -53,8 +46,7 @@ def test_killed_on_a_server(tmp_path: Path, on_postgres: Cluster, name: str, str
 def test_failing_calls_are_clear_errors_and_nothing_is_lost(
     tmp_path: Path, name: str, calls: slice, fault: Fault
 ) -> None:
-    every = slice(1, None, STRIDE) if STRIDE else calls
-    fails_clearly_at(every, fault, tmp_path, **SUBJECTS[name].options)
+    fails_clearly_at(slice(1, None, STRIDE) if STRIDE else calls, fault, tmp_path, SUBJECTS[name])
 
 
 def test_the_harness_catches_publishing_before_the_commit(tmp_path: Path) -> None:

@@ -6,28 +6,24 @@ import hashlib
 import json
 import re
 import shutil
-import sqlite3
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from fault_harness import database
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy_stream import SCHEMA, ToyPlan, batch, run, start
+from toy_stream import batch, run, start
 
-from dpstream.core.errors import ConfigError, HorizonError, StoreDamagedError
+from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.privacy import PureDP
-from dpstream.io.sinks import Publisher
-from dpstream.stream import open_stream
 from dpstream.stream.inspection import verify_ledger
 from dpstream.stream.ledger.account import Account
 from dpstream.stream.ledger.limit import Limit
 from dpstream.stream.ledger.reading import check_export, export_ledger, read_ledger, write_export
 
-if TYPE_CHECKING:
-    pass
+RELEASED = "releases/step-000002/manifest.json"
 
 
 @pytest.fixture(scope="module")
@@ -62,25 +58,17 @@ def test_what_a_ledger_says(made: Path) -> None:
     assert findings(made) == []
 
 
-def test_a_plan_that_is_used_up(tmp_path: Path) -> None:
-    plan = ToyPlan(horizon=2)
-    run(tmp_path, 2, plan=plan)
-    assert read_ledger(tmp_path / "state").steps_left == 0
-    with start(tmp_path, plan=plan) as stream, pytest.raises(HorizonError):
-        stream.step(batch(3), "b3")
-    assert verify_ledger(tmp_path / "state", releases=tmp_path / "releases") == []
-
-
 def sql(*statements: str) -> Callable[[Path], None]:
     def damage(folder: Path) -> None:
-        db = sqlite3.connect(folder / "state" / "stream.sqlite")
-        db.create_function("sha256", 1, lambda data: hashlib.sha256(data).hexdigest())
-        for statement in statements:
-            db.execute(statement)
-        db.commit()
-        db.close()
+        with database(folder) as db:
+            for statement in statements:
+                db.execute(statement)
 
     return damage
+
+
+def without(step: int) -> Callable[[Path], None]:
+    return sql(f"DELETE FROM files WHERE step = {step}", f"DELETE FROM steps WHERE step = {step}")
 
 
 def rewrite(name: str, old: str, new: str) -> Callable[[Path], None]:
@@ -94,30 +82,24 @@ def rewrite(name: str, old: str, new: str) -> Callable[[Path], None]:
 
 
 MANIFEST = "UPDATE steps SET manifest = CAST(replace(manifest, 'W03', 'W30') AS BLOB) WHERE step = 3"
+PLAN = "UPDATE meta SET value = CAST(replace(value, '2/3', '1/3') AS BLOB) WHERE key = 'plan'"
+BATCH = "UPDATE steps SET batch_id = 'x' WHERE step = 4"
+ROLLED_BACK = "the state was rolled back"
 DAMAGES: list[tuple[Callable[[Path], None], list[str]]] = [
     (sql("UPDATE steps SET spent = '1/2' WHERE step = 2"), ["the record of step 2 was changed"]),
     (
-        sql("UPDATE steps SET parts = '[]' WHERE step = 2", "UPDATE steps SET batch_id = 'x' WHERE step = 4"),
+        sql("UPDATE steps SET parts = '[]' WHERE step = 2", BATCH),
         ["the record of step 2 was changed", "the record of step 4 was changed"],
     ),
     (sql(MANIFEST), ["the record of step 3 was changed"]),
+    (without(3), ["step 3 is missing in the store"]),
     (
-        sql(
-            "DELETE FROM files WHERE step = 3",
-            "DELETE FROM steps WHERE step = 3",
-        ),
-        ["step 3 is missing in the store"],
-    ),
-    (
-        sql(
-            "DELETE FROM files WHERE step = 4",
-            "DELETE FROM steps WHERE step = 4",
-        ),
+        without(4),
         [
             "head.json knows step 4, the store ends at step 3: the store was rolled back, and going on "
             "would spend the budget twice",
             "the state is that of step 4, and the ledger ends at step 3",
-            "step 4 is published, but the ledger ends at step 3: the state was rolled back",
+            f"step 4 is published, but the ledger ends at step 3: {ROLLED_BACK}",
         ],
     ),
     (sql("UPDATE steps SET committed = '1999' WHERE step = 2"), ["the record of step 2 was changed"]),
@@ -126,26 +108,20 @@ DAMAGES: list[tuple[Callable[[Path], None], list[str]]] = [
         sql("UPDATE latest SET name = 'stare' WHERE name = 'state'"),
         ["there is a value of the unknown name 'stare'", "the state is missing"],
     ),
-    (
-        sql("UPDATE meta SET value = CAST(replace(value, '2/3', '1/3') AS BLOB) WHERE key = 'plan'"),
-        ["the record of step 1 or what the stream is pinned to was changed"],
-    ),
+    (sql(PLAN), ["the record of step 1 or what the stream is pinned to was changed"]),
     (lambda folder: (folder / "state/head.json").unlink(), ["head.json is missing"]),
     (
         rewrite("state/head.json", '"step":4', '"step":3'),
         ["head.json belongs to another history (at step 3)"],
     ),
-    (
-        rewrite("releases/step-000002/manifest.json", "W02", "W20"),
-        ["the released manifest.json of step 2 is not the committed one"],
-    ),
+    (rewrite(RELEASED, "W02", "W20"), ["the released manifest.json of step 2 is not the committed one"]),
     (
         lambda folder: shutil.rmtree(folder / "releases/step-000003"),
         ["manifest.json of step 3 is missing among the releases"],
     ),
     (
         lambda folder: (folder / "releases/step-000007").mkdir(),
-        ["step 7 is published, but the ledger ends at step 4: the state was rolled back"],
+        [f"step 7 is published, but the ledger ends at step 4: {ROLLED_BACK}"],
     ),
     (
         rewrite("releases/catalogue.json", '"stream_id": "', '"stream_id": "0'),
@@ -195,9 +171,8 @@ def test_an_export_is_public_and_checks_itself(made: Path, tmp_path: Path) -> No
     assert checked.findings == ()
     assert (checked.steps, checked.total, checked.planned) == (4, "epsilon = 1", "epsilon = 1")
     # Nothing of the owner's own: no batch id, no time, no keyed hash of records.
-    db = sqlite3.connect(made / "state" / "stream.sqlite")
-    hashes = [content.hex() for (content,) in db.execute("SELECT content FROM steps")]
-    db.close()
+    with database(made) as db:
+        hashes = [content.hex() for (content,) in db.execute("SELECT content FROM steps")]
     for private in ("secret-batch", *hashes, *(one.time for one in ledger.spends)):
         assert str(private).encode() not in data
     told = export_ledger(ledger, secret=True, times=True)
@@ -220,17 +195,14 @@ def test_a_later_export_goes_on_where_an_earlier_one_ended(tmp_path: Path) -> No
     head = check_export(first).head
     assert head == json.loads(second.splitlines()[3])["previous"]
     assert check_export(first, tmp_path / "releases").findings == ()  # the releases may be ahead
-    (tmp_path / "releases/step-000002/manifest.json").write_text("{}", encoding="utf-8")
-    assert check_export(first, tmp_path / "releases").findings == (
-        "the released manifest.json of step 2 is not the committed one",
-    )
+    (tmp_path / RELEASED).write_text("{}", encoding="utf-8")
+    (changed,) = check_export(first, tmp_path / "releases").findings
+    assert changed == "the released manifest.json of step 2 is not the committed one"
 
 
 def test_steps_that_were_never_released_are_not_missed(tmp_path: Path) -> None:
     run(tmp_path, 1, publish=False)
-    with open_stream(
-        ToyPlan(), SCHEMA, tmp_path / "state", publish_to=Publisher(tmp_path / "releases")
-    ) as stream:
+    with start(tmp_path) as stream:
         stream.step(batch(2), "b2")
     assert verify_ledger(tmp_path / "state", releases=tmp_path / "releases") == []
     data = export_ledger(read_ledger(tmp_path / "state"))
@@ -244,19 +216,15 @@ def test_steps_that_were_never_released_are_not_missed(tmp_path: Path) -> None:
 def test_every_edit_of_an_export_shows(made: Path, where: float, what: str) -> None:
     data = export_ledger(read_ledger(made / "state"))
     lines = data.splitlines(keepends=True)
-    line, place = int(where * len(lines)), int(where * len(data))
-    if what == "flip":
-        edited = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
-    elif what == "cut":
-        edited = data[:place]
-    elif what == "drop":
-        edited = b"".join(lines[:line] + lines[line + 1 :])
-    elif what == "twice":
-        edited = b"".join([*lines[: line + 1], *lines[line:]])
-    else:
-        line = min(line, len(lines) - 2)
-        edited = b"".join([*lines[:line], lines[line + 1], lines[line], *lines[line + 2 :]])
-    assert check_export(edited).findings != ()
+    line, place = int(where * (len(lines) - (what == "swap"))), int(where * len(data))
+    edited = {
+        "flip": data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :],
+        "cut": data[:place],
+        "drop": b"".join(lines[:line] + lines[line + 1 :]),
+        "twice": b"".join(lines[: line + 1] + lines[line:]),
+        "swap": b"".join([*lines[:line], *lines[line : line + 2][::-1], *lines[line + 2 :]]),
+    }
+    assert check_export(edited[what]).findings != ()
 
 
 def test_sums_are_checked_behind_an_honest_chain(made: Path) -> None:

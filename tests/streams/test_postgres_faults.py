@@ -34,7 +34,7 @@ from dpstream.stream.store.upkeep import rekey_store
 def undisturbed(home: Path) -> tuple[list[str], dict[str, str]]:
     """The calls of a whole run, and what it publishes."""
     with faulty(None, kill) as calls:
-        run_stream(home, seeded=True, keep=1)
+        run_stream(home)
     return calls, outcome(home)
 
 
@@ -42,7 +42,7 @@ def finish(home: Path, at: int, expected: dict[str, str]) -> None:
     """Nothing is broken now, the stream can be finished, and then nothing is broken either."""
     assert violations_after_stop(home) == [], at
     before = committed_steps(home)
-    run_stream(home, seeded=True, keep=1)
+    run_stream(home)
     assert violations_at_end(home, before) == [], at
     # Creating the state takes words of the first seed: once it is reopened, step 1 sees other noise.
     if before:
@@ -72,7 +72,7 @@ def test_every_lost_connection_is_a_clear_error_and_nothing_is_lost(
         home = tmp_path / str(at)
         try:
             with faulty(at, action):
-                run_stream(home, seeded=True, keep=1)
+                run_stream(home)
         except StoreError as error:
             stopped += "PostgreSQL" in str(error)
         finish(home, at, expected)
@@ -100,7 +100,7 @@ def test_a_server_that_dies_in_the_middle(tmp_path: Path, on_postgres: Cluster) 
     for at, action in itertools.product(commits[3:5], (crash, crash_after)):
         home = tmp_path / f"{at} {action.__name__}"
         with faulty(at, action), pytest.raises(StoreError):
-            run_stream(home, seeded=True, keep=1)
+            run_stream(home)
         finish(home, at, expected)
 
 

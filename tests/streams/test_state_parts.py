@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -235,4 +236,4 @@ def test_killed_before_durability_calls(tmp_path: Path) -> None:
         assert check_store(home / "state", home / "releases").problems == ()
         assert rows(home)
 
-    assert killed_at_every(9, tmp_path, judge=sound, subject=SUBJECT) > 10 * STEPS
+    assert killed_at_every(9, tmp_path, replace(SUBJECT, judge=sound)) > 10 * STEPS

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from pathlib import Path
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
+import toy_stream
 from toy_stream import SCHEMA, ToyState, ToySynthesis
 
 from dpstream.core.contracts import BatchReads, Packed, Part, PrivateBatch, StreamPlan
 from dpstream.core.privacy import PureDP, Randomness, Record, noise_for
 from dpstream.core.schema import Domain
-from dpstream.io.sinks import Publisher
-from dpstream.stream import KeyedBatch, KeyRules, Stream, open_stream
+from dpstream.stream import KeyedBatch, KeyRules
 
 STEPS = 8
 #: Values of a record: zip, paid, rent.
@@ -103,6 +103,4 @@ def batch(step: int) -> KeyedBatch:
     return KeyedBatch(events(rows), "id", "op", rules=KeyRules(unknown="drop"))
 
 
-def start(home: Path, *, plan: KeyedPlan | None = None, publish: bool = True, **options: Any) -> Stream:
-    sink = Publisher(home / "releases") if publish else None
-    return open_stream(plan or KeyedPlan(), SCHEMA, home / "state", publish_to=sink, **options)
+start = partial(toy_stream.start, plan=KeyedPlan())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,9 @@ from dpstream.core.privacy import Event, PureDP, Randomness, noise_for
 from dpstream.core.schema import Boolean, Categorical, Domain, Integer, Schema
 from dpstream.core.schema.domain import Clique
 from dpstream.io.sinks import Publisher
+from dpstream.io.sinks.table_files import Format
 from dpstream.stream import Batch, Stream, open_stream
+from dpstream.stream.release.publishing import Publishing
 
 SCHEMA = Schema(
     [
@@ -155,9 +157,23 @@ def batch(step: int) -> Batch:
     return Batch(frame, gone if step % 2 == 0 else None)
 
 
-def start(tmp_path: Path, *, plan: ToyPlan | None = None, publish: bool = True, **options: object) -> Stream:
-    sink = Publisher(tmp_path / "releases") if publish else None
-    return open_stream(plan or ToyPlan(), SCHEMA, tmp_path / "state", publish_to=sink, **options)
+def start(
+    tmp_path: Path,
+    *,
+    plan: StreamPlan | None = None,
+    publish: bool = True,
+    form: Format = "parquet",
+    schema: Schema = SCHEMA,
+    publishing: Publishing = Publishing(),  # noqa: B008 (frozen)
+    keep: int | None = None,
+    max_rows: int | None = None,
+    **options: Any,
+) -> Stream:
+    sink = Publisher(tmp_path / "releases", format=form) if publish else None
+    policy = replace(publishing, keep=keep, max_rows=max_rows)
+    return open_stream(
+        plan or ToyPlan(), schema, tmp_path / "state", publish_to=sink, publishing=policy, **options
+    )
 
 
 def run(tmp_path: Path, steps: int, **options: object) -> None:

@@ -26,6 +26,9 @@ _HEAD = struct.Struct("<4sH32s")
 _LENGTH = struct.Struct("<Q")
 # Counts shrink 3 to 7 times already at the fastest level; noise in floats never does.
 _LEVEL = 1
+_FRAME = b"\x28\xb5\x2f\xfd"
+# A block of four bytes holds at most 128 KiB.
+_MOST = 2**15
 
 
 def dump(packed: Packed) -> bytes:
@@ -34,7 +37,7 @@ def dump(packed: Packed) -> bytes:
     Errors:
         TypeError, ValueError: ``meta`` is not JSON, or an array is not numeric: a bug of the mechanism.
     """
-    import zstandard
+    import pyarrow
 
     index: list[dict[str, Any]] = []
     blocks: list[bytes] = []
@@ -44,7 +47,7 @@ def dump(packed: Packed) -> bytes:
         blocks.append(block)
     head = json.dumps({"meta": packed.meta, "arrays": index}, allow_nan=False, separators=(",", ":")).encode()
     raw = b"".join([_LENGTH.pack(len(head)), head, *blocks])
-    body = zstandard.ZstdCompressor(level=_LEVEL).compress(raw)
+    body: bytes = pyarrow.Codec("zstd", compression_level=_LEVEL).compress(raw, asbytes=True)
     return _HEAD.pack(_MAGIC, CONTAINER_FORMAT, hashlib.sha256(body).digest()) + body
 
 
@@ -55,8 +58,6 @@ def load(data: bytes, *, where: str) -> Packed:
         StoreDamagedError: truncated or changed bytes.
         StoreFormatError: written by another version.
     """
-    import zstandard
-
     if len(data) < _HEAD.size or data[:4] != _MAGIC:
         raise StoreDamagedError("the packed bytes have no valid head", where=where)
     _, version, digest = _HEAD.unpack_from(data)
@@ -68,7 +69,7 @@ def load(data: bytes, *, where: str) -> Packed:
         raise StoreFormatError(
             f"packed in format {version}", where=where, allowed=f"format {CONTAINER_FORMAT}"
         )
-    raw = zstandard.ZstdDecompressor().decompress(body)
+    raw = _expanded(body, where)
     (length,) = _LENGTH.unpack_from(raw)
     offset = _LENGTH.size + length
     head = parse_json(raw[_LENGTH.size : offset])
@@ -76,6 +77,34 @@ def load(data: bytes, *, where: str) -> Packed:
     for entry in head["arrays"]:
         arrays[entry["name"]], offset = _read_array(entry, raw, offset)
     return Packed(head["meta"], arrays)
+
+
+def _expanded(frame: bytes, where: str) -> bytes:
+    """What a zstd frame holds. Memory: the size that the frame states, which is bounded by its length.
+
+    Errors:
+        StoreDamagedError: the frame states no size, or holds more or less than it states.
+    """
+    import pyarrow
+
+    try:
+        size = _stated_size(frame)
+        if not _LENGTH.size <= size <= _MOST * len(frame):
+            raise ValueError("less than a head, or more than a frame of this length can hold")
+        return bytes(pyarrow.Codec("zstd").decompress(frame, size, asbytes=True))
+    except (ValueError, IndexError, OSError):
+        raise StoreDamagedError("the packed bytes cannot be expanded", where=where) from None
+
+
+def _stated_size(frame: bytes) -> int:
+    """The size of the content in the head of a frame (RFC 8878, 3.1.1.1); 0 where it states none."""
+    if frame[:4] != _FRAME:
+        raise ValueError("not a zstd frame")
+    flags = frame[4]
+    one_segment = flags & 0x20
+    start = (5 if one_segment else 6) + (0, 1, 2, 4)[flags & 3]
+    length = 1 << (flags >> 6) if one_segment or flags >> 6 else 0
+    return int.from_bytes(frame[start : start + length], "little") + (256 if length == 2 else 0)
 
 
 def array_block(name: str, array: NDArray[Any]) -> tuple[dict[str, Any], bytes]:
