@@ -65,11 +65,8 @@ def only_extended(home: Path) -> None:
             assert table.select(earlier.column_names).equals(earlier)
         earlier = table
     assert earlier is not None
-    assert [name for name in earlier.column_names if name.startswith("poor")] == [
-        "poor_1",
-        "poor_2",
-        "poor_3",
-    ]
+    periods = [name for name in earlier.column_names if name.startswith("poor")]
+    assert periods == ["poor_1", "poor_2", "poor_3"]
 
 
 def scattered(*columns: str) -> Callable[[int], Batch]:

@@ -599,9 +599,8 @@ def test_constant_churn_keeps_the_store_flat_and_its_writes_small(tmp_path: Path
             come = events([(key, "insert", ("94102", True, 1)) for key in range(first, first + changes)])
             stream.step(KeyedBatch(come, "id", "op"), f"few{number}")
             written.append(log.stat().st_size)
-        whole = stream._store._db.execute("SELECT sum(length(key) + length(value)) FROM present").fetchone()[
-            0
-        ]
+        size_of_rows = "SELECT sum(length(key) + length(value)) FROM present"
+        (whole,) = stream._store._db.execute(size_of_rows).fetchone()
     assert max(sizes[10:]) <= 1.2 * max(sizes[:10])
     assert written[0] < whole / 2, "few changes write few bytes"
     assert written[1] - written[0] < 1000 * 4300
