@@ -26,6 +26,8 @@ from typing import Any
 import numpy as np
 from bench import peak, show_result
 
+from dpstream.io.sources.source import ReadOptions
+
 LONG = "about 5 minutes"
 SIZES = (2, 2, 3, 4, 5, 5, 6, 7, 8, 8, 9, 10, 10, 12, 12, 15, 16, 16, 20, 42)
 NAMES = tuple(f"c{i}" for i in range(len(SIZES)))
@@ -93,7 +95,7 @@ def ours(path: Path, *, early: bool) -> dict[str, float]:
     clock = Clock()
     options = SourceOptions.parse({"path": path.name, "every": "files"})
     source = open_source(
-        options, base=path.parent, columns=declared.names, schema=declared if early else None
+        options, ReadOptions(base=path.parent, columns=declared.names, schema=declared if early else None)
     )
     (step,) = source.steps()
     batch, came, went = encode_blocks(Batch(step.inserts), declared)

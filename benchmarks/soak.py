@@ -30,6 +30,7 @@ from dpstream.core.tables import Workload
 from dpstream.families.tabular import DPStabs
 from dpstream.io.sinks import Publisher
 from dpstream.stream import Batch, open_stream
+from dpstream.stream.release.publishing import Publishing
 
 LONG = "about 15 minutes"
 #: Steps on each side of the one that a window is named after.
@@ -82,7 +83,9 @@ def soak(steps: int, windows: list[int], folder: Path) -> dict[int, list[Step]]:
     durable.write = counted
     found: dict[int, list[Step]] = {window: [] for window in windows}
     sink = Publisher(folder / "releases", format="csv")
-    with open_stream(plan, schema, folder / "state", publish_to=sink, max_rows=20) as stream:
+    with open_stream(
+        plan, schema, folder / "state", publish_to=sink, publishing=Publishing(max_rows=20)
+    ) as stream:
         for step in range(1, steps + 1):
             codes = np.stack([rng.integers(0, 3, 20), rng.integers(0, 2, 20)], axis=1).astype(np.int32)
             batch = Batch(codes)

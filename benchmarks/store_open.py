@@ -36,6 +36,7 @@ from dpstream.core.tables import Workload
 from dpstream.families.tabular import DPStabs
 from dpstream.stream import StateKey, Stream, open_stream
 from dpstream.stream.release.outlet import ReleasePublisher
+from dpstream.stream.release.publishing import Publishing
 from dpstream.stream.store import encryption
 from dpstream.stream.store.encryption import write_key
 from dpstream.stream.store.upkeep import rekey_store
@@ -58,7 +59,9 @@ def plan() -> StreamPlan:
 def opened(home: Path, key: StateKey | None) -> Stream:
     """The stream, with all checks of its opening."""
     sink = Publisher(home / "releases", format="csv")
-    return open_stream(plan(), SCHEMA, home / "state", publish_to=sink, keep=KEEP, key=key)
+    return open_stream(
+        plan(), SCHEMA, home / "state", publish_to=sink, publishing=Publishing(keep=KEEP), key=key
+    )
 
 
 def build(home: Path, steps: int, key: StateKey) -> dict[str, Path]:

@@ -32,6 +32,7 @@ from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled
 from dpstream.io.sinks import Publisher
 from dpstream.stream import Batch, open_stream
+from dpstream.stream.release.publishing import Publishing
 
 LONG = "about 15 minutes"
 
@@ -90,8 +91,7 @@ def stream(columns: int, rows: int, steps: int) -> Result:
                 schema,
                 Path(folder) / "state",
                 publish_to=Publisher(Path(folder) / "releases"),
-                max_rows=rows,
-                keep=2,
+                publishing=Publishing(max_rows=rows, keep=2),
             )
         )
         times = []

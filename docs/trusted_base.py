@@ -78,13 +78,13 @@ PUBLIC_NAMES: Mapping[str, frozenset[str]] = {
         "io.sources.formats": "read_table",
         "io.sources.operations": "BY_KEY Operations",
         # A source that nobody has read: its private method is ``steps``.
-        "io.sources.source": "Source",
+        "io.sources.source": "ReadOptions Source",
         "io.sources.source_opening": "open_source",
         # Steps taken and counted, without their records.
         "project.pending": "Pending check_recheck expected_steps last_wanted taken_steps",
         "spark.sessions": "session shielded_from_spark",
         "spark.tasks": "attempt require_version",
-        "stream.inspection": "StreamStatus check_store read_status verify_ledger wrong_state",
+        "stream.inspection": "StreamStatus check_store compare_releases read_status verify_ledger wrong_state",
         # Whole stores, moved and checked without a look inside.
         "stream.store.archive": "archived_plan export_store import_store",
         "stream.store.encryption": "StateKey write_key",

@@ -97,10 +97,4 @@ def test_a_last_period_that_is_cut_off(tmp_path: Path) -> None:
 def test_an_undeclared_column_leads_to_ignore(tmp_path: Path) -> None:
     config = make(tmp_path, 1)
     rewrite(tmp_path, "note", ["words"])
-    from click.testing import CliRunner
-
-    from dpstream.cli import main
-
-    result = CliRunner().invoke(main, ["check", str(config)])
-    assert result.exit_code == 2
-    assert "ignore" in result.output
+    assert "ignore" in dpstream("check", config, code=2, error=False).output

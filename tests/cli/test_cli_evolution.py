@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cli_stream import dpstream, status
+from small_configs import KIND, PAID, ZIP, rewrite, write_config, write_rows
 
 from dpstream.core import durable
 from dpstream.core.privacy import Randomness
@@ -25,38 +26,8 @@ from dpstream.io.sinks import read_table as read
 from dpstream.project import Config, pending_steps
 from dpstream.stream import Account
 
-OLD = """\
-format = 1
-[stream]
-name = "old"
-[source]
-path = "data/*.csv"
-time_column = "step"
-op_column = "op"
-end = 2
-[schema.columns.zip]
-type = "categorical"
-values = ["02138", "02139", "02140"]
-[schema.columns.paid]
-type = "boolean"
-[schema.columns.kind]
-type = "categorical"
-values = ["x", "y"]
-[mechanism]
-{mechanism}
-[budget]
-epsilon = "{epsilon}"
-"""
+OLD = ZIP.replace('"a", "b", "c"', '"02138", "02139", "02140"') + PAID + KIND
 NEW = """\
-format = 1
-[stream]
-name = "new"
-[source]
-path = "new/*.csv"
-time_column = "step"
-op_column = "op"
-start = 3
-end = 4
 [schema.columns.place]
 type = "categorical"
 values = ["02138A", "02138B", "02139-40", "02141"]
@@ -65,15 +36,9 @@ type = "boolean"
 [schema.columns.urban]
 type = "categorical"
 values = ["yes", "no", "unknown"]
-[mechanism]
-{mechanism}
-[budget]
-epsilon = "{epsilon}"
-[output]
-dir = "new-releases"
-[state]
-dir = "new-state"
 """
+SOURCE = 'path = "data/*.csv"\ntime_column = "step"\nop_column = "op"\nend = 2'
+LATER_SOURCE = SOURCE.replace("data", "data/new").replace("end = 2", "start = 3\nend = 4")
 #: The rule is the one that the guide shows.
 GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "guide" / "evolution.md").read_text(encoding="utf-8")
 (BASE,) = re.findall(r"```toml\n(\[base\].*?)```", GUIDE, re.DOTALL)
@@ -92,19 +57,34 @@ LATER = {
 
 def make(folder: Path, epsilon: str = "1000", **changes: str) -> tuple[Path, Path]:
     """Both configurations and the data of both periods; the first stream is not run yet."""
-    texts = {**EXACT, **changes}
-    for name in ("data", "new"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
+    mechanisms, budget = {**EXACT, **changes}, f'epsilon = "{epsilon}"'
     for step, rows in ((1, FIRST), (2, SECOND)):
-        body = "".join(f"{step},insert,{row}\n" for row in rows)
-        (folder / "data" / f"{step}.csv").write_text(f"step,op,zip,paid,kind\n{body}", encoding="utf-8")
+        write_rows(folder, f"{step}.csv", "step,op,zip,paid,kind", (f"{step},insert,{row}" for row in rows))
+    (folder / "data" / "new").mkdir(exist_ok=True)
     for step, rows in LATER.items():
-        body = "".join(f"{step},{row}\n" for row in rows)
-        (folder / "new" / f"{step}.csv").write_text(f"step,op,place,paid,urban\n{body}", encoding="utf-8")
-    old, new = folder / "old.toml", folder / "new.toml"
-    old.write_text(OLD.format(mechanism=texts["old"], epsilon=epsilon), encoding="utf-8")
-    new.write_text(NEW.format(mechanism=texts["new"], epsilon=epsilon) + BASE, encoding="utf-8")
-    return old, new
+        write_rows(folder, f"new/{step}.csv", "step,op,place,paid,urban", (f"{step},{row}" for row in rows))
+    places = '[output]\ndir = "new-releases"\n[state]\ndir = "new-state"\n'
+    return (
+        write_config(
+            folder,
+            file="old.toml",
+            name="old",
+            source=SOURCE,
+            columns=OLD,
+            mechanism=mechanisms["old"],
+            budget=budget,
+        ),
+        write_config(
+            folder,
+            file="new.toml",
+            name="new",
+            source=LATER_SOURCE,
+            columns=NEW,
+            mechanism=mechanisms["new"],
+            budget=budget,
+            rest=places + BASE,
+        ),
+    )
 
 
 Ran = Callable[..., tuple[Path, Path]]
@@ -151,17 +131,17 @@ def model(config: Path, step: int) -> dict[tuple[str, ...], float]:
     return dict(zip(cells, marginal.values.ravel().tolist(), strict=True))
 
 
-@pytest.mark.parametrize("step", [1, 2])
-def test_a_release_is_the_mapped_table_and_what_came_since(ran: Ran, tmp_path: Path, step: int) -> None:
+def test_a_release_is_the_mapped_table_and_what_came_since(ran: Ran, tmp_path: Path) -> None:
     """Unbiased: without noise the split, merged, filled and dropped table is there exactly, deletes of old
     records taken away."""
     _old, new = ran(tmp_path, "1000")
     dpstream("run", new)
-    wanted, got = expected(step + 2), model(new, step)
-    for cell, value in got.items():
-        assert value == pytest.approx(float(wanted.get(cell, 0)), abs=0.01), cell  # type: ignore[call-overload]
-    # The control: without the base all of it is wrong.
-    assert sum(got.values()) > len(FIRST) + len(SECOND)
+    for step in (1, 2):
+        wanted, got = expected(step + 2), model(new, step)
+        for cell, value in got.items():
+            assert value == pytest.approx(float(wanted.get(cell, 0)), abs=0.01), cell  # type: ignore[call-overload]
+        # The control: without the base all of it is wrong.
+        assert sum(got.values()) > len(FIRST) + len(SECOND)
 
 
 def test_the_baseline_begins_with_the_records(ran: Ran, tmp_path: Path) -> None:
@@ -208,10 +188,7 @@ def test_what_the_successor_says_of_both_periods(ran: Ran, tmp_path: Path) -> No
     assert manifest["accuracy"]["measured_every_step"]["marginals"] == []
     errors = [m["accuracy"]["total_standard_error"] for m in (earlier, manifest)]
     assert errors[1] > errors[0] > 0
-    for verb in ("plan", "statement"):
-        told = " ".join(dpstream(verb, new).stdout.split()).replace("\\", "")
-        assert "began with the public release of step 2" in told
-        assert "epsilon = 1" in told
+    assert "began with the public release of step 2" in dpstream("statement", new).stdout
 
 
 def test_once_started_nothing_depends_on_the_old_folder(ran: Ran, tmp_path: Path) -> None:
@@ -230,19 +207,9 @@ def test_once_started_nothing_depends_on_the_old_folder(ran: Ran, tmp_path: Path
     # Elsewhere than the file says, and without any release: the state is enough.
     (tmp_path / "new-state").rename(tmp_path / "elsewhere")
     (tmp_path / "new-releases").rename(tmp_path / "out")
-    facts = json.loads(
-        dpstream("status", tmp_path / "new.toml", "--state", tmp_path / "elsewhere", "--json").stdout
-    )
-    assert facts["same_plan"]
-    dpstream(
-        "store",
-        "compact",
-        tmp_path / "new.toml",
-        "--state",
-        tmp_path / "elsewhere",
-        "--out",
-        tmp_path / "out",
-    )
+    elsewhere = (tmp_path / "new.toml", "--state", tmp_path / "elsewhere")
+    assert json.loads(dpstream("status", *elsewhere, "--json").stdout)["same_plan"]
+    dpstream("store", "compact", *elsewhere, "--out", tmp_path / "out")
     (tmp_path / "elsewhere").rename(tmp_path / "new-state")
     for folder in (tmp_path, moved):
         dpstream("plan", folder / "new.toml")
@@ -310,33 +277,27 @@ def test_a_base_with_predictable_noise_is_said(tmp_path: Path) -> None:
     assert "HAS NO GUARANTEE" in dpstream("statement", new).stdout
 
 
-REFUSED = {
-    "a label goes nowhere": (('"02140" = "02139-40"\n', ""), "what becomes of '02140'"),
-    "shares": (('"0.4"', '"0.3"'), "add up to 9/10"),
-    "a column goes nowhere": (('drop = ["kind"]', ""), "column 'kind' goes nowhere"),
-    "an early step": (('drop = ["kind"]', 'step = 1\ndrop = ["kind"]'), "would be lost"),
-    "a gap": (("start = 3", "start = 4"), "in both or in neither"),
-    "another unit": (('name = "new"', 'name = "new"\nunit = "event-replace"'), "protects the unit 'event'"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_does_not_fit_is_refused_before_anything_is_read(ran: Ran, tmp_path: Path, case: str) -> None:
-    (before, after), words = REFUSED[case]
+def test_what_does_not_fit_is_refused_before_anything_is_read(ran: Ran, tmp_path: Path) -> None:
     _, new = ran(tmp_path)
     text = new.read_text(encoding="utf-8")
-    assert before in text
-    new.write_text(text.replace(before, after), encoding="utf-8")
-    shutil.rmtree(tmp_path / "new")  # no private record is needed to say so
-    code = 3 if case == "another unit" else 2
-    assert words in " ".join(dpstream("plan", new, code=code).stderr.split())
+    shutil.rmtree(tmp_path / "data" / "new")  # no private record is needed to say so
+    for old, changed, words, code in (
+        ('"02140" = "02139-40"\n', "", "what becomes of '02140'", 2),
+        ('"0.4"', '"0.3"', "add up to 9/10", 2),
+        ('drop = ["kind"]', "", "column 'kind' goes nowhere", 2),
+        ('drop = ["kind"]', 'step = 1\ndrop = ["kind"]', "would be lost", 2),
+        ("start = 3", "start = 4", "in both or in neither", 2),
+        ('name = "new"', 'name = "new"\nunit = "event-replace"', "protects the unit 'event'", 3),
+    ):
+        rewrite(new, old, changed)
+        assert words in " ".join(dpstream("plan", new, code=code).stderr.split())
+        new.write_text(text, encoding="utf-8")
     assert not (tmp_path / "new-state").exists()
 
 
 def test_held_and_withdrawn_releases_are_no_base(tmp_path: Path) -> None:
     old, new = make(tmp_path, epsilon="1")
-    held = old.read_text(encoding="utf-8") + "[output]\napprove = true\n"
-    old.write_text(held, encoding="utf-8")
+    rewrite(old, "[budget]", "[output]\napprove = true\n[budget]")
     dpstream("run", old)
     assert "there are no releases in" in dpstream("plan", new, code=2).stderr
     dpstream("approve", old, "--step", 1)
@@ -421,7 +382,7 @@ def test_a_record_from_before_the_border_is_counted_once(tmp_path: Path, late: s
     draft = tmp_path / "next.toml"
     dpstream("init", "--after", old, "--out", draft)
     for step in (3, 4):
-        (tmp_path / "data" / f"{step}.csv").write_text(f"step,op,zip,paid,kind\n{step},insert,02138,true,x\n")
+        write_rows(tmp_path, f"{step}.csv", "step,op,zip,paid,kind", [f"{step},insert,02138,true,x"])
     dpstream("run", draft)
     base = json.loads(dpstream("plan", draft, "--json").stdout)["base"]
     assert (base["composition"]["rule"], base["composition"]["border"]) == ("parallel", "3")
@@ -434,14 +395,15 @@ def test_times_of_another_form_than_the_predecessors_are_refused(tmp_path: Path,
     """The same record, on the last day of the one as it stands and on the first day of the other in UTC."""
     forms = ["2026-01-11T23:30:00", "2026-01-11T23:30:00-02:00"]
     first, second = forms[zoned], forms[not zoned]
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "1.csv").write_text(f"step,op,zip,paid,kind\n{first},insert,02138,true,x\n")
-    old, draft = tmp_path / "old.toml", tmp_path / "next.toml"
+    write_rows(tmp_path, "1.csv", "step,op,zip,paid,kind", [f"{first},insert,02138,true,x"])
+    draft = tmp_path / "next.toml"
     key = f'every = "week"\nstart = "2026-01-05"\noffsets = {str(zoned).lower()}\nend = "2026-01-{11 + 7 * zoned}"'
-    old.write_text(OLD.format(mechanism="", epsilon="1").replace("end = 2", key))
+    old = write_config(
+        tmp_path, file="old.toml", name="old", source=SOURCE.replace("end = 2", key), columns=OLD
+    )
     dpstream("run", old)
     dpstream("init", "--after", old, "--out", draft)
-    (tmp_path / "data" / "2.csv").write_text(f"step,op,zip,paid,kind\n{second},insert,02138,true,x\n")
+    write_rows(tmp_path, "2.csv", "step,op,zip,paid,kind", [f"{second},insert,02138,true,x"])
     said = "a time has no offset" if zoned else "a time has an offset"
     assert said in dpstream("run", draft, code=2).stderr
     assert status(draft)["steps"] == 0
@@ -462,10 +424,8 @@ def test_the_draft_of_a_successor_runs_as_it_stands(tmp_path: Path) -> None:
     dpstream("run", old)
     dpstream("init", "--after", old, "--out", draft)
     for step in (3, 4):
-        (tmp_path / "data" / f"{step}.csv").write_text(
-            f"step,op,zip,paid,kind\n{step},insert,02138,true,x\n{step},delete,02140,true,x\n",
-            encoding="utf-8",
-        )
+        lines = [f"{step},insert,02138,true,x", f"{step},delete,02140,true,x"]
+        write_rows(tmp_path, f"{step}.csv", "step,op,zip,paid,kind", lines)
     dpstream("run", draft)  # the files still hold steps 1 and 2, which are the old stream's
     base = json.loads(dpstream("plan", draft, "--json").stdout)["base"]
     assert (base["step"], base["composition"]["rule"], base["composition"]["border"]) == (2, "parallel", "3")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import stat
 from decimal import Decimal
@@ -56,19 +55,6 @@ def test_nothing_but_a_file_is_replaced(tmp_path: Path) -> None:
     made = make(tmp_path, 1)
     dpstream("run", made)
     target = device(tmp_path / "null")
-    before = target.lstat()
-    for verb in (
-        ("ledger", "export", made, "--out", target),
-        ("ledger", "export", made, "--secret", "--out", target),
-        ("report", made, "--force", "--out", target),
-        ("store", "export", made, "--out", target),
-        ("store", "key", "--out", target),
-        ("init", tmp_path / "data", "--out", target),
-    ):
-        dpstream(*verb, code=2)
-        after = target.lstat()
-        assert (after.st_mode, after.st_rdev, after.st_ino) == (before.st_mode, before.st_rdev, before.st_ino)
-    # The door itself, whoever comes through it.
     whole = tmp_path / "whole"
     whole.write_bytes(b"x")
     link = tmp_path / "link"
@@ -138,29 +124,11 @@ def test_what_the_system_says_is_explained_and_bugs_are_not() -> None:
         assert explain(bug) is None
 
 
-def test_amounts_have_one_grammar_and_cost_what_they_are_long() -> None:
-    for text in ("1", "0.5", "1/3", "1e-9", ".5", "2.", "1E+2"):
-        PureDP.of(text)
-    for text in (
-        "+1",
-        " 1",
-        "1 ",
-        "1_0",
-        "\u0661",
-        "\uff11",
-        "1e400000000",
-        "1e-400000000",
-        "",
-        "1/0",
-        "9" * 5000,
-    ):
-        with pytest.raises(BudgetError):
-            PureDP.of(text)
-    with pytest.raises(BudgetError):
-        PureDP.of(Decimal("1e400000000"))
-    with pytest.raises(BudgetError) as raised:
-        PureDP.of(int("9" * 4000) ** 3)
-    assert len(str(raised.value)) < 200
+def test_an_amount_costs_what_it_is_long() -> None:
+    for amount in (Decimal("1e400000000"), int("9" * 4000) ** 3):
+        with pytest.raises(BudgetError) as raised:
+            PureDP.of(amount)
+        assert len(str(raised.value)) < 200
 
 
 def test_json_without_end_is_no_json() -> None:
@@ -225,4 +193,3 @@ def test_a_number_beyond_64_bits_in_a_configuration(tmp_path: Path) -> None:
     for value in ("9223372036854775808", "0x" + "f" * 20_000, "[" * 5000 + "]" * 5000):
         config.write_text(f"{text}keep = {value}\n", encoding="utf-8")
         assert len(dpstream("plan", config, code=2).stderr) < 500
-    assert json.loads("1") == 1

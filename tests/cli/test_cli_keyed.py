@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import random
 import re
-import shlex
-import shutil
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 import keyed_history as told
 import pytest
-from cli_stream import dpstream
-from click.testing import CliRunner
+from cli_stream import dpstream, status
 from keyed_history import History
+from small_configs import write_config, write_rows
 
 import dpstream as dp
-from dpstream.cli import main
 from dpstream.core.errors import ConfigError
 from dpstream.project import Config
 
-GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "changing-tables.md"
-SCHEMA = """\
+COLUMNS = """\
 [schema.columns.group]
 type = "categorical"
 values = ["a", "b", "c"]
@@ -32,15 +25,6 @@ missing = "missing"
 type = "integer"
 min = 0
 max = 9
-[mechanism]
-workload = "all-1-way"
-[expect]
-size = 30
-records_per_step = 10
-[budget]
-epsilon = "1"
-[output]
-format = "csv"
 """
 FEED = 'path = "{}"\ntime_column = "when"\nend = 7\nop_column = "op"\nkey_column = "id"'
 SNAPSHOTS = 'path = "{}"\nevery = "files"\nkey_column = "id"\nshape = "snapshots"'
@@ -61,18 +45,20 @@ SHAPES: dict[str, tuple[str, Callable[[History, Path], object]]] = {
 }
 
 
-def make(folder: Path, source: str, *, stream: str = "", schema: str = SCHEMA) -> Path:
-    folder.mkdir(exist_ok=True)
-    config = folder / "dpstream.toml"
-    config.write_text(f'[stream]\nname = "test"\nunit = "record"\n{stream}\n[source]\n{source}\n{schema}')
-    return config
+def make(folder: Path, source: str, *, stream: str = "") -> Path:
+    return write_config(
+        folder,
+        stream=f'unit = "record"\n{stream}',
+        source=source,
+        columns=COLUMNS,
+        mechanism='workload = "all-1-way"',
+        rest='[expect]\nsize = 30\nrecords_per_step = 10\n[output]\nformat = "csv"',
+    )
 
 
-def problems(config: Path, *, stderr: bool = False) -> str:
-    """What ``check`` finds wrong, or what stops it."""
-    result = CliRunner().invoke(main, ["check", str(config)])
-    assert result.exit_code == 2, result.output
-    return result.stderr if stderr else result.stdout
+def problems(config: Path) -> str:
+    """What ``check`` finds wrong."""
+    return dpstream("check", config, code=2, error=False).stdout
 
 
 def tables(folder: Path) -> list[bytes]:
@@ -171,11 +157,9 @@ def test_a_snapshot_that_shrank_waits_for_its_owner(tmp_path: Path) -> None:
     # One step is confirmed, and the next halt is another one.
     result = dpstream("run", config, "--confirm-shrink", code=2)
     assert "step 4 (t4.csv)" in result.stderr
-    status = json.loads(dpstream("status", config, "--json").stdout)
-    assert (status["steps"], status["begun"]) == (3, None)
+    facts = status(config)
+    assert (facts["steps"], facts["begun"]) == (3, None)
     assert "1 new step, 4 in all" in dpstream("run", config, "--confirm-shrink").stdout
-    plan = dpstream("plan", config).stdout
-    assert "stops the stream until its owner has confirmed it" in " ".join(plan.split())
     manifest = sorted((tmp_path / "releases").rglob("manifest*.json"))[-1].read_text()
     assert "until its owner has confirmed it" in manifest
 
@@ -188,17 +172,13 @@ def test_confirming_is_for_whole_tables_and_for_one_step(tmp_path: Path) -> None
         assert "--confirm-shrink" in dpstream("run", config, "--confirm-shrink", more, code=2).stderr
 
 
-def test_check_says_what_it_understood_to_the_owner_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_check_says_what_it_understood_to_the_owner_only(tmp_path: Path) -> None:
     from dpstream.project.keyed_check import KeyedCheck
 
     history = told.history(13)
     config = make(tmp_path, FEED.format("feed.csv"))
     told.write_feed(history, tmp_path, "feed.csv")
-    shown = dpstream("check", config).stdout
-    assert "--show-values says how many are there" in shown
-    assert "records present" not in shown
+    assert "records present" not in dpstream("check", config).stdout
     loaded = Config.load(config)
     keyed = KeyedCheck(loaded.schema(), loaded.unit)
     for entry in loaded.source().steps():
@@ -233,27 +213,11 @@ def test_check_and_run_refuse_the_same(rows: list[str], stream: str, what: str, 
     assert "'7'" not in result.output
 
 
-def filled(config: Path, *changes: tuple[str, str]) -> Path:
-    text = config.read_text().replace("confirmed = false", "confirmed = true")
-    for old, new in changes:
-        assert old in text, old
-        text = text.replace(old, new)
-    config.write_text(text)
-    return config
-
-
-def test_init_drafts_other_data_as_before(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text(
-        "day,zip\n" + "".join(f"2026-01-0{i % 9 + 1},z{i % 3}\n" for i in range(40))
-    )
-    shutil.copy(tmp_path / "a.csv", tmp_path / "b.csv")
-    dpstream("init", tmp_path / "*.csv", "--out", tmp_path / "dpstream.toml")
-    assert 'unit = "event"' in (tmp_path / "dpstream.toml").read_text()
-    result = dpstream(
-        "init", tmp_path / "a.csv", "--key-column", "zip", "--out", tmp_path / "other.toml", code=2
-    )
-    assert "no change feed, no snapshots and no stays" in result.stderr
-    assert 'the lines key_column = "zip" and insert_only = true' in result.stderr
+def test_a_key_without_changes_is_no_table_that_changes(tmp_path: Path) -> None:
+    data = write_rows(tmp_path, "a.csv", "day,zip", (f"2026-01-0{i % 9 + 1},z{i % 3}" for i in range(40)))
+    refused = dpstream("init", data, "--key-column", "zip", "--out", tmp_path / "other.toml", code=2).stderr
+    assert "no change feed, no snapshots and no stays" in refused
+    assert 'the lines key_column = "zip" and insert_only = true' in refused
 
 
 def test_an_evaluation_compares_with_the_present_records(tmp_path: Path) -> None:
@@ -266,66 +230,3 @@ def test_an_evaluation_compares_with_the_present_records(tmp_path: Path) -> None
         wanted = sorted(("abc".index(g), s) for g, s in history.table(entry.step).values())
         assert sorted(map(tuple, entry.table.rows().tolist())) == wanted
         assert entry.table.unmatched_deletes == 0
-
-
-def test_the_guide_takes_two_exports_to_a_healthy_feed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page = GUIDE.read_text(encoding="utf-8")
-    verbs = [
-        shlex.split(line)[1:]
-        for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
-        for line in block.splitlines()
-    ]
-    assert [words[0] for words in verbs] == ["init", "check", "plan", "run", "status"]
-    shown = next(text for text in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if "[stream]" in text)
-    monkeypatch.chdir(tmp_path)
-    Path("exports").mkdir()
-    draw = random.Random(3)
-    rows = {key: (draw.choice(["cat", "dog", "other"]), draw.randint(0, 19)) for key in range(300)}
-
-    def export(month: int) -> None:
-        for key in draw.sample(sorted(rows), 100):
-            del rows[key]
-        for _ in range(100):
-            rows[max(rows, default=0) + 1] = draw.choice(["cat", "cat", "dog", "other"]), draw.randint(0, 19)
-        lines = [f"{key},{kind},{age}" for key, (kind, age) in rows.items()]
-        Path(f"exports/2026-{month:02}.csv").write_text("\n".join(["id,kind,age", *lines]) + "\n")
-
-    export(1)
-    export(2)
-    for words in verbs:
-        dpstream(*words)
-        if words[0] == "init":
-            drafted = tomllib.loads(Path("dpstream.toml").read_text())
-            written = tomllib.loads(shown)
-            assert drafted["source"] == written["source"]
-            assert drafted["schema"]["columns"] == written["schema"]["columns"]
-            assert drafted["stream"]["unit"] == "record"
-            Path("dpstream.toml").write_text(shown)
-    export(3)
-    assert "1 new step, 3 in all" in dpstream("run", "dpstream.toml").stdout
-    assert "healthy" in dpstream("status", "dpstream.toml", "--health").stdout
-    dpstream("evaluate", "dpstream.toml")
-
-
-def test_the_guides_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (text,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
-    exec(text, names)
-    assert sorted(path.name for path in Path("shelter/releases").glob("step-*")) == [
-        "step-000001",
-        "step-000002",
-    ]
-
-
-def test_the_guides_other_sources_can_be_used(tmp_path: Path) -> None:
-    page = GUIDE.read_text(encoding="utf-8")
-    sources = [t for t in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if t.startswith("[source]")]
-    shapes = []
-    for number, text in enumerate(sources):
-        assert text.startswith("[source]\n")
-        config = make(tmp_path / str(number), text.removeprefix("[source]\n"))
-        shapes.append(Config.load(config).source_options.shape)
-    assert shapes == ["changes", "stays", "stays"]

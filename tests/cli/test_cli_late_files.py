@@ -6,9 +6,6 @@ from pathlib import Path
 
 import pytest
 from cli_stream import dpstream, make, released, status
-from click.testing import CliRunner
-
-from dpstream.cli import main
 
 KEYS = 'key_column = "id"\nshape = "snapshots"\n'
 
@@ -51,17 +48,3 @@ def test_a_late_file_is_refused_and_nothing_is_spent(tmp_path: Path, unit: str) 
     out = dpstream("run", config).stdout
     assert "step 3 (data/2026-04.csv) released" in out
     assert "in all" in out
-
-
-def test_a_draft_whose_rows_fit_is_told_so(tmp_path: Path) -> None:
-    config = stream(tmp_path, "event")
-    write(tmp_path, "2026-02.csv", "event")
-    config.write_text(
-        config.read_text().replace(
-            "[schema.columns.zip]", "[schema]\nconfirmed = false\n[schema.columns.zip]"
-        )
-    )
-    result = CliRunner().invoke(main, ["check", str(config)])
-    assert result.exit_code == 2
-    assert "1 step read: all rows fit the schema; set confirmed = true in [schema]" in result.stdout
-    assert "fix the schema" not in result.stdout

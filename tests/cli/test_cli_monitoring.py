@@ -10,47 +10,33 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from cli_stream import dpstream
+from small_configs import ZIP, load, write_config, write_rows
 
-from dpstream.cli import main
 from dpstream.cli.logs import _inputs
-from dpstream.project import Config, status
+from dpstream.project import status
 
 #: The number of records of a step, and a value: neither may be anywhere.
 ROWS, VALUE = 4711, "hunter2"
-CONFIG = """\
-[stream]
-name = 'a "shop" \\ of'
-[source]
-path = "data/*.csv"
-time_column = "step"
-end = 2
-[schema.columns.zip]
-type = "categorical"
-values = ["101", "102"]
-other = "other"
-[mechanism]
-name = "baseline"
-[budget]
-epsilon = "2"
-horizon = 9
-"""
+PARTS = {
+    "name": r"a \"shop\" \\ of",
+    "source": 'path = "data/*.csv"\ntime_column = "step"\nend = 2',
+    "columns": ZIP.replace('"a", "b", "c"]', '"101", "102"]\nother = "other"'),
+    "mechanism": 'name = "baseline"',
+    "budget": 'epsilon = "2"\nhorizon = 9',
+}
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("shop")
-    (folder / "data").mkdir()
-    lines = [f"{1 + i % 2},{VALUE if i % 7 == 0 else '101'}\n" for i in range(2 * ROWS)]
-    (folder / "data" / "1.csv").write_text("step,zip\n" + "".join(lines), encoding="utf-8")
-    (folder / "dpstream.toml").write_text(CONFIG, encoding="utf-8")
-    return folder
+    folder: Path = tmp_path_factory.mktemp("shop")
+    rows = (f"{1 + i % 2},{VALUE if i % 7 == 0 else '101'}" for i in range(2 * ROWS))
+    write_rows(folder, "1.csv", "step,zip", rows)
+    return write_config(folder, **PARTS)
 
 
-def said(project: Path, verb: str, *words: str, code: int = 0) -> str:
-    done = CliRunner().invoke(main, [verb, str(project / "dpstream.toml"), *words])
-    assert done.exit_code == code, done.output
-    return done.output
+def said(config: Path, verb: str, *words: object, code: int = 0) -> str:
+    return dpstream(verb, config, *words, code=code).output
 
 
 def samples(text: str) -> dict[tuple[str, str], float]:
@@ -77,9 +63,9 @@ def test_metrics_and_lineage_of_a_stream(project: Path) -> None:
     before = samples(said(project, "status", "--prometheus"))
     assert before["dpstream_health", 'word="not-started"'] == 1
     assert ("dpstream_release_time_seconds", "") not in before
-    place = project / "lineage.json"
-    said(project, "run", "--until", "1", "--lineage", str(place), "--log-json", str(project / "log.json"))
-    said(project, "run", "--lineage", str(place))
+    place = project.with_name("lineage.json")
+    said(project, "run", "--until", "1", "--lineage", place, "--log-json", project.with_name("log.json"))
+    said(project, "run", "--lineage", place)
     text = said(project, "status", "--prometheus", "--max-age", "1d")
     found = samples(text)
     assert found["dpstream_steps", ""] == 2
@@ -101,13 +87,10 @@ def test_metrics_and_lineage_of_a_stream(project: Path) -> None:
     assert place.stat().st_mode & 0o077 == 0
 
 
-def test_a_run_that_stops_says_so_without_its_message(project: Path, tmp_path: Path) -> None:
-    config = tmp_path / "dpstream.toml"
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "1.csv").write_text(f"step,zip\n1,101\n{VALUE},101\n", encoding="utf-8")
-    config.write_text(CONFIG, encoding="utf-8")
+def test_a_run_that_stops_says_so_without_its_message(tmp_path: Path) -> None:
+    write_rows(tmp_path, "1.csv", "step,zip", ["1,101", f"{VALUE},101"])
     place = tmp_path / "lineage.json"
-    said(tmp_path, "run", "--lineage", str(place), code=2)
+    said(write_config(tmp_path, **PARTS), "run", "--lineage", place, code=2)
     events = [json.loads(line) for line in place.read_text(encoding="utf-8").splitlines()]
     check_events(events)
     assert [(one["eventType"], one["outputs"]) for one in events] == [("START", []), ("FAIL", [])]
@@ -117,16 +100,8 @@ def test_a_run_that_stops_says_so_without_its_message(project: Path, tmp_path: P
 def check_events(events: list[dict[str, Any]]) -> None:
     """What OpenLineage 2-0-2 requires of a RunEvent, its data sets and their facets."""
     for event in events:
-        assert set(event) == {
-            "eventType",
-            "eventTime",
-            "run",
-            "job",
-            "inputs",
-            "outputs",
-            "producer",
-            "schemaURL",
-        }
+        wanted = {*("eventType", "eventTime", "run", "job"), *("inputs", "outputs", "producer", "schemaURL")}
+        assert set(event) == wanted
         assert datetime.datetime.fromisoformat(event["eventTime"]).tzinfo is not None
         uuid.UUID(event["run"]["runId"])
         assert re.match("[a-z]+:", event["producer"])
@@ -157,9 +132,7 @@ def test_inputs_are_named_as_the_public_file_names_them(
     source: str, inputs: list[tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET", f"mysql://me:{VALUE}@db/shop")
-    text = re.sub(r"\[source\][^\[]*", lambda _: f"[source]\n{source}\n", CONFIG)
-    (tmp_path / "dpstream.toml").write_text(text, encoding="utf-8")
-    found = _inputs(Config.load(tmp_path / "dpstream.toml"))
+    found = _inputs(load(tmp_path, **{**PARTS, "source": source}))
     assert [(space, name.removeprefix(str(tmp_path))) for space, name in found] == inputs
 
 

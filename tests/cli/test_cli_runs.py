@@ -9,7 +9,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from cli_stream import ROWS, dpstream, make, released, status, write_step
+from small_configs import rewrite, write_rows
 
+from dpstream.io.sinks import read_manifest
 from dpstream.tools.simulate import simulate
 
 
@@ -24,22 +26,15 @@ def test_from_simulation_to_sample(tmp_path: Path) -> None:
     assert [row["epsilon"] for row in facts["compared"]] == ["0.5", "1", "2"]
     assert facts["compared"][1]["deviation"] == one
     assert facts["compared"][0]["deviation"] == pytest.approx(2 * one, rel=0.01)
-    text = dpstream("plan", config).stdout
-    assert "one record inserted or deleted at one step" in text
-    assert "[mechanism] staleness = 1/10 (default: " in text
-    assert "The next epochs end with the steps 11, 13, " in text
-    assert 'name = "dpstabs" with k = 28' in text
+    assert "one record inserted or deleted at one step" in dpstream("plan", config).stdout
     assert status(config)["started"] is False
     dry = dpstream("run", config, "--dry-run").stdout
     assert "5 steps can be read" in dry
     assert not (folder / "state").exists()
 
     first = dpstream("run", config, "--until", 3)
-    assert [line for line in first.stdout.splitlines() if line.endswith("released")] == [
-        "step 1 (2001-W01) released",
-        "step 2 (2001-W02) released",
-        "step 3 (2001-W03) released",
-    ]
+    told = [line for line in first.stdout.splitlines() if line.endswith("released")]
+    assert told == [f"step {step} (2001-W0{step}) released" for step in (1, 2, 3)]
     before = released(folder)
     second = dpstream("run", config).stdout
     assert "step 3 " not in second
@@ -51,8 +46,6 @@ def test_from_simulation_to_sample(tmp_path: Path) -> None:
     facts = status(config)
     assert (facts["steps"], facts["begun"], facts["spent"]) == (5, None, "epsilon = 1 (pure)")
     assert facts["last_period"] == "2001-01-29/2001-02-04"
-    assert "5 steps released" in dpstream("status", config).stdout
-
     out = tmp_path / "s.csv"
     dpstream("sample", config, "--step", 5, "--out", out)
     assert out.read_bytes() == after["step-000005/table.csv"]
@@ -130,7 +123,6 @@ def test_a_changed_schema_or_budget_is_refused(tmp_path: Path) -> None:
         assert "belongs to another plan" in error
         assert word in error
         assert status(config)["same_plan"] is False
-        assert "it will not run" in dpstream("status", config).stdout
     config.write_text(text)
     facts = status(config)
     assert (facts["steps"], facts["same_plan"]) == (1, True)
@@ -171,13 +163,9 @@ def test_a_stream_of_another_mechanism_goes_on_once_it_is_named(tmp_path: Path) 
 
     config.write_text(text.replace('name = "dpstabs"\n', ""))
     remedy = 'name = "dpstabs" under [mechanism]'
-    for verb in (["run"], ["run", "--dry-run"], ["sample", "--step", 1, "--out", tmp_path / "s.csv"]):
-        (line,) = dpstream(verb[0], config, *verb[1:], code=2).stderr.strip().splitlines()
-        assert "begun with the mechanism 'dpstabs', and this is 'pooled'" in line
-        assert remedy in line
-    for verb in ("evaluate", "report", "statement"):
-        assert remedy in dpstream(verb, config, code=2).stderr
-    assert f"it will not run without {remedy}" in dpstream("status", config).stdout
+    sample = ("sample", "--step", 1, "--out", tmp_path / "s.csv")
+    for verb, *more in (("run",), ("run", "--dry-run"), sample, ("evaluate",), ("report",), ("statement",)):
+        assert remedy in dpstream(verb, config, *more, code=2).stderr
     assert remedy in status(config)["remedy"]
     assert (status(config)["steps"], released(tmp_path)) == (2, before)
     assert dpstream("ledger", "account", "show", account, "--json").stdout == charged
@@ -193,10 +181,9 @@ def test_a_stream_of_another_mechanism_goes_on_once_it_is_named(tmp_path: Path) 
 def test_empty_steps_one_column_and_a_domain_of_size_one(tmp_path: Path, mechanism: str) -> None:
     one = '[schema.columns.zip]\ntype = "categorical"\nvalues = ["a"]\n'
     config = make(tmp_path, 3, columns=one, mechanism=mechanism)
-    assert "Noise of one measurement" in dpstream("plan", config).stdout
+    dpstream("plan", config)
     for step in (1, 2, 3):
-        rows = "" if step == 2 else f"{step},a\n{step},a\n"
-        (tmp_path / f"data/{step:03d}.csv").write_text(f"step,zip\n{rows}", encoding="utf-8")
+        write_rows(tmp_path, f"{step:03d}.csv", "step,zip", [] if step == 2 else [f"{step},a"] * 2)
     dpstream("run", config)
     assert status(config)["steps"] == 3
     for step in (1, 2, 3):
@@ -206,22 +193,19 @@ def test_empty_steps_one_column_and_a_domain_of_size_one(tmp_path: Path, mechani
 
 def test_public_sizes_by_rows(tmp_path: Path) -> None:
     config = make(tmp_path, 2, time_column=None, end=None, rows=5)
-    text = config.read_text().replace("[source]", 'total = "public"\n[source]')
-    config.write_text(
-        text.replace("[schema.columns.zip]", '[schema]\nignore = ["step"]\n[schema.columns.zip]')
-    )
+    ignored = '[schema]\nignore = ["step"]\n[schema.columns.zip]'
+    rewrite(config, "[source]", 'total = "public"\n[source]', "[schema.columns.zip]", ignored)
     dpstream("run", config)
     assert status(config)["steps"] == 4
-    manifest = json.loads(released(tmp_path)["step-000004/manifest.json"])
+    manifest = read_manifest(tmp_path / "releases", 4)
     assert (manifest["relation"], manifest["unit"]["name"]) == ("replace", "event-replace")
-    plan = " ".join(dpstream("plan", config).stdout.split())
-    assert "the numbers of inserts and of deletes at every step are public" in plan
-    assert "The number of records is declared public" in plan
+    declared = json.loads(dpstream("plan", config, "--json").stdout)["declared_public"]
+    assert "(steps of 5 records; how many of them are deletes is public too)" in " ".join(declared)
 
 
 def test_the_horizon_ends_the_stream(tmp_path: Path) -> None:
     config = make(tmp_path, 3)
-    config.write_text(config.read_text().replace('epsilon = "1"', 'epsilon = "1"\nhorizon = 2'))
+    rewrite(config, 'epsilon = "1"', 'epsilon = "1"\nhorizon = 2')
     assert "step 3" in dpstream("run", config, code=3).stderr
     facts = status(config)
     assert (facts["steps"], facts["steps_left"]) == (2, 0)

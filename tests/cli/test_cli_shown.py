@@ -14,6 +14,7 @@ from cli_stream import make
 from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_configs import rewrite
 
 from dpstream.cli import main
 from dpstream.cli.shared import console, print_json, print_table, seen
@@ -162,10 +163,7 @@ def test_names_of_files_headers_and_folders(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     for number, path in enumerate(sorted(folder.iterdir())):
         path.rename(folder / f"{number}{EVIL}.csv")
-    config.write_text(
-        config.read_text(encoding="utf-8").replace("[output]\n", f"[output]\ndir = {toml('out' + EVIL)}\n"),
-        encoding="utf-8",
-    )
+    rewrite(config, "[output]\n", f"[output]\ndir = {toml('out' + EVIL)}\n")
     odd = folder / f"9{EVIL}.csv"
     odd.write_text(f"{EVIL},{EVIL}\n1,2\n", encoding="utf-8")
     broken = folder / "broken\udcff.csv"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,26 +13,7 @@ import pytest
 from cli_stream import dpstream, make, released, status
 
 from dpstream.core import durable
-from dpstream.core.errors import LimitError, StoreError
 from dpstream.stream import Stream
-from dpstream.stream.store.store import Store
-
-
-@pytest.fixture
-def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
-    real, full = durable.write, [False]
-
-    def write(descriptor: int, data: bytes) -> None:
-        if full[0]:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        real(descriptor, data)
-
-    monkeypatch.setattr(durable, "write", write)
-
-    def switch(on: bool) -> None:
-        full[0] = on
-
-    return switch
 
 
 @pytest.mark.parametrize(("place", "code"), [("/proc/releases", 4), ("dpstream.toml/releases", 2)])
@@ -49,20 +30,6 @@ def test_an_output_that_cannot_be_written_is_found_before_anything_is_spent(
     facts = status(config)
     assert (facts["steps"], facts["begun"], facts["spent"]) == (0, None, None)
     dpstream("run", config)
-
-
-def test_a_full_disk_stops_cleanly(tmp_path: Path, full_disk: Callable[[bool], None]) -> None:
-    config = make(tmp_path, 3)
-    dpstream("run", config, "--until", 1)
-    full_disk(True)
-    assert "No space left" in dpstream("run", config, code=4).stderr
-    assert (
-        "No space left" in dpstream("sample", config, "--step", 1, "--out", tmp_path / "s.csv", code=4).stderr
-    )
-    full_disk(False)
-    assert not (tmp_path / "s.csv").exists()
-    dpstream("run", config)
-    assert status(config)["steps"] == 3
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EDQUOT, errno.EIO])
@@ -125,31 +92,6 @@ def test_a_second_interrupt_aborts_the_step(tmp_path: Path, monkeypatch: pytest.
     assert "2 new steps, 3 in all" in dpstream("run", config).stdout
 
 
-def test_a_failure_after_drawing_is_decided_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = make(tmp_path, 2)
-
-    def fail(*_: Any) -> Any:
-        raise LimitError("a sum would pass 64 bits", where="counter")
-
-    def full(*_: Any) -> Any:
-        raise StoreError("the disk is full")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Stream, "_prepare", fail)
-        patch.setattr(Store, "record_failure", full)
-        told = dpstream("run", config, code=3).stderr
-        assert "64 bits" in told
-        assert "the failed attempt could not be recorded (the disk is full): see docs" in told
-        assert status(config)["failed"] is None
-        patch.undo()
-        patch.setattr(Stream, "_prepare", fail)
-        assert "recorded" not in dpstream("run", config, code=3).stderr
-    assert status(config)["failed"] == "LimitError"
-    assert "never put it into a scheduled command" in dpstream("status", config).stdout
-    assert "stopped with LimitError" in dpstream("run", config, code=2).stderr
-    assert "2 new steps, 2 in all" in dpstream("run", config, "--discard-reserved").stdout
-
-
 def test_one_run_at_a_time(tmp_path: Path) -> None:
     from dpstream.project import Config
 
@@ -158,3 +100,16 @@ def test_one_run_at_a_time(tmp_path: Path) -> None:
     with Config.load(config).open_stream():
         assert "another process" in dpstream("run", config, code=4).stderr
         assert status(config)["steps"] == 1
+
+
+def test_another_output_folder_hides_no_rollback(tmp_path: Path) -> None:
+    config = make(tmp_path, 3)
+    dpstream("run", config, "--until", 1)
+    shutil.copytree(tmp_path / "state", tmp_path / "old")
+    dpstream("run", config, "--until", 2)
+    told = dpstream("run", config, "--state", tmp_path / "old", "--out", tmp_path / "o", code=4).stderr
+    assert "step 2 is published, but the ledger ends at step 1" in told
+    # Another stream of the same file, and the same stream in another folder, are fine.
+    dpstream("run", config, "--state", tmp_path / "new", "--out", tmp_path / "o")
+    dpstream("run", config, "--out", tmp_path / "p")
+    assert status(config)["steps"] == 3

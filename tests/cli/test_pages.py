@@ -20,6 +20,7 @@ from dpstream.project import Config
 #: Their blocks of TOML are whole configurations.
 CONFIGURED = ("docs/guide/points.md", "docs/guide/growing.md", "docs/guide/growing-classifiers.md")
 QUICK = (
+    *("docs/guide/choosing-epsilon.md", "docs/guide/changing-tables.md"),
     *("docs/start/own-data.md", "docs/guide/received.md", "docs/guide/users.md"),
     *("docs/guide/asking.md", *CONFIGURED),
 )

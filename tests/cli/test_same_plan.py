@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.csv as csv
 import pytest
 from cli_stream import dpstream
+from small_configs import PAID, ZIP, write_config
 
 import dpstream as dp
 from dpstream.core.contracts import StreamPlan
@@ -17,28 +18,26 @@ from dpstream.core.schema import Schema
 from dpstream.project import Config
 
 STEPS, EACH = 3, 40
-KIND = '[schema.columns.kind]\ntype = "categorical"\nvalues = ["x", "y", "z"]\n'
-PAID = '[schema.columns.paid]\ntype = "boolean"\n'
 PRICE = '[schema.columns.price]\ntype = "real"\nedges = [0, 10, 20, 40]\n'
 EPSILON, PUBLIC = 'epsilon = "1"\n', 'unit = "event-replace"\ntotal = "public"\n'
 GUESS = {"records_per_step": 300}
 #: Sections of a minimal file: [mechanism], [stream], [source], columns, [budget], [expect]; and arguments of ``open``.
 CASES = {
-    "pooled": ("", "", "", KIND + PAID, EPSILON, GUESS, {}),
-    "pooled, deletes": ("", "", 'op_column = "op"\n', KIND + PAID, EPSILON, GUESS, {"deletions": True}),
-    "pooled, public": ("", PUBLIC, "", KIND + PAID, EPSILON, None, {"unit": dp.Event("replace")}),
-    "dpstabs": ("", "", "", KIND + PAID, EPSILON, None, {}),
-    "baseline": ("", "", "", KIND + PAID, EPSILON, None, {}),
-    "census": ("", 'unit = "record"\n', 'op_column = "op"\nkey_column = "id"\n', KIND + PAID, EPSILON,
+    "pooled": ("", "", "", ZIP + PAID, EPSILON, GUESS, {}),
+    "pooled, deletes": ("", "", 'op_column = "op"\n', ZIP + PAID, EPSILON, GUESS, {"deletions": True}),
+    "pooled, public": ("", PUBLIC, "", ZIP + PAID, EPSILON, None, {"unit": dp.Event("replace")}),
+    "dpstabs": ("", "", "", ZIP + PAID, EPSILON, None, {}),
+    "baseline": ("", "", "", ZIP + PAID, EPSILON, None, {}),
+    "census": ("", 'unit = "record"\n', 'op_column = "op"\nkey_column = "id"\n', ZIP + PAID, EPSILON,
         {"size": 1000, "records_per_step": 300}, {"unit": dp.Record()}),
     "panel-window": ("window = 2\n", 'unit = "individual"\n', 'user_column = "id"\n', PAID,
         'rho = "1/10"\nhorizon = 3\n', None, {}),
     "panel-cumulative": ("", 'unit = "individual"\n', 'user_column = "id"\n', PAID,
         'rho = "1/10"\nhorizon = 3\n', None, {}),
     "points": ("", PUBLIC, "", PRICE, EPSILON, None, {"unit": dp.Event("replace")}),
-    "scheduler": ('first_run = 10\ngamma = "1/2"\n', PUBLIC, "", KIND + PAID, EPSILON, None,
+    "scheduler": ('first_run = 10\ngamma = "1/2"\n', PUBLIC, "", ZIP + PAID, EPSILON, None,
         {"unit": dp.Event("replace")}),
-    "improver": ("first_run = 10\n", PUBLIC, "", KIND + PAID, 'rho = "1"\n', None,
+    "improver": ("first_run = 10\n", PUBLIC, "", ZIP + PAID, 'rho = "1"\n', None,
         {"unit": dp.Event("replace")}),
 }  # fmt: skip
 
@@ -57,20 +56,22 @@ def write(folder: Path, name: str) -> Path:
         "step": np.repeat(np.arange(1, STEPS + 1), EACH),
         "id": [f"p{i % EACH}" for i in range(rows)],
         "op": ["insert"] * EACH + ["delete"] * EACH + ["insert"] * EACH,
-        "kind": generator.choice(list("xyz"), rows),
+        "zip": generator.choice(list("abc"), rows),
         "paid": generator.choice(["true", "false"], rows),
         "price": generator.random(rows) * 40,
     }
     kept = [key for key in table if key == "step" or f'"{key}"' in source or f".{key}]" in columns]
     csv.write_csv(pa.table({key: table[key] for key in kept}), folder / "rows.csv")
     guesses = "".join(f"{key} = {value}\n" for key, value in (expect or {}).items())
-    config = folder / "dpstream.toml"
-    config.write_text(
-        f'[stream]\nname = "test"\n{stream}[source]\npath = "rows.csv"\ntime_column = "step"\nend = {STEPS}\n{source}'
-        f'{columns}[mechanism]\nname = "{name.partition(",")[0]}"\n{mechanism}[budget]\n{budget}'
-        + (f"[expect]\n{guesses}" if guesses else "")
+    return write_config(
+        folder,
+        stream=stream,
+        source=f'path = "rows.csv"\ntime_column = "step"\nend = {STEPS}\n{source}',
+        columns=columns,
+        mechanism=f'name = "{name.partition(",")[0]}"\n{mechanism}',
+        budget=budget,
+        rest=f"[expect]\n{guesses}" if guesses else "",
     )
-    return config
 
 
 @pytest.mark.parametrize("name", CASES)

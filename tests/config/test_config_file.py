@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from config_files import DEFAULTS, PUBLIC, ROWS, load, recipe_defaults, write
+from small_configs import DEFAULTS, PUBLIC, ROWS, load, recipe_defaults, write_config
 
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy import ZCDP, Event, PureDP, zcdp_to_delta
@@ -140,7 +140,7 @@ def test_epsilon_and_delta_become_the_largest_rho_within(tmp_path: Path) -> None
 
 
 def test_workload_defaults_to_single_columns_where_there_is_one(tmp_path: Path) -> None:
-    path = write(tmp_path)
+    path = write_config(tmp_path)
     document = path.read_text().split("[schema.columns.zip]")[0]
     path.write_text(
         f'{document}[schema.columns.zip]\ntype = "categorical"\nvalues = ["a"]\n[budget]\nrho = 1'
@@ -159,7 +159,7 @@ def test_a_workload_larger_than_memory_is_refused(tmp_path: Path) -> None:
 
 def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "deep").mkdir()
-    write(tmp_path / "deep", rest='[output]\ndir = "../out"\n[state]\ndir = "secret"')
+    write_config(tmp_path / "deep", rest='[output]\ndir = "../out"\n[state]\ndir = "secret"')
     monkeypatch.chdir(tmp_path)
     config = Config.load("deep/dpstream.toml")
     assert config.output.dir.resolve() == tmp_path / "out"
@@ -174,7 +174,7 @@ def test_another_state_folder_is_checked_too(tmp_path: Path) -> None:
 
 
 def test_a_draft_does_not_run(tmp_path: Path) -> None:
-    path = write(tmp_path)
+    path = write_config(tmp_path)
     path.write_text(
         path.read_text().replace("[schema.columns.zip]", "[schema]\nconfirmed = false\n[schema.columns.zip]")
     )
@@ -184,7 +184,7 @@ def test_a_draft_does_not_run(tmp_path: Path) -> None:
 
 
 def test_the_schema_may_stand_in_another_file(tmp_path: Path) -> None:
-    path = write(tmp_path)
+    path = write_config(tmp_path)
     document: dict[str, Any] = tomllib.loads(path.read_text())
     text = path.read_text()
     start, end = text.index("[schema"), text.index("[mechanism]")

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from config_files import DEFAULTS, load
+from small_configs import DEFAULTS, load, write_rows
 
 from dpstream.core.errors import DataError, UnitError
 from dpstream.core.privacy import Randomness, User
@@ -18,7 +18,6 @@ from dpstream_lab.experiments import replayed_streams as streams
 
 STREAM = 'unit = "user"\nmax_events = 3'
 SOURCE = DEFAULTS["source"].replace("end = 9", "end = 2") + '\nop_column = "op"\nuser_column = "person"'
-HEAD = "step,op,person,zip,paid,kind\n"
 ROWS = {
     1: "".join(f"1,insert,{who},a,true,x\n" for who in "uuvw"),
     2: "2,delete,u,a,true,x\n2,insert,u,b,true,y\n",
@@ -26,9 +25,8 @@ ROWS = {
 
 
 def written(folder: Path, rows: dict[int, str] = ROWS, **parts: str):
-    (folder / "data").mkdir(exist_ok=True)
     for step, lines in rows.items():
-        (folder / "data" / f"{step}.csv").write_text(HEAD + lines)
+        write_rows(folder, f"{step}.csv", "step,op,person,zip,paid,kind", lines.splitlines())
     return load(folder, **{"stream": STREAM, "source": SOURCE} | parts)
 
 

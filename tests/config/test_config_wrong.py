@@ -7,16 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from config_files import DEFAULTS, GROWING, KEYED, PANELS, POINTS, PUBLIC, ROWS, load, write
 from schema_check import faults
+from small_configs import DEFAULTS, POINTS, PUBLIC, ROWS, load, of_mechanism, write_config
 
 from dpstream.core.errors import BudgetError, ConfigError, DpstreamError, SchemaError, UnitError
 from dpstream.families.registry import mechanisms
 from dpstream.project import SECTIONS, Config
-from dpstream.project.json_schema import json_schema
 from dpstream.project.keys import keys_of
-
-SCHEMA = json_schema()
 
 Case = tuple[dict[str, str], tuple[str, ...], type[DpstreamError]]
 
@@ -197,16 +194,12 @@ KEYS = [
 def test_no_value_of_any_key_is_a_bug(section: str, name: str, mechanism: str, tmp_path: Path) -> None:
     """Whatever stands there, it is used or refused by name."""
     for odd in ODD:
-        parts = {
-            **DEFAULTS,
-            "mechanism": f'name = "{mechanism}"',
-            **{**PANELS, **POINTS, **GROWING, **KEYED}.get(mechanism, {}),
-        }
+        parts = {**DEFAULTS, **of_mechanism(mechanism)}
         field = section if section in ("stream", "source", "mechanism", "budget") else "rest"
         head = f"[{section}]\n" if field == "rest" else ""
         kept = [line for line in parts[field].splitlines() if not line.startswith(f"{name} ")]
         parts[field] = "\n".join([head, *kept, f"{name} = {odd}"])
-        path = write(tmp_path, **parts)
+        path = write_config(tmp_path, **parts)
         if (section, name) == ("stream", "name"):
             path.write_text(path.read_text().replace('name = "test"\n', ""))
         message = refusal(path)
@@ -214,7 +207,7 @@ def test_no_value_of_any_key_is_a_bug(section: str, name: str, mechanism: str, t
         assert message is None or f"[{section}]" in message or odd[:15] in message
         assert "\n" not in (message or "")
         if message is None:  # what is used, editors do not refuse
-            assert faults(SCHEMA, tomllib.loads(path.read_text(encoding="utf-8"))) == []
+            assert faults(tomllib.loads(path.read_text(encoding="utf-8"))) == []
 
 
 @pytest.mark.parametrize(
@@ -223,7 +216,7 @@ def test_no_value_of_any_key_is_a_bug(section: str, name: str, mechanism: str, t
 def test_no_value_in_a_column_is_a_bug(spot: str, tmp_path: Path) -> None:
     column, _, option = spot.partition(".")
     for odd in ODD:
-        path = write(tmp_path, **POINTS["points"])
+        path = write_config(tmp_path, **POINTS["points"])
         document = tomllib.loads(path.read_text(encoding="utf-8"))
         value = tomllib.loads(f"x = {odd}")["x"]
         columns = document["schema"]["columns"]

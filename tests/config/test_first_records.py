@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from config_files import load
+from small_configs import load
 
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import Randomness

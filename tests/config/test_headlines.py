@@ -6,7 +6,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from config_files import KEYED, load
+from small_configs import KEYED, load
 
 from dpstream.core.errors import DpstreamError
 

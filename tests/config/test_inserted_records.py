@@ -7,61 +7,35 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from cli_stream import dpstream
+from small_configs import PAID, rewrite, write_config, write_rows
 
-from dpstream.cli import main
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import InsertedRecord, PureDP, handled_as
+from dpstream.io.sinks import read_manifest
 from dpstream.stream.ledger.account import Account
 from dpstream.stream.ledger.limit import Limit
 
-CONFIG = """\
-[stream]
-name = "{name}"
-unit = "record"
-{stream}
-[source]
-path = "data/*.csv"
-{source}
-[schema.columns.paid]
-type = "boolean"
-{rest}
-[mechanism]
-[budget]
-epsilon = "1/2"
-{account}
-"""
-INSERTS = 'time_column = "step"\nend = 2\nkey_column = "booking"\ninsert_only = true'
-SNAPSHOTS = 'every = "files"\nkey_column = "booking"\nshape = "snapshots"'
-
-
-def call(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(one) for one in arguments])
+INSERTS = 'path = "data/*.csv"\ntime_column = "step"\nend = 2\nkey_column = "booking"\ninsert_only = true'
+SNAPSHOTS = 'path = "data/*.csv"\nevery = "files"\nkey_column = "booking"\nshape = "snapshots"'
 
 
 def made(folder: Path, source: str = INSERTS, **parts: str) -> Path:
-    text = {"name": "bookings", "stream": "", "rest": "", "account": ""} | parts
-    (folder / "data").mkdir(exist_ok=True)
+    usual = {"stream": 'unit = "record"', "columns": PAID, "budget": 'epsilon = "1/2"'}
+    path = write_config(folder, **usual | parts, name="bookings", source=source)
     for step in (1, 2):
-        rows = f"{step},7,true\n{step},{step}0,false\n"
-        head = "step,booking,paid\n"
         if source == SNAPSHOTS:
-            head, rows = "booking,paid\n", f"7,true\n{step}0,false\n"
-        (folder / "data" / f"{step}.csv").write_text(head + rows, encoding="utf-8")
-    path = folder / "dpstream.toml"
-    path.write_text(CONFIG.format(source=source, **text), encoding="utf-8")
+            write_rows(folder, f"{step}.csv", "booking,paid", ["7,true", f"{step}0,false"])
+        else:
+            write_rows(
+                folder, f"{step}.csv", "step,booking,paid", [f"{step},7,true", f"{step},{step}0,false"]
+            )
     return path
 
 
 def plan(path: Path) -> dict[str, Any]:
-    done = call("plan", path, "--json")
-    assert done.exit_code == 0, done.output
-    return json.loads(done.stdout)
-
-
-def manifest(folder: Path) -> dict[str, Any]:
-    newest = sorted((folder / "releases").rglob("manifest.json"))[-1]
-    return json.loads(newest.read_text(encoding="utf-8"))
+    facts: dict[str, Any] = json.loads(dpstream("plan", path, "--json").stdout)
+    return facts
 
 
 def test_plan_statement_and_manifest_tell_of_a_record_and_of_no_user(tmp_path: Path) -> None:
@@ -70,97 +44,63 @@ def test_plan_statement_and_manifest_tell_of_a_record_and_of_no_user(tmp_path: P
     assert facts["unit"] == "record"
     assert "contribution" not in facts
     assert any("a null or empty key, or keys of several types" in one for one in facts["declared_public"])
-    shown = call("plan", path).stdout
-    statement = call("statement", path).stdout
+    statement = dpstream("statement", path).stdout
     assert "A person with many records is protected less" in statement
-    assert "A person with 2 such records has" in " ".join(statement.split())
-    assert call("run", path).exit_code == 0
-    told = manifest(tmp_path)
-    assert told["unit"] == {
-        "name": "record",
-        "words": "one record: its one insert (a key that comes again is left out)",
-    }
-    assert "parallel over" in told["spent"]["composition"]
-    assert told["source"]["key_column"] == "booking"
-    for text in (json.dumps(facts), shown, statement, json.dumps(told), call("status", path).stdout):
+    dpstream("run", path)
+    manifest = read_manifest(tmp_path / "releases", 2)
+    assert manifest["unit"]["name"] == "record"
+    assert "parallel over" in manifest["spent"]["composition"]
+    assert manifest["source"]["key_column"] == "booking"
+    texts = [dpstream(verb, path).stdout for verb in ("plan", "status")]
+    for text in (*texts, json.dumps(facts), statement, json.dumps(manifest)):
         assert "user" not in text.lower(), text
 
 
 @pytest.mark.parametrize("verb", ["run", "check"])
 def test_a_record_without_a_key_is_told_of_a_key(tmp_path: Path, verb: str) -> None:
     path = made(tmp_path)
-    (tmp_path / "data" / "2.csv").write_text("step,booking,paid\n2,,true\n", encoding="utf-8")
-    done = call(verb, path)
-    assert done.exit_code == 2
-    assert "without a key" in done.output
-    assert "user" not in done.output
-
-
-def test_a_person_with_many_records_is_told_of_in_the_report(tmp_path: Path) -> None:
-    path = made(tmp_path)
-    assert call("run", path).exit_code == 0
-    assert call("report", path, "--out", tmp_path / "report.html").exit_code == 0
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    words = (
-        "A person with several records is protected less, in proportion: ten of them, ten times the epsilon"
-    )
-    assert words in page
-    assert "with k of them epsilon is k times as large" in call("statement", path).stdout
+    write_rows(tmp_path, "2.csv", "step,booking,paid", ["2,,true"])
+    output = dpstream(verb, path, code=2, error=verb == "run").output
+    assert "without a key" in output
+    assert "user" not in output
 
 
 def test_an_account_of_users_refuses_it_and_one_of_records_takes_it(tmp_path: Path) -> None:
     for unit, code in (("user", 3), ("record", 0)):
-        folder = tmp_path / unit
-        folder.mkdir()
-        path = made(folder, account='account = "account"')
-        Account.create(folder / "account", Limit.parse("epsilon=1"), unit)
-        done = call("run", path)
-        assert done.exit_code == code, done.output
-        assert ("says nothing about the unit" in done.output) == (code == 3)
+        path = made(tmp_path / unit, budget='epsilon = "1/2"\naccount = "account"')
+        Account.create(tmp_path / unit / "account", Limit.parse("epsilon=1"), unit)
+        assert ("says nothing about the unit" in dpstream("run", path, code=code).output) == (code == 3)
 
 
 def test_the_bound_of_one_is_enforced_as_a_users_is() -> None:
     unit = InsertedRecord()
-    assert (unit.name, handled_as(unit), unit.max_events, unit.relation) == (
-        "record",
-        "user",
-        1,
-        "add-remove",
-    )
+    facts = unit.name, handled_as(unit), unit.max_events, unit.relation
+    assert facts == ("record", "user", 1, "add-remove")
     assert unit.per_event(PureDP.of(1)) == PureDP.of(1)
     for bound in (2, True, 0):
         with pytest.raises(ConfigError, match="its one insert"):
             InsertedRecord(bound)
 
 
-def test_guesses_beside_insert_only_are_of_a_table_that_only_grows(tmp_path: Path) -> None:
+def test_guesses_are_of_a_table_that_only_grows_and_a_census_is_refused(tmp_path: Path) -> None:
     path = made(tmp_path, rest="[expect]\nrecords_per_step = 30")
     facts = plan(path)
     assert [one["size"] for one in facts["expected_errors"]["steps"]][:2] == [30, 60]
     assert any("records_per_step = 30 is published" in one for one in facts["declared_public"])
+    rewrite(path, "[mechanism]", '[mechanism]\nname = "census"')
+    assert "insert_only = false" in " ".join(dpstream("plan", path, code=3).stderr.split())
 
 
-def test_a_mechanism_that_does_not_fit_is_named(tmp_path: Path) -> None:
-    path = made(tmp_path)
-    path.write_text(path.read_text().replace("[mechanism]", '[mechanism]\nname = "census"'), encoding="utf-8")
-    done = call("plan", path)
-    assert done.exit_code == 3
-    assert "insert_only = false" in " ".join(done.output.split())
-
-
-def test_public_presence_is_told_once_and_its_numbers_are_exact(tmp_path: Path) -> None:
-    path = made(tmp_path, SNAPSHOTS, stream='total = "public"', rest="[expect]\nsize = 100")
+def test_public_presence_is_told_once_and_a_changed_export_stops_the_stream(tmp_path: Path) -> None:
+    path = made(tmp_path, SNAPSHOTS, stream='total = "public"\nunit = "record"', rest="[expect]\nsize = 100")
     present = "which keys are present at the end of every step is declared public"
-    assert plan(path)["declared_public"].count(present) == 1
-    assert " ".join(call("statement", path).stdout.lower().split()).count(present) == 1
-    assert call("run", path).exit_code == 0
-    assert manifest(tmp_path)["declared_public"].count(present) == 1
-
-
-def test_a_changed_export_stops_the_stream_and_the_plan_says_so(tmp_path: Path) -> None:
-    path = made(tmp_path, SNAPSHOTS)
-    assert any("files of released steps are read again" in one for one in plan(path)["declared_public"])
-    assert call("run", path).exit_code == 0
-    first = tmp_path / "data" / "1.csv"
-    first.write_text(first.read_text().replace("7,true", "7,false"), encoding="utf-8")
-    assert call("run", path).exit_code != 0
+    again = "files of released steps are read again"
+    dpstream("run", path)
+    for declared in (
+        plan(path)["declared_public"],
+        read_manifest(tmp_path / "releases", 2)["declared_public"],
+    ):
+        assert declared.count(present) == 1
+        assert any(again in one for one in declared)
+    rewrite(tmp_path / "data" / "1.csv", "7,true", "7,false")
+    dpstream("run", path, code=2)

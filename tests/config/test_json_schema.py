@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from config_files import DEFAULTS, GROWING, KEYED, PANELS, POINTS, load, write
 from schema_check import faults
+from small_configs import RENT, load, of_mechanism, write_config
 
 from dpstream.cli import main
 from dpstream.families.registry import mechanisms
@@ -19,7 +19,6 @@ from dpstream.tools.simulate import EXAMPLES, simulate
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reference" / "dpstream.schema.json"
-PARTS = {**PANELS, **POINTS, **GROWING, **KEYED}
 
 
 def whole_files() -> dict[str, str]:
@@ -59,25 +58,25 @@ def test_a_draft_names_the_schema_beside_it(tmp_path: Path) -> None:
 
 
 def test_every_example_of_the_repository_fits() -> None:
-    schema, files = json_schema(), whole_files()
+    files = whole_files()
     assert len(files) > 3
-    found = {name: faults(schema, tomllib.loads(text)) for name, text in files.items()}
+    found = {name: faults(tomllib.loads(text)) for name, text in files.items()}
     assert {name: wrong for name, wrong in found.items() if wrong} == {}
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_every_simulated_stream_fits(example: str, tmp_path: Path) -> None:
     config = simulate(example, 6, tmp_path)
-    assert faults(json_schema(), tomllib.loads(config.read_text(encoding="utf-8"))) == []
+    assert faults(tomllib.loads(config.read_text(encoding="utf-8"))) == []
 
 
 @pytest.mark.parametrize("mechanism", mechanisms())
 def test_a_file_of_every_mechanism_fits_and_those_of_others_do_not(mechanism: str, tmp_path: Path) -> None:
     schema = json_schema()
-    parts = {**DEFAULTS, "mechanism": f'name = "{mechanism}"', **PARTS.get(mechanism, {})}
-    document = tomllib.loads(write(tmp_path, **parts).read_text(encoding="utf-8"))
+    parts = of_mechanism(mechanism)
+    document = tomllib.loads(write_config(tmp_path, **parts).read_text(encoding="utf-8"))
     load(tmp_path, **parts)
-    assert faults(schema, document) == []
+    assert faults(document) == []
     section = schema["properties"]["mechanism"]
     rules = {rule["if"]["properties"]["name"]["const"]: rule["then"] for rule in section["allOf"]}
     own = set(rules[mechanism]["propertyNames"]["enum"])
@@ -85,29 +84,25 @@ def test_a_file_of_every_mechanism_fits_and_those_of_others_do_not(mechanism: st
     assert foreign
     for key in foreign:
         wrong = {**document, "mechanism": {**document["mechanism"], key: 1}}
-        assert f"file.mechanism.{key}: enum" in faults(schema, wrong)
+        assert any(one.startswith(f'mechanism: "{key}" is not one of ') for one in faults(wrong))
     for key in rules[mechanism]["required"]:
         rest = {name: value for name, value in document["mechanism"].items() if name != key}
-        assert "file.mechanism: required" in faults(schema, {**document, "mechanism": rest})
+        assert f'mechanism: "{key}" is a required property' in faults({**document, "mechanism": rest})
 
 
 @pytest.mark.parametrize(
     ("section", "line", "fault"),
     [
-        ("stream", "zzz = 1", "file.stream.zzz: unknown"),
-        ("mechanism", 'workload = "all-pairs"', "file.mechanism.workload: anyOf"),
-        ("mechanism", "staleness = true", "file.mechanism.staleness: type"),
-        ("mechanism", "iterations = 0", "file.mechanism.iterations: minimum"),
-        ("mechanism", 'name = "dpstab"', "file.mechanism.name: enum"),
-        ("rest", '[output]\nformat = "xlsx"', "file.output.format: enum"),
-        ("rest", "[base]\nstep = 1", "file.base: required"),
-        (
-            "rest",
-            '[schema.columns.rent]\ntype = "real"\nedge = [0, 1]',
-            "file.schema.columns.rent.edge: enum",
-        ),
+        ("stream", "zzz = 1", "stream: Additional properties are not allowed ('zzz'"),
+        ("mechanism", 'workload = "all-pairs"', "mechanism.workload: "),
+        ("mechanism", "staleness = true", "mechanism.staleness: true is not of types "),
+        ("mechanism", "iterations = 0", "mechanism.iterations: 0 is less than the minimum of 1"),
+        ("mechanism", 'name = "dpstab"', 'mechanism.name: "dpstab" is not one of '),
+        ("rest", '[output]\nformat = "xlsx"', 'output.format: "xlsx" is not one of '),
+        ("rest", "[base]\nstep = 1", 'base: "releases" is a required property'),
+        ("rest", RENT.replace("edges", "edge"), 'schema.columns.rent: "edge" is not one of '),
     ],
 )
 def test_wrong_files_are_told(section: str, line: str, fault: str, tmp_path: Path) -> None:
-    document = tomllib.loads(write(tmp_path, **{section: line}).read_text(encoding="utf-8"))
-    assert fault in faults(json_schema(), document)
+    document = tomllib.loads(write_config(tmp_path, **{section: line}).read_text(encoding="utf-8"))
+    assert any(one.startswith(fault) for one in faults(document)), faults(document)

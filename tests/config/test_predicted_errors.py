@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from config_files import PUBLIC, load
+from small_configs import PUBLIC, load
 
 from dpstream.project.planning import describe
 
@@ -34,7 +34,6 @@ def test_errors_at_a_few_steps(tmp_path: Path, budget: str, steps: list[int], na
         assert one["total"] > 0
         running = facts["noise"]["running_sum"].get(str(one["step"]))
         assert running is None or one["every_step"] == pytest.approx(running)
-    assert ("models fitted to them" in predicted["words"]) is (name == "baseline")
 
 
 @pytest.mark.parametrize(
@@ -50,20 +49,14 @@ def test_the_default_says_when_it_measures_and_what_it_cannot_say(
 ) -> None:
     facts = describe(load(tmp_path, budget=f'epsilon = "1"{horizon}'))
     assert facts["predicted_errors"] is None
-    pooled, told = facts["pooled"], " ".join(facts["words"]["further"])
+    pooled = facts["pooled"]
     assert (pooled["epoch_ends"], pooled["measured_one_by_one"]) == (ends, one_by_one)
-    assert f"the first {one_by_one} are measured one by one" in told
-    assert "at most one part in 10" in told
-    assert "No count of a released table has an exact error" in told
-    assert "standard error in the releases that end an epoch" in told
     # What it says instead can be done, and has error bars.
-    assert 'name = "dpstabs" with k = 3,' in told
+    assert 'name = "dpstabs" with k = 3,' in " ".join(facts["words"]["further"])
     instead = describe(load(tmp_path, mechanism='name = "dpstabs"\nk = 3', budget=f'epsilon = "1"{horizon}'))
     assert "pooled" not in instead
     assert [part["name"] for part in instead["parts"]] == ["measure"]
-    public = describe(load(tmp_path, stream=PUBLIC, mechanism='staleness = "1/2"'))
-    assert "The number of records is declared public." in " ".join(public["words"]["further"])
-    public = public["pooled"]
+    public = describe(load(tmp_path, stream=PUBLIC, mechanism='staleness = "1/2"'))["pooled"]
     assert (public["measured_one_by_one"], public["epoch_ends"][:4]) == (1, [1, 3, 7, 9]), (
         "the last planned step"
     )

@@ -6,10 +6,8 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-from config_files import load
+from small_configs import load
 
-from dpstream.cli.main import main
 from dpstream.core.errors import ConfigError
 from dpstream.project import Config
 from dpstream.stream.identity import require_same_plan
@@ -116,16 +114,6 @@ def test_a_plan_tells_how_much_of_it_is_in_other(tmp_path: Path) -> None:
 def test_other_mechanisms_refuse_it(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match=r"\[prior\].*takes no prior"):
         load(with_table(tmp_path), mechanism=f'name = "{name}"', rest=PRIOR)
-    told = CliRunner().invoke(main, ["plan", str(tmp_path / "dpstream.toml")])
-    assert told.exit_code == 2
-    assert "Traceback" not in told.output
-
-
-def test_the_plan_tells_of_it(tmp_path: Path) -> None:
-    load(with_table(tmp_path), rest=PRIOR)
-    told = CliRunner().invoke(main, ["plan", str(tmp_path / "dpstream.toml")])
-    assert told.exit_code == 0, told.output
-    assert "columns zip, kind; 10 records" in " ".join(told.output.split())
 
 
 def test_constraints_ask_nothing_of_it(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from config_files import DEFAULTS, GROWING, KEYED, PANELS, POINTS, load
+from small_configs import load, of_mechanism
 
 from dpstream.core.contracts import Option, RecipeContext, build, option
 from dpstream.core.contracts.recipe_options import keys_of_recipes
@@ -26,12 +26,10 @@ from dpstream.project.reader import Section
 from dpstream.project.sections import read_recipe
 from dpstream_lab.experiments.methods import Method
 
-PARTS = {**PANELS, **POINTS, **GROWING, **KEYED}
-
 
 @pytest.mark.parametrize("mechanism", registry.mechanisms())
 def test_a_budget_and_an_amount_give_the_same_plan(mechanism: str, tmp_path: Path) -> None:
-    config = load(tmp_path, **{**DEFAULTS, "mechanism": f'name = "{mechanism}"', **PARTS.get(mechanism, {})})
+    config = load(tmp_path, **of_mechanism(mechanism))
     recipe: Any = config.recipe
     budget, unit, horizon = config.budget.budget, config.unit, config.budget.horizon
     amount = {"epsilon": budget.epsilon} if isinstance(budget, PureDP) else {"rho": budget.rho}
@@ -180,7 +178,7 @@ def test_where_only_the_domain_is_known_a_classifier_says_what_it_needs() -> Non
 
 def test_a_workload_of_groups_is_in_the_plan_as_it_was_written(tmp_path: Path) -> None:
     written = 'workload = ["all-1-way", {pairs_with = ["zip"], weight = "1/2"}]'
-    config = load(tmp_path, **{**DEFAULTS, "mechanism": written})
+    config = load(tmp_path, mechanism=written)
     columns = len(config.schema().columns)
     told = {used.key: used.value for used in config.used if used.section == "mechanism"}
     assert told["workload"] == f"{2 * columns - 1} chosen marginals"

@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from config_files import load
+from small_configs import load
 
 from dpstream.core.errors import UnitError
 from dpstream.project import Config

@@ -6,7 +6,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from config_files import load
+from small_configs import load
 
 from dpstream.core.errors import ConfigError
 

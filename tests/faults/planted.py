@@ -316,7 +316,7 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
 #: Folder or file below ``src/dpstream`` -> nearest tests, below ``tests``, the fastest first; the longest name counts.
 NEAREST: dict[str, tuple[str, ...]] = {
     "core/counters": ("counters", "checks"),
-    "core/privacy": ("privacy", "counters", "tabular/test_user_transcripts.py"),
+    "core/privacy": ("privacy", "counters", "tabular/test_transcripts.py"),
     "core/schema": ("schema/test_schema_table.py", "schema", "streams/test_stream.py"),
     "core/tables": ("tables", "streams/test_contribution.py", "tabular"),
     "core/tables/keyed_reading.py": ("streams/test_keyed.py", "sources/test_keyed_shapes.py", "streams"),

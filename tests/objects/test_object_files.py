@@ -17,9 +17,9 @@ from dpstream.core.foreign import arrow_input
 from dpstream.core.schema import Categorical, Schema
 from dpstream.io.objects import ObjectPath, is_object_url, object_path
 from dpstream.io.sources import FileSource, SourceOptions, UnreadableError, counted_file, open_source
+from dpstream.io.sources.source import ReadOptions
 
 START = datetime.date(2026, 1, 5)
-TODAY = datetime.date(2026, 3, 1)
 ENDINGS = ("csv", "csv.gz", "parquet", "ndjson", "ndjson.gz")
 SCHEMA = Schema([Categorical("zip", ["101", "102", "103"])])
 Place = tuple[str, str]
@@ -78,7 +78,7 @@ def test_objects_give_the_steps_that_files_give(
     url, more = bucket
     for schema in (None, SCHEMA):
         here, there = (
-            open_source(options(path, late=late), base=tmp_path, columns=["zip"], schema=schema)
+            open_source(options(path, late=late), ReadOptions(base=tmp_path, columns=["zip"], schema=schema))
             for path in (f"data/**/*.{ending}", f"{url}/data/**/*.{ending}{more}")
         )
         steps, position = taken(here)
@@ -92,7 +92,7 @@ def test_objects_give_the_steps_that_files_give(
 def test_each_object_may_be_a_step(tmp_path: Path, bucket: Place) -> None:
     url, more = bucket
     cut = {"every": "files", "time_column": None, "start": None, "end": None, "complete": "done"}
-    source = FileSource(options(f"{url}/in/*.parquet{more}", **cut), columns=["zip"])
+    source = FileSource(options(f"{url}/in/*.parquet{more}", **cut), ReadOptions(columns=["zip"]))
     for part in (1, 2, 3):
         put(*bucket, f"in/{part}.parquet", as_bytes([{"zip": "101"}] * part, "parquet"))
     with pytest.raises(UnreadableError, match="no file matches"):
@@ -111,7 +111,9 @@ def test_a_large_object_is_counted_while_it_is_read(bucket: Place, monkeypatch: 
     put(*bucket, "in/1.parquet", as_bytes([{"zip": "101"}, {"zip": "103"}], "parquet"))
     monkeypatch.setattr(counted_file, "_LARGE", 1)
     cut = {"every": "files", "time_column": None, "start": None, "end": None}
-    (step,) = FileSource(options(f"{url}/in/*{more}", **cut), columns=["zip"], schema=SCHEMA).steps()
+    (step,) = FileSource(
+        options(f"{url}/in/*{more}", **cut), ReadOptions(columns=["zip"], schema=SCHEMA)
+    ).steps()
     assert step.inserts is None
     assert rows(step.engine.whole()) == [[0], [2]]
 
@@ -119,7 +121,7 @@ def test_a_large_object_is_counted_while_it_is_read(bucket: Place, monkeypatch: 
 def test_an_object_that_is_replaced_is_no_mixture(bucket: Place) -> None:
     url, more = bucket
     place = put(*bucket, "in/1.csv", as_bytes(records(1), "csv"))
-    source = FileSource(options(f"{url}/in/*.csv{more}"), columns=["zip"])
+    source = FileSource(options(f"{url}/in/*.csv{more}"), ReadOptions(columns=["zip"]))
     (path,) = source.files()
     place.write(arrow_input(as_bytes(records(1)[:-1], "csv")).read_buffer())
     source.files = lambda: [path]  # type: ignore[method-assign]

@@ -229,10 +229,8 @@ def test_persistent_points_change_as_little_as_counts_do(tmp_path: Path, publish
 def test_a_table_that_is_cut_keeps_its_points(tmp_path: Path) -> None:
     made = plan()
     sink = Publisher(tmp_path / "releases")
-    policy = Publishing(records="persistent", publish="both")
-    with open_stream(
-        made, CITY, tmp_path / "state", publish_to=sink, publishing=policy, max_rows=500
-    ) as stream:
+    policy = Publishing(records="persistent", publish="both", max_rows=500)
+    with open_stream(made, CITY, tmp_path / "state", publish_to=sink, publishing=policy) as stream:
         for step in range(1, 4):
             release = stream.step(Batch(frame(400, step)), f"b{step}")
             assert read(tmp_path / "releases").num_rows == release.rows == min(400 * step, 500)

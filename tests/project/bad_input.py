@@ -18,7 +18,7 @@ from pathlib import Path
 import click
 import pyarrow as pa
 import pyarrow.parquet
-from bad_input_judge import ROWS, TEXT, Case, World, inside
+from bad_input_judge import ROWS, Case, World, configure, inside
 
 from dpstream.cli import main
 from dpstream.cli.types import FilePath, Whole
@@ -162,20 +162,8 @@ def paths() -> list[Case]:
 
 WHOLE = ("-1", "1.5", "1e3", "+1", "\u0661", "1_0", " 1", "", "nan", "0x10", "9" * 19, "9" * 5000)
 AMOUNTS = (
-    "1e400000000",
-    "+1",
-    "\u0661",
-    "1_0",
-    " 1",
-    "0",
-    "-1",
-    "nan",
-    "inf",
-    "1/0",
-    "",
-    "9" * 5000,
-    "1e-",
-    "x",
+    *("1e400000000", "+1", "\u0661", "1_0", " 1", "0", "-1", "nan", "inf", "1/0", "", "9" * 5000),
+    *("1e-", "x"),
 )
 
 
@@ -268,11 +256,7 @@ def damaged_data() -> list[Case]:
                 (folder / "fresh").mkdir()
                 (folder / "fresh" / file).write_bytes(data)
                 damage(folder / "fresh" / file, name)
-                text = TEXT.replace("data/*.csv", "fresh/*").replace(
-                    "[output]", '[output]\ndir = "fresh-out"'
-                )
-                text += '[state]\ndir = "fresh-state"\n'
-                (folder / "fresh.toml").write_text(text, encoding="utf-8")
+                configure(folder, "fresh.toml", "fresh/*", 'dir = "fresh-out"\n[state]\ndir = "fresh-state"')
 
             place = f"fresh/{file}"
             lines = [

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner
+from small_configs import write_config, write_rows
 
 from dpstream.cli import main
 
-__all__ = ["MARKS", "ROWS", "TEXT", "Case", "World", "inside", "judge"]
+__all__ = ["MARKS", "ROWS", "Case", "World", "configure", "inside", "judge"]
 
 #: Private values of the tables; no output may hold one.
 MARKS = ("Zq7-Korvath", "73912846")
@@ -37,31 +38,20 @@ class Case:
 
 # The world: a stream that took all its steps, and everything that verbs read.
 
-TEXT = """\
-[stream]
-name = "bad"
-[source]
-path = "data/*.csv"
-time_column = "step"
-end = 2
-[schema]
-[schema.columns.zip]
-type = "categorical"
-values = ["a", "b"]
-other = "other"
-[schema.columns.age]
-type = "integer"
-edges = [0, 5, 10]
-outside = "clip"
-[mechanism]
-name = "baseline"
-k = 1
-iterations = 1
-[budget]
-epsilon = "1"
-[output]
-format = "csv"
-"""
+
+def configure(folder: Path, file: str, path: str, places: str = "") -> None:
+    write_config(
+        folder,
+        file=file,
+        name="bad",
+        source=f'path = "{path}"\ntime_column = "step"\nend = 2',
+        columns='[schema.columns.zip]\ntype = "categorical"\nvalues = ["a", "b"]\nother = "other"\n'
+        '[schema.columns.age]\ntype = "integer"\nedges = [0, 5, 10]\noutside = "clip"\n',
+        mechanism='name = "baseline"\nk = 1\niterations = 1',
+        rest=f'[output]\nformat = "csv"\n{places}',
+    )
+
+
 ROWS = "".join(f"{step},{zip},{age}\n" for step in (1, 2) for zip, age in (("a", 3), ("b", 7), MARKS))
 
 
@@ -71,10 +61,8 @@ class World:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.model = root / "model"
-        self.model.mkdir()
-        (self.model / "data").mkdir()
-        (self.model / "data" / "1.csv").write_text("step,zip,age\n" + ROWS, encoding="utf-8")
-        (self.model / "dpstream.toml").write_text(TEXT, encoding="utf-8")
+        write_rows(self.model, "1.csv", "step,zip,age", ROWS.splitlines())
+        configure(self.model, "dpstream.toml", "data/*.csv")
         with inside(self.model):
             for line in (
                 "run",
@@ -140,7 +128,7 @@ def judge(world: World, case: Case) -> list[str]:
         found.append("a device, a pipe or a link was changed or replaced")
     if sorted(os.listdir(world.root)) != around:
         found.append("something was written outside of the folder")
-    clear(folder)
+    shutil.rmtree(folder)
     return found
 
 
@@ -180,10 +168,6 @@ def device_facts(folder: Path) -> list[tuple[str, int, int, int]]:
         if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
             facts.append((str(path), found.st_mode, found.st_rdev, found.st_ino))
     return facts
-
-
-def clear(folder: Path) -> None:
-    shutil.rmtree(folder)
 
 
 class TooLate(BaseException):

@@ -17,6 +17,8 @@ from typing import Any
 
 import click
 import pytest
+from cli_stream import make
+from small_configs import rewrite
 
 import dpstream as dp
 from dpstream.cli import main
@@ -147,30 +149,9 @@ def test_the_dag_retries_what_may_pass_only() -> None:
 @pytest.fixture(scope="module")
 def stream(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small stream that is ready to run."""
-    folder = tmp_path_factory.mktemp("stream")
-    (folder / "data").mkdir()
-    lines = [f"{step},{'xy'[i % 2]}\n" for step in (1, 2) for i in range(50)]
-    (folder / "data" / "1.csv").write_text("step,kind\n" + "".join(lines), encoding="utf-8")
-    (folder / "dpstream.toml").write_text(STREAM, encoding="utf-8")
+    folder: Path = tmp_path_factory.mktemp("stream")
+    rewrite(make(folder, 2, epsilon="2"), 'format = "csv"', 'format = "parquet"')
     return folder
-
-
-STREAM = """\
-[stream]
-name = "visits"
-[source]
-path = "data/*.csv"
-time_column = "step"
-end = 2
-[schema.columns.kind]
-type = "categorical"
-values = ["x", "y"]
-[mechanism]
-name = "baseline"
-[budget]
-epsilon = "2"
-horizon = 2
-"""
 
 
 class Again(Exception):

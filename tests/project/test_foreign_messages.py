@@ -27,6 +27,7 @@ from dpstream.core.errors import DataError, SchemaError
 from dpstream.core.foreign import arrow_input, failures, shielded
 from dpstream.core.schema import Categorical, Schema
 from dpstream.io.sources import SourceOptions
+from dpstream.io.sources.source import ReadOptions
 from dpstream.io.sources.stdin import StdinSource
 
 __all__ = ["spill"]
@@ -180,7 +181,7 @@ def test_columns_that_nobody_declared_are_counted(tmp_path: Path, spill: Spill, 
     assert spill.found() == []
     source = StdinSource(
         SourceOptions.parse({"path": "-", "time_column": "step", "op_column": "op", "end": 3}),
-        columns=["zip"],
+        ReadOptions(columns=["zip"]),
         stream=io.BytesIO(HEADS["an undeclared key with a list"]["1.ndjson"].replace(": 2", ": 1").encode()),
     )
     with pytest.raises(DataError) as caught:

@@ -25,6 +25,7 @@ import pyarrow.parquet
 import pytest
 from click.testing import CliRunner
 from leak_search import COUNT, DAY, NUMBER, PERSON, REAL, TEXT, Spill, spill
+from small_configs import write_config
 
 from dpstream.cli import main
 from dpstream.core import durable
@@ -46,44 +47,18 @@ def configure(folder: Path, bins: tuple[str, str], *, form: str = "csv", late: s
     """A stream of three steps over files of any kind in ``data``."""
     other, outside = bins
     (folder / "data").mkdir(parents=True, exist_ok=True)
-    path = folder / "dpstream.toml"
-    path.write_text(
-        f"""format = 1
-[stream]
-name = "marked"
-[source]
-path = "data/*"
-time_column = "step"
-op_column = "op"
-end = 3
-late = "{late}"
-[schema]
-ignore = ["who"]
-[schema.columns.zip]
-type = "categorical"
-values = ["a", "b"]
-{other}
-[schema.columns.age]
-type = "integer"
-edges = [0, 5, 10]
-{outside}
-[schema.columns.rent]
-type = "real"
-edges = [0, 50, 100]
-{outside}
-[schema.columns.born]
-type = "date"
-edges = ["1980-01-01", "1990-01-01", "2000-01-01"]
-{outside}
-[mechanism]
-[budget]
-epsilon = "1"
-[output]
-format = "{form}"
+    return write_config(
+        folder,
+        name="marked",
+        source=f'path = "data/*"\ntime_column = "step"\nop_column = "op"\nend = 3\nlate = "{late}"',
+        columns=f"""[schema]\nignore = ["who"]
+[schema.columns.zip]\ntype = "categorical"\nvalues = ["a", "b"]\n{other}
+[schema.columns.age]\ntype = "integer"\nedges = [0, 5, 10]\n{outside}
+[schema.columns.rent]\ntype = "real"\nedges = [0, 50, 100]\n{outside}
+[schema.columns.born]\ntype = "date"\nedges = ["1980-01-01", "1990-01-01", "2000-01-01"]\n{outside}
 """,
-        encoding="utf-8",
+        rest=f'[output]\nformat = "{form}"',
     )
-    return path
 
 
 def write(spill: Spill, folder: Path, name: str, lines: list[str]) -> Path:

@@ -8,38 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from cli_stream import dpstream
 from installed import install
+from small_configs import ZIP, rewrite, write_config
 
-from dpstream.cli import main
 from dpstream.core.contracts import option
 from dpstream.core.errors import ConfigError
+from dpstream.io.sinks import read_manifest
 from dpstream.io.sources.source_keys import SOURCES, SourceKind
 from dpstream.project import Config
 from dpstream.project.json_schema import json_schema
 from dpstream.project.keys import keys_of
 
 HERE = Path(__file__).parent / "toy_io"
-FILE = """\
-[stream]
-name = "toy"
-[source]
-kind = "toy"
-database = "private.sqlite"
-table = "visits"
-end = 3
-[schema.columns.zip]
-type = "categorical"
-values = ["a", "b"]
-[mechanism]
-workload = "all-1-way"
-[budget]
-epsilon = "1"
-[output]
-sink = "toy"
-database = "public.sqlite"
-table = "released"
-"""
 
 
 @pytest.fixture
@@ -56,17 +37,21 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write(folder: Path, old: str = "", new: str = "") -> Path:
-    assert old in FILE
-    path = folder / "dpstream.toml"
-    path.write_text(FILE.replace(old, new, 1), encoding="utf-8")
-    return path
+    path = write_config(
+        folder,
+        name="toy",
+        source='kind = "toy"\ndatabase = "private.sqlite"\ntable = "visits"\nend = 3',
+        columns=ZIP,
+        mechanism='workload = "all-1-way"',
+        rest='[output]\nsink = "toy"\ndatabase = "public.sqlite"\ntable = "released"',
+    )
+    return rewrite(path, old, new) if old else path
 
 
 def test_it_runs_from_the_toy_source_into_the_toy_sink(toy: Path) -> None:
     for verb in (["check"], ["plan"], ["run"], ["status"], ["run"]):
-        result = CliRunner().invoke(main, [*verb, str(toy)])
-        assert result.exit_code == 0, (verb, result.output)
-    manifest = json.loads((toy.parent / "releases/step-000003/manifest.json").read_text(encoding="utf-8"))
+        dpstream(*verb, toy)
+    manifest = read_manifest(toy.parent / "releases", 3)
     assert "trusted to hold each record in one row" in json.dumps(manifest)
     with sqlite3.connect(toy.parent / "public.sqlite") as file:
         rows = dict(file.execute("SELECT step, COUNT(*) FROM released GROUP BY step").fetchall())

@@ -24,6 +24,7 @@ from dpstream.core.schema import Boolean, Categorical, Column, Date, DateTime, I
 from dpstream.core.schema.fine import fine
 from dpstream.io.sources import FileSource, SourceOptions
 from dpstream.io.sources.pieces import join
+from dpstream.io.sources.source import ReadOptions
 
 LIMIT = 2**53
 POLICIES = [{"other": "(other)"}, {"outside": "clip"}]
@@ -177,7 +178,8 @@ def test_times_of_every_unit_and_in_words(column: Column, times: list[dt.datetim
 ODD = (
     "0000-01-01|0000-01-01T12:00|0001-01-01|2024-02-30|2024-01-01x07:00|soon|| 2024-01-01 |2024-01-01T24:00|"
     "2024-01-01T12:30:15,5|2024-01-01T12:30:15.1234567|2024-01-01 12|+5|07|2024-01-01T12:00Z|2024-01-01T12:00+01|"
-    "1e3|7.0|7|-0.0|inf|nan|1_0|99999999999999999999999999999999999"
+    "1e3|7.0|7|-0.0|inf|nan|1_0|99999999999999999999999999999999999|"
+    "2024-01-01 12:30:15|2024-01-01T12:30:15.123456|2024-W01-1|2024-01-01 12:30:15Z"
 )
 ODD_TEXTS = st.sampled_from(ODD.split("|"))
 
@@ -221,7 +223,7 @@ def test_a_null_in_another_file_stops_nothing(tmp_path: Path) -> None:
     }.items():
         pq.write_table(pa.table({"when": times, "id": ids}), tmp_path / f"{name}.parquet")
     options = SourceOptions.parse({"path": "*.parquet", "time_column": "when", "end": 1})
-    (step,) = FileSource(options, base=tmp_path).steps()
+    (step,) = FileSource(options, ReadOptions(base=tmp_path)).steps()
     column = Categorical("id", [7], other="o", missing="m")
     assert Schema([column]).encode(step.inserts).ravel().tolist() == [0, 1, 0, 2]
 

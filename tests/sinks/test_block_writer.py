@@ -20,7 +20,7 @@ from dpstream.io.sinks.change_tables import LABEL
 from dpstream.io.sinks.table_files import BlockWriter, Format, StagedFile, blocks_of, from_bytes, to_bytes
 from dpstream.mechanisms.table_release import ModelSynthesis
 from dpstream.stream.release.codebook import descriptor
-from dpstream.stream.release.table_blocks import decoded_blocks, whole_table, write_blocks
+from dpstream.stream.release.table_blocks import drawing, whole_table, write_blocks
 from dpstream.stream.store.staging import Staging
 
 SCHEMA = Schema(
@@ -109,11 +109,8 @@ def test_a_mixture_of_models_has_the_same_bytes_for_one_two_and_four_threads(
         monkeypatch.setenv("DPSTREAM_THREADS", threads)
         (folder := tmp_path / threads).mkdir()
         sink = Publisher(folder / "releases", format=form)
-        drawn = mixture.blocks(5000, 11, 256)
-        assert drawn is not None
-        blocks = decoded_blocks(SCHEMA, drawn, 11, dictionaries=True)
-        label = {"title": "t", "words": "w"}
-        files = write_blocks(sink, Staging(folder), 1, SCHEMA, label, blocks)
+        drawn = drawing(mixture, SCHEMA, 5000, 11, 256, {"title": "t", "words": "w"})
+        files = write_blocks(sink, Staging(folder), 1, drawn)
         staged = files[sink.table_name]
         assert isinstance(staged, StagedFile)
         data = staged.path.read_bytes()
@@ -125,4 +122,4 @@ def test_a_mixture_of_models_has_the_same_bytes_for_one_two_and_four_threads(
     )
     table = from_bytes(contents[0][0], form, FIELDS)
     assert table.num_rows == 5000
-    assert table.equals(whole_table(mixture, SCHEMA, 5000, 11, 256))
+    assert table.equals(whole_table(drawn))

@@ -23,6 +23,7 @@ from dpstream.core.tables import PresentTable
 from dpstream.core.tables.access import ReadRequest
 from dpstream.core.tables.keyed_reading import read_keyed
 from dpstream.io.sources import SourceOptions, open_source
+from dpstream.io.sources.source import ReadOptions
 
 SCHEMA = Schema(
     [
@@ -94,7 +95,7 @@ def history(seed: int, keys: int = 40, *, updates: bool = True) -> History:
 
 def read(options: SourceOptions, base: Path, **more: Any) -> Iterable[Any]:
     """The steps of a source, as a stream asks for them."""
-    return open_source(options, base=base, columns=SCHEMA.names, **more).steps()
+    return open_source(options, ReadOptions(base=base, columns=SCHEMA.names, **more)).steps()
 
 
 def outcome(entries: Iterable[Any], returns: str = "new") -> list[tuple[Any, ...]]:

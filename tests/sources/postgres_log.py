@@ -6,6 +6,7 @@ import datetime
 from typing import TYPE_CHECKING, Any
 
 from dpstream.io.sources import SourceOptions, open_source, replication
+from dpstream.io.sources.source import ReadOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,6 +75,6 @@ class ReplicatedTable:
 
     def open(self, options: SourceOptions, columns: Sequence[str]) -> Any:
         """The source, on the day after the last one that has ended."""
-        source = open_source(options, columns=columns)
-        source._today = FIRST_DAY + datetime.timedelta(len(self.borders))  # type: ignore[attr-defined]
+        source = open_source(options, ReadOptions(columns=columns))
+        source.today = FIRST_DAY + datetime.timedelta(len(self.borders))
         return source

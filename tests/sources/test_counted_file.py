@@ -15,6 +15,7 @@ from dpstream.core.schema import Categorical, Schema
 from dpstream.core.tables.access import BatchAccess, ReadRequest
 from dpstream.io.sources import SourceOptions, UnreadableError, counted_file, open_source
 from dpstream.io.sources.counted_file import CountedFile
+from dpstream.io.sources.source import ReadOptions
 from dpstream.project import Config, taken_steps
 from dpstream.stream import Batch
 from dpstream.stream.admission import RecordRows, encode_blocks
@@ -100,7 +101,7 @@ def test_messages_are_the_same(tmp_path: Path) -> None:
 def granted(folder: Path, monkeypatch: pytest.MonkeyPatch, *cliques: tuple[int, int]) -> BatchAccess:
     monkeypatch.setattr(counted_file, "_LARGE", 0)
     options = SourceOptions(path=("*.parquet",), every="files")
-    (entry,) = open_source(options, base=folder, columns=SCHEMA.names, schema=SCHEMA).steps()
+    (entry,) = open_source(options, ReadOptions(base=folder, columns=SCHEMA.names, schema=SCHEMA)).steps()
     assert entry.engine is not None
     assert entry.inserts is None
     return entry.engine.grant(ReadRequest("counts", SCHEMA, "event", None, b"", "step 1", cliques))

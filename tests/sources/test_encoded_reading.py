@@ -27,6 +27,7 @@ from dpstream.core.schema.encoded_table import EncodedTable
 from dpstream.core.tables import MultisetHash, count_marginals, counting
 from dpstream.io.sources import SourceOptions, formats, open_source
 from dpstream.io.sources import files as files_module
+from dpstream.io.sources.source import ReadOptions
 from dpstream.stream import Batch
 from dpstream.stream.admission import encode_batch
 
@@ -62,7 +63,9 @@ def write(path: Path, rows: list[dict[str, Any]]) -> None:
 def outcome(folder: Path, options: SourceOptions, schema: Schema, *, early: bool) -> list[Any]:
     """What each step gives: codes and users, or the message, after which nothing is read."""
     found: list[Any] = []
-    source = open_source(options, base=folder, columns=schema.names, schema=schema if early else None)
+    source = open_source(
+        options, ReadOptions(base=folder, columns=schema.names, schema=schema if early else None)
+    )
     try:
         for entry in source.steps():
             assert not early or isinstance(entry.inserts, EncodedTable)
@@ -174,7 +177,9 @@ def test_the_first_broken_record_of_the_file_is_named(
     (tmp_path / "b.csv.gz").write_bytes(gzip.compress(text)[:-4])
     for name in ("a.csv", "b.csv.gz"):
         options = SourceOptions.parse({"path": name, "every": "files"})
-        source = open_source(options, base=tmp_path, columns=LOOSE.names, schema=LOOSE, reveal=True)
+        source = open_source(
+            options, ReadOptions(base=tmp_path, columns=LOOSE.names, schema=LOOSE, reveal=True)
+        )
         with pytest.raises(DataError, match=r"line 62: a line has 1 columns and the first line 2"):
             list(source.steps())
 
@@ -187,7 +192,7 @@ def test_text_does_not_wait_for_its_step(tmp_path: Path, some_threads: int) -> N
     schema = Schema([Categorical(name, words.to_pylist(), **BINS) for name in ("zip", "age")])
     options = SourceOptions.parse({"path": "*.parquet", "every": "files"})
     before = pa.total_allocated_bytes()
-    (step,) = open_source(options, base=tmp_path, columns=schema.names, schema=schema).steps()
+    (step,) = open_source(options, ReadOptions(base=tmp_path, columns=schema.names, schema=schema)).steps()
     assert pa.total_allocated_bytes() - before < rows  # the text has 40 times as many bytes
     assert sum(part.nbytes for part in step.inserts.parts) == 2 * rows
     assert np.array_equal(schema.encode(step.inserts), np.repeat(np.arange(rows)[:, None] % 5, 2, axis=1))
@@ -220,7 +225,7 @@ def test_files_of_other_types(tmp_path: Path, some_threads: int) -> None:
 def test_the_schema_is_the_one_that_encoded(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("zip,age\nnorth,7\n")
     options = SourceOptions.parse({"path": "a.csv", "every": "files"})
-    (step,) = open_source(options, base=tmp_path, columns=LOOSE.names, schema=LOOSE).steps()
+    (step,) = open_source(options, ReadOptions(base=tmp_path, columns=LOOSE.names, schema=LOOSE)).steps()
     assert LOOSE.encode(step.inserts).tolist() == [[0, 7]]
     with pytest.raises(ConfigError, match="another schema"):
         STRICT.encode(step.inserts)

@@ -16,6 +16,7 @@ from dpstream.core.schema.arrow import to_table
 from dpstream.core.tables import KeyedBatch, Snapshot
 from dpstream.io.sources import SourceOptions, open_source
 from dpstream.io.sources import stdin as stdin_module
+from dpstream.io.sources.source import ReadOptions
 
 SEEDS = (1, 2)
 Writer = Callable[[History, Path], SourceOptions]
@@ -111,14 +112,14 @@ def test_a_step_is_the_same_whatever_step_reading_begins_at(name: str, tmp_path:
     pytest.importorskip("duckdb")
     history = told.history(5, keys=20, updates=name not in STAYS)
     options = {**FEEDS, **SNAPSHOTS, **STAYS}[name](history, tmp_path)
-    whole = list(open_source(options, base=tmp_path, columns=SCHEMA.names).steps())
+    whole = list(open_source(options, ReadOptions(base=tmp_path, columns=SCHEMA.names)).steps())
     assert [entry.step for entry in whole] == list(range(1, STEPS + 1))
-    source = open_source(options, base=tmp_path, columns=SCHEMA.names)
+    source = open_source(options, ReadOptions(base=tmp_path, columns=SCHEMA.names))
     seen = {}
     for entry in source.steps():
         seen[entry.step] = source.position
     for start in range(2, STEPS + 1):
-        source = open_source(options, base=tmp_path, columns=SCHEMA.names)
+        source = open_source(options, ReadOptions(base=tmp_path, columns=SCHEMA.names))
         again = list(source.steps(start, seen=seen[start - 1]))
         assert [rows_of(entry) for entry in again] == [rows_of(entry) for entry in whole[start - 1 :]]
 
@@ -201,9 +202,13 @@ def test_late_rows_of_a_feed(tmp_path: Path) -> None:
     """A row that comes after its step was read is an error, or counts at the next step."""
     first, late = ("1,insert,7,a,1", "2,insert,8,a,1"), "1,update,7,b,1"
     for rule in ("error", "next-step"):
-        source = open_source(feed(tmp_path, *first, late=rule), base=tmp_path, columns=SCHEMA.names)
+        source = open_source(
+            feed(tmp_path, *first, late=rule), ReadOptions(base=tmp_path, columns=SCHEMA.names)
+        )
         _, seen, *_ = [source.position for _ in source.steps()]
-        again = open_source(feed(tmp_path, *first, late, late=rule), base=tmp_path, columns=SCHEMA.names)
+        again = open_source(
+            feed(tmp_path, *first, late, late=rule), ReadOptions(base=tmp_path, columns=SCHEMA.names)
+        )
         if rule == "error":
             with pytest.raises(DataError, match="already released"):
                 list(again.steps(3, seen=seen))

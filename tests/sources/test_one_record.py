@@ -26,6 +26,7 @@ from dpstream.core.errors import DataError
 from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema
 from dpstream.io.sources import SourceOptions, formats, open_source
 from dpstream.io.sources.json_records import cells, parse_record
+from dpstream.io.sources.source import ReadOptions
 
 BINS = {"other": "none of them", "missing": "nothing there"}
 SCHEMA = Schema(
@@ -71,7 +72,7 @@ def counted(name: str, content: bytes, source: dict[str, Any], block: int = 2**2
             data = gzip.compress(content, mtime=0) if name.endswith(".gz") else content
             (Path(folder) / name).write_bytes(data)
         options = SourceOptions.parse({"path": "-" if name == "stdin" else name, **source})
-        opened = open_source(options, base=folder, columns=SCHEMA.names, ignored=SCHEMA.ignore)
+        opened = open_source(options, ReadOptions(base=folder, columns=SCHEMA.names, ignored=SCHEMA.ignore))
         for step in opened.steps():
             for part in (step.inserts, step.deletes):
                 if part is not None:
@@ -194,7 +195,7 @@ def test_a_line_that_is_no_record_stops_the_reading(tmp_path: Path) -> None:
     # One column: an empty line is a record there.
     (tmp_path / "b.csv").write_bytes(b"zip\nnorth\n\n7\n")
     (step,) = open_source(
-        SourceOptions.parse({"path": "b.csv", **FILES}), base=tmp_path, columns=["zip"]
+        SourceOptions.parse({"path": "b.csv", **FILES}), ReadOptions(base=tmp_path, columns=["zip"])
     ).steps()
     assert step.inserts.to_pydict() == {"zip": ["north", "", "7"]}
 
@@ -203,7 +204,7 @@ def test_a_line_that_is_no_record_stops_the_reading(tmp_path: Path) -> None:
 def test_a_header_is_no_record(tmp_path: Path, head: bytes) -> None:
     (tmp_path / "1.csv").write_bytes(head)
     options = SourceOptions.parse({"path": "1.csv", "every": "files"})
-    (step,) = open_source(options, base=tmp_path, columns=["a", "b"]).steps()
+    (step,) = open_source(options, ReadOptions(base=tmp_path, columns=["a", "b"])).steps()
     assert step.inserts.num_rows == 0
 
 
@@ -293,11 +294,12 @@ def test_a_text_that_is_no_utf_8_is_a_value_of_its_own(tmp_path: Path, kind: pa.
     table = pa.table(dict.fromkeys((*SCHEMA.names, "id"), texts))
     pa.parquet.write_table(table, tmp_path / "a.parquet")
     options = SourceOptions.parse({"path": "a.parquet", "period_columns": ["zip"], "user_column": "id"})
-    (step,) = open_source(options, base=tmp_path, columns=["zip"]).steps()
+    (step,) = open_source(options, ReadOptions(base=tmp_path, columns=["zip"])).steps()
     assert step.users is not None
     assert step.users[0].to_pylist() == ["7", "\ufffd", None, "7\ufffd", "north"]
     (step,) = open_source(
-        SourceOptions.parse({"path": "a.parquet", "every": "files"}), base=tmp_path, columns=SCHEMA.names
+        SourceOptions.parse({"path": "a.parquet", "every": "files"}),
+        ReadOptions(base=tmp_path, columns=SCHEMA.names),
     ).steps()
     for given_table in (step.inserts, table):
         found = SCHEMA.encode(given_table.select(SCHEMA.names))
@@ -320,7 +322,7 @@ def test_no_message_counts_the_keys_of_records(tmp_path: Path, monkeypatch: pyte
         {"path": ["c.csv", "a.ndjson"], "every": "files"},
     ):
         with pytest.raises(DataError) as caught:
-            list(open_source(SourceOptions.parse(cut), base=tmp_path).steps())
+            list(open_source(SourceOptions.parse(cut), ReadOptions(base=tmp_path)).steps())
         message = str(caught.value).replace(str(tmp_path), "")
         assert not re.findall(r"\b(?:[0-9]+|[b-f](?!\.))\b", message), cut
 
@@ -338,7 +340,7 @@ def test_where_a_record_of_a_wide_file_stands_decides_nothing(
     for place in range(4):
         order = rows[1 : place + 1] + rows[:1] + rows[place + 1 :]
         (tmp_path / "a.ndjson").write_bytes(b"\n".join(map(json_line, order)))
-        steps = list(open_source(options, base=tmp_path, columns=["poor"]).steps())
+        steps = list(open_source(options, ReadOptions(base=tmp_path, columns=["poor"])).steps())
         assert [step.inserts.num_rows for step in steps] == [4, 4, 4]
         assert steps[2].inserts.column("poor").to_pylist() == [
             "true" if i == place else None for i in range(4)
@@ -351,7 +353,7 @@ def test_files_of_several_formats_are_one_table(tmp_path: Path) -> None:
     for first, second in (("a.csv", "b.ndjson"), ("b.ndjson", "c.csv")):
         (tmp_path / "c.csv").write_text("zip,age\nnorth,7\n")
         options = SourceOptions.parse({"path": [first, second], "rows": 3})
-        (step,) = open_source(options, base=tmp_path, columns=["zip", "age"]).steps()
+        (step,) = open_source(options, ReadOptions(base=tmp_path, columns=["zip", "age"])).steps()
         rows = Schema(SCHEMA.columns[:2]).encode(step.inserts).tolist()
         assert sorted(rows) == sorted(
             [[0, 7], [1, 8], [SCHEMA["zip"].missing_code, SCHEMA["age"].other_code]]

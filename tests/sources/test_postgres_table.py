@@ -17,6 +17,7 @@ from dpstream.core.errors import ConfigError, DataError, StepError
 from dpstream.io.libpq import connection_settings
 from dpstream.io.sources import SourceOptions, UnreadableError, open_source
 from dpstream.io.sources import pg_session as server_module
+from dpstream.io.sources.source import ReadOptions
 
 if TYPE_CHECKING:
     from postgres_server import Cluster
@@ -63,10 +64,10 @@ class Reader:
         self, day: int, position: Mapping[str, int] | None = None, begun: Mapping[str, int] | None = None
     ) -> list[Any]:
         """The steps that are over on a day of January; only the zip codes."""
-        source = open_source(self.options, columns=self.columns)
+        source = open_source(self.options, ReadOptions(columns=self.columns))
         if begun is not None:
             source.resume(self.step + 1, begun)
-        source._today = datetime.date(2026, 1, day)  # type: ignore[attr-defined]
+        source.today = datetime.date(2026, 1, day)
         found = []
         for entry in source.steps(self.step + 1, seen=position or self.position):
             self.step, self.position = entry.step, dict(source.position)
@@ -290,8 +291,8 @@ def test_operations_users_views_partitions_and_texts(server: Cluster, table: psy
     )
     for name, extra in (("t", {}), ("public.v", {"xid_column": "tx"}), ("parts", {})):
         given = options(server, table=name, op_column="op", user_column="who", **extra)
-        source = open_source(given, columns=["zip", "rent", "paid"])
-        source._today = datetime.date(2026, 1, 7)  # type: ignore[attr-defined]
+        source = open_source(given, ReadOptions(columns=["zip", "rent", "paid"]))
+        source.today = datetime.date(2026, 1, 7)
         first, second = source.steps()
         assert first.inserts.to_pylist() == [{"zip": "a", "rent": "1.5", "paid": "true"}]
         assert first.deletes.to_pylist() == [{"zip": "b", "rent": None, "paid": None}]

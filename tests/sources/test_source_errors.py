@@ -14,6 +14,7 @@ import pytest
 
 from dpstream.core.errors import DataError, StepError
 from dpstream.io.sources import FileSource, SourceOptions, read_table
+from dpstream.io.sources.source import ReadOptions
 from dpstream.project.config_draft import draft_config
 
 SECRET = "Q7731"
@@ -22,7 +23,7 @@ OPTIONS: dict[str, Any] = {"path": "*", "time_column": "when", "end": "data", "o
 
 
 def failure(folder: Path, *, reveal: bool = False, **changes: Any) -> str:
-    source = FileSource(SourceOptions.parse({**OPTIONS, **changes}), base=folder, reveal=reveal)
+    source = FileSource(SourceOptions.parse({**OPTIONS, **changes}), ReadOptions(base=folder, reveal=reveal))
     with pytest.raises((DataError, StepError)) as caught:
         list(source.steps())
     message = str(caught.value)
@@ -119,7 +120,7 @@ def test_missing_things(tmp_path: Path) -> None:
         tmp_path, time_column="file_date"
     )
     with pytest.raises(StepError, match="there is no step 0"):
-        FileSource(SourceOptions.parse(OPTIONS), base=tmp_path).steps(0)
+        FileSource(SourceOptions.parse(OPTIONS), ReadOptions(base=tmp_path)).steps(0)
     with pytest.raises(DataError, match="there is no such file"):
         read_table(tmp_path / "nothing.csv")
 

@@ -20,6 +20,7 @@ from dpstream.core.errors import ConfigError, DataError, StepError
 from dpstream.io.sources import SourceOptions, UnreadableError
 from dpstream.io.sources import stdin as stdin_module
 from dpstream.io.sources.query import QuerySource, duckdb_answer
+from dpstream.io.sources.source import ReadOptions
 from dpstream.io.sources.stdin import StdinSource
 
 duckdb = pytest.importorskip("duckdb")
@@ -33,11 +34,9 @@ def piped(
 ) -> list[Any]:
     data = lines if isinstance(lines, bytes) else "".join(json.dumps(line) + "\n" for line in lines).encode()
     source = StdinSource(
-        SourceOptions.parse({**FEED, **changes}),
-        columns=["zip"],
-        today=datetime.date.fromisoformat(today),
-        stream=io.BytesIO(data),
+        SourceOptions.parse({**FEED, **changes}), ReadOptions(columns=["zip"]), stream=io.BytesIO(data)
     )
+    source.today = datetime.date.fromisoformat(today)
     return [
         (s.step, s.inserts["zip"].to_pylist(), None if s.deletes is None else s.deletes["zip"].to_pylist())
         for s in source.steps(start_step, seen=None)
@@ -138,7 +137,8 @@ QUERY: dict[str, Any] = {
 def asked(folder: Path, first: int = 1, *, today: str = "2026-01-08", **changes: Any) -> list[Any]:
     options = SourceOptions.parse({**QUERY, **changes})
     ask = partial(duckdb_answer, options, folder)
-    source = QuerySource(options, ask, today=datetime.date.fromisoformat(today))
+    source = QuerySource(options, ask)
+    source.today = datetime.date.fromisoformat(today)
     return [
         (
             s.batch_id,

@@ -16,6 +16,7 @@ from keyed_history import SCHEMA, STEPS, outcome
 
 from dpstream.core.errors import ConfigError, DataError, DpstreamError
 from dpstream.io.sources import SourceOptions, open_source
+from dpstream.io.sources.source import ReadOptions
 
 if TYPE_CHECKING:
     from postgres_server import Cluster
@@ -42,7 +43,7 @@ class Database:
 
     def read(self, **more: Any) -> list[Any]:
         options = SourceOptions.parse({**self.keys, **CALENDAR, **more})
-        return list(open_source(options, base=self.base, columns=SCHEMA.names).steps())
+        return list(open_source(options, ReadOptions(base=self.base, columns=SCHEMA.names)).steps())
 
     def stays(self, query: str = "SELECT * FROM t", **more: Any) -> list[Any]:
         return self.read(query=query, **TIMES, **more)
@@ -182,7 +183,9 @@ def test_a_query_is_planned_before_a_first_step_is_due(server: Cluster, tmp_path
         ("SELECT id FROM t", "there is no column 'group'"),
         ("SELECT x FROM t", "UndefinedColumn"),
     ):
-        source = open_source(SourceOptions.parse({**options, "query": query}), columns=SCHEMA.names)
+        source = open_source(
+            SourceOptions.parse({**options, "query": query}), ReadOptions(columns=SCHEMA.names)
+        )
         with pytest.raises(DpstreamError, match=what):
             list(source.steps())
     assert list(open_source(SourceOptions.parse({**options, "query": "TABLE t"})).steps()) == []

@@ -15,8 +15,8 @@ from dpstream.core.errors import ConfigError, DataError, LimitError, SchemaError
 from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.io.sources.operations import Operations
 from dpstream.spark import batch, passes
-from dpstream.spark.passes import require_room
-from dpstream.spark.spark_batch import with_operations
+from dpstream.spark.passes import BatchFrame, require_room
+from dpstream.spark.spark_batch import SparkBatch
 
 Made = Callable[[Any], Any]
 pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
@@ -47,7 +47,7 @@ def test_a_column_of_operations_and_columns_in_another_order(spark: Any, made: M
     op = pa.array(["c"] * 500 + ["d"] * 150 + ["x"] * 150)
     mixed = pa.concat_tables([came, went]).append_column("op", op).select(["op", "rent", "zip", "paid"])
     frame = made(mixed)
-    found = with_operations(frame, ("op", words), allow_plain_shuffle=False).grant(WANTED)
+    found = SparkBatch((BatchFrame(frame, ("op", words)),), True).grant(WANTED)
     same(found, in_process(came, went))
     bad = made(
         mixed.slice(0, 3)
@@ -55,7 +55,7 @@ def test_a_column_of_operations_and_columns_in_another_order(spark: Any, made: M
         .drop_columns(["op"])
         .rename_columns(["rent", "zip", "paid", "op"])
     )
-    other = with_operations(bad, ("op", Operations()), allow_plain_shuffle=False).grant(WANTED)
+    other = SparkBatch((BatchFrame(bad, ("op", Operations())),), True).grant(WANTED)
     with pytest.raises(DataError, match="'op' holds a null or an unknown operation") as caught:
         other.rows.fingerprint(KEY)
     assert "'c'" not in str(caught.value)

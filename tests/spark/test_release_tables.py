@@ -34,7 +34,6 @@ pytestmark = pytest.mark.usefixtures("small_blocks")
 
 
 def opened(home: Path, *, blocks: int = 20, seed: int | None = 1, **policy: Any) -> Stream:
-    keep, max_rows = policy.pop("keep", "all"), policy.pop("max_rows", None)
     sink = Publisher(home / "releases", beside=SparkTables(home / "tables", blocks=blocks))
     return open_stream(
         PLAN,
@@ -43,8 +42,6 @@ def opened(home: Path, *, blocks: int = 20, seed: int | None = 1, **policy: Any)
         randomness=Randomness.system() if seed is None else Randomness.seeded(seed),
         publish_to=sink,
         publishing=Publishing(**policy),
-        keep=keep,
-        max_rows=max_rows,
     )
 
 
@@ -100,7 +97,7 @@ def test_small_tables_and_kinds_that_only_one_process_draws_are_one_part(tmp_pat
             home / "state",
             randomness=Randomness.seeded(4),
             publish_to=sink,
-            max_rows=rows or 100,
+            publishing=Publishing(max_rows=rows or 100),
         ) as stream:
             release = stream.step(table(50) if rows else toy_batch(1), "1")
             assert drawn(home, 1).equals(release.sample())

@@ -17,6 +17,7 @@ from dpstream.core.errors import DpstreamError
 from dpstream.core.schema import Categorical, Integer, Schema
 from dpstream.core.tables import EncodedBatch
 from dpstream.io.sources import SourceOptions, open_source
+from dpstream.io.sources.source import ReadOptions
 from dpstream.stream.admission import Batch, RecordRows, encode_blocks
 
 SECRET = "Q7731"
@@ -123,7 +124,7 @@ def verdict(folder: Path, **source: Any) -> Any:
     steps = []
     try:
         for step in open_source(
-            options, base=folder, columns=SCHEMA.names, ignored=SCHEMA.ignore, schema=SCHEMA
+            options, ReadOptions(base=folder, columns=SCHEMA.names, ignored=SCHEMA.ignore, schema=SCHEMA)
         ).steps():
             if step.engine is not None:
                 granted = step.engine.grant(wanted)

@@ -21,6 +21,7 @@ from spark_cases import KEY, SCHEMA, SECRET, WANTED, table
 
 from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.io.sources import SourceOptions, UnreadableError, open_source
+from dpstream.io.sources.source import ReadOptions
 from dpstream.spark import batch, keyed_batch, sessions
 from dpstream.spark.sessions import is_allowed_setting
 from dpstream.spark.spark_source import SparkKeys, _check_own
@@ -38,7 +39,7 @@ def counted(folder: Path, **keys: Any) -> list[int]:
     """The number of records of each step."""
     options = SourceOptions.parse({**KEYS, "end": str(DAY), **keys})
     found = []
-    for step in open_source(options, base=folder, columns=SCHEMA.names).steps():
+    for step in open_source(options, ReadOptions(base=folder, columns=SCHEMA.names)).steps():
         assert step.engine is not None
         granted = step.engine.grant(replace(WANTED, cliques=((),)))
         granted.rows.fingerprint(KEY)
@@ -137,7 +138,7 @@ def test_a_table_that_grows_is_read_as_it_is_at_each_step(spark: Any, tmp_path: 
     two = {"end": str(DAY + datetime.timedelta(1)), **source}
     assert counted(tmp_path, **two) == [3, 4]
     options = SourceOptions.parse({**KEYS, **two})
-    steps = iter(open_source(options, base=tmp_path, columns=SCHEMA.names).steps())
+    steps = iter(open_source(options, ReadOptions(base=tmp_path, columns=SCHEMA.names)).steps())
     next(steps)
     pq.write_table(days(5, 1), tmp_path / "t" / "3.parquet")
     engine = next(steps).engine

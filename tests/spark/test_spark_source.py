@@ -20,6 +20,7 @@ from dpstream.cli import main
 from dpstream.core.errors import ConfigError, DataError, DpstreamError, LimitError
 from dpstream.core.privacy import InsertedRecord, Randomness
 from dpstream.io.sources import SourceOptions, UnreadableError, open_source
+from dpstream.io.sources.source import ReadOptions
 from dpstream.project import Config
 from dpstream.spark.found_files import FoundFiles
 
@@ -217,7 +218,7 @@ def test_the_steps_hold_the_records_of_their_days(spark: Any, folder: Path) -> N
 
         found = {
             step.step: step.engine.grant(replace(WANTED, schema=schema, cliques=())).rows.fingerprint(KEY)  # type: ignore[union-attr]
-            for step in open_source(options, base=folder, columns=schema.names).steps(2)
+            for step in open_source(options, ReadOptions(base=folder, columns=schema.names)).steps(2)
         }
         assert found == {step: hashed for step, hashed in expected.items() if step > 1}
 
@@ -249,7 +250,7 @@ def test_records_without_a_step_stop_the_stream(spark: Any, folder: Path) -> Non
             }
         )
         with pytest.raises(error, match=words):
-            next(iter(open_source(options, base=folder, columns=schema.names).steps()))
+            next(iter(open_source(options, ReadOptions(base=folder, columns=schema.names)).steps()))
 
 
 @pytest.mark.parametrize(

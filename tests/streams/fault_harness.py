@@ -111,7 +111,7 @@ class Subject:
     schema: Schema
     batch: Callable[[int], Any]
     publishing: Publishing = field(default_factory=Publishing)
-    keep: Any = "all"
+    keep: int | None = None
     key: StateKey | None = None
     stride: int = 5
     judge: Callable[[Path], None] = lambda _: None

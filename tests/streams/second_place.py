@@ -24,7 +24,7 @@ class SecondFolder(Publisher):
         self, name: str, data: bytes, staying: Callable[[int], Mapping[str, bytes]] | None = None
     ) -> None:
         listed = {int(entry["step"]): entry["kept"] for entry in json.loads(data).get("steps", ())}
-        lacking = sorted(listed.keys() - published_steps(self._directory))
+        lacking = sorted(listed.keys() - published_steps(self.directory))
         if any(listed[step] for step in lacking):
             return
         for step in lacking:

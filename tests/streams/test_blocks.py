@@ -8,6 +8,7 @@ import io
 import os
 import shutil
 from contextlib import suppress
+from dataclasses import replace
 from operator import call
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,7 @@ def test_a_released_table_is_written_in_blocks_and_its_bytes_never_enter_the_sto
             assert release.manifest["drawn_in_blocks_of"] == 8
             assert release.rows > 8
             assert release.sample().equals(read_table(tmp_path / "releases", 1))
-            assert stream._store.files(1)["table.parquet"] is None
+            assert stream._store.remembered_file(1, "table.parquet")[1] is None
     finally:
         os.umask(before)
     folder = tmp_path / "releases" / "step-000001"
@@ -297,5 +298,6 @@ def test_only_tables_that_are_made_in_blocks_may_have_more_rows_than_memory_take
         release = stream.step(batch(1), "b1")
         assert release.rows == min(release.manifest["rows"], cut)
         assert release.manifest["rows"] > 20
-    with open_stream(ToyPlan(), SCHEMA, tmp_path / "state", max_rows=25, **options) as stream:
+    options["publishing"] = replace(policy, max_rows=25)
+    with open_stream(ToyPlan(), SCHEMA, tmp_path / "state", **options) as stream:
         assert stream.step(batch(2), "b2").rows == 25

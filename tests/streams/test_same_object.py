@@ -38,7 +38,7 @@ def before_commit(stream: Stream, patch: pytest.MonkeyPatch) -> type[BaseExcepti
     def fail(*_: object) -> None:
         raise OSError(5, "Input/output error")
 
-    stream._policy = type(stream._policy)(1, stream._policy.max_rows)
+    stream._renderer._policy = type(stream._renderer._policy)(1, stream._renderer._policy.max_rows)
     patch.setattr(Store, "_expire", fail)
     return OSError
 
@@ -83,13 +83,13 @@ def test_a_failed_step_that_is_repeated_is_counted_once(tmp_path: Path, fault: F
     with start(tmp_path / "disturbed", randomness=Exact.seeded(1)) as stream:
         stream.step(batch(1), "b1")
         for step in (2, 3):
-            policy = stream._policy
+            policy = stream._renderer._policy
             with pytest.MonkeyPatch.context() as patch:
                 error = fault(stream, patch)
                 for _ in range(2 if fault is not interrupt_after else 1):
                     with pytest.raises(error):
                         stream.step(batch(step), f"b{step}")
-            stream._policy = policy
+            stream._renderer._policy = policy
             stream._store._db.execute("PRAGMA max_page_count = 1000000")
             assert stream.step(batch(step), f"b{step}").step == step
         release = stream.step(batch(4), "b4")

@@ -12,6 +12,7 @@ import sys
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,6 +34,7 @@ from dpstream.io.sinks import Publisher, read_catalogue, read_manifest
 from dpstream.io.sinks import read_table as read
 from dpstream.stream import Batch, StatePermissionWarning, open_stream, read_status
 from dpstream.stream.admission import ROWS, grant_batch
+from dpstream.stream.release.publishing import Publishing
 
 
 def test_a_step_spends_once_and_tells_the_truth_about_itself(tmp_path: Path) -> None:
@@ -255,11 +257,13 @@ def test_another_plan_is_refused_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"keep": 0}, {"keep": True}, {"keep": "some"}, {"max_rows": 0}, {"name": ""}]
+    "options", [{"keep": 0}, {"keep": True}, {"keep": "some"}, {"max_rows": 0}, {"full_every": None}]
 )
-def test_bad_options(tmp_path: Path, options: dict[str, object]) -> None:
-    with pytest.raises(ConfigError):
-        start(tmp_path, **options)
+def test_bad_options(tmp_path: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="cannot be used"):
+        Publishing(**options)
+    with pytest.raises(ConfigError, match="name"):
+        start(tmp_path, name="")
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from dpstream.io.sinks import Publisher
 from dpstream.io.sinks import read_table as read
 from dpstream.stream import Batch, Stream, open_stream, read_status, verify_ledger
 from dpstream.stream.inspection import check_store
+from dpstream.stream.release.publishing import Publishing
 from dpstream.stream.store import store_database as database
 from dpstream.stream.store.sealed_history import _seal
 
@@ -123,9 +124,8 @@ def test_what_no_hash_covers_in_the_catalogue_is_mended(tmp_path: Path) -> None:
             raise OSError(28, "No space left on device")
 
     def opened() -> Stream:
-        return open_stream(
-            ToyPlan(), SCHEMA, tmp_path / "state", publish_to=Failing(tmp_path / "releases"), keep=2
-        )
+        sink, policy = Failing(tmp_path / "releases"), Publishing(keep=2)
+        return open_stream(ToyPlan(), SCHEMA, tmp_path / "state", publish_to=sink, publishing=policy)
 
     with opened() as stream, pytest.raises(StoreError, match="No space left"):
         stream.step(batch(4), "b4")

@@ -63,7 +63,7 @@ def test_without_its_mend_each_is_found(
 ) -> None:
     assert kind in PLACES
     if mend == "no changes after it":
-        monkeypatch.setattr(render, "_readers_follow", lambda *_: True)
+        monkeypatch.setattr(render.Renderer, "_readers_follow", lambda *_: True)
     elif mend == "its successor's changes go":
         monkeypatch.setattr(ReleasePublisher, "_instead_of_changes", lambda *_: None)
     else:

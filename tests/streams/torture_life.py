@@ -197,7 +197,6 @@ def opened(home: Path, settings: Settings, entropy: int) -> Stream:
         home / "state",
         randomness=Randomness.seeded(entropy),
         publish_to=Publisher(home / "releases", format=settings.format),  # type: ignore[arg-type]
-        keep=settings.keep,  # type: ignore[arg-type]
         publishing=policy_of(settings),
         account=home / "account.jsonl" if settings.account else None,
         server=server_of(home, settings),

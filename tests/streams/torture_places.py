@@ -68,6 +68,7 @@ def opened(home: Path, plan: Plan, approve: bool) -> Stream:
     """The stream; whether new steps are held may be another way at each opening."""
     sink: Any = mirrored(home, plan.form) if plan.second else Publisher(home / "releases", format=plan.form)
     policy = Publishing(
+        keep=None if plan.keep == "all" else int(plan.keep),
         records="persistent",
         publish=plan.publish,  # type: ignore[arg-type]
         full_every=4,
@@ -79,7 +80,6 @@ def opened(home: Path, plan: Plan, approve: bool) -> Stream:
         home / "state",
         publish_to=sink,
         publishing=policy,
-        keep=plan.keep,  # type: ignore[arg-type]
         randomness=Randomness.seeded(plan.seed),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from dpstream.core.schema.domain import Clique
 from dpstream.io.sinks import Publisher
 from dpstream.io.sinks.table_files import Format
 from dpstream.stream import Batch, Stream, open_stream
+from dpstream.stream.release.publishing import Publishing
 
 SCHEMA = Schema(
     [
@@ -163,10 +164,16 @@ def start(
     publish: bool = True,
     form: Format = "parquet",
     schema: Schema = SCHEMA,
+    publishing: Publishing = Publishing(),  # noqa: B008 (frozen)
+    keep: int | None = None,
+    max_rows: int | None = None,
     **options: Any,
 ) -> Stream:
     sink = Publisher(tmp_path / "releases", format=form) if publish else None
-    return open_stream(plan or ToyPlan(), schema, tmp_path / "state", publish_to=sink, **options)
+    policy = replace(publishing, keep=keep, max_rows=max_rows)
+    return open_stream(
+        plan or ToyPlan(), schema, tmp_path / "state", publish_to=sink, publishing=policy, **options
+    )
 
 
 def run(tmp_path: Path, steps: int, **options: object) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -201,7 +200,7 @@ def compact(config: Config) -> None:
 
     folder, key = config.state_dir, config.state_key()
     with Store(folder, config.facts(), server=config.server, key=key) as store:
-        store.apply_keep(steps_to_keep(replace(config.output.publishing, keep=config.output.keep), store))
+        store.apply_keep(steps_to_keep(config.output.publishing, store))
     with config.open_stream():
         pass  # removes the tables that have just expired
     with Store(folder, config.facts(), server=config.server, key=key) as store:

@@ -1,11 +1,15 @@
-"""Connections to a PostgreSQL server, and messages about failed ones that repeat no password and no stored value."""
+"""Sessions with a PostgreSQL server, and messages about failed ones that repeat no password and no stored value."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, Literal
 
-from dpstream.core.errors import ConfigError
+from dpstream.core.errors import ConfigError, DpstreamError
 
+#: Classes of SQLSTATE in which the surroundings fail, and trying again later may work.
+_SURROUNDINGS = ("25", "28", "40", "53", "54", "55", "57", "58")
 _REASONS = (
     ("password authentication failed", "the server refuses the password"),
     ("no password supplied", "the server wants a password, and none was given"),
@@ -69,3 +73,71 @@ def failure(error: Exception) -> str:
     """Why a server could not be reached, in one of dpstream's own sentences, never in libpq's text."""
     text = str(error)
     return next((ours for theirs, ours in _REASONS if theirs in text), "the server cannot be reached")
+
+
+def quoted(name: str) -> str:
+    """Quote an identifier for SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+#: Of a server that is not reached, a connection that is lost, a right that is denied, surroundings that fail, all else:
+#: the exception, its words ({} stands for the name of the error), and what is allowed.
+_How = Literal["unreached", "lost", "denied", "away", "unreadable"]
+Refusals = Mapping[_How, tuple[type[DpstreamError], str, str | None]]
+
+
+class PostgresSession:
+    """One connection. Its errors repeat no message of libpq or of the server, for these quote values."""
+
+    refusals: ClassVar[Refusals]
+
+    def __init__(self, url: str, where: str, key: str, settings: Sequence[str]) -> None:
+        """
+        Args:
+            where: names the database in messages; holds no password.
+            key: of the configuration that has the URL.
+            settings: statements that every session begins with.
+        """
+        self.where = where
+        self._driver = driver(key)
+        parameters = connection_settings(url, key)
+        try:
+            self._connection: Any = self._driver.connect(**parameters, autocommit=True)
+        except self._driver.Error as error:
+            raise self._refusal("unreached", failure(error)) from None
+        try:
+            with self.errors():
+                for setting in settings:
+                    self._connection.execute(setting.encode())
+                self._set_up()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the session."""
+        self._connection.close()
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Translate the server's errors into dpstream's, without their texts."""
+        try:
+            yield
+        except self._driver.Error as error:
+            raise self._translated(error) from None
+
+    def _set_up(self) -> None:
+        """Look at the server, once its settings are made."""
+
+    def _translated(self, error: Any) -> DpstreamError:
+        state = error.sqlstate or ""
+        name = f"{type(error).__name__}, SQLSTATE {state}" if state else type(error).__name__
+        if self._connection.closed or state.startswith(("08", "57P")):
+            return self._refusal("lost", name)
+        if state == "42501":
+            return self._refusal("denied", name)
+        return self._refusal("away" if not state or state.startswith(_SURROUNDINGS) else "unreadable", name)
+
+    def _refusal(self, how: _How, name: str) -> DpstreamError:
+        kind, what, allowed = self.refusals[how]
+        return kind(what.format(name), where=self.where, allowed=allowed)

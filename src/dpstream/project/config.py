@@ -195,7 +195,6 @@ class Settings:
             name=self.name,
             randomness=randomness,
             publish_to=publisher if publish else None,
-            keep="all" if self.output.keep is None else self.output.keep,
             source=self.pinned(),
             declared_public=self.declared_public(),
             account=self.account,
@@ -425,19 +424,13 @@ class Config(Settings):
         return None if self.base_options is None else find_base(self, self.base_options, told)
 
     def source(self, *, reveal: bool = False, watched: bool = False, schema: Schema | None = None) -> Source:
-        """Where the private rows are, cut into steps; the arguments are those of ``open_source``."""
-        from dpstream.io.sources import open_source
+        """Where the private rows are, cut into steps; the arguments are those of ``ReadOptions``."""
+        from dpstream.io.sources import ReadOptions, open_source
 
         self._schema.require_exact(f"{self.path} [schema]")
-        return open_source(
-            self.source_options,
-            base=self.path.parent,
-            columns=self._schema.read_names,
-            ignored=self._schema.unread_names,
-            reveal=reveal,
-            watched=watched,
-            schema=schema,
-        )
+        columns, ignored = self._schema.read_names, self._schema.unread_names
+        reading = ReadOptions(self.path.parent, columns, ignored, reveal, watched, schema)
+        return open_source(self.source_options, reading)
 
     def open_stream(self, *, randomness: Randomness | None = None, publish: bool = True) -> Stream:
         """See ``Settings``. StoreDamagedError: the state is behind the releases where the file puts them."""

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core.errors import ConfigError, DataError, counted
-from dpstream.io.sources.pg_session import Session, cell_as_text, quoted, text_schema, text_table
+from dpstream.io.libpq import quoted
+from dpstream.io.sources.pg_session import Session, cell_as_text, text_schema, text_table
 from dpstream.io.sources.query import open_database
 from dpstream.io.sources.source_keys import SourceKeys
 from dpstream.project.column_draft import is_text, words_in

@@ -336,7 +336,7 @@ def is_running(state: Path) -> bool:
 
 def _wrong_releases(config: Config, sink: Publisher, deep: bool) -> dict[str, Any] | None:
     """What of the published steps, the catalogue or the codebook is not as it was published."""
-    from dpstream.stream.release.sink import compare_releases
+    from dpstream.stream.inspection import compare_releases
 
     committed, differences = compare_releases(config.state_dir, sink, server=config.server, deep=deep)
     for how in ("withdrawn", "changed", "missing"):

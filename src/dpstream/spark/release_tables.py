@@ -28,15 +28,15 @@ import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from dpstream.core import durable
 from dpstream.core.contracts import Dealing
 from dpstream.core.errors import InputError, StoreDamagedError, StoreError
 from dpstream.core.paths import parse_json, read_bytes
 from dpstream.io.sinks.drawing import Drawing
-from dpstream.io.sinks.table_files import file_sha256
-from dpstream.io.sinks.target import Differences, SinkKind, StepFiles, TakesTables, Target
+from dpstream.io.sinks.table_files import FileToStage, file_sha256
+from dpstream.io.sinks.target import Comparison, Differences, SinkKind, StepFiles, TakesTables, Target
 from dpstream.spark.sessions import session, shielded_from_spark
 from dpstream.spark.tasks import attempt, require_version
 
@@ -47,8 +47,6 @@ _PARTITION = re.compile(r"step=(\d+)")
 BLOCKS = 16
 #: The columns of what a task gives back, as Spark names types.
 DRAWN_TYPE = "part int, name string, rows bigint, bytes bigint, sha256 string"
-#: Bytes that are written at once.
-_CHUNK = 2**20
 _AWAY = "moving the partition away and running again, which publishes it from the store"
 
 
@@ -117,18 +115,11 @@ class SparkTables(Target):
             )
         self._sweep()
 
-    def compare(
-        self,
-        committed: Mapping[int, StepFiles],
-        digests: Mapping[int, Mapping[str, str]],
-        *,
-        deep: bool,
-        withdrawn: Collection[int],
-    ) -> Differences:
+    def compare(self, asked: Comparison) -> Differences:
         """See ``Target``. Without ``deep`` only the sizes of the files are compared."""
         differences: Differences = {}
-        for step, files in committed.items():
-            how = self._difference(files, deep=deep)
+        for step, files in asked.committed.items():
+            how = self._difference(files, deep=asked.deep)
             if how is not None:
                 differences[step, f"{self._table.name}/step={step}"] = how
         return differences
@@ -308,46 +299,10 @@ class DrawingParts:
     def write(self, part: int) -> Part:
         """Write one part; it is on the disk when this returns."""
         name = f"part-{part:06}-{attempt()}.parquet"
-        with _File(Path(self.folder) / name) as file:
+        with FileToStage(Path(self.folder) / name, 0o644) as file:
             rows = self.drawing.write(part * self.blocks, (part + 1) * self.blocks, file.put)
-            file.finish()
-        return Part(part, name, rows, file.size, file.digest.hexdigest())
-
-
-class _File:
-    """A new file that is hashed while it is written, a megabyte at a time."""
-
-    def __init__(self, path: Path) -> None:
-        self.digest, self.size = hashlib.sha256(), 0
-        self._waiting = bytearray()
-        self._descriptor: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-
-    def put(self, data: bytes) -> None:
-        if self._descriptor is None:
-            return  # a writer that is thrown away after a failure writes its end
-        self.digest.update(data)
-        self.size += len(data)
-        self._waiting += data
-        if len(self._waiting) >= _CHUNK:
-            self._flush(self._descriptor)
-
-    def finish(self) -> None:
-        """All of it is on the disk when this returns."""
-        assert self._descriptor is not None
-        self._flush(self._descriptor)
-        durable.sync_file(self._descriptor)
-
-    def _flush(self, descriptor: int) -> None:
-        durable.write(descriptor, bytes(self._waiting))
-        self._waiting.clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            os.close(descriptor)
+            written = file.finish()
+        return Part(part, name, rows, written.size, written.sha256)
 
 
 def _open(database: str | None, table: str) -> SparkTables:

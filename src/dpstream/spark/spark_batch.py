@@ -153,17 +153,6 @@ class SparkBatch:
         return self.passes(schema, (), where).problems()
 
 
-def with_operations(
-    frame: Any,
-    operations: tuple[str, Operations] | None,
-    *,
-    allow_plain_shuffle: bool,
-    users: str | None = None,
-) -> SparkBatch:
-    """A batch of one frame, whose column of operations says which rows leave."""
-    return SparkBatch((BatchFrame(frame, operations),), operations is not None, allow_plain_shuffle, users)
-
-
 #: The words of ``KeyedBatch``.
 _PLAIN = Operations(("insert",), ("delete",), ("update",), ())
 

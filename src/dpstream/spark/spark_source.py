@@ -6,7 +6,7 @@ Trusted base: spark (reads private records).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,7 +20,7 @@ from dpstream.io.sources.source import PeriodSource, StepInput
 from dpstream.io.sources.source_keys import SourceKeys, SourceKind, shared_keys, wrong_source
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.spark.found_files import AlikeFiles
-from dpstream.spark.passes import require_room
+from dpstream.spark.passes import BatchFrame, require_room
 from dpstream.spark.sessions import (
     NO_TIME,
     is_allowed_setting,
@@ -29,7 +29,7 @@ from dpstream.spark.sessions import (
     session,
     shielded_from_spark,
 )
-from dpstream.spark.spark_batch import KeyedSparkBatch, SparkBatch, quoted, refuse_reading, with_operations
+from dpstream.spark.spark_batch import KeyedSparkBatch, SparkBatch, quoted, refuse_reading
 from dpstream.spark.staging import open_staged
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class SparkSource(PeriodSource):
         self._files: AlikeFiles | None = None
         self._place = "Spark, query" if options.table is None else f"Spark, table {options.table}"
 
-    def _read(self, grid: Grid, last: int, first: int) -> Iterator[StepInput]:
+    def _read(self, grid: Grid, last: int, first: int, seen: Mapping[str, int] | None) -> Iterator[StepInput]:
         # Nothing of a step is read before the stream asks for its hash.
         if first > last:
             return
@@ -132,12 +132,9 @@ class SparkSource(PeriodSource):
             if self.options.key_column is not None:
                 batch = self._keyed(frame)
             else:
-                batch = with_operations(
-                    frame,
-                    None if op is None else (op, self.options.op_values),
-                    allow_plain_shuffle=own.allow_plain_shuffle,
-                    users=self.options.user_column,
-                )
+                operations = None if op is None else (op, self.options.op_values)
+                side, users = BatchFrame(frame, operations), self.options.user_column
+                batch = SparkBatch((side,), op is not None, own.allow_plain_shuffle, users)
             yield StepInput(step, grid.batch_id(step), grid.period(step), None, None, engine=batch)
 
     @property

@@ -14,20 +14,6 @@ from dpstream.stream.identity import canonical_json
 _POSITION_END = 2**512
 
 
-def check_options(keep: str | int, max_rows: int | None, name: str) -> None:
-    """Check how much a stream keeps and publishes, and its name.
-
-    Errors:
-        ConfigError: names the option, and what is allowed.
-    """
-    if isinstance(keep, bool) or not (keep == "all" or (isinstance(keep, int) and keep >= 1)):
-        raise ConfigError(f"keep = {keep!r}", where="stream", allowed='"all" or a number from 1')
-    if max_rows is not None and (isinstance(max_rows, bool) or not isinstance(max_rows, int) or max_rows < 1):
-        raise ConfigError(f"max_rows = {max_rows!r}", where="stream", allowed="a number from 1")
-    if not isinstance(name, str) or not name.strip() or not name.isprintable():
-        raise ConfigError(f"the stream's name is {name!r}", where="stream", allowed="a printable text")
-
-
 def check_places(state: Path, output: Path, where: str | None = None) -> None:
     """Check that the secret state and the public output lie apart.
 
@@ -43,15 +29,14 @@ def check_places(state: Path, output: Path, where: str | None = None) -> None:
         )
 
 
-def check_text(value: object, where: str, *, longest: int = 200) -> None:
+def check_text(value: object, where: str) -> None:
     """Check a name that people type and read.
 
     Errors:
         ConfigError: empty, long, or not printable.
     """
-    if not isinstance(value, str) or not value.strip() or len(value) > longest or not value.isprintable():
-        allowed = f"1 to {longest} printable characters"
-        raise ConfigError(f"{value!r} cannot be used", where=where, allowed=allowed)
+    if not isinstance(value, str) or not value.strip() or len(value) > 200 or not value.isprintable():
+        raise ConfigError(f"{value!r} cannot be used", where=where, allowed="1 to 200 printable characters")
 
 
 def name_text(name: str | int | datetime.date) -> str:

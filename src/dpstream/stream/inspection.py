@@ -17,8 +17,8 @@ from typing import Any
 
 from dpstream.core.errors import StoreDamagedError
 from dpstream.core.paths import parse_json
-from dpstream.io.sinks.publisher import noticed, published_steps
-from dpstream.io.sinks.target import MANIFEST, MEASUREMENTS, NOTICE, step_name
+from dpstream.io.sinks.publisher import Publisher, noticed, published_steps
+from dpstream.io.sinks.target import MANIFEST, MEASUREMENTS, NOTICE, Differences, step_name
 from dpstream.stream.ledger.account import Account
 from dpstream.stream.ledger.reading import (
     KNOWN_TO_READERS,
@@ -54,7 +54,13 @@ from dpstream.stream.store.sealed_history import (
     undecided_failure,
 )
 from dpstream.stream.store.step_rows import Decision
-from dpstream.stream.store.store import largest_cost, publication_states, read_decisions, rollback_problems
+from dpstream.stream.store.store import (
+    largest_cost,
+    publication_states,
+    published_files,
+    read_decisions,
+    rollback_problems,
+)
 from dpstream.stream.store.store_database import STORE_FORMAT, StoreDatabase, file_errors
 from dpstream.stream.store.summed_rows import user_folder
 from dpstream.stream.store.upkeep import stored_problems
@@ -379,3 +385,29 @@ def _account_problems(ledger: Ledger, account: str | Path | None) -> list[str]:
     if charge.budget != ledger.planned:
         return [f"the account charged {charge.budget}, and the plan says {ledger.planned}"]
     return []
+
+
+def compare_releases(
+    path: str | Path, sink: Publisher, *, server: PostgresServer | None = None, deep: bool = False
+) -> tuple[dict[int, dict[str, str]], Differences]:
+    """Every published step with the SHA-256 of its files as the store knows them, and what of them is missing or
+    changed, or is there although it was withdrawn. Changes nothing and needs no lock.
+
+    Args:
+        deep: read everything, and not only the last few steps.
+
+    Errors:
+        StoreDamagedError, StoreFormatError: the store cannot be read. StoreError: a place of releases cannot be read.
+    """
+    before: Differences = {}
+    for _ in range(2):  # a run may publish, drop or withdraw a step between two looks: what stays is told
+        with viewed(Path(path), server) as db:
+            committed = {} if db is None else published_files(db)
+            states = {} if db is None else publication_states(db)
+        withdrawn = [step for step, state in states.items() if state == "withdrawn"]
+        with file_errors("the releases could not be read", sink.directory):
+            differences = sink.compared(committed, deep=deep, withdrawn=withdrawn)
+        if not differences or differences == before:
+            break
+        before = differences
+    return committed, differences

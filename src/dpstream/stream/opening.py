@@ -6,9 +6,8 @@ Trusted base: kernel (opens a private store).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import StreamPlan
 from dpstream.core.errors import ConfigError
@@ -16,7 +15,6 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.threads import thread_count
 from dpstream.io.sinks.publisher import Publisher
 from dpstream.stream.admission import require_record
-from dpstream.stream.arguments import check_options
 from dpstream.stream.asking_stream import AskingStream
 from dpstream.stream.identity import plan_facts, plan_hash
 from dpstream.stream.ledger.account import Membership
@@ -39,8 +37,6 @@ def open_stream(
     name: str = "stream",
     randomness: Randomness | None = None,
     publish_to: Publisher | None = None,
-    keep: Literal["all"] | int = "all",
-    max_rows: int | None = None,
     source: Mapping[str, Any] | None = None,
     declared_public: Sequence[str] = (),
     publishing: Publishing | None = None,
@@ -61,14 +57,10 @@ def open_stream(
         name: of the stream, in manifests.
         randomness: entropy of the operating system by default; a seeded one marks every manifest.
         publish_to: where releases go; None keeps them in the state only (and they stay unpublished).
-        keep: how many of the last steps keep table and model; ``"all"`` by default.
-        max_rows: a released table is cut at this many rows (a public rule on a noisy number; the manifest
-            gives both); by default 10^9 where tables are made in blocks on their way to a folder, and else 10^7.
         source: public facts about how records are cut into steps (``SourceOptions.pinned``), JSON-able. Like
             the plan they may not change while the stream lives.
         declared_public: what the cut treats as public knowledge, in sentences, for every manifest.
-        publishing: persistent records, changes instead of tables, approval; its ``keep`` and ``max_rows`` give
-            way to the arguments.
+        publishing: what is published of a step and when, and how much is kept.
         server: keeps the store; ``path`` then holds only the witness against a database that is rolled back.
         account: the file in which several streams on one private source add up. The plan's whole budget is
             charged there once, before the stream is started.
@@ -82,14 +74,15 @@ def open_stream(
         StoreDamagedError: the state contradicts itself or the published catalogue.
         StoreFormatError: written by a newer version.
     """
-    check_options(keep, max_rows, name)
+    if not isinstance(name, str) or not name.strip() or not name.isprintable():
+        raise ConfigError(f"the stream's name is {name!r}", where="stream", allowed="a printable text")
     thread_count()  # what is wrong with it is said before anything is drawn
     schema.require_confirmed(name)
     require_record(plan)
     if any(c.inexact() is not None for c in schema.columns) and not has_store(Path(path), server=server):
         # A stream that has begun takes no further step either, but is still read, published and withdrawn.
         schema.require_exact(name)
-    policy = replace(publishing or Publishing(), keep=None if keep == "all" else keep, max_rows=max_rows)
+    policy = publishing or Publishing()
     policy.check_columns(schema.names)
     if (
         publish_to is not None

@@ -22,7 +22,6 @@ from dpstream.core.errors import (
     HorizonError,
     InputError,
     StepError,
-    StoreDamagedError,
     StoreError,
 )
 from dpstream.core.paths import check_writable
@@ -41,7 +40,7 @@ from dpstream.stream.release.outlet import ReleasePublisher
 from dpstream.stream.release.persistent_records import join_packed, split_packed
 from dpstream.stream.release.publishing import Publishing
 from dpstream.stream.release.release import Release
-from dpstream.stream.release.render import Carried, RemadeFiles, make_files, measurement_file, rows_of
+from dpstream.stream.release.render import Carried, RemadeFiles, Renderer
 from dpstream.stream.step_log import StepEvent, log_step
 from dpstream.stream.store import container
 from dpstream.stream.store.encryption import StateKey
@@ -218,6 +217,8 @@ class Stream:
             published=None if sink is None else sink.published,
             outside=outside_heads(None if sink is None else sink.directory),
         )
+        keyed = plan.reads == "present"
+        self._renderer = Renderer(policy, self._store, sink, self._released, self._synthesis, keyed=keyed)
         self._admission = Admission(plan.reading_schema(schema).domain, plan.unit, self._store)
         try:
             pin = check_account(membership, self._store.meta, str(self.path))
@@ -228,9 +229,8 @@ class Stream:
             if sink is not None:
                 persistent = policy.records == "persistent"
                 book = partial(describe_tables, plan, self._released, facts["stream"], with_ids=persistent)
-                remade = partial(RemadeFiles, self._store, sink, self._released, self._synthesis)
                 self._outlet = ReleasePublisher(
-                    self._store, sink, facts, book, lambda: remade(self._carried.records)
+                    self._store, sink, facts, book, lambda: RemadeFiles(self._renderer, self._carried.records)
                 )
             self._state = self._stored_state()
             self._undecided = self._store.undecided_failure()
@@ -446,10 +446,7 @@ class Stream:
             state = self._stored_state()
         made = self._compute(reservation, held, state, admitted, period)
         self._commit_and_publish(replace(made, position=place), state)
-        committed = self._store.find(step=reservation.step)
-        if committed is None:
-            raise StoreDamagedError("a committed step cannot be read", where=str(self.path))
-        return self._release(committed)
+        return self.release(reservation.step)
 
     def discard_reservation(self) -> None:
         """Give up a step that was reserved but never committed, so that another batch can take its place.
@@ -541,25 +538,11 @@ class Stream:
         randomness: Randomness,
     ) -> Prepared:
         seed = int(randomness.coins("the seed of the synthetic records, which the manifest has")[0]) >> 1
-        rows = rows_of(synthesis, self._released, self._policy, self._sink)
         seeded = self._store.used_test_seed or (self._base is not None and self._base.seeded)
         test_seed = seeded or not randomness.secure
         label = label_of(self._plan, self._facts, self._stream_id, reservation.step, period, test_seed)
-        made = make_files(
-            self._policy,
-            self._store,
-            self._sink,
-            self._released,
-            (self._carried, self._synthesis),
-            synthesis,
-            step=reservation.step,
-            rows=rows,
-            seed=seed,
-            label=label,
-            keyed=self._plan.reads == "present",
-        )
-        self._coming = made.carried
-        files = made.files | measurement_file(self._policy, self._sink, synthesis)
+        made = self._renderer.files(synthesis, self._carried, reservation.step, seed, label)
+        self._coming, files = made.carried, made.files
         packed = join_packed(self._plan.pack_state(state), made.carried.records, made.carried.next_id)
         step, told = reservation.step, label if files else None
         accuracy = accuracy_of(
@@ -571,7 +554,7 @@ class Stream:
             period_of=self._period_of,
             schema=self._released,
         )
-        drawn = (synthesis.total, rows, seed)
+        drawn = (synthesis.total, made.rows, seed)
         facts = StepFacts(step, period, *drawn, files, test_seed, accuracy, made.facts, told, made.block)
         return Prepared(
             reservation=reservation,

@@ -12,7 +12,7 @@ from typing import Literal
 import pyarrow as pa
 
 from dpstream.core.contracts import option
-from dpstream.io.sinks.target import Differences, SinkKind, StepFiles, TakesTables, Target
+from dpstream.io.sinks.target import Comparison, Differences, SinkKind, StepFiles, TakesTables, Target
 from dpstream.io.sources import Source, SourceOptions, StepInput
 from dpstream.io.sources.source_keys import SourceKind
 
@@ -80,16 +80,9 @@ class SqliteTable(Target):
             digest = hashlib.sha256(files.manifest_bytes).hexdigest()
             self._file.execute("INSERT OR REPLACE INTO steps VALUES (?, ?)", (files.step, digest))
 
-    def compare(
-        self,
-        committed: Mapping[int, StepFiles],
-        digests: Mapping[int, Mapping[str, str]],
-        *,
-        deep: bool,
-        withdrawn: Collection[int],
-    ) -> Differences:
+    def compare(self, asked: Comparison) -> Differences:
         """Which steps are missing."""
-        return {(step, self._table): "missing" for step in committed if step not in self.have("")}
+        return {(step, self._table): "missing" for step in asked.committed if step not in self.have("")}
 
     def withdraw(self, step: int, gone: Collection[str], staying: Mapping[str, bytes]) -> None:
         """Lose the rows, and keep the hash."""

@@ -18,7 +18,7 @@ from dpstream.core.paths import parse_json
 from dpstream.io.objects import ObjectPath, asking, object_path
 from dpstream.io.sinks.catalogue import listed_hashes
 from dpstream.io.sinks.table_files import Content, StagedFile, sha256_of
-from dpstream.io.sinks.target import MANIFEST, Differences, StepFiles, TakesTables, compare_files, step_name
+from dpstream.io.sinks.target import MANIFEST, Comparison, Differences, StepFiles, TakesTables, step_name
 
 _STEP = re.compile(r"step-(\d{6,})/(.+)")
 
@@ -76,22 +76,11 @@ class Bucket:
                 allowed="the same bytes; or removing the step's objects and running again, which publishes it",
             )
 
-    def compare(
-        self,
-        committed: Mapping[int, StepFiles],
-        digests: Mapping[int, Mapping[str, str]],
-        *,
-        deep: bool,
-        withdrawn: Collection[int],
-    ) -> Differences:
-        """See ``compare_files``. Cost: one list of all objects, and what is read."""
+    def compare(self, asked: Comparison) -> Differences:
+        """See ``Comparison.of_files``. Cost: one list of all objects, and what is read."""
         with self._asking():
             steps = self._steps()
-
-            def there(step: int) -> Collection[str]:
-                return steps.get(step, ())
-
-            return compare_files(digests, there, self._digest, deep=deep, withdrawn=withdrawn)
+            return asked.of_files(lambda step: steps.get(step, ()), self._digest)
 
     def withdraw(self, step: int, gone: Collection[str], staying: Mapping[str, bytes]) -> None:
         """Remove a step's table, and keep its manifest and what it measured; the notice comes beside them."""

@@ -43,10 +43,9 @@ def part_name(part: int, size: int | None = None) -> str:
 
 
 def entry_line(step: int, state: str, kept: bool, digest: str, **more: Any) -> str:
-    """The entry of a step as a line of JSON. It is formatted by hand for speed, since every step rewrites a part."""
-    rest = "".join(f', "{key}": {json.dumps(value, ensure_ascii=False)}' for key, value in more.items())
-    word = "true" if kept else "false"
-    return f'{{"step": {step}, "state": "{state}", "kept": {word}, "manifest_sha256": "{digest}"{rest}}}'
+    """The entry of a step as a line of JSON."""
+    entry = {"step": step, "state": state, "kept": kept, "manifest_sha256": digest, **more}
+    return json.dumps(entry, ensure_ascii=False)
 
 
 def as_it_stands(entry: Entry, manifest: dict[str, Any]) -> dict[str, Any]:

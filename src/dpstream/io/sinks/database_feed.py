@@ -17,9 +17,9 @@ from typing import Any
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
-from dpstream.io.libpq import connection_settings, failure
+from dpstream.io.libpq import connection_settings, failure, quoted
 from dpstream.io.sinks.change_tables import DELETE, ID, INSERT, OP, UPDATE, content_sha256
-from dpstream.io.sinks.target import MANIFEST, Differences, StepFiles, TakesTables, Target
+from dpstream.io.sinks.target import MANIFEST, Comparison, Differences, StepFiles, TakesTables, Target
 
 #: Seconds that PostgreSQL waits for a table that another session has locked.
 LOCK_SECONDS = 10
@@ -140,28 +140,21 @@ class DatabaseFeed(Target):
         self._write(files, mend)
         self._read_back(files, mend)
 
-    def compare(
-        self,
-        committed: Mapping[int, StepFiles],
-        digests: Mapping[int, Mapping[str, str]],
-        *,
-        deep: bool,
-        withdrawn: Collection[int],
-    ) -> Differences:
+    def compare(self, asked: Comparison) -> Differences:
         """See ``Target``: check that the newest step is recorded, that hashes agree, and that the table is as it should
         be."""
         differences: Differences = {}
-        newest = max(committed, default=0)
+        newest = max(asked.committed, default=0)
         known = self._known(read_only=True) if newest else {}
         what = f"table {self._name} of the database"
         for step, (digest, state) in known.items():
-            if step not in committed:
+            if step not in asked.committed:
                 continue
-            files = committed[step]
-            if digest != digests[step][MANIFEST]:
+            files = asked.committed[step]
+            if digest != asked.digests[step][MANIFEST]:
                 differences[step, what] = "changed"
             elif state == "current":
-                table = files.whole() if deep else None
+                table = files.whole() if asked.deep else None
                 if not self._holds(files.manifest.get("rows_in_table") if table is None else table):
                     differences[step, what] = "changed"
         if newest and newest not in known:
@@ -309,7 +302,7 @@ class DatabaseFeed(Target):
         return "current"
 
     def _create(self, db: Any, schema: Any) -> None:
-        columns = ", ".join(f"{_quoted(field.name)} {_sql_type(field)}" for field in schema)
+        columns = ", ".join(f"{quoted(field.name)} {_sql_type(field)}" for field in schema)
         self._run(db, f"CREATE TABLE {self._table} ({columns})")
 
     def _delete(self, db: Any, ids: list[int]) -> None:
@@ -380,7 +373,7 @@ class DuckDBFeed(DatabaseFeed):
 
     def _change(self, db: Any, rows: Any) -> None:
         # Not a delete and an insert: DuckDB refuses to insert a primary key that the same transaction deleted.
-        columns = [_quoted(name) for name in rows.column_names if name != ID]
+        columns = [quoted(name) for name in rows.column_names if name != ID]
         values = ", ".join(f"{name} = incoming.{name}" for name in columns)
         db.register("incoming", rows)
         self._run(
@@ -389,7 +382,7 @@ class DuckDBFeed(DatabaseFeed):
         db.unregister("incoming")
 
     def _rows(self, db: Any, schema: Any) -> Any:
-        names = ", ".join(_quoted(name) for name in schema.names)
+        names = ", ".join(quoted(name) for name in schema.names)
         return db.sql(f"SELECT {names} FROM {self._table}").to_arrow_table().cast(schema)
 
 
@@ -452,23 +445,23 @@ class PostgresFeed(DatabaseFeed):
             self._create(db, rows.schema)
         else:
             self._run(db, f"DELETE FROM {self._table}")
-            gone = [f"DROP COLUMN {_quoted(name)}" for name in sorted(there - set(rows.column_names))]
+            gone = [f"DROP COLUMN {quoted(name)}" for name in sorted(there - set(rows.column_names))]
             new = [field for field in rows.schema if field.name not in there]
-            come = [f"ADD COLUMN {_quoted(field.name)} {_sql_type(field)}" for field in new]
+            come = [f"ADD COLUMN {quoted(field.name)} {_sql_type(field)}" for field in new]
             if gone or come:
                 self._run(db, f"ALTER TABLE {self._table} {', '.join([*gone, *come])}")
         self._insert(db, rows)
 
     def _insert(self, db: Any, rows: Any) -> None:
         # An altered table has its columns in another order.
-        names = ", ".join(_quoted(name) for name in rows.column_names)
+        names = ", ".join(quoted(name) for name in rows.column_names)
         with db.cursor() as cursor, cursor.copy(f"COPY {self._table} ({names}) FROM STDIN") as copy:
             for row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
                 copy.write_row(row)
 
     def _change(self, db: Any, rows: Any) -> None:
         columns = [name for name in rows.column_names if name != ID]
-        values = ", ".join(f"{_quoted(name).replace('%', '%%')} = %s" for name in columns)
+        values = ", ".join(f"{quoted(name).replace('%', '%%')} = %s" for name in columns)
         changed = zip(*(rows.column(name).to_pylist() for name in (*columns, ID)), strict=True)
         with db.cursor() as cursor:
             cursor.executemany(f"UPDATE {self._table} SET {values} WHERE {ID} = %s", list(changed))
@@ -476,16 +469,12 @@ class PostgresFeed(DatabaseFeed):
     def _rows(self, db: Any, schema: Any) -> Any:
         import pyarrow as pa
 
-        names = ", ".join(_quoted(name) for name in schema.names)
+        names = ", ".join(quoted(name) for name in schema.names)
         rows = self._run(db, f"SELECT {names} FROM {self._table}").fetchall()
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
         return pa.table(
             [pa.array(one, field.type) for one, field in zip(columns, schema, strict=True)], schema=schema
         )
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _sql_type(field: Any) -> str:

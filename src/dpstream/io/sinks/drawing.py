@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -33,14 +34,6 @@ def drawn_table(step: int, rows: int, seed: int, block: int | None) -> bytes:
     return (json.dumps(told, indent=1) + "\n").encode()
 
 
-def decoded_block(
-    schema: Schema, codes: Callable[[], Codes], seed: int, number: int, dictionaries: bool
-) -> Any:
-    """A block as a pyarrow Table, with other seeds inside the bins than for the codes."""
-    inner = int.from_bytes(hashlib.sha256(b"decode:%d:%d" % (seed, number)).digest()[:8], "little") >> 1
-    return schema.decode(codes(), inner, dictionaries=dictionaries)
-
-
 @dataclass(frozen=True, eq=False)
 class Drawing:
     """What the table of a committed step is drawn from: its noisy model and a seed. Post-processing of what the step
@@ -64,22 +57,32 @@ class Drawing:
     blocks: Iterable[Callable[[], Codes]] | None
     whole: Callable[[], Any] | None = None
 
-    def tables(self, first: int, last: int) -> Iterator[Any]:
-        """The blocks ``first`` to ``last`` (exclusive)."""
+    def makers(self, *, dictionaries: bool) -> Iterator[Callable[[], Any]]:
+        """Makers of its blocks as pyarrow Tables, with other seeds inside the bins than for the codes.
+
+        Args:
+            dictionaries: see ``Schema.decode``; of a table that is drawn at once nothing.
+        """
         if self.blocks is None:
             assert self.whole is not None
-            yield self.whole()
+            yield self.whole
             return
-        for number, codes in enumerate(islice(self.blocks, first, last), first):
-            yield decoded_block(self.schema, codes, self.seed, number, True)
+        for number, codes in enumerate(self.blocks):
+            yield partial(_decoded, self.schema, codes, self.seed, number, dictionaries)
 
     def write(self, first: int, last: int, put: Callable[[bytes], None]) -> int:
         """Write these blocks as a Parquet file, a row group each, and give its number of rows. Of all blocks it is the
         file that the folder of releases would have."""
         writer = BlockWriter(self.arrow, "parquet", put)
         rows = 0
-        for table in self.tables(first, last):
+        for make in islice(self.makers(dictionaries=True), first, last):
+            table = make()
             writer.write(writer.prepare(table))
             rows += table.num_rows
         writer.close()
         return rows
+
+
+def _decoded(schema: Schema, codes: Callable[[], Codes], seed: int, number: int, dictionaries: bool) -> Any:
+    inner = int.from_bytes(hashlib.sha256(b"decode:%d:%d" % (seed, number)).digest()[:8], "little") >> 1
+    return schema.decode(codes(), inner, dictionaries=dictionaries)

@@ -34,11 +34,11 @@ from dpstream.io.sinks.table_files import (
 from dpstream.io.sinks.target import (
     MANIFEST,
     NOTICE,
+    Comparison,
     Differences,
     StepFiles,
     TakesTables,
     Target,
-    compare_files,
     step_name,
 )
 
@@ -78,6 +78,9 @@ class Publisher:
     Args:
         beside: another place, which gets each release after the folder.
 
+    Attributes:
+        directory: the path of the folder.
+
     Errors:
         ConfigError: an unknown format. StoreDamagedError: files that differ from what was committed.
         OSError: the disk is full or fails (the stream turns it into a StoreError).
@@ -93,15 +96,10 @@ class Publisher:
         if not isinstance(directory, str | Path):
             raise ConfigError(f"{directory!r} is not a path", where="output", allowed="a path")
         check_local(directory)
-        self._directory = Path(directory)
+        self.directory = Path(directory)
         self._format: Format = format
         #: This folder, and the place beside it.
         self.targets: tuple[Target, ...] = (self,) if beside is None else (self, beside)
-
-    @property
-    def directory(self) -> Path:
-        """The path of the folder."""
-        return self._directory
 
     @property
     def table_name(self) -> str:
@@ -139,9 +137,9 @@ class Publisher:
         self, digests: Mapping[int, Mapping[str, str]], *, deep: bool, withdrawn: Collection[int] = ()
     ) -> Differences:
         """What is missing or changed in the folder; if nothing is, in the other place. See ``Target.compare``."""
-        steps = {step: self._step(step) for step in digests}
+        asked = Comparison(digests, withdrawn, deep, {step: self._step(step) for step in digests})
         for target in self.targets:
-            differences = target.compare(steps, digests, deep=deep, withdrawn=withdrawn)
+            differences = target.compare(asked)
             if differences:
                 break
         return differences
@@ -165,10 +163,10 @@ class Publisher:
             StoreDamagedError: the catalogue cannot be read or belongs to another stream, or a manifest is missing or is
                 not the one that the catalogue lists.
         """
-        if not self._directory.is_dir():
+        if not self.directory.is_dir():
             return {}
-        hashes = listed_hashes(self._directory, stream_id)
-        for entry in self._directory.iterdir():
+        hashes = listed_hashes(self.directory, stream_id)
+        for entry in self.directory.iterdir():
             match = _STEP.fullmatch(entry.name)
             if match is None:
                 continue
@@ -190,8 +188,8 @@ class Publisher:
         Errors:
             StoreDamagedError: the step is there already with other files.
         """
-        self._directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-        final = self._directory / step_name(files.step)
+        self.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        final = self.directory / step_name(files.step)
         if mend and final.exists():
             self._mend(final, files)
             return
@@ -211,26 +209,17 @@ class Publisher:
                 shutil.rmtree(temporary)
             self._sweep()
         self._require_equal(final, files.all())
-        durable.sync_directory(self._directory)
+        durable.sync_directory(self.directory)
 
-    def compare(
-        self,
-        committed: Mapping[int, StepFiles],
-        digests: Mapping[int, Mapping[str, str]],
-        *,
-        deep: bool,
-        withdrawn: Collection[int],
-    ) -> Differences:
-        """See ``compare_files``."""
-
-        def digest(step: int, name: str) -> str | None:
-            return file_sha256(self._directory / step_name(step) / name)
-
-        return compare_files(digests, self._names, digest, deep=deep, withdrawn=withdrawn)
+    def compare(self, asked: Comparison) -> Differences:
+        """See ``Comparison.of_files``."""
+        return asked.of_files(
+            self._names, lambda step, name: file_sha256(self.directory / step_name(step) / name)
+        )
 
     def withdraw(self, step: int, gone: Collection[str], staying: Mapping[str, bytes]) -> None:
         """Remove a step's table, and keep its manifest and what it measured; the notice comes beside them."""
-        folder = self._directory / step_name(step)
+        folder = self.directory / step_name(step)
         if staying:
             folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         for name in sorted(gone):
@@ -244,29 +233,29 @@ class Publisher:
             path = folder / name
             if not path.exists() or read_bytes(path) != data:
                 durable.replace_file(path, data, mode=0o644)
-        durable.sync_directory(self._directory)
+        durable.sync_directory(self.directory)
 
     def index(
         self, name: str, data: bytes, staying: Callable[[int], Mapping[str, bytes]] | None = None
     ) -> None:
         """Write the codebook, the catalogue or a part of it, unless the file has these bytes already."""
-        path = self._directory / name
+        path = self.directory / name
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         if not path.exists() or read_bytes(path) != data:
             durable.replace_file(path, data, mode=0o644)
-            if path.parent != self._directory:
-                durable.sync_directory(self._directory)  # makes the new folder's name durable
+            if path.parent != self.directory:
+                durable.sync_directory(self.directory)  # makes the new folder's name durable
 
     def _step(self, step: int) -> StepFiles:
         """The manifest of a step as it lies here, and its table as readers get it, whose types the codebook gives."""
 
         def whole() -> Any:
             try:
-                return read_table(self._directory, step, ids=True)
+                return read_table(self.directory, step, ids=True)
             except ConfigError:  # the step is a change, and a step before it was withdrawn or dropped
                 return None
 
-        folder = self._directory / step_name(step)
+        folder = self.directory / step_name(step)
         return StepFiles(step, [MANIFEST], lambda name: read_bytes(folder / name), whole=whole)
 
     def _mend(self, folder: Path, files: StepFiles) -> None:
@@ -281,11 +270,11 @@ class Publisher:
 
     def _attempt(self) -> Path:
         """A name of this attempt's own: two processes that share one publish a mixture."""
-        return self._directory / _ATTEMPTS / secrets.token_hex(8)
+        return self.directory / _ATTEMPTS / secrets.token_hex(8)
 
     def _sweep(self) -> None:
         """Remove what interrupted attempts left, at whatever step, without a listing of all releases."""
-        attempts = self._directory / _ATTEMPTS
+        attempts = self.directory / _ATTEMPTS
         try:
             attempts.rmdir()
         except FileNotFoundError:
@@ -309,7 +298,7 @@ class Publisher:
 
     def _names(self, step: int) -> set[str]:
         """The names of the files in a step's folder."""
-        folder = self._directory / step_name(step)
+        folder = self.directory / step_name(step)
         return {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
 
     def _require_equal(self, final: Path, files: Mapping[str, Content]) -> None:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Collection, Mapping
 from typing import Any, BinaryIO
 
-from dpstream.io.sinks.target import Differences, StepFiles, TakesTables, Target
+from dpstream.io.sinks.target import Comparison, Differences, StepFiles, TakesTables, Target
 
 
 class StandardOutput(Target):
@@ -48,7 +48,7 @@ class StandardOutput(Target):
         self._out.flush()
         self._last = files.step
 
-    def compare(self, *_: Any, deep: bool, withdrawn: Collection[int]) -> Differences:
+    def compare(self, asked: Comparison) -> Differences:
         """Empty: what was written to a pipe cannot be read back."""
         return {}
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
+from dpstream.core import durable
 from dpstream.core.errors import ConfigError
 from dpstream.core.foreign import arrow_input
 
@@ -50,6 +53,67 @@ def file_sha256(path: Path) -> str | None:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except FileNotFoundError:
         return None
+
+
+#: Bytes that are written at once.
+CHUNK = 2**20
+
+
+class FileToStage:
+    """A new file that is hashed while it is written, a chunk at a time.
+
+    Args:
+        mode: of the file.
+        seal: what the chunk of a number becomes on the disk.
+    """
+
+    def __init__(
+        self, path: Path, mode: int = 0o600, seal: Callable[[bytes, int], bytes] = lambda data, _: data
+    ) -> None:
+        self._path, self._seal, self._hash = path, seal, hashlib.sha256()
+        self._size = self._chunks = 0
+        self._waiting = bytearray()
+        self._descriptor: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+
+    def put(self, data: bytes) -> None:
+        """Append.
+
+        Errors:
+            ValueError: after the ``with`` block. Writers that are thrown away write their end then, and the number of
+                the descriptor may be that of another file.
+        """
+        if self._descriptor is None:
+            raise ValueError("the file is closed")
+        self._hash.update(data)
+        self._size += len(data)
+        self._waiting += data
+        if len(self._waiting) >= CHUNK:
+            self._flush(self._descriptor)
+
+    def finish(self) -> StagedFile:
+        """What was written, on the disk when this returns."""
+        assert self._descriptor is not None
+        self._flush(self._descriptor)
+        durable.sync_file(self._descriptor)
+        durable.sync_directory(self._path.parent)
+        return StagedFile(self._hash.hexdigest(), self._size, self._path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+        if kind is not None:
+            with suppress(OSError):  # it is removed at the next opening
+                durable.unlink(self._path)
+
+    def _flush(self, descriptor: int) -> None:
+        if self._waiting:
+            durable.write(descriptor, self._seal(bytes(self._waiting), self._chunks))
+            self._chunks += 1
+            self._waiting.clear()
 
 
 Format = Literal["parquet", "csv"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -145,6 +145,45 @@ class StepFiles:
         return None
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """What a place of releases is compared with.
+
+    Attributes:
+        digests: of the published steps: step -> file -> SHA-256.
+        withdrawn: steps of which only the manifest, the notice and the measurements may be there.
+        deep: read everything; otherwise the last few steps only, and of the others whether their files are there.
+        committed: the published steps: their manifests in the folder, and their whole tables as readers get them.
+    """
+
+    digests: Mapping[int, Mapping[str, str]]
+    withdrawn: Collection[int]
+    deep: bool
+    committed: Mapping[int, StepFiles] = field(default_factory=dict)
+
+    def of_files(
+        self, there: Callable[[int], Collection[str]], digest: Callable[[int, str], str | None]
+    ) -> Differences:
+        """How the files that are somewhere differ from the published ones.
+
+        Args:
+            there: the names of a step's files. digest: the SHA-256 of one, None where it is gone.
+        """
+        differences: Differences = {}
+        read = set(self.digests if self.deep else sorted(self.digests)[-LAST_COMPARED:])
+        for step, files in self.digests.items():
+            names = there(step)
+            for name, wanted in files.items():
+                if name not in names:
+                    differences[step, name] = "missing"
+                elif step in read and digest(step, name) != wanted:
+                    differences[step, name] = "changed"
+        for step in self.withdrawn:
+            for name in set(there(step)) - STAYING:
+                differences[step, name] = "withdrawn"
+        return differences
+
+
 class Target(Protocol):
     """A place of releases. Calls come in the order of the steps, and may be repeated after a crash.
 
@@ -191,54 +230,9 @@ class Target(Protocol):
         """
         return
 
-    def compare(
-        self,
-        committed: Mapping[int, StepFiles],
-        digests: Mapping[int, Mapping[str, str]],
-        *,
-        deep: bool,
-        withdrawn: Collection[int],
-    ) -> Differences:
-        """Find what is missing or changed of published steps, or still there of withdrawn ones. Writes nothing.
-
-        Args:
-            committed: the published steps: their manifests in the folder, and their whole tables as readers get them.
-            digests: step -> file -> SHA-256.
-            deep: read everything; otherwise the last few steps only, and of the others whether their files are there.
-        """
+    def compare(self, asked: Comparison) -> Differences:
+        """Find what is missing or changed of published steps, or still there of withdrawn ones. Writes nothing."""
         ...
-
-
-def compare_files(
-    committed: Mapping[int, Mapping[str, str]],
-    there: Callable[[int], Collection[str]],
-    digest: Callable[[int, str], str | None],
-    *,
-    deep: bool,
-    withdrawn: Collection[int],
-) -> Differences:
-    """How the files that are somewhere differ from the published ones.
-
-    Args:
-        committed: step -> file -> SHA-256.
-        there: the names of a step's files. digest: the SHA-256 of one, None where it is gone.
-        deep: read the files of all steps; otherwise only those of the last few, and of the others find missing
-            files only.
-        withdrawn: steps of which only the manifest, the notice and the measurements may be there.
-    """
-    differences: Differences = {}
-    read = set(committed if deep else sorted(committed)[-LAST_COMPARED:])
-    for step, files in committed.items():
-        names = there(step)
-        for name, wanted in files.items():
-            if name not in names:
-                differences[step, name] = "missing"
-            elif step in read and digest(step, name) != wanted:
-                differences[step, name] = "changed"
-    for step in withdrawn:
-        for name in set(there(step)) - STAYING:
-            differences[step, name] = "withdrawn"
-    return differences
 
 
 OWN_SINKS = ("folder", "duckdb", "postgresql", "bucket", "stdout")

@@ -5,7 +5,6 @@ Trusted base: source (reads private records).
 
 from __future__ import annotations
 
-import datetime
 import glob
 import hashlib
 import itertools
@@ -20,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, DataError, StepError, counted
-from dpstream.core.schema import Schema
 from dpstream.io.objects import AnyPath, ObjectPath, is_object_url, object_path
 from dpstream.io.sources.calendar import Grid
 from dpstream.io.sources.counted_file import (
@@ -41,7 +39,7 @@ from dpstream.io.sources.file_opening import (
 )
 from dpstream.io.sources.formats import JsonKeys, blocks, column_names, fingerprint
 from dpstream.io.sources.pieces import StepRows
-from dpstream.io.sources.source import Source, StepInput, apart_from_users, check_start
+from dpstream.io.sources.source import ReadOptions, Source, StepInput, apart_from_users, check_start
 from dpstream.io.sources.source_keys import SourceKeys
 from dpstream.io.sources.source_options import PERIOD, SourceOptions
 from dpstream.io.sources.times import deletes_of, times_of
@@ -308,17 +306,8 @@ class FileSource(Source):
 
     Args:
         options: the ``[source]`` table.
-        base: folder that ``options.path`` is relative to.
-        reveal: name the record or the line in errors. Its number is a lower bound of a private number of records: for
-            the owner's eyes only.
-        today: the public clock, by default the current day in UTC less the grace period; a calendar period is handed
-            out when it is over.
-        watched: more files will come; a numbered step is handed out when a record of a later step has come.
-        columns: the attributes. NDJSON files then have these columns, whatever their records hold. Without them an
-            NDJSON file has the keys of its first records as columns, and these are private facts. Messages name these
-            columns, and only count others.
-        ignored: names of columns that may occur and are not read.
-        schema: encode the records with it while they are read; the steps then hold ``EncodedTable``.
+        reading: with ``watched``, a numbered step is handed out when a record of a later step has come; with
+            ``schema``, the steps hold ``EncodedTable``. Messages name the declared columns, and only count others.
 
     Reading: pass 1 reads and checks the time and operation columns of every file before anything is handed out. Pass 2
     reads forward only as far as the next step needs. With ``schema``, from step 1 on, pass 1 over text files keeps the
@@ -333,29 +322,16 @@ class FileSource(Source):
         StepError: files that were read before are gone, changed, or have fewer records.
     """
 
-    def __init__(
-        self,
-        options: SourceOptions,
-        *,
-        base: str | Path = ".",
-        reveal: bool = False,
-        today: datetime.date | None = None,
-        watched: bool = False,
-        columns: Sequence[str] = (),
-        ignored: Sequence[str] = (),
-        schema: Schema | None = None,
-    ) -> None:
+    def __init__(self, options: SourceOptions, reading: ReadOptions = ReadOptions()) -> None:  # noqa: B008 (frozen)
         self.options = options
         users = [] if options.id_column is None else [options.id_column]
-        self._encoder = None if schema is None else schema.encoder(users)
-        self._base = Path(base)
-        self._reveal = reveal
-        self._today = today or options.clock()
-        self._watched = watched
-        self._declared = frozenset(columns)
+        self._encoder = None if reading.schema is None else reading.schema.encoder(users)
+        self._base = Path(reading.base)
+        self._reveal, self._watched = reading.reveal, reading.watched
+        self._declared = frozenset(reading.columns)
         self._position: dict[str, int] = {}
         self._key = b""
-        self._json_keys = self._keys_of_records(columns, ignored)
+        self._json_keys = self._keys_of_records(reading.columns, reading.ignored)
 
     def _keys_of_records(self, columns: Sequence[str], ignored: Sequence[str]) -> JsonKeys:
         options = self.options
@@ -385,7 +361,7 @@ class FileSource(Source):
     def signature(self) -> Any:
         """See ``Source``: names, sizes and times of change of the files, and the public day."""
         try:
-            return self._today, changes_of(self.files())
+            return self._day(), changes_of(self.files())
         except (UnreadableError, FileNotFoundError):
             return None
 
@@ -433,9 +409,10 @@ class FileSource(Source):
             self._scan(path, place, ahead, partial(pieces.add, source=i)) for i, path in enumerate(paths)
         ]
         self._position = {file.name: file.records for file in files} | prints
-        last = self.options.last_step(self._today)
+        today = self._day()
+        last = self.options.last_step(today)
         if last is None:
-            closed = grid.closed(self._today)
+            closed = grid.closed(today)
             if closed is None:
                 last = place.newest - 1 if self._watched else place.newest
             else:
@@ -732,8 +709,6 @@ class WideSource(FileSource):
     Args:
         options: with ``period_columns``: the columns' names in order, or one text with ``{period}`` (1, 2, ...;
             ``{period:02}`` with leading zeros) and, for several variables, ``{column}``.
-        base: folder that paths are relative to.
-        columns: the variables' names, as the schema has them.
 
     Errors:
         DataError: the files lack a period before the last one, or differ in their columns.
@@ -742,17 +717,9 @@ class WideSource(FileSource):
     Cost: a step reads the people's ids and its own columns of a Parquet file; csv files whole; ndjson files twice.
     """
 
-    def __init__(
-        self,
-        options: SourceOptions,
-        *,
-        base: str | Path = ".",
-        columns: Sequence[str] = (),
-        ignored: Sequence[str] = (),
-        reveal: bool = False,
-    ) -> None:
-        super().__init__(options, base=base, ignored=ignored, reveal=reveal)
-        self._variables = tuple(columns)
+    def __init__(self, options: SourceOptions, reading: ReadOptions = ReadOptions()) -> None:  # noqa: B008 (frozen)
+        super().__init__(options, replace(reading, columns=(), schema=None))
+        self._variables = tuple(reading.columns)
         # The keys of all records decide which periods an NDJSON file has; the order of records must not.
         self._json_keys = replace(self._json_keys, all_keys=True)
 

@@ -8,7 +8,6 @@ Trusted base: source (reads private records).
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +19,7 @@ from dpstream.core.tables import KeyedBatch, Snapshot
 from dpstream.io.sources.calendar import Grid
 from dpstream.io.sources.operations import DELETE, INSERT, UPDATE, plain_texts
 from dpstream.io.sources.pieces import join
-from dpstream.io.sources.source import Source, StepInput, check_start
+from dpstream.io.sources.source import PeriodSource, Source, StepInput
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.times import times_of
 
@@ -127,7 +126,7 @@ _WHERE = "[source]"
 Steps = NDArray[np.int64]
 
 
-class StaySource(Source):
+class StaySource(PeriodSource):
     """Stays: a record enters at the step of its start and leaves at the step of its end. Without an end it stays.
 
     Guarantee: the steps of a stay depend on its own two times and on public facts. A stay that started before the
@@ -145,33 +144,23 @@ class StaySource(Source):
     Memory: all stays.
     """
 
-    def __init__(
-        self, options: SourceOptions, beneath: Source, *, today: datetime.date | None = None
-    ) -> None:
+    def __init__(self, options: SourceOptions, beneath: Source) -> None:
         self.options = options
         self.beneath = beneath
-        self._today = today or options.clock()
 
     def signature(self) -> Any:
         """See ``Source``."""
         return self.beneath.signature()
 
-    def steps(
-        self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
-    ) -> Iterator[StepInput]:
-        """See ``Source``."""
-        check_start(start_step)
-        return self._read(*self.options.due(self._today), start_step)
-
-    def _read(self, grid: Grid, last: int, start_step: int) -> Iterator[StepInput]:
-        rows, first, gone = self._stays(grid)
+    def _read(self, grid: Grid, last: int, first: int, seen: Mapping[str, int] | None) -> Iterator[StepInput]:
+        rows, come, gone = self._stays(grid)
         key, rules = str(self.options.key_column), self.options.key_rules
-        for step in range(start_step, last + 1):
+        for step in range(first, last + 1):
             keyed: KeyedBatch | Snapshot
             if self.options.late == "next-step":
-                keyed = Snapshot(rows.filter((first <= step) & (gone > step)), key, rules)
+                keyed = Snapshot(rows.filter((come <= step) & (gone > step)), key, rules)
             else:
-                keyed = KeyedBatch(*_events(rows, first, gone, step, key), rules=rules)
+                keyed = KeyedBatch(*_events(rows, come, gone, step, key), rules=rules)
             yield StepInput(step, grid.batch_id(step), grid.period(step), None, None, keyed=keyed)
 
     def _stays(self, grid: Grid) -> tuple[Any, Steps, Steps]:

@@ -13,15 +13,15 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from dpstream.core.errors import ConfigError, DataError, DpstreamError, StepError
 from dpstream.core.schema.arrow import first_repeated
-from dpstream.io.libpq import connection_settings, driver, failure
+from dpstream.io.libpq import PostgresSession, Refusals, quoted
 from dpstream.io.sources.calendar import Grid
 from dpstream.io.sources.file_opening import UnreadableError
 from dpstream.io.sources.query import PARAMETERS, as_table, check_parameters, wanted_columns
-from dpstream.io.sources.source import Source
+from dpstream.io.sources.source import PeriodSource
 from dpstream.io.sources.source_keys import SourceKeys, duration
 from dpstream.io.sources.source_options import SourceOptions
 
@@ -49,8 +49,6 @@ _SETTINGS = (
     "SET idle_in_transaction_session_timeout = 0",
     "SET client_min_messages = error",
 )
-#: Classes of SQLSTATE for failures of the server's environment: a later attempt may succeed.
-_TEMPORARY = ("25", "40", "53", "54", "55", "57", "58")
 
 
 @dataclass(frozen=True)
@@ -82,8 +80,8 @@ class Snapshot:
     next: int
 
 
-class Session:
-    """One connection, for reading only. Its errors repeat no message of libpq or of the server, for these quote values.
+class Session(PostgresSession):
+    """One connection, for reading only.
 
     Errors:
         ConfigError: the URL cannot be used, the server is too old or a standby, or the role lacks a right.
@@ -91,32 +89,28 @@ class Session:
         DataError: the records cannot be read.
     """
 
+    refusals: ClassVar[Refusals] = {
+        "unreached": (UnreadableError, "{}", "a server that runs, at the url of [source]"),
+        "lost": (UnreadableError, "the connection to the server was lost", "running again"),
+        "denied": (
+            ConfigError,
+            "the role may not do this",
+            'a role that may read the whole table (kind = "postgres-changes": with REPLICATION)',
+        ),
+        "away": (UnreadableError, "the server cannot answer now ({})", "running again"),
+        "unreadable": (DataError, "the records cannot be read ({})", "a readable table"),
+    }
+
     def __init__(self, options: SourceKeys) -> None:
-        self.where = "PostgreSQL, query" if options.table is None else f"PostgreSQL, table {options.table}"
         self._patience = _PATIENCE if options.wait is None else duration(options.wait, "wait")
-        self._driver = driver(_WHERE)
-        settings = connection_settings(server_address(options), _WHERE)
-        try:
-            self._connection = self._driver.connect(**settings, autocommit=True)
-        except self._driver.Error as error:
-            raise UnreadableError(
-                failure(error), where=self.where, allowed="a server that runs, at the url of [source]"
-            ) from None
-        try:
-            self._set_up()
-        except BaseException:
-            self.close()
-            raise
+        where = "PostgreSQL, query" if options.table is None else f"PostgreSQL, table {options.table}"
+        super().__init__(server_address(options), where, _WHERE, _SETTINGS)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def close(self) -> None:
-        """End the session."""
-        self._connection.close()
 
     def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """All rows of a small answer."""
@@ -246,37 +240,7 @@ class Session:
         required = frozenset(column for column, _, never_null in columns if never_null)
         return Relation(f"{quoted(schema)}.{quoted(bare)}", int(oid), kind, identity == "f", types, required)
 
-    @contextmanager
-    def errors(self) -> Iterator[None]:
-        """Translate the server's errors into dpstream's, without their texts, which hold values of rows."""
-        try:
-            yield
-        except self._driver.Error as error:
-            raise self._translated(error) from None
-
-    def _translated(self, error: Any) -> DpstreamError:
-        state = error.sqlstate or ""
-        if self._connection.closed or not state or state.startswith(("08", "57P")):
-            return UnreadableError(
-                "the connection to the server was lost", where=self.where, allowed="running again"
-            )
-        if state == "42501":
-            return ConfigError(
-                "the role may not do this",
-                where=_WHERE,
-                allowed='a role that may read the whole table (kind = "postgres-changes": with REPLICATION)',
-            )
-        name = f"{type(error).__name__}, SQLSTATE {state}"
-        if state.startswith(_TEMPORARY):
-            return UnreadableError(
-                f"the server cannot answer now ({name})", where=self.where, allowed="running again"
-            )
-        return DataError(f"the records cannot be read ({name})", where=self.where, allowed="a readable table")
-
     def _set_up(self) -> None:
-        with self.errors():
-            for setting in _SETTINGS:
-                self._connection.execute(setting.encode())
         if self._connection.info.server_version < _MIN_VERSION:
             raise ConfigError("the server is too old", where=_WHERE, allowed="PostgreSQL 13 or newer")
         if self.one("SELECT pg_is_in_recovery()"):
@@ -321,20 +285,12 @@ def text_table(rows: Sequence[Sequence[str | None]], schema: Any) -> Any:
     return pa.table([pa.array(column, pa.string()) for column in zip(*rows, strict=True)], schema=schema)
 
 
-def quoted(name: str) -> str:
-    """Quote an identifier for SQL."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-class ServerSource(Source):
+class ServerSource(PeriodSource):
     """What all sources on a PostgreSQL server share: the position, with the number of the server that was read."""
 
-    def __init__(
-        self, options: SourceOptions, *, columns: Sequence[str] = (), today: datetime.date | None = None
-    ) -> None:
+    def __init__(self, options: SourceOptions, *, columns: Sequence[str] = ()) -> None:
         self.options = options
         self._columns = columns
-        self._today = today or options.clock()
         self._position: dict[str, int] = {}
         self._begun: tuple[int, dict[str, int]] | None = None
 

@@ -9,7 +9,6 @@ Trusted base: source (reads private records).
 
 from __future__ import annotations
 
-import datetime
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -75,17 +74,11 @@ class QuerySource(PeriodSource):
     Errors: those of the dialect. Memory: the records of one step.
     """
 
-    def __init__(
-        self,
-        options: SourceOptions,
-        ask: Callable[[], AbstractContextManager[Answer]],
-        *,
-        today: datetime.date | None = None,
-    ) -> None:
+    def __init__(self, options: SourceOptions, ask: Callable[[], AbstractContextManager[Answer]]) -> None:
         """``ask`` opens a connection of a dialect."""
-        self.options, self._ask, self._today = options, ask, today
+        self.options, self._ask = options, ask
 
-    def _read(self, grid: Grid, last: int, first: int) -> Iterator[StepInput]:
+    def _read(self, grid: Grid, last: int, first: int, seen: Mapping[str, int] | None) -> Iterator[StepInput]:
         if first <= last or first == 1:
             with self._ask() as answer:
                 answer.look(grid)

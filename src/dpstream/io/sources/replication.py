@@ -17,6 +17,7 @@ from typing import Any
 
 from dpstream.core.errors import ConfigError, DataError, StepError
 from dpstream.core.tables import KeyedBatch
+from dpstream.io.libpq import quoted
 from dpstream.io.sources.calendar import Grid, day_number
 from dpstream.io.sources.file_opening import UnreadableError
 from dpstream.io.sources.keyed_source import free_name
@@ -26,12 +27,11 @@ from dpstream.io.sources.pg_session import (
     Relation,
     ServerSource,
     Session,
-    quoted,
     text_schema,
     text_table,
 )
 from dpstream.io.sources.query import wanted_columns
-from dpstream.io.sources.source import StepInput, check_start, step_input
+from dpstream.io.sources.source import StepInput, step_input
 from dpstream.io.sources.source_options import SourceOptions
 
 
@@ -400,30 +400,22 @@ class ChangeSource(ServerSource):
 
     _collector: type[ChangedRows] = ChangedRows
 
-    def steps(
-        self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
-    ) -> Iterator[StepInput]:
-        """See ``Source``. Each step is read in a session of its own."""
-        check_start(start_step)
-        return self._read_all(*self.options.due(self._today), start_step, seen)
-
     def committed(self, position: Mapping[str, int]) -> None:
         """See ``Source``: move the slot to the place before which all changes are in durable steps."""
         with Session(self.options) as session:
             self._advance(session, position[_DONE])
 
-    def _read_all(
-        self, grid: Grid, last: int, first: int, seen: Mapping[str, int] | None
-    ) -> Iterator[StepInput]:
+    def _read(self, grid: Grid, last: int, first: int, seen: Mapping[str, int] | None) -> Iterator[StepInput]:
+        """Each step is read in a session of its own."""
         if last < first == 1:
             self._check_all()  # already before step 1: changes that are committed before there is a slot are lost
         if self._begun is not None and self._begun[0] == first <= last:
             held = self._begun[1]
-            yield from self._read(_StepFinder(grid, first, seen, self.options), first, held)
+            yield from self._read_from(_StepFinder(grid, first, seen, self.options), first, held)
             first, seen = first + 1, held
-        yield from self._read(_StepFinder(grid, first, seen, self.options), last)
+        yield from self._read_from(_StepFinder(grid, first, seen, self.options), last)
 
-    def _read(
+    def _read_from(
         self, place: _StepFinder, last: int, held: Mapping[str, int] | None = None
     ) -> Iterator[StepInput]:
         """The steps from ``place.start`` to ``last``: from the whole log, or as far as it was read at ``held``."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import datetime
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.errors import StepError
@@ -17,6 +18,7 @@ from dpstream.io.sources.calendar import Grid, Period
 from dpstream.io.sources.source_options import SourceOptions
 
 if TYPE_CHECKING:
+    from dpstream.core.schema import Schema
     from dpstream.core.tables.access import EngineBatch
 
 
@@ -74,6 +76,30 @@ def step_input(options: SourceOptions, grid: Grid, step: int, inserts: Any, dele
     return StepInput(step, grid.batch_id(step), grid.period(step), *parts)
 
 
+@dataclass(frozen=True)
+class ReadOptions:
+    """How records are read, besides what ``[source]`` says.
+
+    Attributes:
+        base: folder that paths are relative to.
+        columns: the names of the attributes. On standard input a missing key is a null. NDJSON files have these
+            columns, whatever their records hold; without them those of their first records, which are private facts.
+            Of a database only these columns leave the server. With ``period_columns`` they are the variables.
+        ignored: names that records may have besides, and that are not read (files and standard input).
+        reveal: name the record or the line in errors. Its number is a lower bound of a private number of records: for
+            the owner's eyes only.
+        watched: more records will come (``run --watch``).
+        schema: files of records without keys are encoded with it while they are read.
+    """
+
+    base: str | Path = "."
+    columns: Sequence[str] = ()
+    ignored: Sequence[str] = ()
+    reveal: bool = False
+    watched: bool = False
+    schema: Schema | None = None
+
+
 def check_start(start_step: int) -> None:
     """Check that the first step is at least 1 (StepError)."""
     if start_step < 1:
@@ -88,10 +114,12 @@ class Source(ABC):
     Attributes:
         options: the ``[source]`` table.
         ignored: names of columns that records may have and that are not read.
+        today: the day that decides which periods are over; None: that of the options' clock.
     """
 
     options: SourceOptions
     ignored: frozenset[str] = frozenset()
+    today: datetime.date | None = None
 
     @property
     def position(self) -> dict[str, int]:
@@ -124,6 +152,9 @@ class Source(ABC):
         """Called before ``steps`` after an interrupted reading, which had handed out ``step`` at ``position``. The
         source gives this step as it was then, without what came in between."""
 
+    def _day(self) -> datetime.date:
+        return self.today or self.options.clock()
+
     def signature(self) -> Any:
         """A value, cheap to compute, that changes when there may be new records; None where only reading can tell."""
         return None
@@ -132,16 +163,13 @@ class Source(ABC):
 class PeriodSource(Source):
     """A source that can be asked for the records of any period again, as databases can."""
 
-    #: The day that decides which periods are over; None: that of the options' clock.
-    _today: datetime.date | None = None
-
     def steps(
         self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
     ) -> Iterator[StepInput]:
         """See ``Source``."""
         check_start(start_step)
-        return self._read(*self.options.due(self._today or self.options.clock()), start_step)
+        return self._read(*self.options.due(self._day()), start_step, seen)
 
     @abstractmethod
-    def _read(self, grid: Grid, last: int, first: int) -> Iterator[StepInput]:
+    def _read(self, grid: Grid, last: int, first: int, seen: Mapping[str, int] | None) -> Iterator[StepInput]:
         """The steps from ``first`` to ``last``."""

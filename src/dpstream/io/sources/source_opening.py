@@ -5,43 +5,24 @@ Trusted base: source (reads private records).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.schema import Schema
-from dpstream.io.sources.source import Source
+from dpstream.io.sources.source import ReadOptions, Source
 from dpstream.io.sources.source_keys import SourceKind, other_kind
 from dpstream.io.sources.source_options import SourceOptions
 
 
-def open_source(
-    options: SourceOptions,
-    *,
-    base: str | Path = ".",
-    columns: Sequence[str] = (),
-    ignored: Sequence[str] = (),
-    reveal: bool = False,
-    watched: bool = False,
-    schema: Schema | None = None,
-) -> Source:
+def open_source(options: SourceOptions, reading: ReadOptions = ReadOptions()) -> Source:  # noqa: B008 (frozen)
     """Open the source that ``options`` describes. Nothing is read yet.
-
-    Args:
-        base: folder that paths are relative to.
-        columns: the names of the attributes. On standard input a missing key is a null. Of a PostgreSQL table only
-            these columns leave the server. With ``period_columns`` they are the variables.
-        ignored: names that records may have besides, and that are not read (files and standard input).
-        reveal: name the record in errors; for the owner's eyes only.
-        watched: more records will come (``run --watch``).
-        schema: files of records without keys are encoded with it while they are read.
 
     Errors:
         ConfigError: the package of a source of another package is broken.
     """
     # Imported on use, because each kind needs another library.
-    records, base = options.records, Path(base)
+    records, base, columns = options.records, Path(reading.base), reading.columns
     if options.kind == "postgres-changes":
         from dpstream.io.sources.replication import ChangeSource, KeyedChangeSource
 
@@ -66,30 +47,18 @@ def open_source(
             (options.time_column, options.delete_time_column) if records == "stays" else (options.op_column,)
         )
         columns = [*columns, *(name for name in marks if name is not None)]
+    reading = replace(reading, columns=columns, schema=None if by_key else reading.schema)
     source: Source
     if kind is not None:
-        source = _open_other(options, kind, base, columns, ignored)
+        source = _open_other(options, kind, reading)
     elif options.stdin:
         from dpstream.io.sources.stdin import StdinSource
 
-        source = StdinSource(options, columns=columns, ignored=ignored, reveal=reveal)
-    elif options.period_columns is not None:
-        from dpstream.io.sources.files import WideSource
-
-        source = WideSource(options, base=base, columns=columns, ignored=ignored, reveal=reveal)
+        source = StdinSource(options, reading)
     else:
-        from dpstream.io.sources.files import FileSource
+        from dpstream.io.sources.files import FileSource, WideSource
 
-        encoded = None if by_key else schema
-        source = FileSource(
-            options,
-            base=base,
-            reveal=reveal,
-            watched=watched,
-            columns=columns,
-            ignored=ignored,
-            schema=encoded,
-        )
+        source = (FileSource if options.period_columns is None else WideSource)(options, reading)
     if not by_key:
         return source
     from dpstream.io.sources.keyed_source import KeyedSource, StaySource
@@ -97,16 +66,14 @@ def open_source(
     return (StaySource if records == "stays" else KeyedSource)(options, source)
 
 
-def _open_other(
-    options: SourceOptions, kind: SourceKind, base: Path, columns: Sequence[str], ignored: Sequence[str]
-) -> Source:
+def _open_other(options: SourceOptions, kind: SourceKind, reading: ReadOptions) -> Source:
     """Open a source of another package."""
-    source = kind.open(options, base, tuple(columns))
+    source = kind.open(options, Path(reading.base), tuple(reading.columns))
     if not isinstance(source, Source):
         raise ConfigError(
             f"the package of the source {options.kind!r} does not give a dpstream.io.sources.Source",
             where="[source] kind",
             allowed="a package that does",
         )
-    source.ignored = frozenset(ignored)
+    source.ignored = frozenset(reading.ignored)
     return source

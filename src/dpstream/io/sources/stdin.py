@@ -5,7 +5,6 @@ Trusted base: source (reads private records).
 
 from __future__ import annotations
 
-import datetime
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
@@ -18,7 +17,7 @@ from dpstream.io.sources.calendar import Grid
 from dpstream.io.sources.files import MAX_STEPS
 from dpstream.io.sources.formats import MAX_BYTES, JsonKeys, json_records, json_table
 from dpstream.io.sources.pieces import StepRows
-from dpstream.io.sources.source import Source, StepInput, check_start, step_input
+from dpstream.io.sources.source import ReadOptions, Source, StepInput, check_start, step_input
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.times import deletes_of, times_of
 
@@ -49,10 +48,7 @@ class StdinSource(Source):
     could be counted twice.
 
     Args:
-        columns: names that every record has (a missing key is a null). Without them a record may have any key.
-        ignored: keys that a record may have besides, and that are not read.
-        reveal: name the record or the line in errors; for the owner's eyes only.
-        today: the public clock, by default the current day in UTC less the grace period.
+        reading: with columns, every record has them (a missing key is a null); without them it may have any key.
         stream: the bytes to read; standard input by default.
 
     Errors:
@@ -65,14 +61,11 @@ class StdinSource(Source):
     def __init__(
         self,
         options: SourceOptions,
-        *,
-        columns: Sequence[str] = (),
-        ignored: Sequence[str] = (),
-        reveal: bool = False,
-        today: datetime.date | None = None,
+        reading: ReadOptions = ReadOptions(),  # noqa: B008 (frozen)
         stream: IO[bytes] | None = None,
     ) -> None:
         self.options = options
+        columns = reading.columns
         user = () if options.id_column is None else (options.id_column,)
         self._columns = (*columns, *user)
         marks = [*user, str(options.time_column), MARK]
@@ -80,10 +73,9 @@ class StdinSource(Source):
         #: Keys that a record may have; None: any.
         self._known = [*self._columns, *marks, *operations] if columns else None
         self._keys = JsonKeys(
-            ignored=frozenset(ignored), marks=frozenset(marks), operations=frozenset(operations)
+            ignored=frozenset(reading.ignored), marks=frozenset(marks), operations=frozenset(operations)
         )
-        self._reveal = reveal
-        self._today = today
+        self._reveal = reading.reveal
         self._stream = stream
         #: The number of records so far, for messages to the owner.
         self._taken = 0
@@ -115,7 +107,7 @@ class StdinSource(Source):
                     newest = max(current, newest, int(places.max()) + is_mark)
                 yield from self._handed_out(pieces, grid, (current, newest), start_step)
                 current = newest
-        closed = grid.closed(self._clock())
+        closed = grid.closed(self._day())
         if self.options.eof == "close" and current and (closed is None or current <= closed):
             yield from self._handed_out(pieces, grid, (current, current + 1), start_step)
 
@@ -123,7 +115,7 @@ class StdinSource(Source):
         self, pieces: StepRows, grid: Grid, steps: tuple[int, int], start_step: int
     ) -> Iterator[StepInput]:
         """The closed steps, but none after the public end."""
-        closed, final = grid.closed(self._clock()), self.options.final_step()
+        closed, final = grid.closed(self._day()), self.options.final_step()
         if steps[1] - steps[0] > MAX_STEPS or (closed is not None and steps[1] - 1 > closed):
             raise DataError(
                 "there is a record of a step that has not begun yet",
@@ -217,9 +209,6 @@ class StdinSource(Source):
                 allowed=f"a record, or a line with the key {MARK!r} alone",
             )
         return records
-
-    def _clock(self) -> datetime.date:
-        return self._today or self.options.clock()
 
 
 def _parts(records: Records) -> Iterator[tuple[Records, Records]]:

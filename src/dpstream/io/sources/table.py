@@ -15,18 +15,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpstream.core.errors import ConfigError, DataError, StepError
+from dpstream.io.libpq import quoted
 from dpstream.io.sources.calendar import Grid, Period
 from dpstream.io.sources.pg_session import (
     SYSTEM,
     Relation,
     ServerSource,
     Session,
-    quoted,
     text_schema,
     text_table,
 )
 from dpstream.io.sources.query import check_time_column, split_records, wanted_columns
-from dpstream.io.sources.source import StepInput, check_start, step_input
+from dpstream.io.sources.source import StepInput, step_input
 from dpstream.io.sources.source_options import SourceOptions
 
 _TIMES = {1082: "date", 1114: "timestamp", 1184: "timestamp with time zone"}
@@ -47,13 +47,6 @@ class TableSource(ServerSource):
     Memory: the records of one step. Cost: one query per step (an index on the time column helps, and one on
     ``xid_column``), and two transaction numbers per reading.
     """
-
-    def steps(
-        self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
-    ) -> Iterator[StepInput]:
-        """See ``Source``. Each step is read in a session and a snapshot of its own."""
-        check_start(start_step)
-        return self._read(*self.options.due(self._today), start_step, seen)
 
     def _read(self, grid: Grid, last: int, first: int, seen: Mapping[str, int] | None) -> Iterator[StepInput]:
         if first > last:

@@ -22,7 +22,7 @@ from dpstream.core.privacy.budget import Budget
 from dpstream.io.sinks.catalogue import Catalogue
 from dpstream.io.sinks.publisher import published_steps
 from dpstream.io.sinks.table_files import file_sha256
-from dpstream.io.sinks.target import MANIFEST, compare_files, step_name
+from dpstream.io.sinks.target import MANIFEST, Comparison, step_name
 from dpstream.stream.identity import canonical_json, plan_hash
 from dpstream.stream.ledger.account import Pin
 from dpstream.stream.ledger.chained_lines import as_file, chained, line_hash, read_chain
@@ -232,12 +232,8 @@ def release_problems(there: Files, committed: Files, withdrawn: Collection[int] 
         "changed": "the released {name} of step {step} is not the committed one",
         "withdrawn": "{name} is in the folder of step {step}, which was withdrawn: move it away",
     }
-    differences = compare_files(
-        committed,
-        lambda step: there.get(step, {}),
-        lambda step, name: there[step][name],
-        deep=True,
-        withdrawn=withdrawn,
+    differences = Comparison(committed, withdrawn, deep=True).of_files(
+        lambda step: there.get(step, {}), lambda step, name: there[step][name]
     )
     return [words[how].format(name=name, step=step) for (step, name), how in sorted(differences.items())]
 

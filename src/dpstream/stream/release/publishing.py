@@ -30,8 +30,8 @@ class Publishing:
 
     Attributes:
         keep: how many of the last steps keep table and model; None for all.
-        max_rows: a released table is cut at this many rows (for the disk of whoever reads it). None: 10^9 where tables
-            are made in blocks, and else 10^7.
+        max_rows: a released table is cut at this many rows, for the disk of whoever reads it (a public rule on a noisy
+            number; the manifest gives both). None: 10^9 where tables are made in blocks, and else 10^7.
         records: ``fresh`` draws every table anew; ``persistent`` carries records from table to table, each with
             an id, and changes as few as the law allows.
         publish: ``full`` tables, only the ``changes`` between full ones, or ``both``.
@@ -61,10 +61,11 @@ class Publishing:
                 raise ConfigError(
                     f"{getattr(self, name)!r} is not a choice", where=name, allowed=", ".join(get_args(kind))
                 )
-        if isinstance(self.full_every, bool) or not isinstance(self.full_every, int) or self.full_every < 1:
-            raise ConfigError(
-                f"{self.full_every!r} cannot be used", where="full_every", allowed="a number from 1"
-            )
+        for name in ("keep", "max_rows", "full_every"):
+            number = getattr(self, name)
+            is_count = isinstance(number, int) and not isinstance(number, bool) and number >= 1
+            if not is_count and (number is not None or name == "full_every"):
+                raise ConfigError(f"{number!r} cannot be used", where=name, allowed="a number from 1")
         if self.publish != "full" and self.records != "persistent":
             raise ConfigError(
                 f"publish = {self.publish!r} needs records that persist: fresh tables share no records",

@@ -32,7 +32,7 @@ from dpstream.stream.release.estimates import Estimate, Published
 from dpstream.stream.release.manifest import DRAWN
 from dpstream.stream.release.released_verdicts import NumberOfRecords, number_of_records
 from dpstream.stream.release.showing import estimate_html, release_html, spent_of
-from dpstream.stream.release.table_blocks import whole_table
+from dpstream.stream.release.table_blocks import drawing, whole_table
 
 if TYPE_CHECKING:
     from dpstream.core.privacy import Budget
@@ -211,9 +211,7 @@ class Release:
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 0 <= value < 2**63:
                 raise ConfigError(f"{value!r} cannot be used", where=name, allowed="an integer from 0")
         size = self.manifest.get(DRAWN) if released else None
-        if size is not None:
-            return whole_table(self._model, self._schema, int(count), int(seed), size)
-        return self._model.released(self._schema, int(count), int(seed))
+        return whole_table(drawing(self._model, self._schema, int(count), int(seed), size, {}))
 
     def marginal(self, columns: Sequence[str]) -> Marginal:
         """Estimated counts of all value combinations of some columns.

@@ -20,7 +20,6 @@ from dpstream.stream.release.verdicts import (
     Verdict,
     as_of,
     only_good_news,
-    verdicts,
     verdicts_from,
 )
 
@@ -120,7 +119,7 @@ def released_verdicts(
         return verdicts_from(max(synthesis.total, 0.0), 0.0, (), EXACT)[:1]
     size = max(synthesis.total, 0.0)
     if not size:
-        return verdicts(size, None, (), ())
+        return verdicts_from(size, None, (), EXACT)
     number = number_of_records({"step": step, "rows": round(size), "accuracy": told})
     total, how = number.error, number.how
     marginals, marginals_how, bounds = _exact(synthesis, plan), EXACT, False

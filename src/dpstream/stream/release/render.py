@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import Synthesis
-from dpstream.core.errors import StoreDamagedError, StoreError
+from dpstream.core.errors import StoreError
 from dpstream.io.sinks.change_tables import content_sha256
 from dpstream.io.sinks.drawing import DRAWN_TABLE, Drawing, drawn_table
 from dpstream.io.sinks.publisher import Publisher
@@ -26,7 +26,7 @@ from dpstream.stream.release.publishing import (
     keep_for_changes,
     record_facts,
 )
-from dpstream.stream.release.table_blocks import decoded_blocks, drawing, write_blocks
+from dpstream.stream.release.table_blocks import drawing, write_blocks
 from dpstream.stream.store.store import Store
 from dpstream.stream.store.store_database import UNSEALED, Sealing, file_errors
 
@@ -47,6 +47,7 @@ class ReleaseFiles:
     """The released files of a step.
 
     Attributes:
+        rows: of the table.
         carried: for the next step.
         facts: about persistent records, for the manifest.
         keep: how many of the last steps keep their files; None for all.
@@ -54,6 +55,7 @@ class ReleaseFiles:
     """
 
     files: dict[str, Content]
+    rows: int
     carried: Carried
     facts: dict[str, Any] | None
     keep: int | None
@@ -77,88 +79,133 @@ def _names_around(store: Store, policy: Publishing, step: int) -> dict[int, set[
     return names
 
 
-def _readers_follow(store: Store, policy: Publishing, sink: Publisher | None, step: int) -> bool:
-    """Whether readers have the table of the step before, or get it before this one. Changes since any other table
-    would publish that table: it is this one less the inserts plus the deletes."""
-    if sink is None or step == 1:
-        return True
-    before = store.find(step=step - 1)
-    known = ("pending", "published", "expiring", "expired", *(("held",) if policy.approve else ()))
-    return before is not None and before.publication in known
-
-
-def measurement_file(policy: Publishing, sink: Publisher | None, synthesis: Synthesis) -> dict[str, bytes]:
-    """What the step measured, one JSON object a line; no file where it measured nothing, or nobody may read it.
-
-    Nothing is taken out of it again: sums of later steps rest on it. It stays when a table expires or is withdrawn; a
-    step that is held publishes it with its table, and a rejected step never does.
-    """
-    if sink is None or not policy.measurements or not synthesis.noisy_counts:
-        return {}
-    return {MEASUREMENTS: "".join(f"{one.line()}\n" for one in synthesis.noisy_counts).encode()}
-
-
-def rows_of(synthesis: Synthesis, schema: Schema, policy: Publishing, sink: Publisher | None) -> int:
-    """Rows of the released table, cut by a public rule."""
-    if policy.max_rows is not None:
-        return synthesis.rows(schema, policy.max_rows)
-    most = synthesis.rows(schema, MAX_ROWS)
-    whole = synthesis.rows(schema, MAX_ROWS_WHOLE)
-    if most == whole:
-        return most
-    persists = policy.records != "fresh" and synthesis.answers is not None
-    if sink is None or sink.reads_whole or persists or synthesis.grows is not None:
-        return whole
-    return whole if synthesis.blocks(most, 0, table_blocks.BLOCK) is None else most
-
-
-def make_files(
-    policy: Publishing,
-    store: Store,
-    sink: Publisher | None,
-    schema: Schema,
-    before: tuple[Carried, Callable[[int], Synthesis | None]],
-    synthesis: Synthesis,
-    *,
-    step: int,
-    rows: int,
-    seed: int,
-    label: Label,
-    keyed: bool,
-) -> ReleaseFiles:
-    """Render what ``policy`` publishes of a step.
+class Renderer:
+    """Makes the released files of a stream's steps.
 
     Args:
+        sink: where releases go; None: nowhere.
+        schema: the released columns.
+        synthesis_of: the stored model of an earlier step; None where it was dropped.
         keyed: whether the private records have keys, and are updated.
-        before: what the step before carried over, and what gives the synthesis of an earlier step.
     """
-    carried, synthesis_of = before
-    added_to, after = synthesis.grows, synthesis.answers
-    follows = _readers_follow(store, policy, sink, step)
-    if added_to is not None:
-        table = added_to.table(schema)
-        facts = {**added_to.facts(), "content_sha256": content_sha256(table)}
-        additions = (lambda: added_to.additions(schema)) if follows else None
-        files, keep = _rendered(policy, store, sink, step, table, label, additions)
-        return ReleaseFiles(files, Carried(), facts, keep)
-    if policy.records == "fresh" or after is None:
-        carries, block = Carried(None, carried.next_id), table_blocks.BLOCK
+
+    def __init__(
+        self,
+        policy: Publishing,
+        store: Store,
+        sink: Publisher | None,
+        schema: Schema,
+        synthesis_of: Callable[[int], Synthesis | None],
+        *,
+        keyed: bool,
+    ) -> None:
+        self._policy, self.store, self.sink, self.schema = policy, store, sink, schema
+        self.synthesis_of, self._keyed = synthesis_of, keyed
+
+    def files(
+        self, synthesis: Synthesis, carried: Carried, step: int, seed: int, label: Label
+    ) -> ReleaseFiles:
+        """What the policy publishes of a step.
+
+        Args:
+            carried: what the step before hands on.
+        """
+        schema, rows = self.schema, self._rows(synthesis)
+        added_to, after = synthesis.grows, synthesis.answers
+        follows, measured = self._readers_follow(step), self._measurements(synthesis)
+        if added_to is not None:
+            table = added_to.table(schema)
+            facts = {**added_to.facts(), "content_sha256": content_sha256(table)}
+            additions = (lambda: added_to.additions(schema)) if follows else None
+            files, keep = self._followed(step, table, label, additions)
+            return ReleaseFiles(files | measured, rows, Carried(), facts, keep)
+        if self._policy.records == "fresh" or after is None:
+            carries, block = Carried(None, carried.next_id), table_blocks.BLOCK
+            if self.sink is None:
+                return ReleaseFiles({}, rows, carries, None, self._policy.keep)
+            drawn = drawing(synthesis, schema, rows, seed, block if rows > block else None, label)
+            with file_errors("the released table could not be written", self.store.path):
+                files = drawn_files(self.sink, self.store, step, drawn, label, sealing=self.store.sealing)
+            return ReleaseFiles(files | measured, rows, carries, None, self._policy.keep, drawn.block)
+        start = records_before(carried.records, self.synthesis_of, step)
+        may_change = self._columns_that_change(step, begins=start is None)
+        made = carry(start, after, schema, rows, seed, first_id=carried.next_id, may_change=may_change)
+        if not follows:
+            made = replace(made, changes=None, deletes=0, inserts=rows, updates=0)
+        changes = None if made.changes is None else lambda: made.changes
+        files, keep = self._followed(step, made.records.with_ids, label, changes)
+        carries, facts = Carried(made.records, made.records.next_id), record_facts(made, step, may_change)
+        return ReleaseFiles(files | measured, rows, carries, facts, keep)
+
+    def _rows(self, synthesis: Synthesis) -> int:
+        """Rows of the released table, cut by a public rule."""
+        schema, policy, sink = self.schema, self._policy, self.sink
+        if policy.max_rows is not None:
+            return synthesis.rows(schema, policy.max_rows)
+        most = synthesis.rows(schema, MAX_ROWS)
+        whole = synthesis.rows(schema, MAX_ROWS_WHOLE)
+        if most == whole:
+            return most
+        persists = policy.records != "fresh" and synthesis.answers is not None
+        if sink is None or sink.reads_whole or persists or synthesis.grows is not None:
+            return whole
+        return whole if synthesis.blocks(most, 0, table_blocks.BLOCK) is None else most
+
+    def _measurements(self, synthesis: Synthesis) -> dict[str, Content]:
+        """What the step measured, one JSON object a line; no file where it measured nothing, or nobody may read it.
+
+        Nothing is taken out of it again: sums of later steps rest on it. It stays when a table expires or is withdrawn;
+        a step that is held publishes it with its table, and a rejected step never does.
+        """
+        if self.sink is None or not self._policy.measurements or not synthesis.noisy_counts:
+            return {}
+        return {MEASUREMENTS: "".join(f"{one.line()}\n" for one in synthesis.noisy_counts).encode()}
+
+    def _readers_follow(self, step: int) -> bool:
+        """Whether readers have the table of the step before, or get it before this one. Changes since any other table
+        would publish that table: it is this one less the inserts plus the deletes."""
+        if self.sink is None or step == 1:
+            return True
+        before = self.store.find(step=step - 1)
+        known = ("pending", "published", "expiring", "expired", *(("held",) if self._policy.approve else ()))
+        return before is not None and before.publication in known
+
+    def _columns_that_change(self, step: int, *, begins: bool) -> tuple[str, ...]:
+        """The columns in which a record may change and keep its id, by a public rule: readers of a feed that has had no
+        updates get none unless the owner says so.
+
+        Args:
+            begins: whether records begin to persist with this step.
+        """
+        names, chosen = self.schema.names, self._policy.may_change
+        if chosen is not None:
+            return names if chosen == "any" else chosen
+        if begins:
+            return names if self._keyed else ()
+        before = self.store.find(step=step - 1)
+        facts = {} if before is None else json.loads(before.manifest).get("records") or {}
+        return tuple(facts.get("may_change", ()))
+
+    def _followed(
+        self, step: int, table: Any, label: Label, changes: Callable[[], Any] | None
+    ) -> tuple[dict[str, Content], int | None]:
+        """The files of a table that follows from the one before it, and how many steps keep theirs.
+
+        Args:
+            changes: since the table before; None where there is none that readers have.
+        """
+        policy, sink, files = self._policy, self.sink, dict[str, Content]()
+        keep = policy.keep
         if sink is None:
-            return ReleaseFiles({}, carries, None, policy.keep)
-        drawn = drawing(synthesis, schema, rows, seed, block if rows > block else None, label)
-        with file_errors("the released table could not be written", store.path):
-            files = drawn_files(sink, store, step, drawn, label, sealing=store.sealing)
-        return ReleaseFiles(files, carries, None, policy.keep, drawn.block)
-    start = records_before(carried.records, synthesis_of, step)
-    may_change = _columns_that_change(policy, store, schema, step, keyed if start is None else None)
-    made = carry(start, after, schema, rows, seed, first_id=carried.next_id, may_change=may_change)
-    if not follows:
-        made = replace(made, changes=None, deletes=0, inserts=rows, updates=0)
-    changes = None if made.changes is None else lambda: made.changes
-    files, keep = _rendered(policy, store, sink, step, made.records.with_ids, label, changes)
-    return ReleaseFiles(
-        files, Carried(made.records, made.records.next_id), record_facts(made, step, may_change), keep
-    )
+            return files, keep
+        names = _names_around(self.store, policy, step)
+        if changes is None or policy.full_table(step, names):
+            files |= sink.render(labelled(table, label))
+        if changes is not None and policy.publish != "full":
+            files |= sink.render_changes(labelled(changes(), label))
+        if keep is not None and policy.publish == "changes":
+            keep = keep_for_changes(step, keep, {**names, step: set(files)})
+        return files, keep
 
 
 def drawn_files(
@@ -175,54 +222,7 @@ def drawn_files(
     if drawn.blocks is None:
         assert drawn.whole is not None
         return {**sink.render(labelled(drawn.whole(), label))}
-    blocks = decoded_blocks(drawn.schema, drawn.blocks, drawn.seed, dictionaries=True)
-    return write_blocks(sink, store.staging, step, drawn.schema, label, blocks, sealing=sealing)
-
-
-def _columns_that_change(
-    policy: Publishing, store: Store, schema: Schema, step: int, begins: bool | None
-) -> tuple[str, ...]:
-    """The columns in which a record may change and keep its id, by a public rule: readers of a feed that has had no
-    updates get none unless the owner says so.
-
-    Args:
-        begins: where records begin to persist with this step, whether they may change; else None.
-    """
-    if policy.may_change is not None:
-        return schema.names if policy.may_change == "any" else policy.may_change
-    if begins is not None:
-        return schema.names if begins else ()
-    before = store.find(step=step - 1)
-    facts = {} if before is None else json.loads(before.manifest).get("records") or {}
-    return tuple(facts.get("may_change", ()))
-
-
-def _rendered(
-    policy: Publishing,
-    store: Store,
-    sink: Publisher | None,
-    step: int,
-    table: Any,
-    label: Label,
-    changes: Callable[[], Any] | None,
-) -> tuple[dict[str, Content], int | None]:
-    """The files of a table that follows from the one before it, and how many steps keep theirs.
-
-    Args:
-        changes: since the table before; None where there is none that readers have.
-    """
-    files: dict[str, Content] = {}
-    keep = policy.keep
-    if sink is None:
-        return files, keep
-    names = _names_around(store, policy, step)
-    if changes is None or policy.full_table(step, names):
-        files |= sink.render(labelled(table, label))
-    if changes is not None and policy.publish != "full":
-        files |= sink.render_changes(labelled(changes(), label))
-    if keep is not None and policy.publish == "changes":
-        keep = keep_for_changes(step, keep, {**names, step: set(files)})
-    return files, keep
+    return write_blocks(sink, store.staging, step, drawn, sealing)
 
 
 # Released files that wait on the disk, or are made again from what the store keeps, byte for byte.
@@ -240,23 +240,14 @@ class RemadeFiles:
     """Makes files of committed steps again; quickest where steps are asked for in their order.
 
     Args:
-        schema: the released columns.
-        synthesis_of: the stored model of a step; None where it was dropped.
+        renderer: of a stream that has a sink.
         last: the records of the last step, where records persist.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        sink: Publisher,
-        schema: Schema,
-        synthesis_of: Callable[[int], Synthesis | None],
-        last: PersistentRecords | None,
-    ) -> None:
-        self._store = store
-        self._sink = sink
-        self._schema = schema
-        self._synthesis_of = synthesis_of
+    def __init__(self, renderer: Renderer, last: PersistentRecords | None) -> None:
+        assert renderer.sink is not None
+        self._store, self._sink, self._schema = renderer.store, renderer.sink, renderer.schema
+        self._synthesis_of = renderer.synthesis_of
         self._last = last
         #: The step made last, its files and its table; where records persist, also the records and the first free id.
         self._step = 0
@@ -384,6 +375,5 @@ class RemadeFiles:
 
     def _manifest(self, step: int) -> bytes:
         committed = self._store.find(step=step)
-        if committed is None:
-            raise StoreDamagedError(f"the store knows no step {step}", where=str(self._store.path))
+        assert committed is not None  # it is asked for committed steps, and those before them
         return committed.manifest

@@ -6,14 +6,14 @@ its counts and a seed of its own, and blocks are written in their order by one t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from functools import partial
 from operator import call
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import Synthesis
 from dpstream.core.threads import in_order
-from dpstream.io.sinks.drawing import Drawing, decoded_block
+from dpstream.io.sinks.drawing import Drawing
 from dpstream.io.sinks.publisher import Publisher
 from dpstream.io.sinks.table_files import BlockWriter, Content
 from dpstream.stream.release.manifest import Label, labelled
@@ -22,31 +22,9 @@ from dpstream.stream.store.store_database import UNSEALED, Sealing
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
-    from dpstream.core.schema.domain import Codes
 
 #: A larger table is drawn in blocks of so many rows; a smaller one at once.
 BLOCK = 2**18
-
-
-def decoded_blocks(
-    schema: Schema, blocks: Iterable[Callable[[], Codes]], seed: int, *, dictionaries: bool = False
-) -> Iterator[Callable[[], Any]]:
-    """Makers of the blocks of a released table as pyarrow Tables.
-
-    Args:
-        blocks: makers of their codes. dictionaries: see ``Schema.decode``.
-    """
-    for number, codes in enumerate(blocks):
-        yield partial(decoded_block, schema, codes, seed, number, dictionaries)
-
-
-def whole_table(synthesis: Synthesis, schema: Schema, rows: int, seed: int, size: int) -> Any:
-    """A table that is drawn in blocks, as one pyarrow Table in memory."""
-    import pyarrow as pa
-
-    blocks = synthesis.blocks(rows, seed, size)
-    assert blocks is not None
-    return pa.concat_tables(in_order(call, decoded_blocks(schema, blocks, seed)))
 
 
 def drawing(
@@ -60,15 +38,15 @@ def drawing(
     return Drawing(schema, arrow, rows, seed, size, blocks)
 
 
+def whole_table(drawn: Drawing) -> Any:
+    """All of it, as one pyarrow Table in memory."""
+    import pyarrow as pa
+
+    return pa.concat_tables(in_order(call, drawn.makers(dictionaries=False)))
+
+
 def write_blocks(
-    sink: Publisher,
-    staging: Staging,
-    step: int,
-    schema: Schema,
-    label: Label,
-    blocks: Iterator[Callable[[], Any]],
-    *,
-    sealing: Sealing = UNSEALED,
+    sink: Publisher, staging: Staging, step: int, drawn: Drawing, sealing: Sealing = UNSEALED
 ) -> dict[str, Content]:
     """The files of a table: the table itself staged, what lies beside it in memory.
 
@@ -78,13 +56,12 @@ def write_blocks(
     Errors:
         OSError: the disk is full or fails.
     """
-    empty = labelled(schema.arrow_schema().empty_table(), label)
     with staging.file(step, sink.table_name, sealing) as file:
-        writer = sink.block_writer(empty.schema, file.put)
-        for prepared in in_order(partial(_prepared, writer), blocks):
+        writer = sink.block_writer(drawn.arrow, file.put)
+        for prepared in in_order(partial(_prepared, writer), drawn.makers(dictionaries=True)):
             writer.write(prepared)
         writer.close()
-        return {**sink.render(empty), sink.table_name: file.finish()}
+        return {**sink.render(drawn.arrow.empty_table()), sink.table_name: file.finish()}
 
 
 def _prepared(writer: BlockWriter, block: Callable[[], Any]) -> Any:

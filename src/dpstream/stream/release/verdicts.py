@@ -51,17 +51,6 @@ _HOW: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class CellError:
-    """The standard error of one cell, in records, of a marginal with so many cells; where it comes from, and what the
-    marginal is called."""
-
-    error: float
-    cells: int
-    how: How
-    name: str = ""
-
-
-@dataclass(frozen=True)
 class Verdict:
     """How far a table is fit for one use.
 
@@ -110,11 +99,12 @@ class Verdict:
         return cls(**{name: value for name, value in facts.items() if name != "words"})
 
 
-def verdicts(
+def verdicts_from(
     size: float,
-    total: CellError | None,
-    columns: Sequence[CellError],
-    pairs: Sequence[CellError],
+    total: float | None,
+    marginals: Iterable[MarginalError],
+    how: How,
+    total_how: How | None = None,
     records: str = "records",
 ) -> tuple[Verdict, ...]:
     """One verdict for each use.
@@ -125,32 +115,21 @@ def verdicts(
 
     Args:
         size: number of records, as released or expected.
-        total: of the number of records.
-        columns, pairs: of those marginals whose errors are known.
+        total: the error of the number of records.
+        marginals: the errors of those that are known, which all come from one place; the total's may come from another.
         records: what the records that are counted are called.
     """
-    small = [CellError(one.error, round(1 / SMALL_GROUP), one.how) for one in (pairs or columns)]
-    cases: Sequence[tuple[Use, Sequence[CellError]]] = (
-        ("totals", [] if total is None else [total]),
+    known = tuple(marginals)
+    columns, pairs = ([one for one in known if len(one.columns) == width] for width in (1, 2))
+    small = [MarginalError((), round(1 / SMALL_GROUP), one.error) for one in (pairs or columns)]
+    whole = [] if total is None else [MarginalError((), 1, total)]
+    cases: Sequence[tuple[Use, Sequence[MarginalError]]] = (
         ("columns", columns),
         ("pairs", pairs),
         ("small groups", small),
     )
-    return tuple(_verdict(use, size, errors, records) for use, errors in cases)
-
-
-def verdicts_from(
-    size: float,
-    total: float | None,
-    marginals: Iterable[MarginalError],
-    how: How,
-    total_how: How | None = None,
-    records: str = "records",
-) -> tuple[Verdict, ...]:
-    """The same from marginals' errors that all come from one place; the total's may come from another."""
-    known = tuple(marginals)
-    whole = None if total is None else CellError(total, 1, total_how or how)
-    return verdicts(size, whole, errors_of(known, 1, how), errors_of(known, 2, how), records)
+    first = _verdict("totals", size, whole, total_how or how, records)
+    return (first, *(_verdict(use, size, errors, how, records) for use, errors in cases))
 
 
 def only_good_news(found: Iterable[Verdict]) -> tuple[Verdict, ...]:
@@ -178,15 +157,6 @@ def _as_of(verdict: Verdict, step: int, when: str) -> Verdict:
     return replace(verdict, why=f"records that came after {when} are expected, not measured", as_of=step)
 
 
-def errors_of(marginals: Iterable[MarginalError], width: int, how: How) -> list[CellError]:
-    """The errors of the marginals of so many columns."""
-    return [
-        CellError(one.error, one.cells, how, ", ".join(one.columns))
-        for one in marginals
-        if len(one.columns) == width
-    ]
-
-
 def is_unfit(found: Iterable[Verdict]) -> bool:
     """Whether a table is unfit as a whole: its number of records is, or half of its columns."""
     return any(
@@ -197,7 +167,9 @@ def is_unfit(found: Iterable[Verdict]) -> bool:
     )
 
 
-def _verdict(use: Use, size: float, errors: Sequence[CellError], records: str = "records") -> Verdict:
+def _verdict(
+    use: Use, size: float, errors: Sequence[MarginalError], how: How = EXACT, records: str = "records"
+) -> Verdict:
     if size <= 0:
         return Verdict(use, "unfit", None, None, "the table has no records")
     if not errors:
@@ -205,9 +177,9 @@ def _verdict(use: Use, size: float, errors: Sequence[CellError], records: str = 
     shares = [error.error * error.cells / size for error in errors]
     half = statistics.median(shares)
     share = max(shares) if use == "columns" else half
-    how, what = errors[0].how, _OF[use].format(records=records)
+    what = _OF[use].format(records=records)
     if len(errors) > 1 and use == "columns":
-        worst = errors[shares.index(share)].name
+        worst = ", ".join(errors[shares.index(share)].columns)
         what += f" in {worst}, the worst of {len(errors)} columns, and {_percent(half)} in half of them"
     elif len(errors) > 1 and use == "pairs":
         what += f" in half of {len(errors)} pairs"

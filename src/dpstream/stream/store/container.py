@@ -89,8 +89,8 @@ def _expanded(frame: bytes, where: str) -> bytes:
 
     try:
         size = _stated_size(frame)
-        if size > _MOST * len(frame):
-            raise ValueError("more than a frame of this length can hold")
+        if not _LENGTH.size <= size <= _MOST * len(frame):
+            raise ValueError("less than a head, or more than a frame of this length can hold")
         return bytes(pyarrow.Codec("zstd").decompress(frame, size, asbytes=True))
     except (ValueError, IndexError, OSError):
         raise StoreDamagedError("the packed bytes cannot be expanded", where=where) from None

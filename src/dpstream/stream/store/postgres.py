@@ -18,17 +18,17 @@ import hashlib
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dpstream.core import durable
-from dpstream.core.errors import ConfigError, DpstreamError, StoreError, StoreLockedError
-from dpstream.io.libpq import connection_settings, driver, failure
+from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError, StoreLockedError
+from dpstream.io.libpq import PostgresSession, Refusals
 from dpstream.stream.store.lock import StatePermissionWarning
 from dpstream.stream.store.store_database import (
+    NEWEST_STATE,
     STORE_TABLES,
     UNSEALED,
     StoreDatabase,
@@ -67,8 +67,6 @@ _LOGGING = {
     "log_min_duration_sample": ("", "-1"),
     "log_statement_sample_rate": ("", "0"),
 }
-#: Classes of SQLSTATE in which the surroundings fail, and trying again later may work.
-_SURROUNDINGS = ("08", "25", "28", "40", "53", "54", "55", "57", "58")
 _URL = "[state] url"
 
 
@@ -96,41 +94,34 @@ class PostgresServer:
     url: str = field(repr=False)
     schema: str
 
-    def parameters(self) -> dict[str, Any]:
-        """What the driver is told: the URL in its parts.
 
-        Errors:
-            ConfigError: it cannot be read, or psycopg is not installed.
-        """
-        return connection_settings(self.url, _URL)
-
-
-def _driver() -> Any:
-    return driver(_URL)
-
-
-class PostgresDatabase:
+class PostgresDatabase(PostgresSession):
     """One session; see ``StoreDatabase``."""
 
+    refusals: ClassVar[Refusals] = {
+        "unreached": (StoreError, "{}", "a server that runs, and what [state] says of it"),
+        "lost": (StoreError, "the connection to the server was lost", "opening the stream again"),
+        "denied": (
+            StoreError,
+            "the role may not do this",
+            "a role that owns the stream's schema, or may create it",
+        ),
+        "away": (StoreError, "the store could not be used ({})", None),
+        "unreadable": (StoreDamagedError, "the store cannot be read ({})", NEWEST_STATE),
+    }
+
     def __init__(self, server: PostgresServer, where: str, *, read_only: bool = False) -> None:
-        self.where = where
         self.sealing = UNSEALED
-        self._schema = server.schema
+        self._schema, self._read_only = server.schema, read_only
         self._lock: int | None = None
-        self._connection = self._connect(server)
-        try:
-            with self.errors():
-                self._set_up(read_only)
-        except BaseException:
-            self.close()
-            raise
+        super().__init__(server.url, where, _URL, (*_SETTINGS, f"SET search_path = {server.schema}"))
 
     # The interface
 
     def execute(self, statement: str, parameters: Sequence[Any] = ()) -> psycopg.Cursor[Any]:
         """Run one statement."""
         query = statement.replace("?", "%s").encode()
-        cursor = self._connection.execute(query, parameters or None, binary=True)
+        cursor: psycopg.Cursor[Any] = self._connection.execute(query, parameters or None, binary=True)
         if statement == "COMMIT" and cursor.statusmessage != "COMMIT":
             # The server answers the COMMIT of a transaction that failed with ROLLBACK, and with no error.
             raise StoreError("the transaction had failed and was rolled back", where=self.where)
@@ -174,29 +165,19 @@ class PostgresDatabase:
 
     def rollback(self) -> None:
         """``ROLLBACK``; where that fails too, the connection is given up, and the server rolls back."""
-        psycopg = _driver()
-        idle = psycopg.pq.TransactionStatus.IDLE
+        idle = self._driver.pq.TransactionStatus.IDLE
         if self._connection.closed or self._connection.info.transaction_status == idle:
             return
         try:
             self._connection.execute("ROLLBACK")
-        except psycopg.Error:
+        except self._driver.Error:
             self._connection.close()
-
-    @contextmanager
-    def errors(self) -> Iterator[None]:
-        """The server's errors as ours, by SQLSTATE; ``from None``, because their texts hold stored values."""
-        psycopg = _driver()
-        try:
-            yield
-        except psycopg.Error as error:
-            raise self._translated(error) from None
 
     def verify_structure(self) -> None:
         """Format, and whether all tables are there."""
         try:
             row = self.execute("SELECT application, format FROM store_format").fetchone()
-        except _driver().errors.UndefinedTable:
+        except self._driver.errors.UndefinedTable:
             row = None
         if row is None or row[0] != "dpstream" or row[1] < 1:
             raise damaged_store("is not a stream's store", self.where)
@@ -246,7 +227,7 @@ class PostgresDatabase:
                 same = f"{column} + 0" if kind == "bigint" else f"{column} || ''"
                 self.execute(f"ALTER TABLE {name} ALTER COLUMN {column} TYPE {kind} USING {same}")
             durable.commit(self)
-        except _driver().errors.LockNotAvailable:
+        except self._driver.errors.LockNotAvailable:
             self.rollback()
             raise StoreError(
                 "another session reads the stream's tables (a dump?): what was dropped is still in their files",
@@ -258,10 +239,6 @@ class PostgresDatabase:
             raise
         for name in STORE_TABLES:
             self.execute(f"ANALYZE {name}")
-
-    def close(self) -> None:
-        """End the session; the lock goes with it."""
-        self._connection.close()
 
     # For the backend
 
@@ -328,23 +305,8 @@ class PostgresDatabase:
         row = self.execute(statement, parameters).fetchone()
         return None if row is None else row[0]
 
-    def _connect(self, server: PostgresServer) -> psycopg.Connection[Any]:
-        client = _driver()
-        try:
-            connection: psycopg.Connection[Any] = client.connect(**server.parameters(), autocommit=True)
-        except client.Error as error:
-            raise StoreError(
-                failure(error),
-                where=self.where,
-                allowed="a server that runs, and what [state] says of it",
-            ) from None
-        connection.prepare_threshold = None
-        return connection
-
-    def _set_up(self, read_only: bool) -> None:
-        for setting in _SETTINGS:
-            self.execute(setting)
-        self.execute(f"SET search_path = {self._schema}")
+    def _set_up(self) -> None:
+        self._connection.prepare_threshold = None
         if self._connection.info.server_version < _MIN_VERSION:
             raise StoreError("the server is too old", where=self.where, allowed="PostgreSQL 12 or newer")
         if self._show("server_encoding") != "UTF8":
@@ -353,7 +315,7 @@ class PostgresDatabase:
                 where=self.where,
                 allowed="a database with encoding UTF8",
             )
-        if read_only:
+        if self._read_only:
             return
         for name in ("fsync", "full_page_writes", "synchronous_commit"):
             if self._show(name) != "on":
@@ -380,7 +342,7 @@ class PostgresDatabase:
                 f"{self.where}: the server may write private counts into its log ({', '.join(sorted(on))}); set "
                 "log_parameter_max_length = 0 and log_parameter_max_length_on_error = 0 for this role",
                 StatePermissionWarning,
-                stacklevel=6,
+                stacklevel=7,
             )
 
     def _show(self, name: str) -> str:
@@ -397,23 +359,6 @@ class PostgresDatabase:
             (high, low),
         ).fetchone()
         return row is not None
-
-    def _translated(self, error: psycopg.Error) -> DpstreamError:
-        state = error.sqlstate or ""
-        if self._connection.closed or state.startswith(("08", "57P")):
-            return StoreError(
-                "the connection to the server was lost", where=self.where, allowed="opening the stream again"
-            )
-        if state == "42501":
-            return StoreError(
-                "the role may not do this",
-                where=self.where,
-                allowed="a role that owns the stream's schema, or may create it",
-            )
-        name = f"{type(error).__name__}, SQLSTATE {state}" if state else type(error).__name__
-        if not state or state.startswith(_SURROUNDINGS):
-            return StoreError(f"the store could not be used ({name})", where=self.where)
-        return damaged_store(f"the store cannot be read ({name})", self.where)
 
 
 class PostgresBackend:

@@ -271,16 +271,15 @@ class SealedLog:
 
     Args:
         key: a secret one of the database's own.
-        first: what the first entry is sealed over.
     """
 
-    def __init__(self, db: StoreDatabase, key: bytes, first: bytes = b"") -> None:
-        self._db, self._key, self._first = db, key, first
+    def __init__(self, db: StoreDatabase, key: bytes) -> None:
+        self._db, self._key = db, key
 
     def add(self, step: int, kind: str, detail: str = "") -> LogEntry:
         """Write the next entry, inside the caller's transaction."""
         last = self._db.execute("SELECT id, seal FROM log ORDER BY id DESC LIMIT 1").fetchone()
-        number, before = (0, self._first) if last is None else last
+        number, before = (0, b"") if last is None else last
         columns = (int(number) + 1, step, kind, detail, utc_now())
         self._db.execute(
             "INSERT INTO log VALUES (?, ?, ?, ?, ?, ?)",
@@ -297,7 +296,7 @@ class SealedLog:
         rows = self._db.execute(
             "SELECT id, step, kind, detail, written, seal FROM log ORDER BY id"
         ).fetchall()
-        before, entries = self._first, list[LogEntry]()
+        before, entries = b"", list[LogEntry]()
         for expected, (*columns, seal) in enumerate(rows, start=1):
             if columns[0] != expected or not hmac.compare_digest(self._seal(before, columns), bytes(seal)):
                 raise damaged_store(f"entry {expected} of the log was changed or is missing", self._db.where)

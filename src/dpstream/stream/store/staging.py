@@ -11,81 +11,20 @@ can be sealed anew beside the old one.
 
 from __future__ import annotations
 
-import hashlib
-import os
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Self
 
 from dpstream.core import durable
 from dpstream.core.errors import StoreDamagedError
-from dpstream.io.sinks.table_files import StagedFile, file_sha256
+from dpstream.io.sinks.table_files import CHUNK, FileToStage, StagedFile, file_sha256
 from dpstream.stream.store.lock import STAGED
 from dpstream.stream.store.store_database import UNSEALED, Sealing
 
 _NAME = re.compile(r"step-(\d{6,})-(.+)")
-#: Bytes that are written at once.
-_CHUNK = 2**20
 #: Bytes of the length before a sealed chunk; and what kind of value it is.
 _LENGTH, _KIND = 8, "staged file"
-
-
-class FileToStage:
-    """A file that is being written and hashed.
-
-    Args:
-        seal: what the chunk of a number becomes on the disk.
-    """
-
-    def __init__(self, path: Path, seal: Callable[[bytes, int], bytes]) -> None:
-        self._path = path
-        self._seal = seal
-        self._hash = hashlib.sha256()
-        self._size = 0
-        self._chunks = 0
-        self._waiting = bytearray()
-        self._closed = False
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-
-    def put(self, data: bytes) -> None:
-        """Append.
-
-        Errors:
-            ValueError: after the ``with`` block. Writers that are thrown away write their end then, and the number of
-                the descriptor may be that of another file.
-        """
-        if self._closed:
-            raise ValueError("the staged file is closed")
-        self._hash.update(data)
-        self._size += len(data)
-        self._waiting += data
-        if len(self._waiting) >= _CHUNK:
-            self._flush()
-
-    def finish(self) -> StagedFile:
-        """What was written, on the disk when this returns."""
-        self._flush()
-        durable.sync_file(self._descriptor)
-        durable.sync_directory(self._path.parent)
-        return StagedFile(self._hash.hexdigest(), self._size, self._path)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._closed = True
-        os.close(self._descriptor)
-        if kind is not None:
-            with suppress(OSError):  # it is removed at the next opening
-                durable.unlink(self._path)
-
-    def _flush(self) -> None:
-        if self._waiting:
-            durable.write(self._descriptor, self._seal(bytes(self._waiting), self._chunks))
-            self._chunks += 1
-            self._waiting.clear()
 
 
 class Staging:
@@ -109,7 +48,7 @@ class Staging:
             sealed = sealing.seal(data, _KIND, step, name, chunk)
             return len(sealed).to_bytes(_LENGTH, "little") + sealed
 
-        with FileToStage(path, seal) as file:
+        with FileToStage(path, seal=seal) as file:
             yield file
 
     def find(self, step: int, name: str, digest: str, sealing: Sealing = UNSEALED) -> StagedFile | None:
@@ -142,7 +81,7 @@ class Staging:
         with self.file(step, name, new) as file:
             if old.name is None:
                 with path.open("rb") as plain:
-                    while data := plain.read(_CHUNK):
+                    while data := plain.read(CHUNK):
                         file.put(data)
             else:
                 for chunk, sealed in enumerate(_frames(path)):

@@ -351,11 +351,6 @@ class Store:
             query = "SELECT coalesce(max(step), 0) FROM steps WHERE publication = ?"
             return max(int(db.execute(query, (state,)).fetchone()[0]) for state in states)
 
-    def files(self, step: int) -> dict[str, bytes | None]:
-        """The released bytes of a step that is not published yet, checked against their hashes; None for files that
-        wait on the disk, or are made again."""
-        return {name: self.remembered_file(step, name)[1] for name in sorted(self.file_names(step))}
-
     def file_names(self, step: int) -> set[str]:
         """Names of a step's released files."""
         return self.file_names_of(step, step).get(step, set())

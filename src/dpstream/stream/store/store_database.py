@@ -48,6 +48,8 @@ class Sealing:
 UNSEALED = Sealing()
 
 
+#: What mends a store that cannot be read, for messages.
+NEWEST_STATE = "the newest state; an older copy of it would spend the budget again"
 #: A store of another format is refused. ``tests/streams/data`` holds a store of this one.
 STORE_FORMAT = 1
 
@@ -95,9 +97,6 @@ VALUE_TABLES = ("users", "present", "state_parts")
 
 class StoredRows(Protocol):
     """What a statement gives."""
-
-    @property
-    def rowcount(self) -> int: ...
 
     @property
     def description(self) -> Any: ...
@@ -243,9 +242,7 @@ def require_format(version: int, where: str, known: int | None = None) -> None:
 
 def damaged_store(what: str, where: str) -> StoreDamagedError:
     """The refusal of a store that contradicts itself or cannot be read, with what to do about it."""
-    return StoreDamagedError(
-        what, where=where, allowed="the newest state; an older copy of it would spend the budget again"
-    )
+    return StoreDamagedError(what, where=where, allowed=NEWEST_STATE)
 
 
 @contextmanager
