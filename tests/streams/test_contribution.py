@@ -40,6 +40,7 @@ def bounded(steps, bound, key=KEY, order=None):
         masks = (found.inserts, found.deletes)
         kept = [e for part, mask in zip(parts, masks, strict=True) for e in itertools.compress(part, mask)]
         assert found.dropped == len(rows) - len(kept)
+        assert found.counts.max(initial=0) <= bound, "what is left out is not counted as used"
         admitted.append(Counter(kept))
     return admitted
 
