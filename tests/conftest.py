@@ -31,6 +31,8 @@ from dpstream.core.privacy.entropy import Entropy
 
 # Helpers of several folders are imported by their names.
 sys.path.insert(0, str(Path(__file__).parent))
+# What makes pages of the documentation is tested, too.
+sys.path.append(str(Path(__file__).parents[1] / "docs"))
 
 # Whether compiled code was kept must not show in what a test compares.
 compiling._said.update({"core.tables", "core.graphical", "io.sources", "families.panel"})
