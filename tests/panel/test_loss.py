@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from door_runs import run_loss
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +18,7 @@ from dpstream.core.errors import BudgetError
 from dpstream.core.privacy import ZCDP, DiscreteGaussian, Event, Individual, Randomness
 from dpstream.families.panel.cumulative import moved_loss, person_factor
 from dpstream.tools.audit.controls import QuietNoise
-from dpstream.tools.audit.door import as_it_is, run_loss
+from dpstream.tools.audit.door import as_it_is
 from dpstream.tools.audit.transcripts import audit_subject
 from dpstream_lab.audits.panel_audit import (
     broken_unpaired_counters,
