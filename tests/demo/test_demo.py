@@ -83,10 +83,12 @@ def test_demo_is_made_anew_and_keeps_other_files(made: tuple[Path, str], tmp_pat
     assert not list(tmp_path.glob(".dpstream-demo-*"))
 
 
-def test_folders_of_others_are_refused(tmp_path: Path) -> None:
+def test_folders_of_others_and_numbers_that_mean_nothing_are_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     assert "no demo made it" in refused(str(tmp_path), 2)
     assert refused(str(tmp_path / "thesis.tex"), 2)
+    for steps in (1, 100000):
+        assert refused(str(tmp_path / "demo"), steps)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
@@ -101,9 +103,3 @@ def test_a_stop_before_the_folder_is_filled_leaves_nothing(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
     fresh_folder(tmp_path / "demo", Path.mkdir)
     assert [path.name for path in (tmp_path / "demo").iterdir()] == [DEMO_MARKER]
-
-
-def test_numbers_of_steps_that_mean_nothing_are_refused(tmp_path: Path) -> None:
-    assert refused(str(tmp_path / "demo"), 1)
-    assert refused(str(tmp_path / "demo"), 100000)
-    assert list(tmp_path.iterdir()) == []

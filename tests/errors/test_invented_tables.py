@@ -1,15 +1,27 @@
-"""Invented tables: they end as the released one, and as many records leave as were counted."""
+"""Invented tables end as the released ones, imagined ones are as large and as dependent as they are guessed to be."""
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from dpstream.core.contracts import NoisyCounts, marginal_query
+import numpy as np
+import pytest
+
+from dpstream.core.contracts import ExpectedTable, NoisyCounts, marginal_query
 from dpstream.core.privacy.noise import DiscreteLaplace
 from dpstream.core.schema.domain import Domain
-from dpstream.tools.errors.invented_tables import Grouping, changes_of, departures_of
+from dpstream.tools.errors.contract import Guess
+from dpstream.tools.errors.invented_tables import (
+    Grouping,
+    changes_of,
+    correlated_columns,
+    departures_of,
+    imagined_changes,
+    like_records,
+    uniform_columns,
+)
 
-DOMAIN = Domain(("a", "b"), (2, 3))
+DOMAIN = Domain(("a", "b", "c", "d"), (2, 3, 5, 2))
 
 
 def counts(columns: list[str], first: int, last: int, scale: int = 10, **more: object) -> NoisyCounts:
@@ -77,3 +89,101 @@ def test_departures_are_read_from_what_was_measured() -> None:
         counts(["a"], 2, 3, counted="left", each=2, as_of=3),
     ]
     assert departures_of(left, 3).tolist() == [0, 6, 6]
+
+
+def dependence(codes: Any) -> float:
+    """The largest Cramer's V of two columns."""
+    found = 0.0
+    for i in range(codes.shape[1]):
+        for j in range(i):
+            table = np.zeros((DOMAIN.sizes[i], DOMAIN.sizes[j]))
+            np.add.at(table, (codes[:, i], codes[:, j]), 1)
+            expected = np.outer(table.sum(1), table.sum(0)) / table.sum()
+            squares = ((table - expected) ** 2 / np.maximum(expected, 1e-9)).sum()
+            found = max(found, float(np.sqrt(squares / table.sum() / (min(table.shape) - 1))))
+    return found
+
+
+def skew(codes: Any) -> float:
+    """The largest share of a value, times the values of its column."""
+    return max(
+        float(np.bincount(codes[:, i], minlength=size).max() / len(codes) * size)
+        for i, size in enumerate(DOMAIN.sizes)
+    )
+
+
+def test_uniform_columns_are_even_and_independent_and_others_are_not() -> None:
+    even = uniform_columns(DOMAIN)(20_000, np.random.default_rng(1))
+    assert dependence(even) < 0.05
+    assert skew(even) < 1.1
+    found = []
+    for seed in range(10):
+        draw = correlated_columns(DOMAIN, np.random.default_rng(seed))
+        codes = draw(20_000, np.random.default_rng(1))
+        assert (codes >= 0).all()
+        assert (codes.max(axis=0) < DOMAIN.sizes).all()
+        found.append((dependence(codes), skew(codes)))
+        # The tree is the generator's; other records of it are alike.
+        again = draw(20_000, np.random.default_rng(2))
+        assert np.abs(again.mean(axis=0) - codes.mean(axis=0)).max() < 0.1
+    assert np.median([one for one, _ in found]) > 0.2
+    assert np.median([other for _, other in found]) > 1.5
+    # Not all alike: some tables are nearly independent, some are not.
+    assert min(found)[0] < 0.3 < max(found)[0]
+
+
+def test_records_like_a_public_table() -> None:
+    known = np.array([[1, 2, 4, 0], [0, 0, 0, 1]], np.int32)
+    codes = like_records(known)(1000, np.random.default_rng(1))
+    assert np.unique(codes, axis=0).tolist() == [[0, 0, 0, 1], [1, 2, 4, 0]]
+
+
+@pytest.mark.parametrize(
+    ("table", "sizes"),
+    [
+        (ExpectedTable(1000, 100, "grows"), {1: 100, 5: 500, 20: 2000}),
+        (ExpectedTable(500, 100, "turns-over"), {1: 100, 5: 500, 20: 500}),
+        (ExpectedTable(500, 100, "steady"), {1: 500, 5: 500, 20: 500}),
+    ],
+)
+def test_a_table_is_as_large_as_guessed(table: ExpectedTable, sizes: dict[int, int]) -> None:
+    guess = Guess(table, 20, (), "uniform", None, 7)
+    came = left = 0
+    previous = np.zeros((0, 4), np.int32)
+    for step, (come, gone, places, there) in enumerate(
+        imagined_changes(guess, uniform_columns(DOMAIN), previous), start=1
+    ):
+        came, left = came + len(come), left + len(gone)
+        assert len(there) == came - left
+        assert np.array_equal(previous[places], gone)
+        previous = there
+        if step in sizes:
+            # Seven standard deviations of as many independent arrivals and departures.
+            assert abs(len(there) - sizes[step]) < 7 * np.sqrt(came + left)
+    assert bool(left) == (table.change != "grows")
+
+
+def test_what_a_stream_began_with_stays() -> None:
+    start = np.full((50, 4), 1, np.int32)
+    guess = Guess(ExpectedTable(100, 50, "turns-over"), 10, (), "uniform", None, 7)
+    for *_, there in imagined_changes(guess, uniform_columns(DOMAIN), start):
+        assert np.array_equal(there[:50], start)
+
+
+def test_records_that_come_sorted_are_alike_and_as_many() -> None:
+    """Of one column at least the first step knows one value only; the records together are those of any order."""
+
+    def steps(ordered: bool) -> list[Any]:
+        guess = Guess(ExpectedTable(2000, 100, "grows", ordered), 20, (), "uniform", None, 7)
+        return [
+            come for come, *_ in imagined_changes(guess, uniform_columns(DOMAIN), np.zeros((0, 4), np.int32))
+        ]
+
+    for ordered in (True, False):
+        found = steps(ordered)
+        # Seven standard deviations of a number of independent arrivals.
+        assert abs(sum(map(len, found)) - 2000) < 7 * np.sqrt(2000)
+        same = [any(len(set(come[:, i])) == 1 for i in range(4)) for come in found]
+        assert np.mean(same) > 0.5 if ordered else not any(same)
+        # The last kinds of a sorted table may be left over.
+        assert len({tuple(row) for come in found for row in come.tolist()}) > 50

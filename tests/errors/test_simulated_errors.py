@@ -1,4 +1,8 @@
-"""Errors by simulation agree with errors that are known, repeat themselves, go on, and read public files only."""
+"""Errors by simulation agree with errors that are known, repeat themselves, go on, and read public files only.
+
+Also those of a stream that began with the release of another one; then ``dpstream errors`` for every family, and
+``[accuracy] simulate`` in a run.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +10,26 @@ import json
 import math
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from cli_stream import certain, make
+from cli_stream import COLUMNS, certain, dpstream, make, write_step
 from scipy.stats import chi2
 
 import dpstream as dp
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.privacy import Randomness
 from dpstream.core.schema.predicate import parse_predicate
+from dpstream.core.tables import EncodedBatch
+from dpstream.io.sinks import read_manifest
 from dpstream.io.sinks.simulated_errors import FOLDER, SimulatedErrors, simulated_errors, unseen
 from dpstream.project import Config
 from dpstream.tools.errors import Simulation, doubling_steps, publish_errors, simulate_errors
 from dpstream.tools.errors import simulation as module
 from dpstream.tools.errors.invented_tables import choose, never_falling, without
 from dpstream.tools.errors.published import StepErrors
+from dpstream.tools.simulate import Stock, simulate
 
 ONE = '[schema.columns.zip]\ntype = "categorical"\nvalues = ["a", "b", "c"]\n'
 ALL_MEASURED = 'name = "dpstabs"\nk = 1\nworkload = "all-1-way"'
@@ -70,29 +78,38 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, Simulati
     return config, simulate_errors(config, runs=60)
 
 
-@pytest.mark.parametrize(("factor", "agrees"), [(1.0, True), (2.0, False), (0.5, False)])
-def test_a_known_error_is_found(measured: tuple[Config, Simulation], factor: float, agrees: bool) -> None:
-    """At the first step each cell has its own noise; ``factor`` plants a wrong standard error."""
-    config, simulation = measured
+@pytest.mark.parametrize(("factor", "agrees"), [(1.0, True), (3.0, False), (1 / 3, False)])
+@pytest.mark.parametrize("stream", ["measured", "noisy"])
+def test_a_known_error_is_found(
+    request: pytest.FixtureRequest, stream: str, factor: float, agrees: bool
+) -> None:
+    """At the first step each cell has its own noise; ``factor`` plants a wrong standard error. Of a stream with a base:
+    what came since, of a value that was not split."""
+    config, simulation = request.getfixturevalue(stream)
     predicted = config.plan().expected_errors([1])
     assert predicted is not None
-    known = predicted[0].every_step
-    assert known is not None
-    squares = (StepErrors.of(simulation, 1).errors[0] / (known * factor)) ** 2
-    low, high = chi2.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], squares.size)
-    assert bool(low <= squares.sum() <= high) == agrees
-    total = (StepErrors.of(simulation, 1).total_errors / (predicted[0].total or 1.0) / factor) ** 2
-    low, high = chi2.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], total.size)
-    assert bool(low <= total.sum() <= high) == agrees
+    known, first = predicted[0].every_step, StepErrors.of(simulation, 1)
+    looked = [first.errors[0][:, :1] / known]
+    if stream == "measured":
+        looked = [first.errors[0] / known, first.total_errors / (predicted[0].total or 1.0)]
+    for errors in looked:
+        squares = (errors / factor) ** 2
+        low, high = chi2.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], squares.size)
+        assert bool(low <= squares.sum() <= high) == agrees
 
 
-def test_equal_seeds_give_equal_files_whatever_the_processes(small: Config, tmp_path: Path) -> None:
-    one, two, other = (copied(small, tmp_path / name) for name in ("one", "two", "other"))
+def test_equal_seeds_give_equal_files_whatever_the_processes_and_nothing_private_is_read(
+    small: Config, tmp_path: Path
+) -> None:
+    one, public, other = (copied(small, tmp_path / name) for name in ("one", "public", "other"))
+    shutil.rmtree(public.path.parent / "data")
+    shutil.rmtree(public.state_dir)
     publish_errors(simulate_errors(one, runs=4))
-    publish_errors(simulate_errors(two, runs=4, jobs=2))
+    publish_errors(simulate_errors(public, runs=4, jobs=2))
     publish_errors(simulate_errors(other, runs=4, seed=1))
-    assert published(one.output.dir) == published(two.output.dir)
+    assert published(one.output.dir) == published(public.output.dir)
     assert published(one.output.dir) != published(other.output.dir)
+    assert not public.state_dir.exists()
 
 
 def test_a_stopped_call_goes_on(small: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,17 +139,6 @@ def test_a_limit_of_time_leaves_two_runs(small: Config, tmp_path: Path) -> None:
     config = copied(small, tmp_path / "run")
     assert len(simulate_errors(config, runs=9, seconds=0).runs) == 2
     assert len(simulate_errors(config, runs=9, stop=lambda: True).runs) == 3
-
-
-def test_nothing_private_is_read(small: Config, tmp_path: Path) -> None:
-    """With the source and the state gone, the files are the same."""
-    with_all, without_any = copied(small, tmp_path / "all"), copied(small, tmp_path / "public")
-    shutil.rmtree(without_any.path.parent / "data")
-    shutil.rmtree(without_any.state_dir)
-    for config in (with_all, without_any):
-        publish_errors(simulate_errors(config, runs=2))
-    assert published(with_all.output.dir) == published(without_any.output.dir)
-    assert not without_any.state_dir.exists()
 
 
 @pytest.fixture(scope="module")
@@ -214,32 +220,20 @@ def test_damaged_files_are_refused(done: Done, tmp_path: Path) -> None:
     assert simulated_errors(folder, 3) is None
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ("nothing released", "there are no releases"),
-        ("no table", "no release has a table"),
-        ("another plan", "another plan"),
-        ("one run", "1 runs tell no spread"),
-    ],
-)
-def test_what_cannot_be_simulated_is_refused(
-    small: Config, tmp_path: Path, change: str, sentence: str
-) -> None:
-    config, runs, until = copied(small, tmp_path / "run"), 2, None
-    if change == "nothing released":
-        shutil.rmtree(config.output.dir)
-    elif change == "another plan":
-        config.path.write_text(config.path.read_text().replace('epsilon = "100"', 'epsilon = "99"'))
-    elif change == "one run":
-        runs = 1
-    elif change == "no table":
-        until = 0
-    if change == "another plan":
-        config = Config.load(config.path)
-    with pytest.raises(ConfigError, match=sentence) as found:
-        simulate_errors(config, runs=runs, until=until)
-    assert found.value.exit_code == 2
+def test_what_cannot_be_simulated_is_refused(small: Config, tmp_path: Path) -> None:
+    config = copied(small, tmp_path / "run")
+    with pytest.raises(ConfigError, match="1 runs tell no spread"):
+        simulate_errors(config, runs=1)
+    with pytest.raises(ConfigError, match="no release has a table"):
+        simulate_errors(config, runs=2, until=0)
+    text = config.path.read_text()
+    config.path.write_text(text.replace('epsilon = "100"', 'epsilon = "99"'))
+    with pytest.raises(ConfigError, match="another plan"):
+        simulate_errors(Config.load(config.path), runs=2)
+    shutil.rmtree(config.output.dir)
+    with pytest.raises(ConfigError, match="there are no releases") as refused:
+        simulate_errors(config, runs=2)
+    assert refused.value.exit_code == 2
 
 
 def test_expired_steps_are_filled(tmp_path: Path) -> None:
@@ -277,3 +271,217 @@ def test_small_rules() -> None:
     assert doubling_steps(1) == (1,)
     assert doubling_steps(9) == (1, 2, 4, 8, 9)
     assert unseen(np.array([3.0]), []).tolist() == [0.0]
+
+
+OLD = '[schema.columns.zip]\ntype = "categorical"\nvalues = ["a", "b"]\n'
+NEW = '[schema.columns.place]\ntype = "categorical"\nvalues = ["a", "b1", "b2"]\n'
+BASE = (
+    '[base]\nreleases = "../old/releases"\n[base.rename]\nplace = "zip"\n'
+    '[base.map.place]\nb = {b1 = "1/4", b2 = "3/4"}\n'
+)
+COUNTED = 'name = "{name}"\n{k}workload = "all-1-way"'
+
+
+def renewed(
+    folder: Path, name: str, k: str = "", budget: str = 'epsilon = "100"', **source: object
+) -> Config:
+    """A stream of two steps that began with 400 records of another one, of which half have a split value."""
+    mechanism = COUNTED.format(name=name, k=k)
+    old = certain(folder / "old", 2, mechanism=mechanism, columns=OLD)
+    new = certain(folder / "new", 4, mechanism=mechanism, columns=NEW, start=3, **source)
+    new.write_text(new.read_text().replace('epsilon = "100"', budget) + BASE, encoding="utf-8")
+    op = "op," if source else ""
+    for path, step, values in (
+        (old, 1, ["a"] * 200),
+        (old, 2, ["b"] * 200),
+        (new, 3, ["a"] * 120),
+        (new, 4, ["b1"] * 150),
+    ):
+        column = "zip" if path is old else "place"
+        own = op if path is new else ""
+        rows = [f"{step},{'insert,' if own else ''}{value}\n" for value in values]
+        if own and step == 4:
+            rows += [f"{step},delete,a\n"] * 50
+        (path.parent / "data" / f"{step:03d}.csv").write_text(
+            f"step,{own}{column}\n{''.join(rows)}", encoding="utf-8"
+        )
+    for step in (1, 2):
+        (new.parent / "data" / f"{step:03d}.csv").unlink()
+    for path in (old, new):
+        list(dp.run(Config.load(path), randomness=Randomness.seeded(1)))
+    return Config.load(new)
+
+
+@pytest.fixture(scope="module")
+def noisy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, Simulation]:
+    config = renewed(tmp_path_factory.mktemp("noisy"), "dpstabs", "k = 1\n", 'rho = "0.01"')
+    return config, simulate_errors(config, runs=40)
+
+
+def test_the_invented_truth_is_the_base_and_what_came_since(noisy: tuple[Config, Simulation]) -> None:
+    config, simulation = noisy
+    base = simulation.invented.base
+    assert base is not None
+    begin = np.bincount(base.records()[:, 0], minlength=3)
+    assert abs(begin.sum() - 400) <= 8  # next to no noise in the earlier stream
+    first = simulation.invented.batches[0]
+    assert isinstance(first, EncodedBatch)
+    came = first.count([(0,)], "inserts")[0]
+    truth = simulation.invented.truth[1].table.marginals(simulation.invented.truth[1].domain, [(0,)])[0]
+    np.testing.assert_array_equal(truth, begin + came)
+    assert abs(truth.sum() - read_manifest(config.output.dir, 1)["rows"]) <= 1
+    # The control: the stream of a run that begins empty is off by all of the base.
+    assert truth.sum() > 2 * came.sum()
+
+
+@pytest.mark.parametrize("name", ["pooled", "baseline"])
+def test_every_mechanism_that_can_begin_with_a_table(tmp_path: Path, name: str) -> None:
+    """Also with deletes of records of the base; from public files alone, and the reader's answers have the error."""
+    config = renewed(tmp_path, name, op_column='"op"')
+    shutil.rmtree(tmp_path / "new" / "data")
+    for part in ("old", "new"):
+        shutil.rmtree(tmp_path / part / "state")
+    (facts,) = [one for one in publish_errors(simulate_errors(config, runs=3)) if one["step"] == 2]
+    assert facts["total"]["invented"] == pytest.approx(620, abs=15)
+    assert facts["total"]["standard_error"] < 60  # without the base it would be about 400
+    assert "is taken as true" in facts["words"]
+    answer = dp.read(config.output.dir).answer("place = 'a'")
+    assert answer.error_kind == "simulated"
+    assert "is taken as true" in answer.note
+    assert not (tmp_path / "new" / "state").exists()
+
+
+def test_a_base_that_changed_or_is_gone_is_refused(tmp_path: Path) -> None:
+    config = renewed(tmp_path, "pooled")
+    dpstream("withdraw", tmp_path / "old" / "dpstream.toml", "--step", 2, "--reason", "a mistake")
+    with pytest.raises(ConfigError, match="another one than this stream began with"):
+        simulate_errors(config, runs=2)
+    shutil.rmtree(tmp_path / "old" / "releases")
+    refused = dpstream("errors", config.path, "--runs", 2, code=2).stderr
+    assert "there are no releases" in refused
+    assert "[base]" in refused
+
+
+def facts(*arguments: object) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(dpstream("errors", *arguments, "--json").stdout)
+    return found
+
+
+def test_of_tables(tmp_path: Path) -> None:
+    path = certain(tmp_path, mechanism='name = "pooled"')
+    dpstream("run", path, "--test-seed", 1)
+    text = dpstream("errors", path, "--runs", 2, "--question", "zip = 'a' or paid").output
+    assert "by simulation" in text
+    assert "zip = 'a' or paid" in text
+    assert "cannot see" in " ".join(text.split())
+    assert [one["step"] for one in facts(path, "--runs", 2)] == [1, 2, 4]
+    assert [one["step"] for one in facts(path, "--runs", 2, "--until", 3)] == [1, 2, 3]
+    assert "street" in dpstream("errors", path, "--question", "street = 'a'", code=2).stderr
+    assert "tell no spread" in dpstream("errors", path, "--runs", 1, code=2).stderr
+
+
+def test_of_columns_that_show_both_bins_as_null(tmp_path: Path) -> None:
+    """As drafts declare them: a null of the released table is taken for a missing value."""
+    bins = 'type = "boolean"\nother = "odd"\nmissing = "unknown"'
+    path = make(tmp_path, 2, mechanism='name = "pooled"', columns=COLUMNS.replace('type = "boolean"', bins))
+    dpstream("run", path, "--test-seed", 1)
+    assert any(table.read_text().count(",,") for table in (tmp_path / "releases").glob("step-*/table.csv"))
+    assert [one["step"] for one in facts(path, "--runs", 2)] == [1, 2]
+
+
+def simulated(folder: Path, name: str, steps: int, *changes: tuple[str, str], **options: Any) -> Path:
+    """A released stream of a family."""
+    path = simulate(name, steps, folder / name, **options)
+    text = path.read_text()
+    for old, new in changes:
+        text = text.replace(old, new)
+    path.write_text(text)
+    dpstream("run", path, "--test-seed", 1)
+    return path
+
+
+def test_of_records_with_keys(tmp_path: Path) -> None:
+    steps = facts(simulated(tmp_path, "stock", 3, stock=Stock(records=60, columns=3)), "--runs", 2)
+    assert [one["step"] for one in steps] == [1, 2, 3]
+    assert steps[-1]["total"]["standard_error"] > 0
+
+
+def test_of_panels(tmp_path: Path) -> None:
+    """Padding is no error: weights take it out on both sides."""
+    path = simulated(tmp_path, "panel", 4, rows_per_step=300)
+    (step,) = facts(path, "--runs", 3)
+    plan = Config.load(path).plan()
+    assert step["step"] == 4
+    assert step["total"]["standard_error"] < plan.padding * plan.patterns  # type: ignore[attr-defined]
+    assert "streams of tables" in dpstream("errors", path, "--question", "poor", code=2).stderr
+
+
+def test_of_panels_that_count(tmp_path: Path) -> None:
+    counting = ('"panel-window"', '"panel-cumulative"'), ("window = 3\n", "")
+    steps = facts(simulated(tmp_path, "panel", 3, *counting, rows_per_step=300), "--runs", 2)
+    assert [one["step"] for one in steps] == [1, 2, 3]
+    assert steps[-1]["marginals"][0]["columns"] == ["times so far"]
+
+
+def test_of_points(tmp_path: Path) -> None:
+    *_, last = facts(simulated(tmp_path, "points", 2, rows_per_step=100), "--runs", 2)
+    assert (last["total"]["standard_error"], last["total"]["bias"]) == (0.0, 0.0)
+    assert 0 < last["distances"]["W1"]["mean"] < 1
+
+
+def accurate(folder: Path, lines: str) -> Path:
+    path = make(folder, 3, mechanism='name = "pooled"')
+    path.write_text(path.read_text() + f"[accuracy]\n{lines}\n", encoding="utf-8")
+    return path
+
+
+def test_a_run_simulates_where_steps_double_and_goes_on_where_that_fails(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, folder = accurate(tmp_path, "simulate = 2"), tmp_path / "releases" / FOLDER
+    dpstream("run", path, "--steps", 1)
+    assert [file.name for file in folder.glob("*.json")] == ["step-000001.json"]
+    assert [release.step for release in dp.run(path, steps=1)] == [2]
+    assert sorted(file.name for file in folder.glob("*.json")) == ["step-000001.json", "step-000002.json"]
+    assert not caplog.messages
+
+    def fails(*_: object, **__: object) -> None:
+        raise ValueError("a value that nobody may see")
+
+    monkeypatch.setattr("dpstream.tools.errors.simulate_errors", fails)
+    write_step(tmp_path, 4)
+    path.write_text(path.read_text().replace("end = 3", "end = 4"))
+    assert [release.step for release in dp.run(path)] == [3, 4]
+    assert caplog.messages == ["errors were not simulated: ValueError"]
+
+
+def test_runs_that_time_left_out_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dpstream.tools.errors import simulation
+
+    clock = iter(range(0, 10**6, 100))
+    monkeypatch.setattr(simulation.time, "process_time", lambda: next(clock))
+    told = dpstream("run", accurate(tmp_path, "simulate = 5\nsimulate_seconds = 50"))
+    assert "2 of 5 runs were done" in told.stderr
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        ("simulate = 1", "from 2 to 1000; 20 are usual"),
+        ("simulate = 1001", "from 2 to 1000"),
+        ("simulate_seconds = 5", "simulate"),
+        ("simulated = 5", "did you mean 'simulate'"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(tmp_path: Path, lines: str, sentence: str) -> None:
+    assert sentence in dpstream("plan", accurate(tmp_path, lines), code=2).stderr
+
+
+def test_a_table_that_was_taken_back_leaves_no_counts_behind(tmp_path: Path) -> None:
+    path = certain(tmp_path, 3, mechanism='name = "pooled"')
+    dpstream("run", path, "--test-seed", 1)
+    facts(path, "--runs", 2)
+    dpstream("withdraw", path, "--step", 3, "--reason", "a mistake")
+    facts(path, "--runs", 2)
+    there = sorted(file.name for file in (tmp_path / "releases" / FOLDER).iterdir())
+    assert there == [f"step-00000{step}.{kind}" for step in (1, 2) for kind in ("json", "parquet")]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from dpstream.core.privacy import Randomness
-from dpstream.project import Config, pending_steps
+from dpstream.project import Config, taken_steps
 
 Row = tuple[str, str, str]
 #: zip, paid, size
@@ -34,6 +35,8 @@ def write_run(
     keep: str = '"all"',
     late: str = "error",
     name: str = "small",
+    k: int = 2,
+    epsilon: str = "1",
 ) -> Config:
     """Files and configuration of a stream; ``steps``: operations and rows of each."""
     (folder / "data").mkdir(parents=True, exist_ok=True)
@@ -42,8 +45,8 @@ def write_run(
     path = folder / "dpstream.toml"
     path.write_text(
         f'format = 1\n[stream]\nname = "{name}"\n[source]\npath = "data/*.csv"\ntime_column = "step"\n'
-        f'end = {len(steps)}\nop_column = "op"\nlate = "{late}"\n{columns}[mechanism]\nname = "dpstabs"\nk = 2\n'
-        f'[budget]\nepsilon = "1"\n[output]\nformat = "csv"\nkeep = {keep}\n',
+        f'end = {len(steps)}\nop_column = "op"\nlate = "{late}"\n{columns}[mechanism]\nname = "dpstabs"\nk = {k}\n'
+        f'[budget]\nepsilon = "{epsilon}"\n[output]\nformat = "csv"\nkeep = {keep}\n',
         encoding="utf-8",
     )
     return Config.load(path)
@@ -59,8 +62,13 @@ def write_step(folder: Path, number: int, rows: Sequence[tuple[str, Row]]) -> No
 def run(config: Config, until: int | None = None) -> None:
     """Take every step, with predictable noise."""
     with config.open_stream(randomness=Randomness.seeded(11)) as stream:
-        for pending in pending_steps(config, stream, config.source(), until=until):
-            pending.take()
+        for _ in taken_steps(config, stream, config.source(), until=until):
+            pass
+
+
+def copy_of(config: Config, folder: Path) -> Config:
+    shutil.copytree(config.path.parent, folder)
+    return Config.load(folder / "dpstream.toml")
 
 
 def typical(steps: int) -> list[list[tuple[str, Row]]]:

@@ -71,10 +71,6 @@ def test_all_as_it_must_be(audits, tmp_path):
     assert facts["passed"] is True
     assert facts["command"].startswith("dpstream lab audit --out")
     assert [finding["found"] for finding in facts["findings"]] == [0.8, 1.0, "infinite"]
-
-
-def test_every_finding_is_printed_where_that_is_asked_for(audits):
-    audits(exact=[HOLDS, CAUGHT], counters=[BOUND])
     lines = dpstream("lab", "audit", "--processes", 1, "--all").stdout.splitlines()
     assert lines[2].split() == ["verdict", "claimed", "found", "subject"]
     assert lines[3].split() == ["holds", "1", "0.8", "epsilon", "good", "stream"]
@@ -82,11 +78,7 @@ def test_every_finding_is_printed_where_that_is_asked_for(audits):
 
 
 def test_progress_is_told_where_it_is_redirected_a_line_a_part(capsys):
-    for text in (
-        "the configured counter",
-        "attack: run 1 of 3 without noise",
-        "attack: run 2 of 3 without noise",
-    ):
+    for text in ("the configured counter", *(f"attack: run {run} of 3 without noise" for run in (1, 2))):
         say_progress(text)
     assert capsys.readouterr().err.splitlines() == [
         "the configured counter ...",
@@ -175,9 +167,6 @@ def test_an_error_in_a_child_process_is_told(config):
     from dpstream.tools.audit.runner import _audits_of_file, _parallel
 
     rewrite(config, (COLUMNS, ""))
+    audits = partial(_audits_of_file, str(config), 1.0)
     with pytest.raises(ConfigError, match="no schema"):
-        list(
-            _parallel(
-                partial(_audits_of_file, str(config), 1.0), ["exact", "samplers"], "short", 1, 2, silent
-            )
-        )
+        list(_parallel(audits, ["exact", "samplers"], "short", 1, 2, silent))

@@ -1,35 +1,36 @@
-"""``dpstream evaluate``: private, labelled files that other programs can read, and sentences for what is wrong."""
+"""``dpstream evaluate``: private, labelled files that other programs can read, for every family; what does
+not apply, and what is wrong, is refused in a sentence before any work.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
-import shutil
 from pathlib import Path
 
 import pytest
 from cli_stream import dpstream
-from evaluated_runs import run, typical, write_run
 
 from dpstream.cli.progress import counted_progress
 from dpstream.core.errors import ConfigError
+from dpstream.families import registry
 from dpstream.tools.evaluate import LABEL, METRICS, evaluate_run, private_folder
-from dpstream.tools.evaluate.contract import FILES
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("command")
-    config = write_run(folder, typical(12))
-    run(config)
-    return config
+from dpstream.tools.evaluate.contract import (
+    FILES,
+    EvaluationRequest,
+    EvaluationResult,
+    FamilyEvaluation,
+    write_result_files,
+)
+from dpstream.tools.family_tools import tool_for, tool_of
+from dpstream.tools.report.assembly import FamilyPage
 
 
 @pytest.fixture
-def config(finished, tmp_path):
-    shutil.copytree(finished.path.parent, tmp_path / "stream")
-    return tmp_path / "stream" / "dpstream.toml"
+def config(copied):
+    return copied.path
 
 
 def mode(path: Path) -> int:
@@ -86,8 +87,8 @@ def test_json_repeats_the_summary_and_older_results_are_replaced(config):
     facts = json.loads(again.stdout)
     assert again.stderr == ""
     assert facts["label"] == LABEL
-    assert facts["evaluated_steps"] == [6, 12]
-    assert (facts["workload"], facts["marginals"], facts["released_steps"]) == ("all-3-way", 1, 12)
+    assert facts["evaluated_steps"] == [6, 12, 14]
+    assert (facts["workload"], facts["marginals"], facts["released_steps"]) == ("all-3-way", 1, 14)
     assert facts.items() >= json.loads((folder / "summary.json").read_text()).items()
     assert set(facts["files"]) == {*FILES}
 
@@ -100,7 +101,7 @@ def test_json_repeats_the_summary_and_older_results_are_replaced(config):
         (["--steps", "1-"], "'1-' is not a step"),
         (["--steps", "0"], "'0' holds no step"),
         (["--steps", "3", "--every", "2"], "both given"),
-        (["--steps", "11-13"], "no released data of step 13 (allowed: steps 1 to 12)"),
+        (["--steps", "11-15"], "no released data of step 15 (allowed: steps 1 to 14)"),
         (["--workload", "all-4-way"], "all-4-way needs 4 columns and the domain has 3"),
         (["--workload", "pairs"], "unknown workload 'pairs'"),
         (["--target", "rent"], "unknown column 'rent' (allowed: zip, paid, size)"),
@@ -153,3 +154,50 @@ def test_progress_is_told_in_tenths(capsys):
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 10
     assert lines[-1] == "evaluated 1000 of 1000 steps"
+
+
+GIVEN = {
+    "workload": "all-1-way",
+    "steps": [1],
+    "every": 1,
+    "target": "paid",
+    "ceiling": False,
+}
+
+
+@pytest.mark.parametrize("mechanism", [*registry.mechanisms(), None])
+def test_every_family_has_both_and_refuses_what_does_not_apply(mechanism: str | None) -> None:
+    family = None if mechanism is None else registry.family_of(mechanism)
+    evaluation = tool_of("evaluation", FamilyEvaluation, family)
+    assert {one.name for one in dataclasses.fields(EvaluationRequest)} == {*GIVEN, "releases", "progress"}
+    assert set(evaluation.options) <= set(GIVEN)
+    for name, value in GIVEN.items():
+        asked = dataclasses.replace(EvaluationRequest(Path("releases")), **{name: value})
+        if name in evaluation.options:
+            evaluation.check(asked)
+            continue
+        with pytest.raises(ConfigError) as caught:
+            evaluation.check(asked)
+        word = {"ceiling": "--no-ceiling"}.get(name, f"--{name}")
+        assert word not in str(caught.value.allowed)
+        assert "--releases" in str(caught.value.allowed)
+    page = tool_of("page", FamilyPage, family)
+    assert page.refusal[0] or page.pairs
+    assert tool_for("page", FamilyPage, mechanism or "not-installed") is page
+
+
+def test_every_file_of_a_finding_is_labelled_private_and_replaces_earlier_ones(tmp_path: Path) -> None:
+    found = EvaluationResult(
+        "s", {"label": LABEL, "n": float("nan")}, ("A sentence.",), [{"step": 1, "n": None}]
+    )
+    (tmp_path / "notes.txt").touch()
+    written = write_result_files(found, tmp_path, "<p>")
+    assert [path.name for path in written] == [*FILES]
+    assert {path.name for path in tmp_path.iterdir()} == {*FILES, "notes.txt"}
+    assert {path.stat().st_mode & 0o777 for path in written} == {0o600}
+    assert (tmp_path / "summary.json").read_text() == f'{{\n "label": "{LABEL}",\n "n": null\n}}\n'
+    assert (tmp_path / "steps.csv").read_text() == f'step,n,label\n1,,"{LABEL}"\n'
+    assert "1" not in repr(found)
+    written = write_result_files(dataclasses.replace(found, steps=()), tmp_path)
+    assert [path.name for path in written] == ["summary.json"], "what is not there any more is removed"
+    assert {path.name for path in tmp_path.iterdir()} == {"summary.json", "notes.txt"}

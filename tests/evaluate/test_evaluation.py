@@ -29,21 +29,6 @@ evaluate_run = functools.partial(evaluate.evaluate_run, judged=False)
 STEPS = typical(14)
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """One run of fourteen steps; tests that change something take a copy."""
-    folder = tmp_path_factory.mktemp("finished")
-    config = write_run(folder, STEPS)
-    run(config)
-    return config
-
-
-@pytest.fixture
-def copied(finished, tmp_path):
-    shutil.copytree(finished.path.parent, tmp_path / "copy")
-    return Config.load(tmp_path / "copy" / "dpstream.toml")
-
-
 def bins(row):
     """A row's codes, spelled out."""
     return ("abc".index(row[0]), int(row[1] == "true"), int(int(row[2]) >= 4))
@@ -74,25 +59,19 @@ def test_every_number_is_the_one_of_the_files(finished):
     assert [entry.step for entry in found.steps] == list(range(5, 15))
     assert found.columns == tuple(itertools.combinations(NAMES, 2))
     for entry in found.steps:
-        real, made, before = (
-            truth(entry.step),
-            released(finished, entry.step),
-            released(finished, entry.step - 1),
-        )
+        real, made = truth(entry.step), released(finished, entry.step)
+        before = released(finished, entry.step - 1)
         assert (entry.records, entry.rows) == (real.total(), made.total())
         moved = []
         for i, pair in enumerate(itertools.combinations(range(3), 2)):
             left, right, earlier = cells(real, pair), cells(made, pair), cells(before, pair)
             gaps = [abs(left[c] - right[c]) for c in left]
-            filled = [abs(left[c] - right[c]) / left[c] for c in left if left[c] > 0]
             assert entry.errors.l1[i] == pytest.approx(sum(gaps) / real.total())
             assert entry.errors.we[i] == pytest.approx(sum(gaps) / real.total() / len(left))
+            filled = [gap / count for gap, count in zip(gaps, left.values(), strict=True) if count > 0]
             assert entry.errors.rel_we[i] == pytest.approx(sum(filled) / len(filled))
-            moved.append(
-                sum(abs(right[c] / made.total() - earlier[c] / before.total()) for c in right) / 2
-                if made.total() and before.total()
-                else math.nan
-            )
+            shares = [abs(right[c] / made.total() - earlier[c] / before.total()) for c in right]
+            moved.append(sum(shares) / 2)
         assert entry.churn == pytest.approx(float(np.mean(moved)))
     assert found.last.errors.l1[found.worst(1)[0][0]] == found.last.errors.as_dict()["MaxL1"]
     assert found.mean()["AvgWE"] == pytest.approx(
@@ -178,27 +157,16 @@ def test_an_empty_truth_leaves_shares_blank(tmp_path):
     assert found.mean()["AvgWE"] == found.steps[1].errors.as_dict()["AvgWE"]
 
 
-def test_an_unfinished_run_is_evaluated_as_far_as_it_went(tmp_path):
-    config = write_run(tmp_path, typical(6))
-    run(config, until=4)
+def test_late_records_dropped_tables_and_steps_to_come(tmp_path):
+    config = write_run(tmp_path, typical(6), keep="2", late="next-step")
+    run(config, until=5)
     found = evaluate_run(config)
-    assert (found.released, [entry.step for entry in found.steps]) == (4, [1, 2, 3, 4])
-
-
-def test_dropped_tables_are_left_out(tmp_path):
-    config = write_run(tmp_path, typical(6), keep="2")
-    run(config)
-    found = evaluate_run(config)
-    assert [(entry.step, entry.churn is None) for entry in found.steps] == [(5, True), (6, False)]
-    with pytest.raises(ConfigError, match=r"no released data of step 3 .*steps 5 to 6"):
-        evaluate_run(config, steps=[3])
-
-
-def test_late_records_are_where_they_belong_and_a_note_says_so(tmp_path):
-    config = write_run(tmp_path, typical(3), late="next-step")
-    run(config)
-    assert "in the step of their own time" in evaluate_run(config).notes[1]
+    assert found.released == 5
+    assert [(entry.step, entry.churn is None) for entry in found.steps] == [(4, True), (5, False)]
+    assert "in the step of their own time" in found.notes[1]
     assert [step.table.records for step in true_steps(config, until=2)] == [8, 16]
+    with pytest.raises(ConfigError, match=r"no released data of step 3 .*steps 4 to 5"):
+        evaluate_run(config, steps=[3])
 
 
 @pytest.mark.parametrize(
@@ -219,14 +187,6 @@ def test_releases_of_something_else_are_refused(copied, old, new, message):
         evaluate_run(other)
 
 
-def test_what_can_be_read_only_once_has_no_truth(copied):
-    text = copied.path.read_text()
-    assert 'path = "data/*.csv"' in text
-    copied.path.write_text(text.replace('path = "data/*.csv"', 'path = "-"'))
-    with pytest.raises(ConfigError, match="standard input cannot be read again"):
-        list(true_steps(Config.load(copied.path)))
-
-
 def test_what_is_not_there_is_said(copied):
     with pytest.raises(ConfigError, match="no step to evaluate"):
         evaluate_run(copied, steps=[])
@@ -235,6 +195,9 @@ def test_what_is_not_there_is_said(copied):
     other = Schema([Boolean("paid"), Boolean("zip")]).domain
     with pytest.raises(ConfigError, match="made for other columns"):
         evaluate_run(copied, workload=Workload.all_k_way(other, 2))
+    copied.path.write_text(copied.path.read_text().replace('path = "data/*.csv"', 'path = "-"'))
+    with pytest.raises(ConfigError, match="standard input cannot be read again"):
+        list(true_steps(Config.load(copied.path)))
 
 
 def test_a_source_that_shrank_or_broke_stops_the_evaluation(copied):
@@ -267,10 +230,9 @@ def test_other_bins_of_numbers_come_back_from_null(tmp_path, missing):
     )
     for error, pair in zip(found.last.errors.l1, itertools.combinations(range(3), 2), strict=True):
         gaps: Counter = Counter()
-        for row, count in real.items():
-            gaps[tuple(row[i] for i in pair)] += count
-        for row, count in made.items():
-            gaps[tuple(row[i] for i in pair)] -= count
+        for rows, sign in ((real, 1), (made, -1)):
+            for row, count in rows.items():
+                gaps[tuple(row[i] for i in pair)] += sign * count
         assert error == pytest.approx(sum(map(abs, gaps.values())) / 60)
     assert found.last.errors.as_dict()["MaxL1"] < 0.3
     assert any("they count as one" in note for note in found.notes) == bool(missing)

@@ -34,6 +34,13 @@ from dpstream.tools.evaluate.judgement import (
 from dpstream.tools.evaluate.measures import Measure, measure_headings, measure_rows, verdict_words
 from dpstream.tools.evaluate.tables_evaluation import result_of
 from dpstream.tools.evaluate.trends import ColumnCounts, find_trends
+from dpstream.tools.families.panel.panel_evaluation import PanelError, panel_measures
+from dpstream.tools.families.points.point_evaluation import (
+    CellError,
+    PointEvaluation,
+    PointStep,
+    point_measures,
+)
 from dpstream.tools.report.evaluation_page import evaluation_page, measures_table
 
 SCHEMA = Schema(
@@ -116,10 +123,8 @@ def test_propensity_is_the_mean_squared_error_of_a_tree_that_knows_every_cell():
     other = rng.choice(6, 2000, p=[0.1, 0.1, 0.3, 0.1, 0.1, 0.3])[:, None].astype(np.int32)
     first, second = Counter(one[:, 0].tolist()), Counter(other[:, 0].tolist())
     share = 2000 / 5000
-    error = (
-        sum((first[c] + second[c]) * (second[c] / (first[c] + second[c]) - share) ** 2 for c in range(6))
-        / 5000
-    )
+    both = first + second
+    error = sum(both[c] * (second[c] / both[c] - share) ** 2 for c in range(6)) / 5000
     assert propensity(one, other) == pytest.approx(error / (share * (1 - share)))
     assert propensity(one, one) == 0
     assert propensity(np.zeros_like(one), np.ones_like(other)) == pytest.approx(1)
@@ -129,18 +134,14 @@ def test_propensity_is_the_mean_squared_error_of_a_tree_that_knows_every_cell():
 
 
 def test_groups_and_strange_combinations_by_brute_force():
-    errors: dict[str, list[float]] = {
-        "1 to 9 records": [],
-        "10 to 99": [],
-        "100 to 999": [],
-        "1,000 or more": [],
-    }
+    sizes = ("1 to 9 records", "10 to 99", "100 to 999", "1,000 or more")
+    errors: dict[str, list[float]] = {size: [] for size in sizes}
     lost = Counter[str]()
     strange, alone = np.zeros(len(MADE), bool), np.zeros(len(REAL), bool)
     for pair in itertools.combinations(range(4), 2):
         one, other = (Counter(map(tuple, codes[:, pair].tolist())) for codes in (REAL, MADE))
         for cell, true in one.items():
-            size = list(errors)[min(3, int(math.log10(true)))]
+            size = sizes[min(3, int(math.log10(true)))]
             errors[size].append(abs(other[cell] * len(REAL) / len(MADE) - true) / true)
             lost[size] += other[cell] == 0
         strange |= np.array([one[cell] == 0 for cell in map(tuple, MADE[:, pair].tolist())])
@@ -328,9 +329,7 @@ def test_rows_that_break_a_constraint_are_counted():
 
 @pytest.mark.parametrize(("epsilon", "near"), [("100", True), ("1/20", False)])
 def test_the_offline_run_has_the_budget_of_the_stream(tmp_path, epsilon, near):
-    config = write_run(tmp_path / "s", typical(6))
-    config.path.write_text(config.path.read_text().replace('epsilon = "1"', f'epsilon = "{epsilon}"'))
-    config = type(config).load(config.path)
+    config = write_run(tmp_path / "s", typical(6), epsilon=epsilon)
     run(config)
     found, again = (evaluate_run(config).judgement for _ in range(2))
     assert found is not None
@@ -346,8 +345,6 @@ def test_the_offline_run_has_the_budget_of_the_stream(tmp_path, epsilon, near):
 
 
 def test_panels_are_held_against_two_samples_of_people():
-    from dpstream.tools.families.panel.panel_evaluation import PanelError, panel_measures
-
     found = [
         PanelError(3, "often", 130.0, 100.0, 20.0, 1000),
         PanelError(4, "often", 160.0, 200.0, 20.0, 1000),
@@ -364,13 +361,6 @@ def test_panels_are_held_against_two_samples_of_people():
 
 
 def test_points_are_held_against_points_that_are_spread_evenly():
-    from dpstream.tools.families.points.point_evaluation import (
-        CellError,
-        PointEvaluation,
-        PointStep,
-        point_measures,
-    )
-
     cells = tuple(CellError(depth, 2**depth, 1.0, depth / 100) for depth in range(1, 4))
     step = PointStep(1, None, 9, 9, 3, 0.02, 0.02, 0.02, "exact", 0.1, cells)
     found = point_measures(PointEvaluation("s", "g", (step,), 1, (), 0.01, cells[:2] + cells[:1]))
@@ -380,10 +370,8 @@ def test_points_are_held_against_points_that_are_spread_evenly():
     ]
 
 
-def test_the_page_says_first_that_it_is_private_and_explains_each_short_name_once(tmp_path):
-    config = write_run(tmp_path / "s", typical(6))
-    run(config)
-    page = evaluation_page(result_of(evaluate_run(config)))
+def test_the_page_says_first_that_it_is_private_and_explains_each_short_name_once(finished):
+    page = evaluation_page(result_of(evaluate_run(finished)))
     body = page[page.index("<body") :]
     assert (
         body.index(LABEL) < body.index("<h1>") < body.index('class="lead"') < body.index('class="verdicts"')

@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,15 @@ import numpy as np
 import pytest
 from cli_stream import ROWS, dpstream, make
 from report_pages import Page
+from small_streams import small_stream
 
-from dpstream import Batch
 from dpstream.core.contracts import StreamPlan
 from dpstream.core.errors import ConfigError, DpstreamError, SchemaError, StoreDamagedError
-from dpstream.core.privacy import Randomness
 from dpstream.families.tabular import PooledPlan
+from dpstream.io.sinks import read_manifest
 from dpstream.io.sinks import read_table as read
 from dpstream.io.sinks.simulated_errors import of_marginal, simulated_errors, t_factor
 from dpstream.project import Config
-from dpstream.tools.evaluate import LABEL
 from dpstream.tools.report import write_report
 
 STEPS = 6
@@ -81,17 +81,6 @@ def test_heat_maps_are_the_released_pairs(folder: Path, public: Page) -> None:
             assert pair["v"][i][j] == pytest.approx(1e4 * counts[first, second] / len(rows), abs=0.51)
 
 
-def test_public_page_needs_nothing_private(copy: Path) -> None:
-    from_config = write_report(copy / "dpstream.toml", copy / "c.html").read_bytes()
-    from_folder = write_report(copy / "releases", copy / "f.html").read_bytes()
-    shutil.rmtree(copy / "data")
-    shutil.rmtree(copy / "state")
-    assert write_report(copy / "dpstream.toml", copy / "c.html").read_bytes() == from_config
-    (copy / "dpstream.toml").unlink()
-    assert write_report(copy / "releases", copy / "f.html").read_bytes() == from_folder
-    assert LABEL.encode() not in from_config + from_folder
-
-
 def test_promise_in_plain_words(public: Page) -> None:
     assert "at most 2.72 times likelier in one case than in the other" in public.words
     assert "Spent so far: epsilon 1 of 1 that the plan allows" in public.words
@@ -122,69 +111,54 @@ def test_page_is_sealed(public: Page) -> None:
     assert len(public.text) < 200_000
 
 
-def _no_run(folder: Path) -> Path:
-    return make(folder / "fresh", 1)
+def damaged(name: str, old: str, new: str) -> Callable[[Path], Path]:
+    """A file of the releases in which something else stands; an empty ``old``: the file is gone."""
+
+    def damage(folder: Path) -> Path:
+        path = folder / "releases" / name
+        text = path.read_text(encoding="utf-8")
+        assert old in text
+        path.write_text(text.replace(old, new, 1), encoding="utf-8")
+        if not old:
+            path.unlink()
+        return folder / "releases"
+
+    return damage
 
 
-def _tamper(folder: Path, name: str, old: str, new: str) -> Path:
-    path = folder / "releases" / name
-    text = path.read_text(encoding="utf-8")
-    assert old in text
-    path.write_text(text.replace(old, new, 1), encoding="utf-8")
-    return folder / "releases"
-
-
-def _gone(folder: Path, name: str) -> Path:
-    (folder / "releases" / name).unlink()
-    return folder / "releases"
-
-
-def _empty_catalogue(folder: Path) -> Path:
+def empty(folder: Path) -> Path:
     path = folder / "releases" / "catalogue.json"
-    value = json.loads(path.read_text())
-    path.write_text(json.dumps({**value, "steps": []}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "steps": []}))
     return folder / "releases"
 
 
-def _other_budget(folder: Path) -> Path:
+def other_budget(folder: Path) -> Path:
     path = folder / "dpstream.toml"
     path.write_text(path.read_text().replace('epsilon = "1"', 'epsilon = "2"'))
     return path
 
 
 @pytest.mark.parametrize(
-    ("break_it", "kind", "words"),
+    ("damage", "kind", "words"),
     [
-        (lambda f: f / "nowhere", ConfigError, "nothing of that name"),
-        (lambda f: f / "data", ConfigError, "there are no releases"),
-        (_no_run, ConfigError, "the run has not started"),
-        (_empty_catalogue, ConfigError, "no step is released yet"),
-        (_other_budget, ConfigError, "made under another plan"),
-        (lambda f: _tamper(f, "step-000006/table.csv", '"a"', '"b"'), StoreDamagedError, "published hash"),
-        (
-            lambda f: _tamper(f, "step-000002/manifest.json", '"step": 2', '"step": 3'),
-            StoreDamagedError,
-            "hash",
-        ),
-        (
-            lambda f: _tamper(f, "codebook.json", '"label": "a"', '"label": "q"'),
-            StoreDamagedError,
-            "codebook",
-        ),
-        (lambda f: _tamper(f, "catalogue.json", '"kept"', '"keep"'), StoreDamagedError, "catalogue"),
-        (lambda f: _gone(f, "codebook.json"), StoreDamagedError, "missing"),
-        (lambda f: _gone(f, "step-000003/manifest.json"), StoreDamagedError, "missing"),
-        (lambda f: _gone(f, "step-000003/table.csv"), StoreDamagedError, "missing"),
+        (lambda folder: folder / "nowhere", ConfigError, "nothing of that name"),
+        (lambda folder: folder / "data", ConfigError, "there are no releases"),
+        (lambda folder: make(folder / "fresh", 1), ConfigError, "the run has not started"),
+        (empty, ConfigError, "no step is released yet"),
+        (other_budget, ConfigError, "made under another plan"),
+        (damaged("step-000006/table.csv", '"a"', '"b"'), StoreDamagedError, "published hash"),
+        (damaged("step-000002/manifest.json", '"step": 2', '"step": 3'), StoreDamagedError, "hash"),
+        (damaged("codebook.json", '"label": "a"', '"label": "q"'), StoreDamagedError, "codebook"),
+        (damaged("catalogue.json", '"kept"', '"keep"'), StoreDamagedError, "catalogue"),
+        (damaged("codebook.json", "", ""), StoreDamagedError, "missing"),
+        (damaged("step-000003/manifest.json", "", ""), StoreDamagedError, "missing"),
+        (damaged("step-000003/table.csv", "", ""), StoreDamagedError, "missing"),
     ],
 )
 def test_what_is_no_run_stops_with_a_sentence(
-    copy: Path, break_it: object, kind: type[DpstreamError], words: str
+    copy: Path, damage: Callable[[Path], Path], kind: type[DpstreamError], words: str
 ) -> None:
-    assert callable(break_it)
-    run = break_it(copy)
-    with pytest.raises(kind, match=words):
-        write_report(run, copy / "x.html")
-    result = dpstream("report", run, "--out", copy / "x.html", code=kind.exit_code)
+    result = dpstream("report", damage(copy), "--out", copy / "x.html", code=kind.exit_code)
     assert words in result.stderr
     assert not (copy / "x.html").exists()
 
@@ -217,17 +191,16 @@ def test_unfinished_run_is_told_on_the_terminal_only(tmp_path: Path, monkeypatch
         whole(*arguments)
         raise KeyboardInterrupt  # after noise was drawn: the step stays reserved
 
-    with monkeypatch.context() as patch:
-        patch.setattr(PooledPlan, "step", stop)
-        dpstream("run", config, code=5)
-    result = dpstream("report", config, "--out", tmp_path / "r.html", code=2)
-    assert "step 1 was begun and is not finished" in result.stderr
+    def stopped(code: int) -> str:
+        with monkeypatch.context() as patch:
+            patch.setattr(PooledPlan, "step", stop)
+            dpstream("run", config, code=5)
+        return dpstream("report", config, "--out", tmp_path / "r.html", code=code).stderr
+
+    assert "step 1 was begun and is not finished" in stopped(2)
     dpstream("run", config, "--until", 2)
-    with monkeypatch.context() as patch:
-        patch.setattr(PooledPlan, "step", stop)
-        dpstream("run", config, code=5)
-    result = dpstream("report", config, "--out", tmp_path / "r.html")
-    assert "step 3 was begun and is not finished; the report holds the steps up to 2" in result.stderr
+    told = stopped(0)
+    assert "step 3 was begun and is not finished; the report holds the steps up to 2" in told
     assert "begun" not in (tmp_path / "r.html").read_text(encoding="utf-8")
 
 
@@ -304,11 +277,9 @@ def test_a_page_says_which_records_and_which_day_it_is_about(tmp_path: Path) -> 
     assert "noise is the same" not in page.words
     assert not re.search(r"[+\N{MINUS SIGN}]0\.0 points", page.words)
     assert '<time datetime="2013-03-31" class="age">2013-03-31</time>' in page.text
-    manifest = json.loads((tmp_path / "releases/step-000003/manifest.json").read_text())
-    assert (manifest["period"], manifest["holds"]) == (
-        "2013-03-01/2013-03-31",
-        "all records up to 31 March 2013",
-    )
+    manifest = read_manifest(tmp_path / "releases", 3)
+    assert manifest["period"] == "2013-03-01/2013-03-31"
+    assert manifest["holds"] == "all records up to 31 March 2013"
     assert "made from all records up to 31 March 2013" in dpstream("statement", config).stdout
     assert "newest release: all records up to 31 March 2013" in dpstream("status", config).stdout
 
@@ -318,7 +289,7 @@ def test_error_bars_where_everything_is_measured(tmp_path: Path) -> None:
     config = make(tmp_path / "s", 2, mechanism='name = "dpstabs"\nk = 3')
     dpstream("run", config)
     page = Page(write_report(tmp_path / "s" / "releases", tmp_path / "r.html"))
-    manifest = json.loads((tmp_path / "s" / "releases" / "step-000002" / "manifest.json").read_text())
+    manifest = read_manifest(tmp_path / "s" / "releases", 2)
     cell = manifest["accuracy"]["measured_every_step"]["standard_error"]
     rows = manifest["rows_in_table"]
     p = sum(v == "x" for v in read(tmp_path / "s" / "releases", 2).column("kind").to_pylist()) / rows
@@ -342,9 +313,7 @@ def test_columns_that_were_not_measured_have_errors_by_simulation(tmp_path: Path
     assert "Its errors are not known." not in page.words
     assert "errors finds them" not in page.words
     found = simulated_errors(tmp_path / "s" / "releases", 2)
-    rows = json.loads((tmp_path / "s" / "releases" / "step-000002" / "manifest.json").read_text())[
-        "rows_in_table"
-    ]
+    rows = read_manifest(tmp_path / "s" / "releases", 2)["rows_in_table"]
     assert "Errors by simulation, 95 %" in page.words
     card = next(one for one in page.text.split("<figure") if 'class="card"' in one)
     column = re.findall("<bdi>([a-z]+)</bdi>", card)[0]
@@ -358,13 +327,9 @@ def test_columns_that_were_not_measured_have_errors_by_simulation(tmp_path: Path
     shown = re.findall(r"± ([0-9.]+) %", card)[0]
     assert float(shown) / 100 == pytest.approx(width, abs=0.00051)
     # The first card's range is as wide as the published intervals, and the page says how often these hold.
-    off = 100 * np.median(
-        [
-            of_marginal(found.facts, one).half_width() * one["cells"] / found.facts["total"]["invented"]
-            for one in found.facts["marginals"]
-            if len(one["columns"]) == 2
-        ]
-    )
+    pairs = [marginal for marginal in found.facts["marginals"] if len(marginal["columns"]) == 2]
+    widths = [of_marginal(found.facts, pair).half_width() * pair["cells"] for pair in pairs]
+    off = 100 * np.median(widths) / found.facts["total"]["invented"]
     shown = re.findall(r"an average count is right to within ([0-9.,]+) %", page.words)[-1]
     assert float(shown.replace(",", "")) == pytest.approx(off, rel=0.01)
     assert "such intervals held the truth in 90 to 100 % of the cells where this was tried" in page.words
@@ -413,11 +378,8 @@ def test_older_manifests_and_other_mechanisms_give_no_errors(
 
 
 def test_test_seeds_are_told(tmp_path: Path) -> None:
-    config = Config.load(make(tmp_path / "s", 1))
-    with config.open_stream(randomness=Randomness.seeded(3)) as stream:
-        for entry in config.source().steps(1):
-            stream.step(Batch(entry.inserts, entry.deletes), name=entry.batch_id)
-    page = Page(write_report(config.output.dir, tmp_path / "r.html"))
+    small_stream(tmp_path, steps=1, seed=3).close()
+    page = Page(write_report(tmp_path / "releases", tmp_path / "r.html"))
     assert "No guarantee." in page.words
     assert "There is no guarantee: this stream was made with a test seed" in page.words
 
@@ -436,9 +398,7 @@ def test_withdrawn_releases_are_shown_as_such(copy: Path) -> None:
 
 
 def test_command_says_what_it_wrote(folder: Path, tmp_path: Path) -> None:
-    config = folder / "dpstream.toml"
     out = tmp_path / "r.html"
-    assert dpstream("report", config, "--out", out, "--pair", "zip", "kind").stdout.startswith(
-        f"wrote {out} ("
-    )
+    wrote = dpstream("report", folder / "dpstream.toml", "--out", out, "--pair", "zip", "kind").stdout
+    assert wrote.startswith(f"wrote {out} (")
     assert Page(out).data["heat"]["pairs"][0]["c"] == [0, 2]

@@ -142,22 +142,6 @@ def test_the_loss_never_rises_with_more_iterations_even_around_a_hub() -> None:
     assert losses[-1] < 0.01 * losses[0]
 
 
-def test_exact_measurements_are_reproduced() -> None:
-    domain = Domain(("a", "b", "c", "d"), (3, 4, 1, 5))
-    rng = np.random.default_rng(4)
-    table = rng.gamma(1.0, size=domain.sizes)
-    table *= 500 / table.sum()
-    cliques = [(0, 1), (1, 3), (0, 3), (2, 3)]
-    exact = [
-        Measurement(c, table.sum(axis=tuple(i for i in range(4) if i not in c)).reshape(-1), 0.01)
-        for c in cliques
-    ]
-    model = fit(domain, exact, iterations=2000, tolerance=1e-6)
-    assert model.total == pytest.approx(500)
-    for m in exact:
-        np.testing.assert_allclose(model.marginal(m.clique), m.values, atol=0.01)
-
-
 def test_weights_are_inverse_variances() -> None:
     domain = Domain(("a",), (2,))
     both = [Measurement((0,), np.array([70.0, 30.0]), 1.0), Measurement((0,), np.array([10.0, 90.0]), 9.0)]
@@ -317,3 +301,17 @@ def test_options_out_of_range_are_refused() -> None:
     ):
         with pytest.raises(InputError):
             fit(domain, [measurement], **options)  # type: ignore[arg-type]
+
+
+def test_bounded_keeps_the_moderate_and_lifts_the_impossible() -> None:
+    domain = Domain(("a", "b"), (2, 3))
+    moderate = fit(domain, [Measurement((0, 1), np.array([30.0, 20, 10, 5, 15, 20]), 1.0)], total=100)
+    np.testing.assert_allclose(moderate.bounded(8.0).marginal((0, 1)), moderate.marginal((0, 1)), rtol=1e-9)
+    dead, noisy = moderate, [Measurement((0,), np.array([100.0, -50.0]), 1.0)]
+    for _ in range(40):
+        dead = fit(domain, noisy, total=100, warm=dead, regularisation=0.1)
+    assert dead.marginal((0,))[1] < 1e-6
+    lifted = dead.bounded(8.0)
+    assert 1e-3 < lifted.marginal((0,))[1] < 1.0
+    assert lifted.total == dead.total
+    np.testing.assert_allclose(lifted.bounded(8.0).marginal((0, 1)), lifted.marginal((0, 1)))

@@ -1,38 +1,38 @@
-"""Marginals, trees and records of a model against the explicit joint table."""
+"""Marginals, densities, trees and records of a model against the explicit joint table, impossible cells included; sizes
+of growing trees, kept part by part, against eliminating the whole graph every time.
+"""
 
 from __future__ import annotations
 
 import itertools
 import json
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import Packed
-from dpstream.core.errors import InputError, LimitError, StoreDamagedError, StoreFormatError
-from dpstream.core.graphical import Model, TreeSizes, junction_tree, tree_cells
-from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.errors import ConfigError, InputError, LimitError, StoreDamagedError, StoreFormatError
+from dpstream.core.graphical import (
+    Measurement,
+    Model,
+    TreeSizes,
+    draw_blocks,
+    fit,
+    junction_tree,
+    tree_cells,
+)
+from dpstream.core.graphical.junction_tree import clique_list
+from dpstream.core.schema.domain import Clique, Domain, Impossible
+from dpstream.mechanisms.table_release import ModelSynthesis
 
-NAMES = tuple("abcdefghij")
-
-
-def joint(model: Model) -> NDArray[np.float64]:
-    """The distribution, from the definition: exp of the sum of all potentials, normalised."""
-    domain = model.domain
-    log = np.zeros(domain.sizes)
-    for clique in [(i,) for i in range(len(domain))] + list(model.cliques):
-        shape = [domain.sizes[i] if i in clique else 1 for i in range(len(domain))]
-        log = log + model.potentials[model.tree.slot(clique)].reshape(shape)
-    table = np.exp(log - log.max())
-    return table / table.sum()
-
-
-def project(table: NDArray[np.float64], clique: Clique) -> NDArray[np.float64]:
-    return table.sum(axis=tuple(i for i in range(table.ndim) if i not in clique)).reshape(-1)
+Case = tuple[Domain, list[Clique]]
+DOMAIN = Domain(tuple("abcde"), (3, 4, 2, 1, 5))
+CLIQUES: list[Clique] = [(0, 1), (1, 2), (2, 4)]
 
 
 def every_clique(attributes: int) -> list[Clique]:
@@ -40,11 +40,18 @@ def every_clique(attributes: int) -> list[Clique]:
 
 
 @st.composite
-def domains_and_cliques(draw: st.DrawFn) -> tuple[Domain, list[Clique]]:
+def cases(draw: st.DrawFn) -> tuple[Domain, list[Clique]]:
+    """A domain, often with impossible cells, some severe; and cliques of a model."""
     sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=6).filter(lambda s: math.prod(s) <= 800))
-    domain = Domain(NAMES[: len(sizes)], tuple(sizes))
+    plain = Domain(tuple("abcdef"[: len(sizes)]), tuple(sizes))
     subsets = [c for c in every_clique(len(sizes)) if c]
-    return domain, draw(st.lists(st.sampled_from(subsets), max_size=8, unique=True))
+    impossible = []
+    for clique in draw(st.lists(st.sampled_from(subsets[:25]), max_size=3, unique=True)):
+        cells = plain.cells(clique)
+        mask = np.array(draw(st.lists(st.booleans(), min_size=cells, max_size=cells)))
+        impossible.append(Impossible(clique, np.packbits(mask).tobytes()))
+    cliques = draw(st.lists(st.sampled_from(subsets), max_size=8, unique=True))
+    return Domain(plain.names, plain.sizes, tuple(impossible)), cliques
 
 
 def random_model(domain: Domain, cliques: list[Clique], seed: int, spread: float = 2.0) -> Model:
@@ -52,29 +59,86 @@ def random_model(domain: Domain, cliques: list[Clique], seed: int, spread: float
     return Model(tree, np.random.default_rng(seed).normal(0, spread, tree.parameters), 100.0)
 
 
+def _placed(values: NDArray[np.generic], clique: Clique, domain: Domain) -> NDArray[np.generic]:
+    return values.reshape([n if i in clique else 1 for i, n in enumerate(domain.sizes)])
+
+
+def possible(domain: Domain) -> NDArray[np.bool_]:
+    """Which cells of the whole table are possible, by looking at each."""
+    table = np.ones(domain.sizes, dtype=bool)
+    for rule in domain.impossible:
+        table &= ~_placed(rule.mask(domain), rule.clique, domain)
+    return table
+
+
+def joint(model: Model) -> NDArray[np.float64]:
+    """The distribution: exp of the sum of all potentials where records are possible, normalised."""
+    domain, inside = model.domain, possible(model.domain)
+    log = np.zeros(domain.sizes)
+    for clique in [(i,) for i in range(len(domain))] + list(model.cliques):
+        log = log + _placed(model.potentials[model.tree.slot(clique)], clique, domain)
+    table = np.where(inside, np.exp(np.minimum(log - log[inside].max(), 0.0)), 0.0)
+    return table / table.sum()
+
+
+def project(table: NDArray[np.generic], clique: Clique) -> NDArray[np.float64]:
+    return table.sum(axis=tuple(i for i in range(table.ndim) if i not in clique)).reshape(-1)
+
+
+def counted(records: NDArray[np.int32], domain: Domain, clique: Clique) -> NDArray[np.float64]:
+    cells = np.ravel_multi_index([records[:, i] for i in clique], domain.shape(clique))
+    return np.bincount(cells, minlength=domain.cells(clique)).astype(float)
+
+
+def blocks(models: Sequence[Model], rows: Sequence[int], seed: int, size: int) -> list[NDArray[np.int32]]:
+    return [block() for block in draw_blocks(models, np.array(rows), seed, size)]
+
+
 @settings(max_examples=120, deadline=None)
-@given(domains_and_cliques(), st.integers(0, 2**32), st.sampled_from([0.5, 3.0, 30.0]))
-def test_every_marginal_equals_the_joint_tables(
-    case: tuple[Domain, list[Clique]], seed: int, spread: float
-) -> None:
+@given(cases(), st.integers(0, 2**32), st.sampled_from([0.5, 3.0, 30.0]))
+def test_a_model_is_its_joint_table(case: Case, seed: int, spread: float) -> None:
     domain, cliques = case
+    inside = possible(domain)
+    if not inside.any():
+        with pytest.raises(ConfigError, match="together exclude every record"):
+            random_model(domain, cliques, seed, spread)
+        return
     model = random_model(domain, cliques, seed, spread)
-    table = joint(model)
-    wanted = every_clique(len(domain))
+    table, wanted = joint(model), every_clique(len(domain))
     for clique, marginal in zip(wanted, model.marginals(wanted), strict=True):
         expected = 100 * project(table, clique)
-        np.testing.assert_allclose(marginal, expected, atol=1e-9)
+        np.testing.assert_allclose(marginal, expected, atol=1e-7)
         # One at a time takes other routes (single projections, elimination along the tree).
-        np.testing.assert_allclose(model.marginal(clique), expected, atol=1e-9)
+        alone = model.marginal(clique)
+        np.testing.assert_allclose(alone, expected, atol=1e-7)
+        if model.tree.homes(clique_list(domain, [clique]))[0] >= 0:
+            assert (alone[project(inside, clique) == 0] == 0.0).all()
+    cells = np.indices(domain.sizes).reshape(len(domain), -1).T.astype(np.int32)
+    other = random_model(domain, cliques[:2], seed + 1)
+    for density, law in (
+        (model.log_density(cells), table),
+        (ModelSynthesis((model, other), 10.0).log_density(cells), (table + joint(other)) / 2),
+    ):
+        assert np.exp(density) == pytest.approx(law.reshape(-1), rel=1e-7, abs=1e-12)
+        assert np.isneginf(density[~inside.reshape(-1)]).all()
+    for records in (model.sample(300, seed), *blocks([model], [301], seed, 100)):
+        assert inside[tuple(records.T)].all()
+    again = Model.unpack(model.pack())
+    assert again.domain == domain
+    assert (again.sample(50, 1) == model.sample(50, 1)).all()
 
 
 @settings(max_examples=200, deadline=None)
-@given(domains_and_cliques())
-def test_the_tree_is_a_junction_tree(case: tuple[Domain, list[Clique]]) -> None:
+@given(cases())
+def test_the_tree_is_a_junction_tree(case: Case) -> None:
     domain, cliques = case
+    assume(possible(domain).any())
     tree = junction_tree(domain, cliques)
-    assert tree.cells == tree_cells(domain, cliques) == sum(domain.cells(n) for n in tree.nodes)
-    for clique in [*cliques, *[(i,) for i in range(len(domain))]]:
+    # Columns of a constraint are held together.
+    plain, held = Domain(domain.names, domain.sizes), [*cliques, *(rule.clique for rule in domain.impossible)]
+    assert tree.cells == tree_cells(domain, cliques) == tree_cells(plain, held)
+    assert tree.cells == sum(domain.cells(node) for node in tree.nodes)
+    for clique in [*held, *[(i,) for i in range(len(domain))]]:
         assert any(set(clique) <= set(node) for node in tree.nodes)
     for c, parent in enumerate(tree.arrays.parent):
         assert parent < c
@@ -82,16 +146,15 @@ def test_the_tree_is_a_junction_tree(case: tuple[Domain, list[Clique]]) -> None:
         separator = set(tree.separators[c])
         # Running intersection: what a clique shares with all earlier ones is its separator, in its parent.
         assert before & set(tree.nodes[c]) == separator
-        if parent >= 0:
-            assert separator
-            assert separator <= set(tree.nodes[parent])
-        else:
-            assert not separator
+        assert bool(separator) == (parent >= 0)
+        assert parent < 0 or separator <= set(tree.nodes[parent])
     for a, b in itertools.permutations(range(len(tree.nodes)), 2):
         assert not set(tree.nodes[a]) < set(tree.nodes[b])
     candidates = [c for c in every_clique(len(domain)) if len(c) == 2]
-    each = TreeSizes(domain, candidates, cliques).cells_with(np.arange(len(candidates)))
-    assert each.tolist() == [tree_cells(domain, [*cliques, c]) for c in candidates]
+    sizes = TreeSizes(domain, candidates, cliques)
+    assert sizes.cells == tree.cells
+    each = sizes.cells_with(np.arange(len(candidates)))
+    assert each.tolist() == [tree_cells(plain, [*held, c]) for c in candidates]
 
 
 def test_many_attributes_with_a_hub_and_a_chain() -> None:
@@ -109,21 +172,19 @@ def test_many_attributes_with_a_hub_and_a_chain() -> None:
 
 
 def test_totals_scale_marginals_and_leave_the_shape() -> None:
-    domain = Domain(("a", "b"), (2, 3))
-    model = random_model(domain, [(0, 1)], seed=1)
+    model = random_model(DOMAIN, CLIQUES, seed=1)
     for total in (0.0, -7.5, 1e12):
         other = model.with_total(total)
         assert other.total == total
         np.testing.assert_allclose(other.marginal((1,)), model.marginal((1,)) * (total / 100), rtol=1e-12)
         assert other.marginal(()).tolist() == pytest.approx([total])
         assert (other.sample(50, 1) == model.sample(50, 1)).all()
-    uniform = Model.uniform(domain, 12.0)
-    np.testing.assert_allclose(uniform.marginal((0, 1)), np.full(6, 2.0))
+    uniform = Model.uniform(DOMAIN, 12.0)
+    np.testing.assert_allclose(uniform.marginal((0, 2)), np.full(6, 2.0))
 
 
 def test_pack_continues_bit_for_bit_and_survives_json() -> None:
-    domain = Domain(("a", "b", "c"), (3, 4, 5))
-    model = random_model(domain, [(1, 2), (0, 1)], seed=5)
+    model = random_model(DOMAIN, CLIQUES, seed=5)
     packed = model.pack()
     meta = json.loads(json.dumps(packed.meta))
     again = Model.unpack(Packed(meta, packed.arrays))
@@ -145,7 +206,7 @@ def test_pack_continues_bit_for_bit_and_survives_json() -> None:
 
 
 def test_what_a_model_hands_out_cannot_change_it() -> None:
-    model = random_model(Domain(("a", "b"), (2, 3)), [(0, 1)], seed=1)
+    model = random_model(DOMAIN, CLIQUES, seed=1)
     before = model.marginal((0, 1)).copy()
     model.marginal((0, 1))[:] = -1
     model.potentials[:] = 5
@@ -153,7 +214,7 @@ def test_what_a_model_hands_out_cannot_change_it() -> None:
     assert (model.marginal((0, 1)) == before).all()
 
 
-def test_bad_cliques_and_trees_too_large_are_refused() -> None:
+def test_what_does_not_fit_is_refused() -> None:
     domain = Domain(("a", "b", "c"), (1000, 1000, 1000))
     model = Model.uniform(domain, 1.0)
     for clique in ((1, 0), (0, 0), (0, 3), (-1, 0)):
@@ -168,65 +229,217 @@ def test_bad_cliques_and_trees_too_large_are_refused() -> None:
         model.with_total(float("inf"))
     with pytest.raises(InputError):
         model.sample(-1, 0)
+    assert model.log_density(np.empty((0, 3), dtype=np.int32)).shape == (0,)
+    over, under = [[0, 0, 1000]], [[-1, 0, 0]]
+    for wrong in (np.zeros((2, 2), int), np.zeros(3, int), np.zeros((2, 3)), np.array(over), np.array(under)):
+        with pytest.raises(InputError, match="log_density"):
+            model.log_density(wrong)
 
 
-class TestSampling:
-    """Bounds are six standard deviations of sums of many cells: false alarms far below 1e-6."""
-
-    domain = Domain(("a", "b", "c", "d", "e"), (3, 4, 2, 1, 5))
-    cliques = [(0, 1), (1, 2), (2, 4)]  # noqa: RUF012
-
-    def test_repeatable_and_inside_the_domain(self) -> None:
-        model = random_model(self.domain, self.cliques, seed=2)
-        records = model.sample(5000, seed=9)
-        assert records.shape == (5000, 5)
-        assert records.dtype == np.int32
-        assert (records >= 0).all()
-        assert (records < np.array(self.domain.sizes)).all()
-        assert (records == model.sample(5000, seed=9)).all()
-        assert (records != model.sample(5000, seed=10)).any()
-        assert model.sample(0, seed=1).shape == (0, 5)
-        assert model.sample(1, seed=-1).shape == (1, 5)
-
-    def test_cells_inside_the_tree_are_dealt_within_one(self) -> None:
-        model = random_model(self.domain, self.cliques, seed=4)
-        rows = 20_000
-        records = model.sample(rows, seed=1)
-        root = model.tree.nodes[0]
-        clique = tuple(sorted(root))
-        expected = model.with_total(rows).marginal(clique)
-        assert np.abs(_count(records, self.domain, clique) - expected).max() < 1 + 1e-6
-
-    def test_single_records_follow_the_joint_distribution(self) -> None:
-        # Unbiased also where no tree clique looks: the whole joint table, over many small draws.
-        model = random_model(self.domain, self.cliques, seed=6, spread=1.0)
-        runs, rows = 4000, 7
-        everything = tuple(range(5))
-        counts = np.zeros(self.domain.cells(everything))
-        first = np.zeros_like(counts)
-        for seed in range(runs):
-            records = model.sample(rows, seed)
-            counts += _count(records, self.domain, everything)
-            first += _count(records[:1], self.domain, everything)
-        probability = joint(model).reshape(-1)
-        for observed, n in ((counts, runs * rows), (first, runs)):
-            assert _chi_square_is_plausible(observed, probability, n)
-            # Negative control: the same counts against a slightly flatter distribution are rejected.
-            flatter = probability ** (2 / 3)
-            assert not _chi_square_is_plausible(observed, flatter / flatter.sum(), n)
+@settings(max_examples=40, deadline=None)
+@given(cases(), st.integers(0, 2**32))
+def test_noise_in_impossible_cells_brings_no_record(case: Case, seed: int) -> None:
+    domain, cliques = case
+    inside, generator = possible(domain), np.random.default_rng(seed)
+    assume(inside.any())
+    noisy = [Measurement(c, generator.normal(20.0, 30.0, domain.cells(c)), 900.0) for c in [*cliques, (0,)]]
+    model = fit(domain, noisy, iterations=30)
+    assert np.isfinite(model.potentials).all()
+    again = fit(domain, noisy[:1], warm=model, iterations=10)
+    for fitted in (model, again):
+        assert inside[tuple(fitted.sample(300, seed).T)].all()
 
 
-def _count(records: NDArray[np.int32], domain: Domain, clique: Clique) -> NDArray[np.float64]:
-    index = np.ravel_multi_index([records[:, i] for i in clique], domain.shape(clique))
-    return np.bincount(index, minlength=domain.cells(clique)).astype(float)
+def test_without_the_zeros_records_would_violate() -> None:
+    """The negative control: the same potentials over the plain domain give such records."""
+    mask = np.arange(12) == 1
+    domain = Domain(DOMAIN.names, DOMAIN.sizes, (Impossible((0, 1), np.packbits(mask).tobytes()),))
+    plain, ruled = (
+        counted(random_model(d, [(0, 1)], 1, 0.1).sample(1000, 1), d, (0, 1)) for d in (DOMAIN, domain)
+    )
+    assert plain[1] > 50
+    assert ruled[1] == 0
 
 
-def _chi_square_is_plausible(observed: NDArray[np.float64], probability: NDArray[np.float64], n: int) -> bool:
+def test_records_repeat_and_stay_inside_the_domain() -> None:
+    model = random_model(DOMAIN, CLIQUES, seed=2)
+    records = model.sample(5000, seed=9)
+    assert (records.shape, records.dtype) == ((5000, 5), np.int32)
+    assert ((records >= 0) & (records < np.array(DOMAIN.sizes))).all()
+    assert (records == model.sample(5000, seed=9)).all()
+    assert (records != model.sample(5000, seed=10)).any()
+    assert model.sample(0, seed=1).shape == (0, 5)
+    assert model.sample(1, seed=-1).shape == (1, 5)
+
+
+@pytest.mark.parametrize("size", [None, 1, 7, 100, 1000, 5000])
+def test_counts_are_within_one_of_their_expectation_at_once_and_in_blocks(size: int | None) -> None:
+    """Given the separator's count, for every clique of the tree; for a root without a condition."""
+    model, rows = random_model(DOMAIN, CLIQUES, 4), 1003
+    if size is None:
+        records = model.sample(rows, 5)
+    else:
+        drawn = blocks([model], [rows], 5, size)
+        assert [len(block) for block in drawn] == [min(size, rows - first) for first in range(0, rows, size)]
+        records = np.concatenate(drawn)
+    assert records.dtype == np.int32
+    table = joint(model)
+    for node, separator in zip(model.tree.nodes, model.tree.separators, strict=True):
+        seen = counted(records, DOMAIN, tuple(separator)) if separator else np.array([float(rows)])
+        given_separator = table * (seen.reshape(-1) / project(table, tuple(separator))).reshape(
+            [n if i in separator else 1 for i, n in enumerate(DOMAIN.sizes)]
+        )
+        clique = tuple(sorted(node))
+        gap = counted(records, DOMAIN, clique) - project(given_separator, clique)
+        assert np.abs(gap).max() < 1 + 1e-6
+
+
+def plausible(records: NDArray[np.int32], law: NDArray[np.float64]) -> bool:
+    """A chi-square test of the whole joint law, cells of few records together: false alarms below 1e-7."""
     from scipy.stats import chi2
 
-    expected = probability * n
+    observed, expected = counted(records, DOMAIN, tuple(range(5))), law.reshape(-1) * len(records)
     rare = expected < 5
     observed = np.append(observed[~rare], observed[rare].sum())
     expected = np.append(expected[~rare], expected[rare].sum())
     statistic = float(((observed - expected) ** 2 / np.maximum(expected, 1e-12)).sum())
     return bool(chi2.sf(statistic, len(expected) - 1) > 1e-7)
+
+
+@pytest.mark.parametrize("in_blocks", [False, True])
+def test_each_record_follows_the_joint_law_wherever_it_stands(in_blocks: bool) -> None:
+    """Unbiased also where no clique of the tree looks: first and last records of many small draws, and all of them."""
+    model = random_model(DOMAIN, CLIQUES, seed=6, spread=1.0)
+    draws = np.array(
+        [
+            np.concatenate(blocks([model], [23], seed, 8)) if in_blocks else model.sample(23, seed)
+            for seed in range(4000)
+        ]
+    )
+    law = joint(model)
+    flatter = law ** (2 / 3)
+    for records in (draws[:, 0], draws[:, 10], draws[:, 22], draws.reshape(-1, 5)):
+        assert plausible(records, law)
+        # Negative control: the same records are rejected under a slightly flatter law.
+        assert not plausible(records, flatter / flatter.sum())
+
+
+def test_equal_arguments_give_equal_blocks_in_any_order_and_other_seeds_others() -> None:
+    def makers(seed: int) -> list[object]:
+        models = [random_model(DOMAIN, CLIQUES, number) for number in (1, 2)]
+        return list(draw_blocks(models, np.array([500, 300]), seed, 64))
+
+    first = [block() for block in makers(3)]  # type: ignore[operator]
+    backwards = [block() for block in reversed(makers(3))][::-1]  # type: ignore[operator]
+    other = [block() for block in makers(4)]  # type: ignore[operator]
+    assert all(np.array_equal(a, b) for a, b in zip(first, backwards, strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+def test_every_block_of_a_mixture_has_its_part_of_every_model() -> None:
+    """Models that never give the same record tell which of them a record is from."""
+    tree = junction_tree(DOMAIN, ())
+    low, high = np.zeros(tree.parameters), np.zeros(tree.parameters)
+    low[0], high[1] = 700.0, 700.0
+    drawn = blocks([Model(tree, low, 1.0), Model(tree, high, 1.0)], [600, 400], 1, 100)
+    assert sum(int((block[:, 0] == 0).sum()) for block in drawn) == 600
+    assert all(abs(int((block[:, 0] == 0).sum()) - 60) <= 1 for block in drawn)
+    # In random order: the first half of a block is not one model's.
+    assert all(5 < int((block[:50, 0] == 0).sum()) < 50 for block in drawn)
+
+
+def test_models_without_records_and_cells_without_probability_are_fine() -> None:
+    model = random_model(DOMAIN, CLIQUES, 1)
+    assert [len(block) for block in blocks([model, model], [0, 30], 1, 16)] == [16, 14]
+    assert blocks([model], [0], 1, 16) == []
+    # More cells than records, and potentials so far apart that some cells have no probability at all.
+    assert sum(map(len, blocks([random_model(DOMAIN, CLIQUES, 3, 400.0)], [9], 1, 4))) == 9
+
+
+def test_a_single_block_follows_the_model_at_every_place() -> None:
+    """Its generator is another one than that of the cells, whose rounding it would repeat. 2 + 10 places, each beyond 6
+    standard errors with a probability below 3e-9: false alarms below 1e-6."""
+    tree = junction_tree(Domain(("a", "b"), (2, 2)), ())
+    parameters = np.zeros(tree.parameters)
+    parameters[0] = np.log(0.25 / 0.75)
+    model, draws = Model(tree, parameters, 1.0), 3000
+    expected = model.marginal((0,))[0] / model.total
+    for rows in (2, 10):
+        hits = sum(blocks([model], [rows], seed, rows)[0][:, 0] == 0 for seed in range(draws))
+        assert np.abs(hits / draws - expected).max() < 6.0 * np.sqrt(expected * (1 - expected) / draws)
+
+
+def _domain(sizes: list[int]) -> Domain:
+    return Domain(tuple(f"c{i}" for i in range(len(sizes))), tuple(sizes))
+
+
+@st.composite
+def growing(draw: st.DrawFn) -> tuple[Domain, list[Clique], list[Clique]]:
+    """A domain, cliques in the order in which they come, and candidates: sparse, dense, or in groups."""
+    many = draw(st.integers(2, 12))
+    least = draw(st.sampled_from([1, 2]))
+    sizes = draw(st.lists(st.integers(least, 6), min_size=many, max_size=many))
+    column = st.integers(0, many - 1)
+    clique = st.sets(column, min_size=1, max_size=3).map(lambda own: tuple(sorted(own)))
+    pair = st.sets(column, min_size=2, max_size=2).map(lambda own: tuple(sorted(own)))
+    cliques = draw(st.lists(draw(st.sampled_from([pair, clique])), max_size=14))
+    pairs = list(itertools.combinations(range(many), 2))
+    return _domain(sizes), cliques, [*pairs, (0,), *draw(st.lists(clique, max_size=6))]
+
+
+def _check(domain: Domain, cliques: list[Clique], candidates: list[Clique], begin: int, every: int) -> None:
+    sizes = TreeSizes(domain, candidates, cliques[:begin])
+    asked = np.arange(len(candidates))
+    for done in range(begin, len(cliques) + 1):
+        if (done - begin) % every == 0:
+            held = cliques[:done]
+            wanted = [tree_cells(domain, [*held, candidate]) for candidate in candidates]
+            assert sizes.cells == tree_cells(domain, held)
+            most = int(np.median(wanted))
+            # First the question that may be answered without the exact number.
+            assert sizes.within(asked[::-1], most).tolist() == [w <= most for w in reversed(wanted)]
+            assert sizes.cells_with(asked).tolist() == wanted
+        if done < len(cliques):
+            sizes.add(cliques[done])
+
+
+@given(growing(), st.integers(0, 3))
+@settings(max_examples=150, deadline=None)
+def test_each_clique_adds_what_eliminating_everything_says(
+    case: tuple[Domain, list[Clique], list[Clique]], begin: int
+) -> None:
+    domain, cliques, candidates = case
+    _check(domain, cliques, candidates, min(begin, len(cliques)), 1)
+
+
+def test_parts_of_more_than_64_columns() -> None:
+    random = np.random.default_rng(5)
+    for trial in range(3):
+        many = 90
+        domain = _domain(random.integers(2, 8, many).tolist())
+        ends = random.integers(0, many, (110 + 10 * trial, 2))
+        cliques = [tuple(sorted((int(a), int(b)))) for a, b in ends if a != b]
+        drawn = random.integers(0, many, (150, 2))
+        candidates = [tuple(sorted((int(a), int(b)))) for a, b in drawn if a != b]
+        _check(domain, cliques, candidates, 50, 25)
+
+
+def test_sizes_beyond_what_a_double_counts() -> None:
+    domain = _domain([10**6] * 4)
+    cliques = [(0, 1, 2), (1, 2, 3)]
+    _check(domain, cliques, [(0, 3), (1, 2), (0, 1, 2, 3)], 0, 1)
+
+
+@given(growing())
+@settings(max_examples=60, deadline=None)
+def test_homes_of_many_cliques_are_those_of_each(case: tuple[Domain, list[Clique], list[Clique]]) -> None:
+    domain, cliques, candidates = case
+    tree = junction_tree(domain, cliques)
+    every = [*candidates, *((i,) for i in range(len(domain))), ()]
+    cells = np.diff(tree.arrays.cell_off)
+
+    def scan(clique: Clique) -> int:
+        holders = [c for c, axes in enumerate(tree.nodes) if set(clique) <= set(axes)]
+        return min(holders, key=lambda c: int(cells[c]), default=-1)
+
+    assert tree.homes(clique_list(domain, every)).tolist() == [scan(clique) for clique in every]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,20 +73,30 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def run(config: Path, until: int) -> None:
-    for _ in dp.run(config, until=until):
-        pass
+    list(dp.run(config, until=until))
+
+
+@contextlib.contextmanager
+def no_bucket_yet(config: Path) -> Iterator[None]:
+    """Releases go into the folder only."""
+    text = config.read_text(encoding="utf-8")
+    config.write_text(text.replace("bucket", "folder", 1).replace("database", "#"), encoding="utf-8")
+    yield
+    config.write_text(text, encoding="utf-8")
+
+
+def withdraw(config: Path, step: int, reason: str) -> None:
+    with dp.Config.load(config).open_stream() as stream:
+        stream.withdraw(step, reason)
 
 
 def test_a_bucket_has_the_files_of_the_folder(tmp_path: Path, bucket: Place) -> None:
     """Also when it comes later, when objects were lost, and when a table is withdrawn or expires."""
     config = project(tmp_path, bucket, more="keep = 2")
-    with_bucket = config.read_text(encoding="utf-8")
-    config.write_text(with_bucket.replace("bucket", "folder", 1).replace("database", "#"), encoding="utf-8")
-    run(config, 2)
-    with dp.Config.load(config).open_stream() as stream:
-        stream.withdraw(1, "too early")
-    assert objects(bucket) == {}
-    config.write_text(with_bucket, encoding="utf-8")
+    with no_bucket_yet(config):
+        run(config, 2)
+        withdraw(config, 1, "too early")
+        assert objects(bucket) == {}
     run(config, 3)
     assert "step-000001/withdrawn.json" in objects(bucket)
     assert objects(bucket) == files(tmp_path)
@@ -99,8 +111,7 @@ def test_a_bucket_has_the_files_of_the_folder(tmp_path: Path, bucket: Place) -> 
     assert there.table().equals(here.table())
     assert there.measurements() == here.measurements()
     assert there.columns == here.columns
-    with dp.Config.load(config).open_stream() as stream:
-        stream.withdraw(4, "sent twice")
+    withdraw(config, 4, "sent twice")
     assert objects(bucket) == files(tmp_path)
     assert "step-000004/withdrawn.json" in objects(bucket)
     with pytest.raises(ConfigError, match="sent twice"):
@@ -112,10 +123,8 @@ def test_a_table_that_goes_is_not_copied_first(
 ) -> None:
     """The bucket is named after the only step was published, and that step is withdrawn before a run."""
     config = project(tmp_path, bucket)
-    with_bucket = config.read_text(encoding="utf-8")
-    config.write_text(with_bucket.replace("bucket", "folder", 1).replace("database", "#"), encoding="utf-8")
-    run(config, 1)
-    config.write_text(with_bucket, encoding="utf-8")
+    with no_bucket_yet(config):
+        run(config, 1)
     put, real = [], Bucket._put
 
     def noted(self: Bucket, place: Any, content: Any) -> None:
@@ -123,8 +132,7 @@ def test_a_table_that_goes_is_not_copied_first(
         real(self, place, content)
 
     monkeypatch.setattr(Bucket, "_put", noted)
-    with dp.Config.load(config).open_stream() as stream:
-        stream.withdraw(1, "too early")
+    withdraw(config, 1, "too early")
     assert any(name.endswith("step-000001/manifest.json") for name in put)
     assert not any("table" in name for name in put)
     assert "step-000001/withdrawn.json" in objects(bucket)
@@ -186,13 +194,8 @@ def test_what_was_left_of_a_step_is_replaced_and_what_was_published_is_not(
         sink.targets[1].put(StepFiles.of(1, release))
     hashes = {"table.parquet": staged.sha256}
     assert sink.compared({1: hashes}, deep=False) == {(1, "table.parquet"): "changed"}
-    (place / "catalogue.json").write(
-        arrow_input(
-            json.dumps(
-                {"format": 1, "part_steps": 100, "closed_parts": 0, "stream_id": "bb", "steps": []}
-            ).encode()
-        ).read_buffer()
-    )
+    catalogue = {"format": 1, "part_steps": 100, "closed_parts": 0, "stream_id": "bb", "steps": []}
+    (place / "catalogue.json").write(arrow_input(json.dumps(catalogue).encode()).read_buffer())
     with pytest.raises(StoreDamagedError, match="another stream"):
         sink.published("aa")
 
@@ -215,17 +218,13 @@ def test_places_that_are_none_are_refused(tmp_path: Path, place: str, what: str)
 
 
 def test_a_store_that_is_away_loses_nothing(tmp_path: Path, bucket: Place) -> None:
-    config = project(tmp_path, ("s3://b", "?endpoint_override=127.0.0.1:9&scheme=http&region=us-east-1"))
+    nobody = "?endpoint_override=127.0.0.1:9&scheme=http&region=us-east-1"
     with pytest.raises(StoreError, match="cannot be reached"):
-        run(config, 1)
-    text = config.read_text(encoding="utf-8")
-    place = f"{bucket[0]}/shop{bucket[1]}"
-    config.write_text(
-        text.replace("s3://b/shop?endpoint_override=127.0.0.1:9&scheme=http&region=us-east-1", place)
-    )
-    run(config, 1)
+        run(project(tmp_path, ("s3://b", nobody)), 1)
+    shutil.rmtree(tmp_path / "data")
+    run(project(tmp_path, bucket), 1)
     assert objects(bucket) == files(tmp_path)
     with pytest.raises(StoreError, match="cannot be reached"):
-        dp.read("s3://b/shop?endpoint_override=127.0.0.1:9&scheme=http&region=us-east-1")
+        dp.read(f"s3://b/shop{nobody}")
     with pytest.raises(ConfigError, match="there are no releases"):
         dp.read(f"{bucket[0]}/elsewhere{bucket[1]}")

@@ -20,7 +20,6 @@ from dpstream.io.sources import FileSource, SourceOptions, UnreadableError, coun
 from dpstream.io.sources.source import ReadOptions
 
 START = datetime.date(2026, 1, 5)
-TODAY = datetime.date(2026, 3, 1)
 ENDINGS = ("csv", "csv.gz", "parquet", "ndjson", "ndjson.gz")
 SCHEMA = Schema([Categorical("zip", ["101", "102", "103"])])
 Place = tuple[str, str]
