@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from door_runs import run_loss
 
 from dpstream.core.privacy import DiscreteLaplace, Randomness
 from dpstream.tools.audit import door
-from dpstream.tools.audit.door import record, run_loss
+from dpstream.tools.audit.door import record
 from dpstream.tools.audit.finding import AuditFinding
 from dpstream_lab.audits.asking_audit import audit_asking, conversation, conversing_plan, talk
 from dpstream_lab.audits.erm_audit import audit_classifiers

@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 import pyarrow as pa
 import pytest
-from door_runs import stream_loss
+from door_runs import run_loss, stream_loss
 from small_batches import drawn_codes
 
 from dpstream.core.counters import SimpleCounter
@@ -25,7 +25,7 @@ from dpstream.families.tabular import Baseline, DPStabs, DPStabsPlan
 from dpstream.mechanisms import ModelSynthesis
 from dpstream.project.base import ColumnSource, MappedTable
 from dpstream.stream.identity import spent_per_step
-from dpstream.tools.audit.door import Door, record, replay, run_loss, stream_run, transcript_loss
+from dpstream.tools.audit.door import Door, record, replay, stream_run, transcript_loss
 from dpstream.tools.audit.transcripts import audit_subject
 from dpstream_lab.audits.aim_audit import aim_subjects
 from dpstream_lab.audits.pooled_audit import pooled_subjects
