@@ -23,7 +23,7 @@ import numpy as np
 from bench import fresh, show_result
 
 from dpstream.core.privacy import Individual, Randomness
-from dpstream.tools.simulate import PovertyPanel
+from dpstream.tools.simulate import poverty_panel
 from dpstream_lab.audits.panel_audit import cumulative_plan, window_plan
 
 LONG = "about 2 minutes"
@@ -33,7 +33,7 @@ PROCESSES = 2
 
 def repetitions(times: int) -> float:
     """So many runs of the paper's case, one after the other; CPU seconds, without compiling."""
-    columns = PovertyPanel().draw(seed=0).T.copy()
+    columns = poverty_panel().T.copy()
     plan = window_plan(12, 3, rho="0.005", unit=Individual("replace"))
     randomness = Randomness.system()
     begin = 0.0
@@ -77,7 +77,7 @@ def large(people: int, periods: int, window: int) -> tuple[float, float, float, 
 
 def over_time(plan: Any, people: int) -> list[float]:
     """Milliseconds of CPU of every period of one long run: the median of three."""
-    columns = PovertyPanel(people=people, periods=plan.horizon).draw(seed=0).T.copy()
+    columns = poverty_panel(people, plan.horizon).T.copy()
     runs = []
     for _ in range(3):
         state, randomness, costs = plan.start(people), Randomness.system(), []

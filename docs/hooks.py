@@ -22,13 +22,14 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
-from dpstream.cli.reference import reference
-from dpstream.tools.audit.audit_page import AuditReport, audit_body
+from dpstream.tools.audit.audit_page import AuditReport, audit_facts
 from dpstream.tools.audit.finding import AuditFinding
+from dpstream.tools.report.markup import block
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
 import notebooks  # noqa: E402
+from cli_reference import reference  # noqa: E402
 
 SOURCE = ROOT / "src" / "dpstream"
 LAB = ROOT / "lab"
@@ -90,9 +91,10 @@ def audit_page() -> str:
         AuditFinding(**{name: inf if one[name] == "infinite" else one[name] for name in names})
         for one in data["findings"]
     ]
-    return audit_body(
-        AuditReport(tuple(found), data["length"], data["command"], data["config"], data["seconds"])
-    )
+    report = AuditReport(tuple(found), data["length"], data["command"], data["config"], data["seconds"])
+    made = block("audit", "documentation", **audit_facts(report))
+    # A blank line would end the block of HTML.
+    return "\n".join(line for line in made.splitlines() if line.strip())
 
 
 def pages() -> Iterator[tuple[str, str]]:

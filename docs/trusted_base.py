@@ -81,7 +81,7 @@ PUBLIC_NAMES: Mapping[str, frozenset[str]] = {
         "io.sources.source": "ReadOptions Source",
         "io.sources.source_opening": "open_source",
         # Steps taken and counted, without their records.
-        "project.pending": "Pending check_recheck expected_steps last_wanted taken_steps",
+        "project.pending": "TakenStep check_recheck expected_steps last_wanted taken_steps",
         "spark.sessions": "session shielded_from_spark",
         "spark.tasks": "attempt require_version",
         "stream.inspection": "StreamStatus check_store compare_releases read_status verify_ledger wrong_state",

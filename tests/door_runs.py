@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -12,14 +13,23 @@ from dpstream.core.contracts import NoisyCounts
 from dpstream.core.privacy import AnyNoise, PureDP, Randomness
 from dpstream.tools.audit.door import (
     Door,
+    Loss,
     Run,
     Streamed,
     published_lines,
     record,
     replay,
-    run_loss,
     stream_run,
+    transcript_loss,
 )
+
+
+def run_loss(base: Run, other: Run, randomness: Randomness, *, pure: bool) -> Loss:
+    """The largest loss of one random transcript of ``base`` against ``other``; infinite where something is revealed
+    beside the door."""
+    first = record(base, randomness)
+    second, differs = replay(other, first)
+    return Loss(math.inf, 0.0) if differs else transcript_loss(first, second, pure=pure)
 
 
 def stream_loss(

@@ -109,17 +109,23 @@ def small_step(stream: dp.Stream, family: str, step: int, *, loose: bool = False
 
 
 def small_stream(
-    folder: Path, family: str = "table", steps: int = 0, *, seed: int | None = None, **options: Any
+    folder: Path,
+    family: str = "table",
+    steps: int = 0,
+    *,
+    seed: int | Randomness | None = None,
+    **options: Any,
 ) -> dp.Stream:
     """The open stream in ``folder`` (``state`` and ``releases``), gone on up to ``steps``.
 
     Args:
-        seed: of the randomness, for files that are the same at every run.
+        seed: of the randomness, for files that are the same at every run; or the randomness itself.
         options: of ``dpstream.open``, in place of the family's; ``schema`` included.
     """
     columns, given = FAMILIES[family]
     arguments = {"schema": small_schema(*columns), **given, **options}
-    stream = dp.open(folder, randomness=None if seed is None else Randomness.seeded(seed), **arguments)
+    randomness = Randomness.seeded(seed) if isinstance(seed, int) else seed
+    stream = dp.open(folder, randomness=randomness, **arguments)
     for step in range(stream.last_step + 1, steps + 1):
         small_step(stream, family, step)
     return stream

@@ -9,10 +9,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from census_stays import Stay, batches, crowd, scheduled
+from census_stays import TINY, Stay, batches, crowd, releases, scheduled
 from hypothesis import given
 from hypothesis import strategies as st
-from test_totals import TINY
 
 from dpstream.core.privacy import DiscreteLaplace, Noise, PureDP, Randomness, Record
 from dpstream.core.tables import Workload
@@ -69,9 +68,7 @@ def test_the_counted_number_has_mean_zero_and_the_told_variance(times: CensusSch
         nonlocal most
         found = []
         for number in range(streams):
-            state, randomness = plan.start(), source.seeded(f"told/{number}")
-            for batch in ends:
-                release = plan.step(state, batch, randomness)
+            *_, release = releases(plan, ends, source.seeded(f"told/{number}"))
             counted = release.accuracy()["counted"]
             assert repr(counted["records"]) == repr(
                 round(counted["records"], 6) + 0.0
@@ -100,9 +97,7 @@ def test_a_burst_between_two_censuses_shows_at_the_next_count() -> None:
         recipe = Census(Workload.all_k_way(TINY, 2), turnover=60, iterations=2)
         plan = scheduled(recipe.calibrate(epsilon=4), departures=every)
         assert plan.schedule.censuses(33, 38) == [(35, 0), (38, 0)]
-        state, randomness = plan.start(), Randomness.seeded("burst")
-        for step, batch in enumerate(batches(crowd_now, 38, TINY), start=1):
-            release = plan.step(state, batch, randomness)
+        for step, release in enumerate(releases(plan, batches(crowd_now, 38, TINY), "burst"), start=1):
             found[every, step] = release
             assert ("counted" in release.accuracy()) == (plan.schedule.censuses(1, step)[-1][0] == step)
     assert found[None, 35].total - found[None, 36].total < 60.0

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from census_stays import SMALL, Stay, batches, crowd, scheduled
+from census_stays import SMALL, Stay, batches, crowd, releases, scheduled
 
 from dpstream.core.privacy import PureDP, Randomness
 from dpstream.core.tables import Workload
@@ -76,9 +76,9 @@ PLAN = Census(Workload.all_k_way(SMALL, 2), turnover=12, iterations=5).calibrate
 
 
 def bits(plan: CensusPlan, stays: list[Stay], steps: int) -> list[str]:
-    state, randomness, found = plan.start(), Randomness.seeded("bits"), []
-    for batch in batches(stays, steps):
-        packed = plan.step(state, batch, randomness).pack()
+    found = []
+    for release in releases(plan, batches(stays, steps), "bits"):
+        packed = release.pack()
         arrays = {name: own.tobytes().hex() for name, own in packed.arrays.items()}
         found.append(json.dumps([packed.meta, arrays], sort_keys=True))
     return found

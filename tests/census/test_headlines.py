@@ -1,4 +1,4 @@
-"""Headlines of a census: every census of every level measures them within its amount, and cohorts keep to them."""
+"""A census publishes what it drew, about the records that it names; headlines are measured within their share."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from census_stays import scheduled
 from door_runs import drawn_and_published, only_drawn
 
+from dpstream.core.contracts import NoisyCounts
 from dpstream.core.errors import DpstreamError
 from dpstream.core.privacy import ZCDP, HistogramsNoise, PureDP, Randomness, Record
 from dpstream.core.privacy.budget import Budget
@@ -18,7 +19,7 @@ from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
 from dpstream.families.census.census_plan import Census
 from dpstream.stream.templates import words
-from dpstream_lab.audits.census_audit import KeyedStay, keyed_ends, transcript_plan
+from dpstream_lab.audits.census_audit import ChosenTimes, KeyedStay, keyed_ends, rare_times, transcript_plan
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 HEADLINE = (("a",), ("b", "c"))
@@ -37,6 +38,37 @@ def stays(many: int, *, drift: bool) -> list[KeyedStay]:
     return found
 
 
+def exact(one: NoisyCounts, known: list[KeyedStay], since: int) -> np.ndarray:
+    """What a query says of the records themselves; ``since``: the census before."""
+    assert one.as_of is not None
+    assert one.columns is not None
+    own = [stay for stay in known if one.first <= stay.comes <= one.last]
+    if one.counted == "left":
+        gone = [stay for stay in own if stay.leaves is not None and since < stay.leaves <= one.as_of]
+        return np.array([len(gone)])
+    positions = [DOMAIN.names.index(name) for name in one.columns]
+    table = np.zeros([DOMAIN.sizes[i] for i in positions], dtype=np.int64)
+    for stay in own:
+        values = stay.at(one.as_of)
+        if values is not None:
+            table[tuple(values[i] for i in positions)] += 1
+    return table.ravel()
+
+
+@pytest.mark.parametrize("times", [None, rare_times(STEPS)])
+def test_windows_and_steps_are_those_of_the_records_that_were_counted(times: ChosenTimes | None) -> None:
+    """Nearly without noise, so that a wrong window shows; with counts of departures between censuses, too."""
+    known = stays(300, drift=False)
+    plan = transcript_plan(PureDP.of(900), Record(), times)
+    _, counts = drawn_and_published(plan, keyed_ends(known, STEPS, DOMAIN), Randomness.seeded(1))
+    censuses = sorted({one.as_of for one in counts if one.as_of is not None})
+    assert len(censuses) > 3
+    for one in counts:
+        before = max((step for step in censuses if step < (one.as_of or 0)), default=0)
+        assert np.abs(one.values - exact(one, known, before)).max() <= 2, one.draw
+    assert len({one.draw.split(", ")[1] for one in counts}) == 4  # censuses and departures of two levels
+
+
 @pytest.mark.parametrize("budget", [PureDP.of(2), ZCDP.of("1/2")])
 @pytest.mark.parametrize("unit", [Record(), Record("replace")])
 def test_every_census_of_every_level_measures_the_headlines_with_its_share(
@@ -47,6 +79,7 @@ def test_every_census_of_every_level_measures_the_headlines_with_its_share(
         plan, keyed_ends(stays(80, drift=False), STEPS, DOMAIN), Randomness.seeded(1)
     )
     assert only_drawn(drawn, counts)
+    assert ({one.counted for one in counts} == {"present"}) == (unit.relation == "replace")
     runs = {one.draw.rsplit(", ", 1)[0] for one in counts if one.counted == "present"}
     assert {int(run[-1]) for run in runs} == {0, 1}
     for run in runs:

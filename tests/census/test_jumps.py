@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from census_stays import Stay, batches, crowd
+from census_stays import Stay, batches, crowd, releases
 
 from dpstream.core.privacy import Randomness
 from dpstream.core.schema.domain import Domain
@@ -45,11 +45,7 @@ def planned(workload: Workload | None = None) -> CensusPlan:
 
 
 def released(plan: CensusPlan, ends: list[PresentBatch], seed: str) -> list[tuple[float, Mapping[str, Any]]]:
-    state, randomness, found = plan.start(), Randomness.seeded(seed), []
-    for batch in ends:
-        release = plan.step(state, batch, randomness)
-        found.append((release.total, release.accuracy()))
-    return found
+    return [(release.total, release.accuracy()) for release in releases(plan, ends, seed)]
 
 
 @pytest.mark.parametrize("name", JUMPS)

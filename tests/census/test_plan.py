@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
@@ -10,35 +9,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from census_stays import SMALL, Stay, batches, crowd, scheduled
+from census_stays import SMALL, Stay, batches, crowd, releases, scheduled
+from small_batches import same, stored
 
-from dpstream.core.contracts import Packed
+from dpstream.core.contracts import PublicPrior, RecipeContext, build
 from dpstream.core.errors import ConfigError, UnitError
-from dpstream.core.privacy import Event, Randomness, Record
+from dpstream.core.privacy import Event, PureDP, Randomness, Record
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.census import Census, CensusPlan
+from dpstream.families.census import Census
 from dpstream.families.census.census_report import accuracy_facts
+from dpstream.project.keys import section_of
 from dpstream.stream.identity import spent_per_step
 from dpstream.stream.templates import words
 
 PAIRS = Workload.all_k_way(SMALL, 2)
 RECIPE = Census(PAIRS, turnover=6, iterations=5)
-
-
-def released(plan: CensusPlan, stays: list[Stay], steps: int, seed: str = "census") -> list[Packed]:
-    state, randomness = plan.start(), Randomness.seeded(seed)
-    return [plan.step(state, batch, randomness).pack() for batch in batches(stays, steps)]
-
-
-def same(one: Packed, other: Packed) -> bool:
-    return (
-        json.dumps(one.meta) == json.dumps(other.meta)
-        and one.arrays.keys() == other.arrays.keys()
-        and all(
-            np.array_equal(own, other.arrays[name]) and own.dtype == other.arrays[name].dtype
-            for name, own in one.arrays.items()
-        )
-    )
 
 
 @pytest.mark.parametrize("budget", [{"epsilon": "1/3"}, {"rho": "1/7"}])
@@ -93,6 +78,7 @@ def test_only_records_are_protected_and_only_present_ones_are_read() -> None:
         ({"levels": "unlimited", "turnover": 2}, {"ratio": 2}),
         ({"records_per_step": 5000, "turnover": 12}, {}),
         ({"turnover": 12}, {"departures": 1}),
+        ({"prior": PublicPrior(SMALL, (0, 1), np.array([[0, 0], [1, 2]], np.int32), np.ones(2), {})}, {}),
     ],
 )
 def test_a_packed_state_goes_on_bit_for_bit(
@@ -103,31 +89,25 @@ def test_a_packed_state_goes_on_bit_for_bit(
     state, again = plan.start(), plan.start()
     for batch in batches(stays, 26):
         found = plan.step(state, batch, one).pack()
-        packed = plan.pack_state(again)
-        again = plan.unpack_state(Packed(json.loads(json.dumps(packed.meta)), packed.arrays))
+        again = plan.unpack_state(stored(plan.pack_state(again)))
         release = plan.step(again, batch, other)
         assert same(found, release.pack())
-        assert same(
-            found, plan.unpack_synthesis(Packed(json.loads(json.dumps(found.meta)), found.arrays)).pack()
-        )
+        assert same(found, plan.unpack_synthesis(stored(found)).pack())
         assert same(plan.pack_state(state), plan.pack_state(again))
 
 
 @pytest.mark.parametrize("unit", [Record(), Record("replace")])
 def test_a_stream_without_records_is_released_and_never_fails(unit: Record) -> None:
     plan = RECIPE.calibrate(epsilon=1, unit=unit)
-    found = released(plan, [], 20)
-    assert len(found) == 20
-    late = [Stay(1, 15, 17, {15: (0, 0, 0)})]
-    assert len(released(plan, late, 20)) == 20
+    for stays in ([], [Stay(1, 15, 17, {15: (0, 0, 0)})]):
+        assert len(list(releases(plan, batches(stays, 20), "census"))) == 20
 
 
 @pytest.mark.parametrize("options", [{}, {"levels": "unlimited", "turnover": 3}, {"turnover": 12}])
 def test_declared_public_presence_makes_every_number_of_records_exact(options: dict[str, Any]) -> None:
     plan = scheduled(replace(RECIPE, **options).calibrate(epsilon=1, unit=Record("replace")), ratio=2)
-    state, randomness = plan.start(), Randomness.seeded("public")
-    for batch in batches(crowd(3, 40), 40):
-        release = plan.step(state, batch, randomness)
+    ends = list(batches(crowd(3, 40), 40))
+    for batch, release in zip(ends, releases(plan, ends, "public"), strict=True):
         assert release.total == len(batch.present.table)
         assert release.total_error == 0.0
         np.testing.assert_allclose(release.marginals([(0,)])[0].sum(), release.total)
@@ -142,3 +122,46 @@ def test_words_about_counts_follow_what_is_public() -> None:
         told = " ".join(words(plan, "accuracy", step=step, **one) for step, one in enumerate(facts, 1))
         assert ("who came and left since is expected, not measured" in told) != public
         assert ("how many records came and left since is public and exact" in told) == public
+
+
+# The options of a census as a file says them.
+
+
+def read(expected: Fraction | None = None, coming: int | None = None, **table: Any) -> Census:
+    section = section_of("dpstream.toml", "mechanism", {"name": "census", **table})
+    section.variant = "census"
+    recipe: Census = build(
+        section, Census, RecipeContext(SMALL, turnover=expected, budget=PureDP.of(1), records_per_step=coming)
+    )
+    return recipe
+
+
+def test_a_file_says_the_turnover_or_what_it_expects() -> None:
+    assert read(Fraction(12)).turnover == 12
+    assert read(Fraction(12), turnover="5/2").turnover == Fraction(5, 2)
+    assert read(turnover="none").turnover is None
+    assert read(turnover=3, levels="unlimited").levels == "unlimited"
+
+
+def test_departures_are_counted_between_censuses_as_what_a_file_expects_says() -> None:
+    for turnover, coming, every in ((12, 5000, 1), (100, 100, 9), (12, 10, None), (12, None, None)):
+        plan = read(Fraction(turnover), coming).calibrate(epsilon=1)
+        assert plan.schedule.departures == every  # ten records are less than noise
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({}, "turnover"),
+        ({"turnover": "often"}, "turnover"),
+        ({"turnover": -1}, "turnover"),
+        ({"turnover": True}, "turnover"),
+        ({"turnover": 3, "levels": 3}, "levels"),
+        ({"turnover": 3, "levels": "two"}, "levels"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_by_name(table: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as error:
+        read(**table)
+    assert "[mechanism]" in str(error.value)
+    assert error.value.allowed

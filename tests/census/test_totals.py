@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from census_stays import Stay, batches
+from census_stays import TINY, Stay, batches, releases
 
 from dpstream.core.contracts import ExpectedTable
 from dpstream.core.privacy import Event, PureDP, Randomness
@@ -21,7 +21,6 @@ from dpstream.mechanisms import AIM
 from dpstream.mechanisms.aim import AIMPlan
 
 WIDE = Domain(("a", "b", "c", "d"), (2, 3, 2, 2))
-TINY = Domain(("a", "b"), (2, 2))
 
 
 @pytest.mark.parametrize("records", [20, 2000])
@@ -122,9 +121,7 @@ def test_a_burst_of_departures_is_believed(turnover: object) -> None:
     options = {} if turnover == "none" else {"levels": 2}
     recipe = Census(Workload.all_k_way(TINY, 2), turnover=turnover, iterations=2, **options)  # type: ignore[arg-type]
     plan = recipe.calibrate(epsilon=4)
-    state, randomness = plan.start(), Randomness.seeded("burst")
-    for step, batch in enumerate(batches(crowd_now, 12, TINY), start=1):
-        release = plan.step(state, batch, randomness)
+    for step, release in enumerate(releases(plan, batches(crowd_now, 12, TINY), "burst"), start=1):
         if step == 3:
             assert release.total == pytest.approx(1000.0, rel=0.12), (
                 "before it, most are still expected there"
@@ -171,9 +168,7 @@ def covered(
     plan, ends = recipe.calibrate(epsilon=1), balanced(records, leaving, steps)
     inside, apart, between = list[bool](), list[float](), list[float]()
     for number in range(runs):
-        state, randomness = plan.start(), Randomness.seeded(f"covered/{guess}/{number}")
-        for batch in ends:
-            release = plan.step(state, batch, randomness)
+        for release in releases(plan, ends, f"covered/{guess}/{number}"):
             own, error = release.accuracy(), release.total - records
             if "counted" not in own:
                 between.append(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,42 +21,35 @@ DOMAIN = Domain(("a", "b"), (2, 3))
 WORKLOAD = Workload.all_k_way(DOMAIN, 2)
 
 
-def noisy(data: Database, scale: Fraction, randomness: Randomness) -> NDArray[np.float64]:
-    weights: NDArray[np.float64] = (
-        np.maximum(data.counts[0] + randomness.draw(DiscreteLaplace(scale), 6), 0) + 1e-6
-    )
-    return weights
+Weights = NDArray[np.float64]
 
 
-def honest(budget: Budget, data: Database, randomness: Randomness) -> NDArray[np.float64]:
+def honest(budget: Budget, data: Database, randomness: Randomness, scale: Fraction = Fraction(2)) -> Weights:
     assert isinstance(budget, PureDP)
-    return noisy(data, 2 / budget.epsilon, randomness)
-
-
-def quiet(budget: Budget, data: Database, randomness: Randomness) -> NDArray[np.float64]:
-    """A quarter of the noise."""
-    assert isinstance(budget, PureDP)
-    return noisy(data, Fraction(1, 2) / budget.epsilon, randomness)
-
-
-def elsewhere(budget: Budget, data: Database, randomness: Randomness) -> NDArray[np.float64]:
-    weights: NDArray[np.float64] = (
-        np.maximum(data.counts[0] + np.random.default_rng().laplace(0, 2, 6), 0) + 1e-6
-    )
+    noise = randomness.draw(DiscreteLaplace(scale / budget.epsilon), 6)
+    weights: Weights = np.maximum(data.counts[0] + noise, 0) + 1e-6
     return weights
 
 
-def silent(budget: Budget, data: Database, randomness: Randomness) -> NDArray[np.float64]:
-    weights: NDArray[np.float64] = data.counts[0] / data.t
+quiet = partial(honest, scale=Fraction(1, 2))
+
+
+def elsewhere(budget: Budget, data: Database, randomness: Randomness) -> Weights:
+    weights: Weights = np.maximum(data.counts[0] + np.random.default_rng().laplace(0, 2, 6), 0) + 1e-6
     return weights
 
 
-def writes(budget: Budget, data: Database, randomness: Randomness) -> NDArray[np.float64]:
+def silent(budget: Budget, data: Database, randomness: Randomness) -> Weights:
+    weights: Weights = data.counts[0] / data.t
+    return weights
+
+
+def writes(budget: Budget, data: Database, randomness: Randomness) -> Weights:
     data.counts[0][0] += 1
     return honest(budget, data, randomness)
 
 
-def stops(budget: Budget, data: Database, randomness: Randomness) -> NDArray[np.float64]:
+def stops(budget: Budget, data: Database, randomness: Randomness) -> Weights:
     if data.t < 5:
         raise DataError("too few records", where="stops")
     return honest(budget, data, randomness)
@@ -65,7 +59,7 @@ class Memory:
     def __init__(self) -> None:
         self.last = np.zeros(6)
 
-    def __call__(self, budget: Budget, data: Database, randomness: Randomness) -> NDArray[np.float64]:
+    def __call__(self, budget: Budget, data: Database, randomness: Randomness) -> Weights:
         self.last = honest(budget, data, randomness) + 0.1 * self.last
         return self.last
 
@@ -74,11 +68,7 @@ def own(function: Any, reads: Any = None) -> OwnMechanism:
     return OwnMechanism(function, reads or Counts(DOMAIN, WORKLOAD.cliques), "under test 1")
 
 
-@pytest.mark.parametrize(
-    "box",
-    [own(honest), SmallDB(WORKLOAD, size=3)],
-    ids=["own", "smalldb"],
-)
+@pytest.mark.parametrize("box", [own(honest), SmallDB(WORKLOAD, size=3)], ids=["own", "smalldb"])
 def test_honest_boxes_pass(box: Any) -> None:
     report = check_black_box(box, runs=400)
     assert report.passed, str(report)
@@ -93,21 +83,23 @@ def test_honest_boxes_pass(box: Any) -> None:
         (elsewhere, ("depends on data and randomness only",)),
         (Memory(), ("depends on data and randomness only",)),
         (stops, ("runs at every size, on read-only data",)),
-        (lambda *_: None, None),
+        (writes, ("runs at every size, on read-only data",)),
+        (lambda *_: None, ()),
     ],
-    ids=["a quarter of the noise", "no noise", "noise from elsewhere", "memory", "stops", "nothing"],
+    ids=[
+        "a quarter of the noise",
+        "no noise",
+        "noise from elsewhere",
+        "memory",
+        "stops",
+        "writes",
+        "nothing",
+    ],
 )
-def test_what_is_wrong_is_named(function: Any, failures: tuple[str, ...] | None) -> None:
+def test_what_is_wrong_is_named(function: Any, failures: tuple[str, ...]) -> None:
     report = check_black_box(own(function), runs=1000)
     assert not report.passed
-    if failures is not None:
-        assert set(failures) <= set(report.failures)
-
-
-def test_writing_to_the_data_stops_it() -> None:
-    report = check_black_box(own(writes), runs=100)
-    assert "read-only" in str(report)
-    assert not report.passed
+    assert set(failures) <= set(report.failures)
 
 
 def test_what_cannot_be_checked_is_refused() -> None:

@@ -23,7 +23,7 @@ from dpstream.core import durable
 from dpstream.core.privacy import Randomness
 from dpstream.io.sinks import read_manifest
 from dpstream.io.sinks import read_table as read
-from dpstream.project import Config, pending_steps
+from dpstream.project import Config, taken_steps
 from dpstream.stream import Account
 
 OLD = ZIP.replace('"a", "b", "c"', '"02138", "02139", "02140"') + PAID + KIND
@@ -236,8 +236,8 @@ def test_a_changed_rule_or_table_is_refused(ran: Ran, tmp_path: Path) -> None:
 def run(config: Path, randomness: Randomness | None = None) -> None:
     loaded = Config.load(config)
     with loaded.open_stream(randomness=randomness) as stream:
-        for pending in pending_steps(loaded, stream, loaded.source()):
-            pending.take()
+        for _ in taken_steps(loaded, stream, loaded.source()):
+            pass
 
 
 @pytest.mark.parametrize("at", range(1, 7))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from key_tables import with_tables
 from small_configs import DEFAULTS, PUBLIC, ROWS, load, recipe_defaults, write_config
 
 from dpstream.core.errors import ConfigError, LimitError
@@ -18,7 +19,6 @@ from dpstream.families.registry import DEFAULT_MECHANISM
 from dpstream.families.tabular import Baseline, BaselinePlan, DPStabs, DPStabsPlan, Pooled, PooledPlan
 from dpstream.mechanisms import AIM, MWEMPGM
 from dpstream.project import SECTIONS, Config, describe
-from dpstream.project.key_tables import with_tables
 from dpstream.project.keys import keys_of
 from dpstream.stream import Batch
 
@@ -201,7 +201,7 @@ def test_the_page_about_the_file_shows_every_section() -> None:
     assert sorted([*marked, "schema", ""]) == sorted(SECTIONS)
     assert "## `[schema]`" in page
     assert with_tables(page) == page, (
-        "make it again: python -m dpstream.project.key_tables docs/reference/configuration.md"
+        "make it again: python docs/key_tables.py docs/reference/configuration.md"
     )
     assert "| `epsilon` |" in page
 

@@ -12,7 +12,7 @@ from small_configs import DEFAULTS, load, write_rows
 
 from dpstream.core.errors import DataError, UnitError
 from dpstream.core.privacy import Randomness, User
-from dpstream.project import pending_steps
+from dpstream.project import taken_steps
 from dpstream.project.planning import describe
 from dpstream_lab.experiments import replayed_streams as streams
 
@@ -52,12 +52,11 @@ def test_what_a_user_and_what_an_event_may_lose(tmp_path: Path) -> None:
 def test_a_run_takes_the_ids_from_the_source(tmp_path: Path) -> None:
     config = written(tmp_path)
     with config.open_stream(randomness=Randomness.seeded(1)) as stream:
-        for pending in pending_steps(config, stream, config.source()):
-            release = pending.take()
+        release = [taken.release for taken in taken_steps(config, stream, config.source())][-1]
         assert stream.last_step == 2
         # Two inserts and one of the two events of step 2: the last one is left out.
         assert stream.dropped_events == 1
-        again = [pending.released for pending in pending_steps(config, stream, config.source())]
+        again = [taken.released for taken in taken_steps(config, stream, config.source())]
         assert again == [True, True]
     assert "person" not in release.sample(rows=5, seed=1).column_names
     text = json.dumps(release.manifest)
@@ -98,8 +97,7 @@ def test_pipes_and_queries_say_whose_records_they_are(
     # Nobody comes at step 2: then standard input knows no type of the ids.
     config = fed(tmp_path, monkeypatch, source, [(1, "u"), (1, "u"), (1, "v"), (3, "u"), (3, "u"), (3, "u")])
     with config.open_stream(randomness=Randomness.seeded(1)) as stream:
-        for pending in pending_steps(config, stream, config.source()):
-            pending.take()
+        assert len(list(taken_steps(config, stream, config.source()))) == 3
         assert stream.last_step == 3
         assert stream.dropped_events == 2
 
@@ -111,7 +109,7 @@ def test_a_record_of_nobody_stops_pipes_and_queries(
     config = fed(tmp_path, monkeypatch, source, [(1, None)])
     with config.open_stream(randomness=Randomness.seeded(1)) as stream:
         with pytest.raises(DataError, match=r"step 1 .*without a user id"):
-            next(pending_steps(config, stream, config.source())).take()
+            next(taken_steps(config, stream, config.source()))
         assert stream.last_step == 0
 
 

@@ -1,15 +1,15 @@
-"""The chooser: the smallest predicted error, by brute force; what it refuses; what it says."""
+"""The chooser: the smallest predicted error, by brute force; a reason for every counter; what is refused."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpstream.core.counters import COUNTER_NAMES, BLTCounter, best, counter_by_name
-from dpstream.core.counters.choose import rms_deviation
 from dpstream.core.errors import BudgetError, ConfigError, LimitError
 from dpstream.core.privacy import ZCDP, Budget, Event, PureDP
 
@@ -52,14 +52,28 @@ def test_the_choice_has_the_smallest_error(
     assert counter.horizon is None or counter.horizon == horizon
 
 
-def test_few_ticks_are_simple_and_many_are_not() -> None:
-    for budget in BUDGETS:
-        assert best(budget, expected_ticks=2).name == "simple"
-        assert best(budget, horizon=1000, expected_ticks=2).name == "simple"
-        for horizon in (None, 1000):
-            long = best(budget, horizon=horizon, expected_ticks=1000)
-            simple = counter_by_name("simple").calibrate(budget, Event())
-            assert long.deviation < 0.75 * rms_deviation(simple, 1000)
+EPSILON, RHO = PureDP.of(1), ZCDP.of(1)
+PICKED: dict[str, tuple[Budget, dict[str, Any]]] = {
+    "simple": (EPSILON, {"expected_ticks": 8}),
+    "block": (RHO, {"horizon": 100, "width": 10**7}),
+    "unbounded-block": (RHO, {"width": 4 * 10**7}),
+    "unbounded-block-closed": (EPSILON, {"width": 10**7}),
+    "tree": (RHO, {"horizon": 1000, "width": 2 * 10**6}),
+    "optimal-tree": (EPSILON, {"horizon": 100}),
+    "optimal-epochs": (EPSILON, {}),
+    "toeplitz": (RHO, {"horizon": 100}),
+    "blt": (RHO, {}),
+}
+#: Kumar, Strohmer and Vershynin, and He, Vershynin and Zhu name the hybrid mechanism.
+NAMED = {"hybrid"}
+
+
+def test_every_counter_is_picked_or_a_paper_names_it() -> None:
+    """Decision 0023."""
+    assert set(COUNTER_NAMES) == set(PICKED) | NAMED
+    assert {name: best(budget, **asked).name for name, (budget, asked) in PICKED.items()} == {
+        name: name for name in PICKED
+    }
 
 
 def test_without_a_horizon_constants_are_for_the_expected_ticks() -> None:

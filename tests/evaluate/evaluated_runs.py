@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dpstream.core.privacy import Randomness
-from dpstream.project import Config, pending_steps
+from dpstream.project import Config, taken_steps
 
 Row = tuple[str, str, str]
 #: zip, paid, size
@@ -62,8 +62,8 @@ def write_step(folder: Path, number: int, rows: Sequence[tuple[str, Row]]) -> No
 def run(config: Config, until: int | None = None) -> None:
     """Take every step, with predictable noise."""
     with config.open_stream(randomness=Randomness.seeded(11)) as stream:
-        for pending in pending_steps(config, stream, config.source(), until=until):
-            pending.take()
+        for _ in taken_steps(config, stream, config.source(), until=until):
+            pass
 
 
 def copy_of(config: Config, folder: Path) -> Config:

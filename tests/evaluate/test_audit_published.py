@@ -12,8 +12,8 @@ from dpstream.core.privacy import Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import DPStabs
-from dpstream.tools.audit.transcripts import rebuilt
 from dpstream_lab.audits.published_audit import BlindPlan, LeakyPlan, audit_published, published_bytes
+from dpstream_lab.audits.subjects import rebuilt
 
 codes = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), max_size=30)
 

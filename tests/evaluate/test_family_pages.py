@@ -22,8 +22,9 @@ from dpstream.io.sinks import read_table as read
 from dpstream.io.sinks.simulated_errors import simulated_errors
 from dpstream.project import Config
 from dpstream.tools.evaluate import LABEL
+from dpstream.tools.evaluate.contract import EvaluationRequest
 from dpstream.tools.families.points.point_evaluation import evaluate_points
-from dpstream.tools.families.points.points_page import LEVELS, drawn_map, levels
+from dpstream.tools.families.points.points_page import LEVELS, levels, map_paths
 from dpstream.tools.families.points.transport import line, w1
 from dpstream.tools.report import write_report
 
@@ -254,9 +255,9 @@ def table_of(path: Path) -> list[dict[str, str]]:
 def test_a_map_is_drawn_as_it_is() -> None:
     shares = np.random.default_rng(1).random((7, 5)) * (np.random.default_rng(2).random((7, 5)) > 0.4)
     steps = np.zeros((7, 5), int)
-    for level, path in re.findall(r'<path class="l(\d)" d="([^"]*)"', drawn_map(shares, 1.0, "words")):
+    for level, path in map_paths(shares, 1.0):
         for x, y, width in re.findall(r"M(\d+) (\d+)h(\d+)v1h-\d+z", path):
-            steps[int(y), int(x) : int(x) + int(width)] += int(level)
+            steps[int(y), int(x) : int(x) + int(width)] += level
     assert (steps == levels(shares, 1.0)).all()
     assert steps.max() <= LEVELS
 
@@ -359,7 +360,7 @@ def test_what_does_not_fit_is_refused(plane: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(plane, tmp_path / "copy"))
     (copy / "data" / "3.csv").unlink()
     with pytest.raises(StepError, match="does not have the number of records"):
-        evaluate_points(Config.load(copy / "dpstream.toml"))
+        evaluate_points(Config.load(copy / "dpstream.toml"), EvaluationRequest(copy / "releases"))
     other = copy / "other.toml"
     other.write_text((copy / "dpstream.toml").read_text().replace('epsilon = "1"', 'epsilon = "2"'))
     assert "another plan" in dpstream("evaluate", other, code=2).stderr

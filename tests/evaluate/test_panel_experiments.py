@@ -17,7 +17,7 @@ from cli_stream import dpstream
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy import Individual, Randomness
 from dpstream.tools.evaluate import LABEL
-from dpstream.tools.simulate import PovertyPanel
+from dpstream.tools.simulate import poverty_panel
 from dpstream_lab.audits.panel_audit import window_plan
 from dpstream_lab.experiments import CumulativeRun, WindowRun, lines_of, load_panel, reproduce_bun, sipp
 from dpstream_lab.experiments.panel_data import panel_path
@@ -28,7 +28,7 @@ from dpstream_lab.experiments.panel_runs import _View
 def small(tmp_path: Path) -> Path:
     """A panel of 700 people and 7 periods."""
     path = tmp_path / "small.csv.gz"
-    rows = PovertyPanel(people=700, periods=7).draw(seed=5)
+    rows = poverty_panel(700, 7, seed=5)
     lines = ["person,a,b,c,d,e,f,g", *(f"p{i},{','.join(map(str, row))}" for i, row in enumerate(rows))]
     path.write_bytes(gzip.compress("\n".join(lines).encode()))
     return path

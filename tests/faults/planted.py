@@ -316,7 +316,7 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
 #: Folder or file below ``src/dpstream`` -> nearest tests, below ``tests``, the fastest first; the longest name counts.
 NEAREST: dict[str, tuple[str, ...]] = {
     "core/counters": ("counters", "checks"),
-    "core/privacy": ("privacy", "counters", "tabular/test_user_transcripts.py"),
+    "core/privacy": ("privacy", "counters", "tabular/test_transcripts.py"),
     "core/schema": ("schema/test_schema_table.py", "schema", "streams/test_stream.py"),
     "core/tables": ("tables", "streams/test_contribution.py", "tabular"),
     "core/tables/keyed_reading.py": ("streams/test_keyed.py", "sources/test_keyed_shapes.py", "streams"),
@@ -333,7 +333,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "stream": ("streams/test_stream.py", "streams/test_keyed.py", "streams"),
     "stream/ledger": ("streams/test_account.py", "streams/test_ledger.py"),
     "stream/store": ("streams/test_stream_damage.py", "streams/test_keyed.py", "streams"),
-    "stream/store/archive.py": ("streams/test_store_verbs.py", "streams"),
+    "stream/store/archive.py": ("streams/test_moves.py", "streams"),
     "stream/store/encryption.py": ("streams/test_encryption.py",),
     "tools/report": ("evaluate/test_report_browser.py", "evaluate"),
 }

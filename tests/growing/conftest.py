@@ -6,5 +6,3 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 # The fault harness of the streams.
 sys.path.insert(0, str(Path(__file__).parents[1] / "streams"))
-# The laws of selections.
-sys.path.insert(0, str(Path(__file__).parents[1] / "privacy"))

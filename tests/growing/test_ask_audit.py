@@ -1,4 +1,4 @@
-"""The audit of questions: honest runs pass, and every broken one is caught."""
+"""The audits of questions and of classifiers: honest ones pass, and every broken one is caught."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from door_runs import run_loss
 
 from dpstream.core.privacy import DiscreteLaplace, Randomness
 from dpstream.tools.audit import door
-from dpstream.tools.audit.door import record, run_loss
+from dpstream.tools.audit.door import record
 from dpstream.tools.audit.finding import AuditFinding
 from dpstream_lab.audits.asking_audit import audit_asking, conversation, conversing_plan, talk
+from dpstream_lab.audits.erm_audit import audit_classifiers
 
 
 def test_honest_questions_pass_and_broken_ones_are_caught() -> None:
@@ -98,3 +100,16 @@ def test_tests_that_share_a_limit_have_the_loss_of_their_moves(moved: Any, said:
     )
     assert door.tests_loss(one, other, pure=True) == loss
     assert door.tests_loss(one, other, pure=False) == loss**2 / 2
+
+
+def test_classifiers_are_near_their_claim_and_broken_ones_are_caught() -> None:
+    findings = list(audit_classifiers("short", Randomness.seeded(1), lambda text: None))
+    assert [one.subject for one in findings if not one.passed] == []
+    honest = [one for one in findings if not one.control]
+    assert len(honest) == 14
+    assert {one.unit for one in honest} == {"epsilon", "rho"}
+    # The claim is nearly reached: nothing is added to the sensitivity that is not needed.
+    assert max(one.found / one.claimed for one in honest) > 0.99
+    controls = [one for one in findings if one.control]
+    assert len(controls) == 7
+    assert all(one.found < 5 * one.claimed for one in controls if "parity" not in one.subject)

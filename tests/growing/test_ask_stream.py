@@ -116,6 +116,17 @@ def _charges(home: Path) -> list[Fraction]:
         db.close()
 
 
+def killed(home: Path, at: int, **options: Any) -> int:
+    """A life that is killed before a durability call, in a process of its own; gives its exit code."""
+    home.mkdir()
+
+    def disturbed() -> None:
+        with faulty(at, kill):
+            life(home, **options)
+
+    return in_child(disturbed)
+
+
 @pytest.mark.parametrize(("key", "stride"), [(None, 5), (KEY, 30)], ids=["plain", "encrypted"])
 def test_killed_before_every_durability_call(tmp_path: Path, key: StateKey | None, stride: int) -> None:
     """Noise of the operating system: a second draw for a question that was answered would show."""
@@ -124,13 +135,7 @@ def test_killed_before_every_durability_call(tmp_path: Path, key: StateKey | Non
     assert violations(tmp_path / "undisturbed", key) == []
     for at in range(1, len(calls) + 1, stride):
         home = tmp_path / str(at)
-        home.mkdir()
-
-        def disturbed(home: Path = home, at: int = at) -> None:
-            with faulty(at, kill):
-                life(home, key=key)
-
-        assert in_child(disturbed) == -signal.SIGKILL
+        assert killed(home, at, key=key) == -signal.SIGKILL
         assert violations(home, key) == [], (at, calls[at - 1])
         life(home, key=key)
         assert violations(home, key) == [], (at, calls[at - 1])
@@ -162,13 +167,7 @@ def test_the_harness_catches_answers_before_the_commit(tmp_path: Path) -> None:
     caught = 0
     for at in range(len(calls) // 3, len(calls) + 1, 2):
         home = tmp_path / str(at)
-        home.mkdir()
-
-        def disturbed(home: Path = home, at: int = at) -> None:
-            with faulty(at, kill):
-                life(home, wrong_order=True)
-
-        in_child(disturbed)
+        killed(home, at, wrong_order=True)
         caught += bool(violations(home))
         shutil.rmtree(home)
     assert caught >= 1
@@ -308,37 +307,37 @@ def test_it_goes_on_as_if_it_had_not_been_closed(tmp_path: Path) -> None:
     assert all(told["made_with_test_seed"] for told in answers[0])
 
 
-def test_a_stream_that_was_rolled_back_is_refused(tmp_path: Path) -> None:
-    with started(tmp_path) as stream:
-        stream.step(arrivals(), "b1")
-    shutil.copytree(tmp_path / "state", tmp_path / "old")
-    shutil.copytree(tmp_path / "state-questions", tmp_path / "old-questions")
-    with started(tmp_path) as stream:
-        stream.step(arrivals(), "b2")
-        stream.ask("smoker")
-    shutil.rmtree(tmp_path / "state")
-    shutil.copytree(tmp_path / "old", tmp_path / "state")
-    with pytest.raises(StoreDamagedError, match="rolled back"):
-        started(tmp_path)
-    # Without its questions' store, nobody knows what was spent.
-    shutil.rmtree(tmp_path / "state-questions")
-    with pytest.raises(StoreDamagedError, match="what was spent is not known"):
-        started(tmp_path)
+def restore(old: Path, path: Path) -> None:
+    if old.is_dir():
+        shutil.rmtree(path)
+        shutil.copytree(old, path)
+    else:
+        shutil.copy(old, path)
 
 
-def test_questions_that_were_rolled_back_are_refused(tmp_path: Path) -> None:
-    """With an older copy of what was spent, it could be spent again."""
+@pytest.mark.parametrize(
+    ("what", "lost", "words"),
+    [
+        ("state", "nothing", "rolled back"),
+        ("state", "state-questions", "what was spent is not known"),
+        # With an older copy of what was spent, it could be spent again; without the witness, the step knows.
+        ("state-questions", "state/questions.json", "more questions than are stored"),
+    ],
+)
+def test_a_store_that_was_rolled_back_is_refused(tmp_path: Path, what: str, lost: str, words: str) -> None:
     with started(tmp_path) as stream:
         stream.step(arrivals(), "b1")
         stream.ask("smoker")
-    shutil.copytree(tmp_path / "state-questions", tmp_path / "old")
+    shutil.copytree(tmp_path / what, tmp_path / "old")
     with started(tmp_path) as stream:
         stream.ask("city = 'Bern'")
         stream.step(arrivals(), "b2")
-    shutil.rmtree(tmp_path / "state-questions")
-    shutil.copytree(tmp_path / "old", tmp_path / "state-questions")
-    (tmp_path / "state" / "questions.json").unlink()  # without the witness, the step knows
-    with pytest.raises(StoreDamagedError, match="more questions than are stored"):
+        stream.ask("smoker")
+    restore(tmp_path / "old", tmp_path / what)
+    if (tmp_path / lost).is_dir():
+        shutil.rmtree(tmp_path / lost)
+    (tmp_path / lost).unlink(missing_ok=True)
+    with pytest.raises(StoreDamagedError, match=words):
         started(tmp_path)
 
 
@@ -379,12 +378,7 @@ def test_questions_restored_at_the_same_step_are_seen_by_everybody(
         stream.ask("city = 'Bern'")
     assert everybody() == []
     for path in what.split(" and "):
-        old = tmp_path.parent / f"{tmp_path.name}-copy" / path
-        if old.is_dir():
-            shutil.rmtree(tmp_path / path)
-            shutil.copytree(old, tmp_path / path)
-        else:
-            shutil.copy(old, tmp_path / path)
+        restore(tmp_path.parent / f"{tmp_path.name}-copy" / path, tmp_path / path)
     for _ in range(2):  # nobody makes it good by trying
         # Restored together, where nothing is published, the two folders agree: nothing outside knows of it.
         unseen = what.startswith("state and") and not releases

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from fractions import Fraction
 from typing import Any
@@ -12,14 +11,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_batches import stored
 
-from dpstream.core.contracts import Packed, pack_fields, unpack_fields
+from dpstream.checks import NoiseTape
+from dpstream.core.contracts import pack_fields, unpack_fields
 from dpstream.core.errors import ConfigError, LimitError, SchemaError
 from dpstream.core.privacy import ZCDP, Budget, PureDP, Randomness
 from dpstream.core.schema import Boolean, Categorical, Integer, Schema
 from dpstream.core.schema.domain import Domain
-from dpstream.core.tables import count_marginals
+from dpstream.core.tables import EncodedBatch, count_marginals
+from dpstream.families.growing import BBImprover, BBScheduler
 from dpstream.families.growing.blackbox import Counts, Database
+from dpstream.families.growing.classifier_stream import ClassifierPlan
 from dpstream.families.growing.erm import ERM
 from dpstream.families.growing.erm_run import LOSSES as KINDS
 from dpstream.families.growing.erm_run import ErmRun, FeatureMap, LinearClassifier, Rows, _descend, minimise
@@ -265,24 +268,12 @@ def test_slopes_are_derivatives() -> None:
         assert float(loss_of(name, np.zeros(1))[0]) <= loss.at_zero
 
 
-class Tape(Randomness):
-    """Records the noise that is asked for, and gives zeros."""
-
-    def __init__(self) -> None:
-        super().__init__(bytes)
-        self.asked: list[tuple[object, int]] = []
-
-    def draw(self, noise: object, size: int) -> np.ndarray:  # type: ignore[override]
-        self.asked.append((noise, size))
-        return np.zeros(size, np.int64)
-
-
 @pytest.mark.parametrize("budget", list(BUDGETS))
 def test_a_run_draws_one_noise_for_each_coefficient(budget: str) -> None:
-    codes, tape = records(200, 2), Tape()
+    codes, tape = records(200, 2), NoiseTape()
     run = erm().plan(BUDGETS[budget], len(codes))
     made = erm().run(BUDGETS[budget], database(codes), tape).released
-    assert tape.asked == [(run.noise, FEATURES.dimension)]
+    assert tape.draws == [(run.noise, FEATURES.dimension)]
     point = minimise(rows_of(FEATURES, codes), run)
     assert np.abs(made.measured - point).max() <= run.step / 2
     assert made.standard_error == run.standard_error
@@ -335,9 +326,7 @@ def test_classifiers_tell_classes_apart_and_survive_packing() -> None:
     assert correct > 0.62
     chances = 1 / (1 + np.exp(-scores))
     assert abs(chances.mean() - codes[:, 1].mean()) < 0.05
-    packed = pack_fields(made)
-    stored = Packed(json.loads(json.dumps(packed.meta)), packed.arrays)
-    again = unpack_fields(LinearClassifier, stored, features=FEATURES, loss=made.loss)
+    again = unpack_fields(LinearClassifier, stored(pack_fields(made)), features=FEATURES, loss=made.loss)
     assert (again.coefficients == made.coefficients).all()
     assert again.features == made.features
     assert (again.loss, again.t, again.lam) == (made.loss, made.t, made.lam)
@@ -357,19 +346,12 @@ def test_noise_beyond_all_signal_gives_even_chances() -> None:
 def test_a_classifier_of_a_schema() -> None:
     assert erm().features == FEATURES
     assert ERM(SCHEMA, "zip", positive="c").features.positive == 2
-    wrong = (
-        {"target": "zipp"},
-        {"target": "zip", "positive": "d"},
-        {"target": "late", "as_numbers": ["zip"]},
-        *(
-            {"target": "late", **more}
-            for more in ({"loss": "hinge"}, {"lam": 0.0}, {"lam": 2.0}, {"lam": math.nan})
-        ),
-        *({"target": "late", "radius": radius} for radius in (-1, "x")),
-    )
-    for given_ in wrong:
+    options = ("as_numbers", ["zip"]), ("loss", "hinge"), ("lam", 0.0), ("lam", 2.0), ("lam", math.nan)
+    wrong: list[dict[str, Any]] = [{"target": "zipp"}, {"target": "zip", "positive": "d"}]
+    wrong += [{"target": "late", name: value} for name, value in (*options, ("radius", -1), ("radius", "x"))]
+    for chosen in wrong:
         with pytest.raises((ConfigError, SchemaError)):
-            ERM(SCHEMA, **given_)  # type: ignore[arg-type]
+            ERM(SCHEMA, **chosen)
 
 
 @pytest.mark.parametrize(
@@ -396,3 +378,47 @@ def test_sizes_that_cannot_be_certified_are_refused() -> None:
         erm().plan(PureDP(Fraction(1, 10**12)), 100).check()
     # With the automatic choice, many records are no obstacle.
     erm().plan(PureDP.of(1), 10**7).check()
+
+
+# Classifiers as streams.
+
+
+def batch(size: int, seed: int) -> dict[str, list[Any]]:
+    g = np.random.default_rng(seed)
+    paid = g.random(size) < 0.5
+    late = g.random(size) < np.where(paid, 0.8, 0.2)
+    ages = [None if age > 110 else int(age) for age in g.integers(0, 121, size)]
+    return {
+        "zip": g.choice(["a", "b", "c"], size).tolist(),
+        "late": late.tolist(),
+        "age": ages,
+        "paid": paid.tolist(),
+    }
+
+
+def plan(rerun: str = "scheduler") -> ClassifierPlan:
+    if rerun == "scheduler":
+        made = BBScheduler(erm(), 600, gamma="1/4").calibrate(epsilon=8)
+    else:
+        made = BBImprover(erm(), 600).calibrate(rho=2)
+    assert isinstance(made, ClassifierPlan)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("rerun", "made"),
+    [("scheduler", [600, 600, 750, 1150, 2000]), ("improver", [600, 700, 750, 1150, 2000])],
+)
+def test_a_run_at_each_epoch_and_the_last_classifier_in_between(rerun: str, made: list[int]) -> None:
+    which, source = plan(rerun), Randomness.seeded(5)
+    state, found = which.start(), []
+    for number, size in enumerate((600, 100, 50, 400, 850)):
+        encoded = EncodedBatch(DOMAIN, SCHEMA.encode(batch(size, number)))
+        found.append(which.step(state, encoded, source))
+    assert [one.made.t for one in found] == made
+    assert [one.t for one in found] == [600, 700, 750, 1150, 2000]
+    # What a run spends is what the schedule says: the noise follows from it.
+    run = which.schedule.run(0, 0, 600)
+    assert found[0].classifier.standard_error == erm().plan(run.budget, 600).standard_error
+    assert found[0].made.cost == run.cost
+    assert found[-1].made.spent < which.budget.amount

@@ -54,34 +54,23 @@ def test_epochs_begin_exactly_where_the_growth_is_reached(
     assert (1 + gamma) ** found * n <= t < (1 + gamma) ** (found + 1) * n
 
 
+@pytest.mark.parametrize("pure", [True, False], ids=["pure", "zcdp"])
 @pytest.mark.parametrize("gamma", GAMMAS, ids=str)
-def test_pure_budgets_are_the_papers_and_what_is_left_is_exact(gamma: Fraction) -> None:
-    schedule = growth(gamma)
-    spent = Fraction(0)
+def test_budgets_are_the_papers_and_what_is_left_is_exact(gamma: Fraction, pure: bool) -> None:
+    """Under zCDP the squares of the paper's, scaled to the whole."""
+    schedule, spent = growth(gamma, budget=PureDP.of(1) if pure else ZCDP.of(1)), Fraction(0)
+    q = 1 / (1 + gamma) ** 2
+    whole = (1 + q) / (1 - q) ** 3  # the sum of (i+1)^2 q^i
     for epoch in range(60):
         paper = gamma**2 * (epoch + 1) / (1 + gamma) ** (epoch + 2)
+        share = paper if pure else (epoch + 1) ** 2 * q**epoch / whole
         cost = schedule.run(epoch, epoch, 10**9).cost
-        assert paper * (1 - ROUNDING) < cost <= paper
-        spent += paper
+        assert share * (1 - ROUNDING) < cost <= share
+        spent += share
         # The closed form of the tail, against the sum: together they are the whole, exactly.
         top, bottom = schedule.quotient(epoch + 1)
         assert spent + Fraction(top, bottom) == 1
         assert Fraction(top, bottom) <= schedule.left(epoch)
-
-
-@pytest.mark.parametrize("gamma", GAMMAS, ids=str)
-def test_zcdp_budgets_are_the_squares_of_the_papers_scaled_to_the_whole(gamma: Fraction) -> None:
-    schedule = growth(gamma, budget=ZCDP(Fraction(1)))
-    q = 1 / (1 + gamma) ** 2
-    whole = (1 + q) / (1 - q) ** 3  # the sum of (i+1)^2 q^i
-    spent = Fraction(0)
-    for epoch in range(60):
-        share = (epoch + 1) ** 2 * q**epoch / whole
-        cost = schedule.run(epoch, epoch, 10**9).cost
-        assert share * (1 - ROUNDING) < cost <= share
-        spent += share
-        top, bottom = schedule.quotient(epoch + 1)
-        assert spent + Fraction(top, bottom) == 1
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from small_batches import drawn_batches
+from small_streams import small_frame, small_schema, small_stream
 
-from dpstream.core.contracts import Packed
+import dpstream
+from dpstream.core.contracts import NoisyCounts, Packed
 from dpstream.core.errors import (
     BudgetError,
     ConfigError,
@@ -37,10 +40,12 @@ from dpstream.families.growing import (
     PowerLaw,
     SmallDB,
 )
-from dpstream.io.sinks import Publisher, read_manifest
-from dpstream.io.sinks import read_table as read
-from dpstream.stream import Batch, open_stream
-from dpstream.stream.templates import words
+from dpstream.io.sinks import read_measurements
+from dpstream.mechanisms import MWEMPGM
+from dpstream.stream import open_stream
+from dpstream.stream.templates import paragraphs, said, words
+from dpstream.tools.audit.door import Door
+from dpstream_lab.audits.growing_audit import arrivals, growing_plans
 
 DOMAIN = Domain(("a", "b"), (2, 3))
 PAIR = Workload.all_k_way(DOMAIN, 2)
@@ -69,16 +74,12 @@ def recorded(**more: Any) -> tuple[Recorder, OwnMechanism]:
 
 
 def batch(rows: int, seed: int = 0) -> EncodedBatch:
-    generator = np.random.default_rng(seed)
-    codes = np.column_stack([generator.integers(0, 2, rows), generator.integers(0, 3, rows)])
-    return EncodedBatch(DOMAIN, codes.astype(np.int32))
+    return drawn_batches(DOMAIN, 1, rows, seed=seed)[0]
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.booleans(), st.lists(st.integers(0, 120), min_size=1, max_size=25), st.booleans())
-def test_it_runs_when_an_epoch_begins_on_everything_so_far(
-    growing: bool, sizes: list[int], packed: bool
-) -> None:
+@given(st.booleans(), st.lists(st.integers(0, 120), min_size=1, max_size=25))
+def test_it_runs_when_an_epoch_begins_on_everything_so_far(growing: bool, sizes: list[int]) -> None:
     recorder, box = recorded()
     recipe = BBScheduler(box, 50, gamma="1/10") if growing else BBImprover(box, 50)
     plan = recipe.calibrate(rho=1)
@@ -110,10 +111,8 @@ def test_it_runs_when_an_epoch_begins_on_everything_so_far(
             assert synthesis.made.number == len(recorder.seen)
             assert synthesis.stale == pytest.approx(1 - synthesis.made.t / t)
             assert synthesis.next_run > t
-        if packed:
-            state = plan.unpack_state(plan.pack_state(state))
-            again = plan.unpack_synthesis(synthesis.pack())
-            assert again.accuracy() == synthesis.accuracy()
+        again = plan.unpack_synthesis(synthesis.pack())
+        assert again.accuracy() == synthesis.accuracy()
     spent = sum((plan.schedule.run(0, done, max(t, 50)).cost,), Fraction(0)) if done >= 0 else Fraction(0)
     assert (0 if state.made is None else state.made.spent) <= min(
         plan.budget.amount, spent * Fraction(1001, 1000)
@@ -141,6 +140,8 @@ def test_parts_are_the_first_runs_and_all_later_ones() -> None:
         plan = recipe.calibrate(**amounts)  # type: ignore[attr-defined]
         assert sum(part.total for part in plan.parts()) == plan.budget.amount
         assert [part.name for part in plan.parts()][-1] == "all later runs"
+        assert "sequential over runs" in words(plan, "composition")
+        assert any("runs are scheduled by it" in sentence for sentence in said(paragraphs(plan, "declared")))
         upto = [run.t for run in plan.runs(1300)]
         assert upto == [run.t for run in itertools.islice(plan.runs(), len(upto))]
         assert upto[-1] <= 1300 < plan.schedule.time(plan.schedule.epoch(1300) + 1)
@@ -259,35 +260,46 @@ def test_a_state_that_contradicts_itself_is_refused() -> None:
         plan.unpack_state(Packed(packed.meta, wrong))
 
 
-# Durable.
+# What is published.
+
+HONEST = growing_plans()
 
 
-def test_a_durable_stream_says_what_it_does_at_every_step(tmp_path: Path) -> None:
-    schema = Schema((Categorical("a", ("x", "y")), Categorical("b", ("p", "q", "r"))))
-    for number, box in enumerate((MWEMPGMBox(PAIR), SmallDB(PAIR, size=4))):
-        plan = BBScheduler(box, 100, gamma="1/2").calibrate(epsilon=1)
-        home = tmp_path / str(number)
-        for step, rows in enumerate((60, 60, 20, 100), 1):
-            sink = Publisher(home / "releases")
-            with open_stream(plan, schema, home / "state", publish_to=sink) as stream:
-                codes = np.full((rows, 2), [1, 2], np.int32)
-                release = stream.step(Batch(codes), f"b{step}")
-                assert stream.step(Batch(codes), f"b{step}").sample().equals(release.sample())
-        manifests = [read_manifest(home / "releases", step) for step in range(1, 5)]
-        runs = [manifest["accuracy"]["run"] for manifest in manifests]
-        assert [None if run is None else (run["number"], run["t"]) for run in runs] == [
-            None,
-            (1, 120),
-            (1, 120),
-            (2, 240),
-        ]
-        assert [manifest["rows"] for manifest in manifests] == [60, 120, 140, 240]
-        assert read(home / "releases", 4).num_rows == 240
-        last = manifests[-1]
-        assert "sequential over runs" in last["spent"]["composition"]
-        assert last["spent"]["total"] == "1"
-        assert any("runs are scheduled by it" in sentence for sentence in last["declared_public"])
-        assert last["mechanism"]["options"]["black_box"]["name"] == box.name
-        spent = [Fraction(run["spent"]) for run in runs if run is not None]
-        assert all(one <= two for one, two in itertools.pairwise(spent))
-        assert spent[-1] <= 1
+@pytest.mark.parametrize("name", HONEST)
+def test_a_run_publishes_as_many_numbers_as_the_plan_says(name: str) -> None:
+    """That they are what was drawn: ``tests/evaluate/test_published_is_measured.py``."""
+    plan, door, counts = HONEST[name], Door(b"1"), list[NoisyCounts]()
+    state = plan.start()
+    for codes in arrivals(plan.domain, [5, 4, 2, 9]):
+        counts += plan.step(state, EncodedBatch(plan.domain, codes), door).noisy_counts
+    assert len(counts) == len(door.measured)
+    assert all((one.first, one.counted) == (1, "inserts") for one in counts)
+    said = plan.facts().get("noisy_counts")
+    if plan.box.name == "smalldb":
+        assert (counts, said) == ([], None)
+        return
+    for step in {one.last for one in counts}:
+        run = [one for one in counts if one.last == step]
+        assert said["first"] <= sum(len(one.values) for one in run) <= said["most"]
+        # The smallest marginal is measured in any case.
+        assert ["chosen" in one.query for one in run] == [number > 0 for number in range(len(run))]
+
+
+def test_a_reader_gets_intervals_as_of_the_last_run(tmp_path: Path) -> None:
+    """40 records a step; runs at the third step and the fourth. All marginals are measured, so none is chosen."""
+    workload = Workload.all_k_way(small_schema("zip", "paid").domain, 1)
+    recipe = BBScheduler(MWEMPGMBox(workload, MWEMPGM(k=2)), 100, gamma="1/4")
+    with small_stream(tmp_path, "growing", 4, mechanism=recipe) as stream:
+        assert "at every run, 5 numbers" in words(stream.plan, "further", **stream.plan.facts())
+    release = dpstream.read(tmp_path / "releases")
+    counts = read_measurements(tmp_path / "releases")
+    assert [(one.last, "chosen" in one.query) for one in counts] == [(3, False), (4, False)]
+    zips = release.measured(["zip"])
+    assert (zips.as_of, zips.epochs, zips.exact) == (4, ((1, 4),), True)
+    low, high = zips.interval(0.999999)
+    true = sum(small_frame(("zip", "paid"), step)["zip"].count("94102") for step in range(1, 5))
+    assert low[0] <= true <= high[0]  # false alarms: 1e-6
+    assert release.measured(["zip"], as_of=3).epochs == ((1, 3),)
+    number = release.measured([])
+    assert (float(number.values), number.standard_error, number.as_of) == (160.0, 0.0, 4)
+    assert release.measured(["paid"]).interval() is not None

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from door_runs import run_loss
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +18,7 @@ from dpstream.core.errors import BudgetError
 from dpstream.core.privacy import ZCDP, DiscreteGaussian, Event, Individual, Randomness
 from dpstream.families.panel.cumulative import moved_loss, person_factor
 from dpstream.tools.audit.controls import QuietNoise
-from dpstream.tools.audit.door import as_it_is, run_loss
+from dpstream.tools.audit.door import as_it_is
 from dpstream.tools.audit.transcripts import audit_subject
 from dpstream_lab.audits.panel_audit import (
     broken_unpaired_counters,
@@ -60,7 +61,7 @@ def test_the_window_spends_exactly_its_budget_on_the_worst_history(unit):
     assert quiet == pytest.approx(0.3 * 9 / 4)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.data())
 def test_no_history_costs_more_than_the_budget(data):
     unit = data.draw(st.sampled_from([Individual(), REPLACE]))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
+from chi_square import P_CERTAIN, P_LOW, categorical
 
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy import ZCDP, CubeNoise, DiscreteGaussian, PureDP, Randomness, noise_for_bounded
@@ -34,19 +34,19 @@ def draws(scale: Fraction, dimension: int, word_bits: int) -> np.ndarray:
 @pytest.mark.parametrize(("scale", "dimension"), CASES)
 @pytest.mark.parametrize("word_bits", [63, 4])
 def test_the_largest_value_follows_its_law_and_other_scales_do_not(
-    scale: str, dimension: int, word_bits: int, statistics: Any
+    scale: str, dimension: int, word_bits: int
 ) -> None:
     """4-bit words take the exact paths nearly always."""
     exact = Fraction(scale)
     largest = np.abs(draws(exact, dimension, word_bits)).max(axis=1)
     many = int(40 * float(exact) * (dimension + 3)) + 40
-    assert statistics.categorical(largest, largest_law(exact, dimension, many)) > statistics.p_low
+    assert categorical(largest, largest_law(exact, dimension, many)) > P_LOW
     other = largest_law(exact * Fraction(2, 3), dimension, many)
-    assert statistics.categorical(largest, other) < statistics.p_certain
+    assert categorical(largest, other) < P_CERTAIN
 
 
 @pytest.mark.parametrize("word_bits", [63, 4])
-def test_vectors_with_the_same_largest_value_are_equally_likely(word_bits: int, statistics: Any) -> None:
+def test_vectors_with_the_same_largest_value_are_equally_likely(word_bits: int) -> None:
     found = draws(Fraction(1), 2, word_bits)
     for largest in (1, 2):
         vectors = [
@@ -57,7 +57,7 @@ def test_vectors_with_the_same_largest_value_are_equally_likely(word_bits: int, 
         place = {v: i for i, v in enumerate(vectors)}
         outcomes = np.array([place[v] for v in map(tuple, found.tolist()) if v in place])
         uniform = np.full(len(vectors), 1.0 / len(vectors))
-        assert statistics.categorical(outcomes, uniform) > statistics.p_low
+        assert categorical(outcomes, uniform) > P_LOW
 
 
 @pytest.mark.parametrize(("scale", "dimension"), [*CASES, ("1000000", 60), ("1/200", 5)])

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from chi_square import P_CERTAIN, P_LOW, categorical, one_sample, two_samples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -78,50 +79,42 @@ def draw_with(noise: Noise, size: int, word_bits: int, randomness: Randomness) -
     return build_gaussian(noise.sigma_squared, word_bits).sample(size, randomness.words)
 
 
-def resized(noise: Noise, factor: Fraction) -> Noise:
-    if isinstance(noise, DiscreteLaplace):
-        return DiscreteLaplace(noise.scale * factor)
-    return DiscreteGaussian(noise.sigma_squared * factor * factor)
-
-
 @pytest.mark.parametrize("noise", CASES, ids=str)
-def test_samples_follow_the_law(noise: Noise, statistics: Any) -> None:
+def test_samples_follow_the_law(noise: Noise) -> None:
     samples = Randomness.system().draw(noise, 200_000)
-    assert statistics.one_sample(samples, cdf_of(noise)) > statistics.p_low
+    assert one_sample(samples, cdf_of(noise)) > P_LOW
 
 
 @pytest.mark.parametrize("factor", [Fraction(2, 3), Fraction(3, 2)])
 @pytest.mark.parametrize("noise", CASES, ids=str)
-def test_the_same_check_rejects_another_scale(noise: Noise, factor: Fraction, statistics: Any) -> None:
+def test_the_same_check_rejects_another_scale(noise: Noise, factor: Fraction) -> None:
     samples = Randomness.system().draw(noise, 200_000)
-    assert statistics.one_sample(samples, cdf_of(noise, factor)) < statistics.p_certain
+    assert one_sample(samples, cdf_of(noise, factor)) < P_CERTAIN
 
 
 @pytest.mark.parametrize("word_bits", [1, 3, 8])
 @pytest.mark.parametrize("noise", CASES, ids=str)
-def test_forced_ties_follow_the_law(noise: Noise, word_bits: int, statistics: Any) -> None:
+def test_forced_ties_follow_the_law(noise: Noise, word_bits: int) -> None:
     # Scale 256 at 8 bits: every entry of the table is a tie; at 1 bit all samples are refined.
     samples = draw_with(noise, 6_000, word_bits, Randomness.system())
-    assert statistics.one_sample(samples, cdf_of(noise)) > statistics.p_low
+    assert one_sample(samples, cdf_of(noise)) > P_LOW
 
 
 @pytest.mark.parametrize("word_bits", [3, 63])
 @pytest.mark.parametrize("scale", ["3/2", "40", "100"])
-def test_large_scale_paths_at_scales_where_zero_counts(scale: str, word_bits: int, statistics: Any) -> None:
+def test_large_scale_paths_at_scales_where_zero_counts(scale: str, word_bits: int) -> None:
     # At the scales that use them a doubled zero would drown in the noise of the test.
     size = 100_000 if word_bits == 63 else 8_000
-    words = Randomness.system().words
     laplace = DiscreteLaplace(Fraction(scale))
-    samples = _LargeLaplace(laplace.scale, word_bits).sample(size, words)
-    assert statistics.one_sample(samples, cdf_of(laplace)) > statistics.p_low
-    zeros = np.array([1 - float(laplace.pmf(0)), float(laplace.pmf(0))])
-    assert statistics.categorical((samples == 0).astype(np.int64), zeros) > statistics.p_low
+    paths: list[tuple[Noise, Any]] = [(laplace, _LargeLaplace(laplace.scale, word_bits))]
     if laplace.scale >= 32:
         gaussian = DiscreteGaussian(laplace.scale**2)
-        samples = _LargeGaussian(gaussian.sigma_squared, word_bits).sample(size, words)
-        assert statistics.one_sample(samples, cdf_of(gaussian)) > statistics.p_low
-        zeros = np.array([1 - float(gaussian.pmf(0)), float(gaussian.pmf(0))])
-        assert statistics.categorical((samples == 0).astype(np.int64), zeros) > statistics.p_low
+        paths.append((gaussian, _LargeGaussian(gaussian.sigma_squared, word_bits)))
+    for noise, path in paths:
+        samples = path.sample(size, Randomness.system().words)
+        assert one_sample(samples, cdf_of(noise)) > P_LOW
+        zeros = np.array([1 - float(noise.pmf(0)), float(noise.pmf(0))])
+        assert categorical((samples == 0).astype(np.int64), zeros) > P_LOW
 
 
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 70_000])
@@ -156,7 +149,7 @@ def test_tiny_scales_are_almost_always_zero() -> None:
 )
 @pytest.mark.parametrize("oracle", ["laplace", "gaussian"])
 @pytest.mark.parametrize("scale", [Fraction(7, 2), Fraction(40)])
-def test_agrees_with_opendp(oracle: str, scale: Fraction, statistics: Any) -> None:
+def test_agrees_with_opendp(oracle: str, scale: Fraction) -> None:
     dp = pytest.importorskip("opendp.prelude")
     dp.enable_features("contrib")
     size = 20_000
@@ -168,9 +161,11 @@ def test_agrees_with_opendp(oracle: str, scale: Fraction, statistics: Any) -> No
     theirs = np.array(make(*space, scale=float(scale))([0] * size))
     noise: Noise = DiscreteLaplace(scale) if oracle == "laplace" else DiscreteGaussian(scale**2)
     ours = Randomness.system().draw(noise, size)
-    assert statistics.two_samples(ours, theirs) > statistics.p_low
-    wrong = Randomness.system().draw(resized(noise, Fraction(2, 3)), size)
-    assert statistics.two_samples(wrong, theirs) < statistics.p_certain
+    assert two_samples(ours, theirs) > P_LOW
+    less = scale * Fraction(2, 3)
+    quiet: Noise = DiscreteLaplace(less) if oracle == "laplace" else DiscreteGaussian(less**2)
+    wrong = Randomness.system().draw(quiet, size)
+    assert two_samples(wrong, theirs) < P_CERTAIN
 
 
 # --- the integers behind the samplers -------------------------------------------------------------
@@ -295,17 +290,17 @@ def test_ties_are_decided_as_the_definition_says(
 
 @pytest.mark.parametrize("word_bits", [2, 8, 63])
 @pytest.mark.parametrize("x", ["0", "1/1000000", "1/3", "1", "5", "70"])
-def test_coins_show_heads_with_the_stated_probability(x: str, word_bits: int, statistics: Any) -> None:
+def test_coins_show_heads_with_the_stated_probability(x: str, word_bits: int) -> None:
     exponent = Fraction(x)
     size = 20_000 if word_bits == 63 else 3_000
     near = np.full(size, float(exponent))
     heads = coins(near, lambda _: exponent, Randomness.system().words, word_bits)
     probability = math.exp(-float(exponent))
     found = heads.astype(np.int64)
-    assert statistics.categorical(found, np.array([1 - probability, probability])) > statistics.p_low
+    assert categorical(found, np.array([1 - probability, probability])) > P_LOW
     if x in ("1/3", "1"):
         wrong = math.exp(-float(exponent) * 3 / 2)
-        assert statistics.categorical(found, np.array([1 - wrong, wrong])) < statistics.p_low
+        assert categorical(found, np.array([1 - wrong, wrong])) < P_LOW
 
 
 # --- parameters, moments, calibration -------------------------------------------------------------

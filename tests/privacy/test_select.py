@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
+from chi_square import P_LOW, categorical
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from selection_laws import exponential_probabilities, permute_and_flip_probabilities
 
 from dpstream.core.errors import BudgetError, ConfigError
 from dpstream.core.privacy import ExponentialMechanism, PermuteAndFlip, Randomness, selection_epsilon
 from dpstream.core.privacy.select import _exponential, _permute_and_flip, _read
 
-Probabilities = Callable[..., NDArray[np.float64]]
-PROBABILITIES: list[Probabilities] = [permute_and_flip_probabilities, exponential_probabilities]
+Law = type[PermuteAndFlip] | type[ExponentialMechanism]
 
 
 def brute_force(scores: list[Fraction], epsilon: Fraction, sensitivity: Fraction) -> NDArray[np.float64]:
@@ -42,11 +40,9 @@ def test_probabilities_against_all_permutations(scores: list[int]) -> None:
     denominators = [3, 1, 2, 5, 4][: len(scores)]
     exact = [Fraction(n, d) for n, d in zip(scores, denominators, strict=True)]
     for epsilon in (Fraction(1, 10), Fraction(2), Fraction(30)):
-        found = permute_and_flip_probabilities(
-            scores, denominators, epsilon=epsilon, sensitivity=Fraction(1, 2)
-        )
+        found = PermuteAndFlip(epsilon, Fraction(1, 2)).probabilities(scores, denominators)
         assert found == pytest.approx(brute_force(exact, epsilon, Fraction(1, 2)), abs=1e-12)
-        soft = exponential_probabilities(scores, denominators, epsilon=epsilon, sensitivity=Fraction(1, 2))
+        soft = ExponentialMechanism(epsilon, Fraction(1, 2)).probabilities(scores, denominators)
         weights = np.exp([float(epsilon * (s - max(exact))) for s in exact])
         assert soft == pytest.approx(weights / weights.sum(), abs=1e-12)
 
@@ -62,7 +58,7 @@ VECTORS: dict[str, tuple[list[int], Any]] = {
 
 @pytest.mark.parametrize("name", VECTORS)
 @pytest.mark.parametrize("word_bits", [2, 7, 63])
-def test_outcomes_follow_the_probabilities(name: str, word_bits: int, statistics: Any) -> None:
+def test_outcomes_follow_the_probabilities(name: str, word_bits: int) -> None:
     numerators, denominators = VECTORS[name]
     epsilon, sensitivity = Fraction(3, 2), Fraction(1)
     source = Randomness.system()
@@ -70,39 +66,37 @@ def test_outcomes_follow_the_probabilities(name: str, word_bits: int, statistics
     size = 8_000 if word_bits == 63 else 2_500
     flips = np.array([_permute_and_flip(scores, source.words, word_bits) for _ in range(size)])
     softs = np.array([_exponential(scores, source.words, word_bits) for _ in range(size)])
-    settings_ = {"epsilon": epsilon, "sensitivity": sensitivity}
-    flip_law = permute_and_flip_probabilities(numerators, denominators, **settings_)
-    soft_law = exponential_probabilities(numerators, denominators, **settings_)
-    assert statistics.categorical(flips, flip_law) > statistics.p_low
-    assert statistics.categorical(softs, soft_law) > statistics.p_low
+    flip_law, soft_law = (
+        law(epsilon, sensitivity).probabilities(numerators, denominators)
+        for law in (PermuteAndFlip, ExponentialMechanism)
+    )
+    assert categorical(flips, flip_law) > P_LOW
+    assert categorical(softs, soft_law) > P_LOW
     if name == "spread":  # negative controls: 3/2 of epsilon, and the other mechanism
-        wrong = {"epsilon": epsilon * Fraction(3, 2), "sensitivity": sensitivity}
-        assert statistics.categorical(
-            flips, permute_and_flip_probabilities(numerators, denominators, **wrong)
-        ) < (statistics.p_low)
-        assert statistics.categorical(softs, exponential_probabilities(numerators, denominators, **wrong)) < (
-            statistics.p_low
-        )
-        assert statistics.categorical(softs, flip_law) < statistics.p_low
+        wrong = epsilon * Fraction(3, 2), sensitivity
+        for drawn, law in ((flips, PermuteAndFlip(*wrong)), (softs, ExponentialMechanism(*wrong))):
+            loud = law.probabilities(numerators, denominators)
+            assert categorical(drawn, loud) < P_LOW
+        assert categorical(softs, flip_law) < P_LOW
 
 
-def worst_loss(law: Probabilities, epsilon: Fraction, width: int) -> float:
+def worst_loss(law: Law, epsilon: Fraction, width: int) -> float:
     """The largest privacy loss over score vectors and neighbours, every score moving by 0 or +-1."""
     worst = 0.0
     rng = np.random.default_rng(3)  # public inputs of an audit, not noise
     bases = [[0] * width, [0] + [40] * (width - 1), [40] + [0] * (width - 1), list(range(width))]
     bases += [rng.integers(0, 8, width).tolist() for _ in range(4)]
     for base in bases:
-        before = law(base, 1, epsilon=epsilon, sensitivity=1)
+        before = law(epsilon, 1).probabilities(base, 1)
         for move in itertools.product((-1, 0, 1), repeat=width):
-            after = law([b + m for b, m in zip(base, move, strict=True)], 1, epsilon=epsilon, sensitivity=1)
+            after = law(epsilon, 1).probabilities([b + m for b, m in zip(base, move, strict=True)], 1)
             worst = max(worst, float(np.abs(np.log(before / after)).max()))
     return worst
 
 
-@pytest.mark.parametrize("law", PROBABILITIES)
+@pytest.mark.parametrize("law", [PermuteAndFlip, ExponentialMechanism])
 @pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(1)])
-def test_privacy_loss_on_neighbours(law: Probabilities, epsilon: Fraction) -> None:
+def test_privacy_loss_on_neighbours(law: Law, epsilon: Fraction) -> None:
     for width in (2, 3, 5):
         assert worst_loss(law, epsilon, width) <= float(epsilon) * (1 + 1e-9)
     # With 2/3 of the noise the same check fails, so it is tight enough to mean something.
@@ -114,10 +108,10 @@ def test_exponential_mechanism_under_zcdp(rho: Fraction) -> None:
     def worst(epsilon: Fraction) -> float:
         excess = -1.0
         for base in ([0, 0], [3, 0], [0, 2, 4], [6, 6, 0]):
-            p = exponential_probabilities(base, 1, epsilon=epsilon, sensitivity=1)
+            p = ExponentialMechanism(epsilon, 1).probabilities(base, 1)
             for move in itertools.product((-1, 1), repeat=len(base)):
                 moved = [b + m for b, m in zip(base, move, strict=True)]
-                q = exponential_probabilities(moved, 1, epsilon=epsilon, sensitivity=1)
+                q = ExponentialMechanism(epsilon, 1).probabilities(moved, 1)
                 for alpha in (1.0001, 1.5, 2.0, 4.0, 16.0):
                     divergence = math.log(float((p**alpha * q ** (1 - alpha)).sum())) / (alpha - 1)
                     excess = max(excess, divergence / (alpha * float(rho)))

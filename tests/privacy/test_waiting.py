@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from chi_square import P_LOW, categorical
 
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import DiscreteLaplace, Randomness, waiting
@@ -26,25 +27,22 @@ def probability(noise: DiscreteLaplace, gap: int) -> float:
     return float(np.asarray(noise.pmf(values)).sum())
 
 
+def geometric(yes: float, limit: int) -> np.ndarray:
+    """Probabilities of the waiting times 1 to ``limit``, and of more tests."""
+    return np.append(yes * (1 - yes) ** np.arange(limit), (1 - yes) ** limit)
+
+
 @pytest.mark.parametrize("gap", [-3, 0, 1, 2, 9])
 @pytest.mark.parametrize("word_bits", [64, 3])
 def test_the_law_is_geometric(gap: int, word_bits: int) -> None:
-    """Chi-square at 1e-8 each; with words of 3 bits ties are everyday. A neighbouring gap is told apart."""
-    from scipy.stats import chi2
-
+    """With words of 3 bits ties are everyday. A neighbouring gap is told apart."""
     noise, limit, runs = DiscreteLaplace(Fraction(5, 2)), 12, 4000
     source = Randomness.seeded(gap)
     seen = [waiting_time(noise, gap, limit, source, word_bits=word_bits) or limit + 1 for _ in range(runs)]
-    counts = np.bincount(seen, minlength=limit + 2)[1:]
-
-    def fits(yes: float) -> bool:
-        law = runs * np.append(yes * (1 - yes) ** np.arange(limit), (1 - yes) ** limit)
-        last = max(int(np.argmax(law.cumsum() > runs - 30)), 1)
-        folded = np.append(law[:last], law[last:].sum()), np.append(counts[:last], counts[last:].sum())
-        return bool(((folded[1] - folded[0]) ** 2 / folded[0]).sum() < chi2.isf(1e-8, last))
-
-    assert fits(probability(noise, gap))
-    assert not fits(probability(noise, gap + 1))
+    outcomes = np.array(seen) - 1
+    assert categorical(outcomes, geometric(probability(noise, gap), limit)) > P_LOW
+    other = geometric(probability(noise, gap + 1), limit)
+    assert categorical(outcomes, other) < P_LOW
 
 
 def test_enclosures_hold_the_power_and_are_narrow() -> None:
@@ -77,24 +75,21 @@ def test_far_ends() -> None:
 
 
 def test_many_at_once_follow_the_same_law_and_ends_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chi-square at 1e-9 for each gap; then with a margin so wide that integers decide nearly everything."""
-    from scipy.stats import chi2
+    """And with a margin so wide that integers decide nearly everything."""
+    noise, limit = DiscreteLaplace(Fraction(5, 2)), 30
 
-    noise, limit, runs = DiscreteLaplace(Fraction(5, 2)), 30, 20000
-
-    def fits(gap: int, yes: float, source: Randomness, runs: int) -> bool:
-        seen = waiting_times(noise, np.full(runs, gap), limit, source.words)
-        counts = np.bincount(np.where(seen == 0, limit + 1, seen), minlength=limit + 2)[1:]
-        law = runs * np.append(yes * (1 - yes) ** np.arange(limit), (1 - yes) ** limit)
-        last = max(int(np.argmax(law.cumsum() > runs - 30)), 1)
-        folded = np.append(law[:last], law[last:].sum()), np.append(counts[:last], counts[last:].sum())
-        return bool(((folded[1] - folded[0]) ** 2 / folded[0]).sum() < chi2.isf(1e-9, last))
+    def drawn(gap: int, runs: int) -> np.ndarray:
+        seen = waiting_times(noise, np.full(runs, gap), limit, Randomness.seeded(gap).words)
+        return np.where(seen == 0, limit, seen - 1)
 
     for gap in (-2, 0, 1, 5, 12):
-        assert fits(gap, probability(noise, gap), Randomness.seeded(gap), runs)
-        assert not fits(gap, probability(noise, gap + 1), Randomness.seeded(gap), runs)
+        law, other = (geometric(probability(noise, near), limit) for near in (gap, gap + 1))
+        outcomes = drawn(gap, 20_000)
+        assert categorical(outcomes, law) > P_LOW
+        assert categorical(outcomes, other) < P_LOW
     monkeypatch.setattr(waiting, "_MARGIN", 0.5)
-    assert fits(5, probability(noise, 5), Randomness.seeded(9), 3000)
+    law = geometric(probability(noise, 5), limit)
+    assert categorical(drawn(5, 3000), law) > P_LOW
 
     words = np.array([0, 1, 2**64 - 1, 2**64 - 2, 2**63, 2**40], np.uint64)
     source = Randomness(lambda n: words.tobytes() if n == 48 else bytes(n))

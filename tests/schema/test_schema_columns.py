@@ -161,18 +161,6 @@ def test_calendar_bins_cover_every_day_once(start: dt.date, length: int, every: 
         assert opened == [start + dt.timedelta(days=i) for i in range(period, length + 1, period)]
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.lists(times, min_size=1, max_size=20), st.sampled_from([" ", "T"]), st.sampled_from([None, "UTC"]))
-def test_one_odd_text_changes_no_other_code(rows, between: str, zone: str | None) -> None:
-    column = DateTime("x", start="1900-01-01", end="2200-01-01", every="year", timezone=zone, other="(other)")
-    texts = [row.isoformat(between) + ("" if zone is None else "Z") for row in rows]
-    codes = column.encode(texts).tolist()
-    assert column.encode([*texts, "soon"]).tolist() == [*codes, column.other_code]
-    assert column.encode([*texts, "2024-W01-1"]).tolist() == [*codes, column.other_code]
-    instants = pa.array(rows, pa.timestamp("us", zone))
-    assert column.encode(instants).tolist() == codes
-
-
 def test_borders_end_with_the_calendar() -> None:
     assert [d.year for d in borders(dt.date(9998, 5, 1), (12, 0))] == [9998, 9999]
     assert list(borders(dt.date(9999, 12, 20), (0, 14))) == [dt.date(9999, 12, 20)]
@@ -216,25 +204,21 @@ def test_summer_time_moves_the_borders_with_the_clock() -> None:
         column.encode(pa.array([dt.datetime(2024, 3, 30)]))
 
 
+BEYOND_DOUBLES = Integer("x", edges=[0, 2**60 + 1, 2**62], other="o")
+
+
 @pytest.mark.parametrize(
     ("column", "values", "codes"),
     [
-        (Boolean("x", missing="?"), [True, False, None], [1, 0, 2]),
         (Boolean("x", missing="?"), [1, 0, None], [1, 0, 2]),
         (Boolean("x", missing="?"), [1.0, 0.0, float("nan")], [1, 0, 2]),
         (Boolean("x", missing="?"), ["Yes", " FALSE", "t", "0", "1.0", "", "?"], [1, 0, 1, 0, 1, 2, 2]),
         (Boolean("x", other="o"), ["perhaps", "o", "no"], [2, 2, 0]),
         (Boolean("x", other="o"), [2, -1, 1], [2, 2, 1]),
-        (Categorical("x", ["1", "2"], other="o"), [1, 2, 3], [0, 1, 2]),
         (Categorical("x", [1, 2], other="o"), ["1", "02", "2", "o", "2 "], [0, 2, 1, 2, 2]),
-        (Categorical("x", [1, 2], missing="m"), [1.0, None, 2.0], [0, 2, 1]),
         (Categorical("x", [1, 2], other="o"), [1.5, float("inf"), 2.0], [2, 2, 1]),
-        (Categorical("x", [1, 2]), [Decimal(1), Decimal(2)], [0, 1]),
         (Categorical("x", ["true", "false"]), [True, False], [0, 1]),
         (Categorical("x", ["", "a"], missing="m"), ["", None, "a"], [0, 2, 1]),
-        (Categorical("x", ["only"]), ["only", "only"], [0, 0]),
-        (Integer("x", min=5, max=5), [5, 5], [0, 0]),
-        (Integer("x", min=0, max=3, missing="m"), [3.0, None, float("nan")], [3, 4, 4]),
         (Integer("x", min=0, max=3, other="o"), [2.5, 4.0, float("inf"), 2.0], [4, 4, 4, 2]),
         (Integer("x", min=0, max=3, missing="m"), ["3", " 2 ", "1.0", "1e0", "nan", ""], [3, 2, 1, 1, 4, 4]),
         (
@@ -250,29 +234,16 @@ def test_summer_time_moves_the_borders_with_the_clock() -> None:
             [Decimal("1.0"), Decimal("1.5"), None],
             [0, 1, 2],
         ),
-        (
-            Integer("x", edges=[0, 2**60 + 1, 2**62], other="o"),
-            [
-                str(2**60),
-                f"+{2**60 + 1}",
-                f"-{2**62}",
-                str(2**62),
-                "1" * 30,
-                "-" + "9" * 9000,
-                "0" * 30 + "1",
-            ],
-            [0, 1, 2, 1, 2, 2, 0],
-        ),
-        (Integer("x", edges=[0, 2**60 + 1, 2**62], other="o"), [Decimal(2**60), Decimal(2**80)], [0, 2]),
+        (BEYOND_DOUBLES, [str(2**60), f"+{2**60 + 1}", f"-{2**62}", str(2**62), "1" * 30], [0, 1, 2, 1, 2]),
+        (BEYOND_DOUBLES, ["-" + "9" * 9000, "0" * 30 + "1"], [2, 0]),
+        (BEYOND_DOUBLES, [Decimal(2**60), Decimal(2**80)], [0, 2]),
         (
             Categorical("x", [2**52], other="o"),
             [Decimal(2**52), Decimal("1.5"), Decimal(2**52 + 1)],
             [0, 1, 1],
         ),
-        (Real("x", [0, 1, 2], missing="m"), [0, 1, 2, float("nan"), None], [0, 1, 1, 2, 2]),
         (Real("x", [0, 1], outside="clip"), [float("-inf"), float("inf")], [0, 0]),
         (Real("x", [0, 1], other="o"), ["inf", ".5", "1.", "abc", "1e-400"], [1, 0, 0, 1, 0]),
-        (Real("x", [0, 1, 2]), [Decimal("0.5"), Decimal("1.5")], [0, 1]),
         (Real("x", [0, 1, 2]), np.array([0.5, 1.5], dtype=np.float32), [0, 1]),
         (
             Date("x", edges=["2024-01-01", "2024-01-03"], other="o"),
@@ -290,15 +261,6 @@ def test_summer_time_moves_the_borders_with_the_clock() -> None:
 )
 def test_practical_spellings(column: Column, values, codes: list[int]) -> None:
     assert column.encode(values).tolist() == codes
-
-
-@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-def test_timestamps_of_any_unit(unit: str) -> None:
-    column = DateTime("x", edges=["2024-01-01", "2024-01-02", "2024-01-03"], other="o")
-    numbers = np.array(["2024-01-01T23:59:59", "2024-01-02"], dtype=f"datetime64[{unit}]")
-    assert column.encode(numbers).tolist() == [0, 1]
-    far = pa.array([2**63 - 1, -(2**63)], pa.int64()).cast(pa.timestamp(unit))
-    assert column.encode(far).tolist() == [2, 2]
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpstream.core.errors import ConfigError, DataError
-from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real
+from dpstream.core.schema import Boolean, Categorical, Integer
 from dpstream.io.sources import SourceOptions
 from dpstream.io.sources.formats import read_sample
-from dpstream.project.column_draft import CONFIRM, guess_column, nice_edges
+from dpstream.project.column_draft import guess_column, nice_edges
 from dpstream.project.config_draft import draft_config
 from dpstream.project.schema_file import read_schema
 
@@ -49,41 +49,6 @@ def example() -> dict[str, list[object]]:
 def test_the_draft_is_the_golden_file() -> None:
     text = draft_config(pa.table(example()), "file_date", name="evictions", path="data/*.parquet")
     assert text == GOLDEN.read_text(encoding="utf-8")
-
-
-def test_every_value_read_off_is_marked_and_listed_and_nothing_else_is_marked() -> None:
-    text = draft_config(pa.table(example()), "file_date", name="n", path="p")
-    head, _, schema = text.partition("[schema]\n")
-    schema = schema.partition("[expect]")[0]
-    drafted = tomllib.loads(f"[schema]\n{schema.rpartition(chr(10) + '#')[0]}")["schema"]
-    listed, _, body = schema.partition("confirmed = false")
-    listed = " ".join(line.removeprefix("#").strip() for line in listed.splitlines())
-    lines = [line for line in body.splitlines() if f"# {CONFIRM}" in line]
-    for name, spec in drafted["columns"].items():
-        off = [key for key in spec if key in ("values", "min", "max", "edges", "start", "end")]
-        assert not off or f"{' and '.join(off)} of" in listed, name
-        for key in off:
-            assert any(line.startswith(f"{key} = ") for line in lines), key
-    assert "of paid" not in listed, "its type says what it may hold"
-    assert "that id is left out" in listed
-    # No mark where nothing was read off.
-    assert not [line for line in lines if line.startswith(("type", "other", "missing", "[schema"))]
-    assert f"# {CONFIRM}" not in head.removeprefix(head.partition("format = 1")[0])
-    assert body.count("confirmed =") == 0
-    assert "private words" not in text
-    for spec in drafted["columns"].values():
-        assert (spec["other"], spec["missing"]) == ("other", "missing")
-
-
-def test_types_are_guessed() -> None:
-    schema = read_schema(tomllib.loads(draft_config(example(), "file_date")))
-    assert not schema.confirmed
-    assert set(schema.ignore) == {"id", "note", "empty"}
-    kinds = [Categorical, Boolean, Integer, Integer, Real, Real, Date, DateTime]
-    assert [type(column) for column in schema.columns] == kinds
-    bins = {"other": "other", "missing": "missing"}
-    assert schema["zip"] == Categorical("zip", ["941", "02139", "94102"], **bins)
-    assert schema["rooms"] == Integer("rooms", 0, 6, **bins)
 
 
 def test_a_word_that_stands_for_a_bin_is_that_bin() -> None:
@@ -128,7 +93,7 @@ def write(table: pa.Table, path: Path) -> None:
         return
     rows = table.to_pylist()
     if path.suffix == ".ndjson":
-        text = "\n".join(json_line(row) for row in rows)
+        text = "\n".join(json.dumps(row, default=str) for row in rows)
     else:
         lines = [
             ",".join("" if v is None else str(v).replace("True", "true") for v in r.values()) for r in rows
@@ -136,10 +101,6 @@ def write(table: pa.Table, path: Path) -> None:
         text = "\n".join([",".join(table.column_names), *lines]) + "\n"
     data = text.encode()
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
-
-
-def json_line(row: dict[str, object]) -> str:
-    return json.dumps(row, default=str)
 
 
 @settings(max_examples=150, deadline=None)
@@ -182,19 +143,16 @@ def test_drafts_that_cannot_be_made(tmp_path: Path) -> None:
         draft_config({"x": [1]}, "when")
     with pytest.raises(ConfigError, match="no data file"):
         draft_config(tmp_path / "absent.csv")
-    (tmp_path / "a.xls").write_text("x")
-    with pytest.raises(ConfigError, match="unknown ending"):
-        draft_config(tmp_path / "a.xls")
-    (tmp_path / "b.csv").write_text("x,y\n1,2\nhush,3,4\n")
-    with pytest.raises(DataError, match=r"b\.csv: a line has more or fewer columns") as caught:
-        draft_config(tmp_path / "b.csv")
-    assert "hush" not in str(caught.value)
-    (tmp_path / "c.parquet").write_bytes(b"PAR1 half a file")
-    with pytest.raises(DataError, match=r"c\.parquet: the file cannot be read"):
-        draft_config(tmp_path / "c.parquet")
-    (tmp_path / "d.csv").write_text("")
-    with pytest.raises(DataError, match=r"d\.csv: the file is empty"):
-        draft_config(tmp_path / "d.csv")
+    for name, content, words in (
+        ("a.xls", b"x", "unknown ending"),
+        ("b.csv", b"x,y\n1,2\nhush,3,4\n", r"b\.csv: a line has more or fewer columns"),
+        ("c.parquet", b"PAR1 half a file", r"c\.parquet: the file cannot be read"),
+        ("d.csv", b"", r"d\.csv: the file is empty"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ConfigError if name == "a.xls" else DataError, match=words) as caught:
+            draft_config(tmp_path / name)
+        assert "hush" not in str(caught.value)
 
 
 def test_a_draft_does_not_say_when_the_calendar_begins() -> None:

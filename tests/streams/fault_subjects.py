@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +65,8 @@ def only_extended(home: Path) -> None:
             assert table.select(earlier.column_names).equals(earlier)
         earlier = table
     assert earlier is not None
-    assert [name for name in earlier.column_names if name.startswith("poor")] == [
-        "poor_1",
-        "poor_2",
-        "poor_3",
-    ]
+    periods = [name for name in earlier.column_names if name.startswith("poor")]
+    assert periods == ["poor_1", "poor_2", "poor_3"]
 
 
 def scattered(*columns: str) -> Callable[[int], Batch]:
@@ -113,16 +111,16 @@ def sound(key: StateKey | None = None) -> Callable[[Path], None]:
     return check
 
 
-TWO = Schema((Boolean("paid"), Boolean("late")))
 POOR = Schema((Boolean("poor", missing="absent"),))
-PLANE, LINE, RENT = small_schema("kind", "x", "y"), small_schema("x"), small_schema("paid", "zip")
+TWO, RENT = small_schema("paid", "poor"), small_schema("paid", "zip")
+PLANE, LINE = small_schema("kind", "x", "y"), small_schema("x")
 PEOPLE: Mapping[str, Any] = {"rho": "1/2", "unit": Individual("replace"), "horizon": STEPS}
 POINTS: Mapping[str, Any] = {"epsilon": "8", "unit": Event("replace")}
 CHANGES, BOTH = (Publishing(records="persistent", publish=what) for what in ("changes", "both"))
 EXPIRING: Mapping[str, Any] = {"keep": 1, "key": KEY}
 
 SUBJECTS = {
-    "toy": fault_harness.TOY,
+    "toy": replace(fault_harness.TOY, stride=3),
     "users": Subject(ToyPlan(unit=User(3)), SCHEMA, crowd, judge=counted_once),  # type: ignore[arg-type]
     "scheduler": Subject(
         BBScheduler(MWEMPGMBox(Workload.all_k_way(TWO.domain, 1), MWEMPGM(k=2)), 50, gamma="1/10").calibrate(
@@ -134,7 +132,7 @@ SUBJECTS = {
         stride=7,
     ),
     "classifier": Subject(
-        BBScheduler(ERM(TWO, "late"), 50, gamma="1/10").calibrate(epsilon=1),
+        BBScheduler(ERM(TWO, "poor"), 50, gamma="1/10").calibrate(epsilon=1),
         TWO,
         grown,
         judge=ran_once,

@@ -242,9 +242,8 @@ def test_failing_calls_while_starting(tmp_path: Path, fault: Fault) -> None:
             failed.append(folder)
 
     def possible(name: str, call: Callable[..., None], arguments: tuple[object, ...]) -> None:
-        fault(name, call, arguments) if name in ("commit", "rename") or fault is full_disk else call(
-            *arguments
-        )
+        effective = fault is full_disk or name in ("commit", "rename")
+        return fault(name, call, arguments) if effective else call(*arguments)
 
     for folder, _ in faults_in(tmp_path, work, fault=possible, prepare=account):
         begin(folder)

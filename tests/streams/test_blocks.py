@@ -100,12 +100,6 @@ def test_an_exception_in_a_thread_is_raised_and_stops_the_others(monkeypatch: py
     assert list(in_order(call, (lambda n=n: n for n in range(50)))) == list(range(50))
 
 
-def test_killed_before_every_third_durability_call(tmp_path: Path) -> None:
-    """With ``keep = 1``, tables expire too; random lives stop the other calls. Nothing staged is left at
-    the end: the harness looks."""
-    assert killed_at_every(3, tmp_path) > 90
-
-
 @pytest.mark.parametrize("form", ["parquet", "csv"])
 @pytest.mark.parametrize("chunk", [1, 2**20], ids=["in a block", "at the end"])
 def test_a_full_disk_while_a_table_is_staged_is_a_failure_after_drawing(

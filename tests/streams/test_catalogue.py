@@ -39,6 +39,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 start = partial(toy_stream.start, form="csv", max_rows=5)
+run = partial(toy_stream.run, form="csv", max_rows=5)
 
 
 def ledger_says(home: Path) -> list[dict[str, Any]]:
@@ -110,9 +111,7 @@ def test_the_catalogue_says_what_the_ledger_says(tmp_path: Path, small_parts: No
 
 
 def test_damaged_parts_are_refused(tmp_path: Path, small_parts: None) -> None:
-    with start(tmp_path) as stream:
-        for step in range(1, 9):
-            stream.step(batch(step), f"b{step}")
+    run(tmp_path, 8)
     root = tmp_path / "releases"
     part = root / "catalogue" / "000001-000003.json"
     good = part.read_bytes()
@@ -138,12 +137,9 @@ def test_damaged_parts_are_refused(tmp_path: Path, small_parts: None) -> None:
 
 
 def test_a_part_alone_tells_that_the_state_was_rolled_back(tmp_path: Path, small_parts: None) -> None:
-    with start(tmp_path) as stream:
-        stream.step(batch(1), "b1")
+    run(tmp_path, 1)
     shutil.copytree(tmp_path / "state", tmp_path / "old")
-    with start(tmp_path) as stream:
-        for step in range(2, 6):
-            stream.step(batch(step), f"b{step}")
+    run(tmp_path, 5)
     shutil.rmtree(tmp_path / "state")
     (tmp_path / "old").rename(tmp_path / "state")
     for folder in (tmp_path / "releases").glob("step-*"):

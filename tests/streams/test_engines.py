@@ -12,11 +12,12 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from small_streams import small_schema
 
 from dpstream.core.contracts import PrivateBatch, StreamPlan
 from dpstream.core.errors import DataError, StepError
 from dpstream.core.privacy import Event, Individual, Randomness
-from dpstream.core.schema import Boolean, Real, Schema
+from dpstream.core.schema import Schema
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
 from dpstream.core.tables.access import BatchAccess, ReadRequest
@@ -25,9 +26,7 @@ from dpstream.families.points import Points
 from dpstream.families.tabular import DPStabs
 from dpstream.stream import Batch, Stream, open_stream
 
-FLAGS = Schema((Boolean("paid"), Boolean("late")))
-ONE = Schema((Boolean("late"),))
-LINE = Schema((Real("x", [0, 0.5, 1]),))
+FLAGS, ONE, LINE = small_schema("paid", "poor"), small_schema("poor"), small_schema("x")
 PAIRS = Workload.all_k_way(FLAGS.domain, 2)
 Row = tuple[int, ...]
 

@@ -66,10 +66,9 @@ def test_epochs_are_added_and_wider_marginals_projected() -> None:
     assert found.exact
     assert "as of step 4" in found.note
     assert found.to_table().column_names == ["zip", "measured", "standard_error", "low", "high"]
-    assert estimate(counts, []).values == 23
-    assert estimate(counts, []).standard_error == pytest.approx(
-        (3 * SMALL.variance + 6 * LARGE.variance) ** 0.5
-    )
+    number = estimate(counts, [])
+    assert number.values == 23
+    assert number.standard_error**2 == pytest.approx(3 * SMALL.variance + 6 * LARGE.variance)
     assert estimate(counts, ["zip"], as_of=1).values.tolist() == [5, -1, 4]
 
 
@@ -130,9 +129,8 @@ def test_what_is_missing_is_said() -> None:
     gap = missing(counts, ["zip"])
     assert gap.steps == ((2, 2), (6, 8))
     assert gap.reason == "In steps 2, 6 to 8 the column zip was not measured."
-    assert missing(counts, ["zip", "paid"]).reason.endswith(
-        "the columns zip, paid were not measured together."
-    )
+    reason = missing(counts, ["zip", "paid"]).reason
+    assert reason.endswith("the columns zip, paid were not measured together.")
     assert missing(counts, ["zip"], as_of=4).steps == ((2, 4),)
     assert estimate(counts, ["zip"], as_of=1).values.sum() == 3
     assert "No noisy counts" in missing([], ["zip"]).reason
@@ -147,9 +145,8 @@ def test_of_running_sums_the_newest_one_counts() -> None:
     assert (found.values.tolist(), found.epochs) == ([3, 3, 3], ((1, 3),))
     assert found.law().variance == pytest.approx(3 * SMALL.variance)
     twice = [*sums, marginal(["zip", "paid"], np.full((3, 2), 9), 1, 3, series="zip")]
-    assert estimate(twice, ["zip"]).law().variance == pytest.approx(2 * SMALL.variance), (
-        "they share draws: one of them"
-    )
+    # They share draws: one of them.
+    assert estimate(twice, ["zip"]).law().variance == pytest.approx(2 * SMALL.variance)
     gains = [marginal(["zip"], [1, 1, 1], step, step, series="zip") for step in (1, 2, 3)]
     assert missing(gains, ["zip"]).steps == ((2, 3),), "what shares draws must not be added up"
     assert "Gains of single steps" in missing(gains, ["zip"]).reason
@@ -162,22 +159,18 @@ def test_of_running_sums_the_newest_one_counts() -> None:
 
 
 def test_of_present_records_only_one_census_counts() -> None:
+    epochs = ((1, 1, 2, 2), (2, 3, 4, 4), (5, 1, 6, 6), (3, 1, 4, 8), (4, 5, 8, 8))
     census = [
-        marginal(["zip"], [1, 1, 1], 1, 2, counted="present", as_of=2),
-        marginal(["zip"], [2, 2, 2], 3, 4, counted="present", as_of=4),
-        marginal(["zip"], [5, 5, 5], 1, 6, counted="present", as_of=6),
-        marginal(["zip"], [3, 3, 3], 1, 4, counted="present", as_of=8),
-        marginal(["zip"], [4, 4, 4], 5, 8, counted="present", as_of=8),
+        marginal(["zip"], [value] * 3, first, last, counted="present", as_of=as_of)
+        for value, first, last, as_of in epochs
     ]
     assert estimate(census, ["zip"]).values.tolist() == [7, 7, 7]
     assert estimate(census, ["zip"], as_of=6).values.tolist() == [5, 5, 5]
     gap = missing(census, ["zip"], as_of=4)
     assert gap.steps == ((1, 2),)
     assert "counts as of other steps must not be added" in gap.reason
-    assert (
-        estimate([*census, marginal(["zip"], [9, 9, 9], 9, 9, counted="present", as_of=9)], ["zip"]).as_of
-        == 8
-    )
+    later = marginal(["zip"], [9, 9, 9], 9, 9, counted="present", as_of=9)
+    assert estimate([*census, later], ["zip"]).as_of == 8
     assert "No census" in missing(census, ["zip"], as_of=3).reason
 
 

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_streams import small_schema, small_stream
+from small_batches import same
+from small_streams import small_schema, small_step, small_stream
 
 from dpstream.core.errors import ConfigError
+from dpstream.core.privacy import Randomness
 from dpstream.families.growing import ERM, BBScheduler
 from dpstream.io.sinks import read_table as read
 from dpstream.stream import Release
@@ -36,7 +38,6 @@ def test_every_release_keeps_the_contract(name: str, tmp_path: Path) -> None:
     with small_stream(tmp_path, family, 3, **options) as stream:
         release, plan, schema = stream.release(), stream.plan, stream._schema
     synthesis, released = release._synthesis, plan.released_schema(schema)
-    assert synthesis is not None
     assert synthesis.domain.names == schema.names
     table = release.sample()
     there = read(tmp_path / "releases", step=3).num_rows
@@ -69,3 +70,23 @@ def refuses_questions(release: Release) -> None:
     for ask in asks:
         with pytest.raises(ConfigError, match="the release is a classifier: no records can be drawn"):
             ask()
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_a_stream_that_is_opened_again_at_every_step_is_the_same_stream(name: str, tmp_path: Path) -> None:
+    """State and randomness come back bit by bit, so that the releases are those of one long life."""
+    family, options = CASES[name]
+    lives = []
+    for closing in (False, True):
+        randomness, found = Randomness.seeded(4), []
+        stream = small_stream(tmp_path / str(closing), family, seed=randomness, **options)
+        for step in range(1, 7):
+            if closing:
+                stream.close()
+                stream = small_stream(tmp_path / str(closing), family, seed=randomness, **options)
+            synthesis = small_step(stream, family, step)._synthesis
+            assert synthesis is not None
+            found.append(synthesis.pack())
+        stream.close()
+        lives.append(found)
+    assert all(map(same, *lives))

@@ -13,7 +13,7 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.tabular import Baseline, DPStabs
+from dpstream.families.tabular import Baseline, DPStabs, Pooled
 from dpstream.project.base import ColumnSource, MappedTable
 
 
@@ -75,6 +75,7 @@ def test_records_are_drawn_by_the_shares():
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 EMPTY = np.empty((0, 3), np.int32)
+PAIRS = Workload.all_k_way(DOMAIN, 2)
 
 
 def start_table(rows, error=2.0):
@@ -84,27 +85,31 @@ def start_table(rows, error=2.0):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"k": 1}, {"past": "literal", "k": 2}, {"deletions": True, "k": 2}], ids=str
+    "recipe",
+    [
+        DPStabs(PAIRS),
+        DPStabs(PAIRS, k=1),
+        DPStabs(PAIRS, k=2, past="literal"),
+        DPStabs(PAIRS, k=2, deletions=True),
+        Pooled(PAIRS),
+    ],
 )
-def test_empty_steps_leave_the_base_as_it_is(options):
+def test_empty_steps_leave_the_base_as_it_is(recipe):
     """Next to no noise: through packing and three empty steps the table stays, up to the fit."""
-    workload, base = Workload.all_k_way(DOMAIN, 2), start_table(300)
-    plan = DPStabs(workload, **options).calibrate(epsilon="1000")
+    base, plan = start_table(300), recipe.calibrate(epsilon="1000")
     state = plan.start_from(base)
     for _ in range(3):
         state = plan.unpack_state(plan.pack_state(state))
         batch = EncodedBatch(DOMAIN, EMPTY, EMPTY if plan.recipe.deletions else None)
         synthesis = plan.step(state, batch, Randomness.seeded(1))
-    for got, wanted in zip(
-        synthesis.marginals(workload.cliques), base.marginals(workload.cliques), strict=True
-    ):
+    for got, wanted in zip(synthesis.marginals(PAIRS.cliques), base.marginals(PAIRS.cliques), strict=True):
         assert got == pytest.approx(wanted, abs=0.01)
     assert (synthesis.total, synthesis.total_error) == (pytest.approx(300), pytest.approx(2.0, abs=1e-3))
     assert not synthesis.measured
 
 
 def test_errors_of_the_number_of_records_add_up_in_variance():
-    plan = DPStabs(Workload.all_k_way(DOMAIN, 2)).calibrate(epsilon="1")
+    plan = DPStabs(PAIRS).calibrate(epsilon="1")
     batch = EncodedBatch(DOMAIN, EMPTY)
     alone = plan.step(plan.start(), batch, Randomness.seeded(1)).total_error
     both = plan.step(plan.start_from(start_table(50, 7.0)), batch, Randomness.seeded(1)).total_error
@@ -113,7 +118,7 @@ def test_errors_of_the_number_of_records_add_up_in_variance():
 
 
 def test_the_baseline_begins_with_the_records():
-    plan = Baseline(Workload.all_k_way(DOMAIN, 2)).calibrate(epsilon="1000")
+    plan = Baseline(PAIRS).calibrate(epsilon="1000")
     base = start_table(40)
     state = plan.unpack_state(plan.pack_state(plan.start_from(base)))
     synthesis = plan.step(state, EncodedBatch(DOMAIN, EMPTY), Randomness.seeded(1))
@@ -123,6 +128,6 @@ def test_the_baseline_begins_with_the_records():
 
 def test_a_table_over_other_columns_is_refused():
     other = Workload.all_k_way(Domain(("a", "b"), (2, 3)), 2)
-    for recipe in (DPStabs(other), Baseline(other)):
+    for recipe in (DPStabs(other), Baseline(other), Pooled(other)):
         with pytest.raises(ConfigError, match="other columns"):
             recipe.calibrate(epsilon=1).start_from(start_table(5))

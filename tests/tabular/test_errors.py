@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_batches import drawn_batches, run
 
 from dpstream.core.contracts import Measured
 from dpstream.core.counters import PURE_COUNTER_NAMES, CalibratedCounter, counter_by_name
@@ -19,7 +20,7 @@ from dpstream.core.graphical import Measurement, tree_cells
 from dpstream.core.privacy import DiscreteGaussian, DiscreteLaplace, Event, PureDP, Randomness
 from dpstream.core.privacy.law import NoiseSum
 from dpstream.core.schema.domain import Domain
-from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.core.tables import Workload
 from dpstream.families.tabular import Baseline, DPStabs, dpstabs_facts
 from dpstream.families.tabular.dpstabs_facts import TotalNoise, arrival_weights
 from dpstream.mechanisms import MWEMPGM
@@ -86,18 +87,6 @@ def test_half_widths_on_the_coarse_grid():
         assert normal * 0.9999 <= many.half_width(confidence) <= normal + 3 * many.variance**0.5 / 1024
 
 
-def test_a_normal_quantile_would_not_do():
-    """The reason for exact laws: what 1.96 standard deviations cover of the noise of one, two and three ticks."""
-    found = {}
-    for ticks in (1, 2, 3):
-        for scale in (Fraction(20), Fraction(43, 100), Fraction(31, 100)):
-            law = NoiseSum(((DiscreteLaplace(scale), ticks),))
-            found[ticks, scale] = convolved(law)[int(1.96 * law.variance**0.5)]
-    assert [round(found[ticks, Fraction(20)], 3) for ticks in (1, 2, 3)] == [0.938, 0.942, 0.944]
-    assert found[1, Fraction(43, 100)] < 0.83, "noise of less than a record takes few values"
-    assert found[3, Fraction(31, 100)] < 0.80
-
-
 @pytest.mark.parametrize("confidence", [0, 1, -0.5, 1.5, 0.9999999, float("nan"), "0.9", True])
 def test_a_confidence_is_between_0_and_1(confidence):
     for law in (None, NoiseSum(((DiscreteLaplace(Fraction(1)), 1),))):
@@ -105,37 +94,15 @@ def test_a_confidence_is_between_0_and_1(confidence):
             Measured(np.zeros(2), 1.0, law).half_width(1, confidence)
 
 
-def test_a_known_variance_alone_gives_chebyshevs_interval():
-    one = Measured(np.zeros(4), 2.0)
-    assert one.half_width(4, 0.75) == pytest.approx(2 * 2 * 2)
-
-
-class Foreign(CalibratedCounter):
+def foreign(inner):
     """A counter of somebody else's making: only the contract, no intervals to look into."""
 
-    def __init__(self, inner):
-        self.inner, self.budget, self.unit = inner, inner.budget, inner.unit
+    def passed_on(name):
+        return lambda self, *arguments: getattr(inner, name)(*arguments)
 
-    horizon = property(lambda self: self.inner.horizon)
-    name = property(lambda self: "foreign")
-
-    def describe(self):
-        return self.inner.describe()
-
-    def init(self, width):
-        return self.inner.init(width)
-
-    def step(self, state, increment, randomness):
-        return self.inner.step(state, increment, randomness)
-
-    def variance(self, t):
-        return self.inner.variance(t)
-
-    def materialize(self, n):
-        return self.inner.materialize(n)
-
-    def check_state(self, state, width):
-        return self.inner.check_state(state, width)
+    methods = ("describe", "init", "step", "variance", "materialize", "check_state")
+    facts = {"name": "foreign", "horizon": inner.horizon, "budget": inner.budget, "unit": inner.unit}
+    return type("Foreign", (CalibratedCounter,), facts | {name: passed_on(name) for name in methods})()
 
 
 @pytest.mark.parametrize("name", OF_INTERVALS)
@@ -161,20 +128,7 @@ def test_the_totals_variance_is_that_of_the_matrix(name, horizon):
 
 
 def batches(steps, rows=60, seed=0, deletes=False):
-    generator = np.random.default_rng(seed)
-
-    def draw(n):
-        return np.column_stack([generator.integers(0, size, n) for size in DOMAIN.sizes]).astype(np.int32)
-
-    return [EncodedBatch(DOMAIN, draw(rows), draw(rows // 4) if deletes else None) for _ in range(steps)]
-
-
-def run(plan, data, randomness=None, state=None):
-    state = plan.start() if state is None else state
-    randomness = randomness or Randomness.seeded(3)
-    for batch in data:
-        synthesis = plan.step(state, batch, randomness)
-    return state, synthesis
+    return drawn_batches(DOMAIN, steps, rows, seed=seed, deletes=rows // 4 if deletes else None)
 
 
 @pytest.mark.parametrize("deletions", [False, True])
@@ -226,19 +180,26 @@ def hits_of_cells(plan, steps, runs, seed, shrink=1.0):
         ({"counter": "tree"}, {"rho": "1/2"}, 3),
         ({"counter": "hybrid", "deletions": True}, {"epsilon": "2"}, 3),
         ({"counter": "unbounded-block", "past": "literal"}, {"rho": "1/2"}, 5),
+        ({"counter": "optimal-tree"}, {"epsilon": "2"}, 5),
+        ({"counter": "toeplitz"}, {"rho": "1/2"}, 5),
     ],
 )
 def test_intervals_cover_what_they_promise(options, budget, steps):
-    """Hits are a binomial number with the probability that the convolved law gives to the interval."""
+    """Hits are a binomial number with the probability that the convolved law gives to the interval.
+
+    A counter that decodes has a law of at least its variance: no fewer hits than promised, and not many more.
+    """
     from scipy import stats
 
     plan = DPStabs(PAIRS, k=EVERY, iterations=1, **options).calibrate(**budget, horizon=max(steps, 5))
-    law = run(plan, batches(steps, deletes=plan.recipe.deletions))[1].noise
-    share = convolved(law)[int(law.half_width(0.95))]
-    assert 0.95 <= share < 0.965
+    share = 0.95
+    if plan.counter.name in OF_INTERVALS:
+        law = run(plan, batches(steps, deletes=plan.recipe.deletions))[1].noise
+        share = convolved(law)[int(law.half_width(0.95))]
+        assert 0.95 <= share < 0.965
     hits = hits_of_cells(plan, steps, 25, seed=11)
     low, high = (stats.binom.ppf(q, len(hits), share) for q in (FALSE_ALARM / 2, 1 - FALSE_ALARM / 2))
-    assert low <= hits.sum() <= high
+    assert low <= hits.sum() <= (high if share > 0.95 else 0.98 * len(hits))
     assert hits_of_cells(plan, steps, 25, seed=12, shrink=2 / 3).sum() < low, "the control must fail"
 
 
@@ -297,45 +258,21 @@ def test_no_total_is_predicted_where_steps_may_end_early():
         assert tight.calibrate(epsilon="1").expected_errors([3])[0].total is None
 
 
-def test_a_synthesis_comes_back_with_its_measurements():
-    plan = DPStabs(PAIRS, k=EVERY, counter="tree", deletions=True).calibrate(rho="1/3", horizon=5)
-    _, synthesis = run(plan, batches(3, deletes=True))
-    back = plan.unpack_synthesis(synthesis.pack())
-    assert (back.total_error, back.noise) == (synthesis.total_error, synthesis.noise)
-    for clique, measured in synthesis.measured.items():
-        np.testing.assert_array_equal(back.measured[clique].values, measured.values)
-        assert back.measured[clique].half_width(3, 0.9) == measured.half_width(3, 0.9)
-
-
 def test_a_counter_of_somebody_else():
     """Its variance is known and nothing else: wider intervals, and a total's error only where all are measured."""
     plans = []
     for k in (EVERY, 2):
         plan = DPStabs(PAIRS, k=k, counter="tree").calibrate(epsilon="1", horizon=9)
-        plans.append((plan, replace(plan, counter=Foreign(plan.counter))))
-    own, foreign = (run(plan, batches(2))[1] for plan in plans[0])
-    assert foreign.total_error == pytest.approx(own.total_error)
-    assert foreign.noise is None
+        plans.append((plan, replace(plan, counter=foreign(plan.counter))))
+    own, other = (run(plan, batches(2))[1] for plan in plans[0])
+    assert other.total_error == pytest.approx(own.total_error)
+    assert other.noise is None
     clique = PAIRS.cliques[0]
-    exact, wide = (s.measured[clique].half_width(1, 0.95) for s in (own, foreign))
+    exact, wide = (s.measured[clique].half_width(1, 0.95) for s in (own, other))
     assert exact < wide == pytest.approx(own.measured[clique].standard_error * 20**0.5)
     selected = plans[1][1]
     assert run(selected, batches(2))[1].total_error is None
     assert [one.total for one in selected.expected_errors([1, 7])] == [None, None]
-
-
-@pytest.mark.parametrize(
-    ("counter", "budget"), [("optimal-tree", {"epsilon": "2"}), ("toeplitz", {"rho": "1/2"})]
-)
-def test_intervals_of_a_counter_that_decodes(counter, budget):
-    """A law of at least the same variance: no fewer hits than promised, and not many more."""
-    from scipy import stats
-
-    plan = DPStabs(PAIRS, k=EVERY, iterations=1, counter=counter).calibrate(**budget, horizon=6)
-    hits = hits_of_cells(plan, 5, 25, seed=21)
-    least = stats.binom.ppf(FALSE_ALARM / 2, len(hits), 0.95)
-    assert least <= hits.sum() < 0.98 * len(hits)
-    assert hits_of_cells(plan, 5, 25, seed=22, shrink=2 / 3).sum() < least, "the control must fail"
 
 
 def test_predictions_where_marginals_are_selected(monkeypatch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 from door_runs import drawn_and_published, only_drawn
 
 from dpstream.core.errors import DpstreamError
-from dpstream.core.privacy import ZCDP, PureDP, Randomness, User
+from dpstream.core.privacy import ZCDP, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled
@@ -70,17 +69,6 @@ def test_every_border_measures_every_headline_with_its_share(budget) -> None:
         assert {one.noise for one in own.values()} == {noise}
 
 
-def test_a_run_spends_what_the_plan_says() -> None:
-    for unit, times in ((None, 1), (User(4), 4)):
-        plan = Pooled(PAIRS, headline=HEADLINE).calibrate(epsilon="2", unit=unit)
-        assert sum(part.total for part in plan.parts()) == 2
-        head = plan.parts()[0]
-        assert (head.name, head.total, head.times) == ("headline", Fraction(2, 5), 2 * times)
-    only = Pooled(Workload.all_k_way(DOMAIN, 1), headline=HEADLINE).calibrate(rho="1")
-    assert [part.name for part in only.parts()] == ["headline", "measure"]
-    assert sum(part.total for part in only.parts()) == 1
-
-
 def test_a_headline_need_not_be_in_the_workload_and_is_never_chosen() -> None:
     own = Workload.of(DOMAIN, [["paid", "late"], ["paid", "cause"]])
     plan = Pooled(own, headline=(("late", "zip"),), iterations=5).calibrate(epsilon="20", horizon=8)
@@ -91,19 +79,6 @@ def test_a_headline_need_not_be_in_the_workload_and_is_never_chosen() -> None:
     )
     assert sum("zip x late" in name for name in names) == 1
     assert max(np.abs(one.values).max() for one in counts) > 100
-
-
-def test_streams_without_headlines_keep_their_facts() -> None:
-    plain = Pooled(PAIRS)
-    options = plain.calibrate(epsilon=1).options()
-    assert not {"headline", "headline_share"} & set(options)
-    own = replace(plain, headline=HEADLINE).calibrate(epsilon=1)
-    assert own.options() == {
-        **options,
-        "headline": [["zip"], ["zip", "cause"]],
-        "headline_share": "1/5",
-    }
-    assert own.parts()[1:] != plain.calibrate(epsilon=1).parts()
 
 
 def test_the_plan_shows_share_and_noise() -> None:

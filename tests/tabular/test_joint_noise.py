@@ -7,13 +7,14 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from small_batches import drawn_batches
 
 from dpstream.core.contracts import ExpectedTable, NoisyCounts
-from dpstream.core.privacy import ZCDP, Event, HistogramsNoise, PureDP, Randomness
+from dpstream.core.privacy import Event, HistogramsNoise, PureDP, Randomness
 from dpstream.core.privacy.joint import HistogramCells
 from dpstream.core.privacy.law import WeightedSum
 from dpstream.core.schema.domain import Domain
-from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.core.tables import Workload
 from dpstream.families.tabular import Pooled
 from dpstream.mechanisms import MWEMPGM
 from dpstream.mechanisms.joint_groups import deviations, draw_shares, together
@@ -22,11 +23,6 @@ from dpstream.stream.release.estimates import add_up, projected
 DOMAIN = Domain(tuple("abcdef"), (3,) * 6)
 RECIPE = Pooled(Workload.all_k_way(DOMAIN, 2), iterations=5)
 SIZES = dict(zip(DOMAIN.names, DOMAIN.sizes, strict=True))
-
-
-def batch(rows: int, seed: int) -> EncodedBatch:
-    codes = np.random.default_rng(seed).integers(0, 3, (rows, 6)).astype(np.int32)
-    return EncodedBatch(DOMAIN, codes)
 
 
 def test_groups_lower_the_summed_noise_as_calculated() -> None:
@@ -71,7 +67,9 @@ def test_headlines_are_drawn_together_within_their_share(relation: str) -> None:
     apart = plan.runner.noise_of([0], PureDP.of(Fraction(1, 12)))
     for _, noise in plan.runner.headline_noises:
         assert max(getattr(noise, "variances", (noise.variance,))) <= apart.variance * 1.002
-    counts = plan.step(plan.start(), batch(300, 1), Randomness.seeded(8)).noisy_counts
+    counts = plan.step(
+        plan.start(), drawn_batches(DOMAIN, 1, 300, seed=1)[0], Randomness.seeded(8)
+    ).noisy_counts
     heads = [one for drawn in counts if "headline" in drawn.draw for one in drawn.marginals]
     assert sorted(one.columns for one in heads) == [("a",), ("b",), ("c", "d")]
     assert plan.facts()["headline"]["standard_deviation"] <= apart.variance**0.5 * 1.001
@@ -81,22 +79,15 @@ def test_mwem_measures_a_whole_workload_together() -> None:
     """Where it measures some, nothing changes."""
     workload = Workload.all_k_way(DOMAIN, 1)
     plan = MWEMPGM().calibrate(workload, PureDP.of(1), Event())
-    run = plan.run(batch(400, 2), "net", Randomness.seeded(4))
+    run = plan.run(drawn_batches(DOMAIN, 1, 400, seed=2)[0], "net", Randomness.seeded(4))
     assert run.total_variance == pytest.approx(plan.total_variance())
     (output,) = run.outputs
     assert output.noise == HistogramsNoise(Fraction(1), (3,) * 6)
     assert plan.noise.variance > 3.5 * output.noise.variance
     assert sum(part.total for part in plan.parts()) == 1
     some = MWEMPGM(k=2).calibrate(workload, PureDP.of(1), Event())
-    drawn = some.run(batch(400, 2), "net", Randomness.seeded(4)).outputs
+    drawn = some.run(drawn_batches(DOMAIN, 1, 400, seed=2)[0], "net", Randomness.seeded(4)).outputs
     assert [one.noise for one in drawn] == [some.noise] * 2
-
-
-def test_under_zcdp_nothing_is_drawn_together() -> None:
-    plan = RECIPE.calibrate(ZCDP.of("1/8"))
-    counts = plan.step(plan.start(), batch(60, 1), Randomness.seeded(3)).noisy_counts
-    assert len(counts) == 6
-    assert not any(isinstance(one.noise, HistogramsNoise) for one in counts)
 
 
 @pytest.mark.parametrize("relation", ["add-remove", "replace"])
@@ -104,7 +95,7 @@ def test_a_draw_is_published_whole_and_read_by_marginals(relation: str) -> None:
     unit = Event() if relation == "add-remove" else Event("replace")
     plan = RECIPE.calibrate(PureDP.of(1), unit=unit, horizon=5)
     state = plan.start()
-    (counts,) = plan.step(state, batch(50, 1), Randomness.seeded(8)).noisy_counts
+    (counts,) = plan.step(state, drawn_batches(DOMAIN, 1, 50, seed=1)[0], Randomness.seeded(8)).noisy_counts
     assert counts.query == {"kind": "marginals", "columns": [[name] for name in DOMAIN.names]}
     assert isinstance(counts.noise, HistogramsNoise)
     assert NoisyCounts.from_line(counts.line()) == counts
@@ -128,7 +119,9 @@ def test_what_a_plan_predicts_is_what_a_run_draws() -> None:
     design = plan.runner.design(0.0, drifts=True)
     ((group, noise),) = plan.runner.column_draws(design)
     assert group == tuple(range(6))
-    (counts,) = plan.step(plan.start(), batch(50, 1), Randomness.seeded(8)).noisy_counts
+    (counts,) = plan.step(
+        plan.start(), drawn_batches(DOMAIN, 1, 50, seed=1)[0], Randomness.seeded(8)
+    ).noisy_counts
     assert counts.noise == noise
     assert plan.runner.cell_variance(design) == pytest.approx(noise.variance)
     (told,) = plan.expected_errors([1], ExpectedTable(50, 10, "grows")) or ()

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from small_batches import same, stored
 
-from dpstream.core.contracts import UNPACKED, Packed, pack_fields, unpack_fields
+from dpstream.core.contracts import UNPACKED, pack_fields, unpack_fields
 from dpstream.core.errors import StoreDamagedError
 from dpstream.core.graphical import Model
 from dpstream.core.schema.domain import Domain
@@ -65,33 +66,21 @@ def state() -> State:
     )
 
 
-def same(one: Packed, other: Packed) -> bool:
-    return one.meta == other.meta and all(
-        np.array_equal(array, other.arrays[name]) and array.dtype == other.arrays[name].dtype
-        for name, array in one.arrays.items()
-    )
-
-
 def test_numbers_that_json_lacks_come_back() -> None:
     """A step that has drawn must not fail because of the form of a number."""
     odd = replace(state(), step=np.int64(7), error=math.inf)
-    stored = pack_fields(odd)
-    again = unpack_fields(
-        State, Packed(json.loads(json.dumps(stored.meta, allow_nan=False)), stored.arrays), plan="plan"
-    )
+    packed = pack_fields(odd)
+    json.dumps(packed.meta, allow_nan=False)
+    again = unpack_fields(State, stored(packed), plan="plan")
     assert (again.step, again.error) == (7, math.inf)
+    wrong = {**packed.meta, "either": [{"kind": "Else", "value": 1}]}
     with pytest.raises(StoreDamagedError):
-        unpack_fields(
-            State,
-            Packed({**stored.meta, "either": [{"kind": "Else", "value": 1}]}, stored.arrays),
-            plan="plan",
-        )
+        unpack_fields(State, replace(packed, meta=wrong), plan="plan")
 
 
 def test_every_kind_of_field_comes_back() -> None:
     packed = pack_fields(state())
-    stored = Packed(json.loads(json.dumps(packed.meta)), packed.arrays)
-    again = unpack_fields(State, stored, plan="plan")
+    again = unpack_fields(State, stored(packed), plan="plan")
     assert same(pack_fields(again), packed)
     assert (again.step, again.error, again.parts[0].ends, again.parts[1].counters) == (7, None, [4, 5], [])
     assert again.parts[0].counters[2]["sum"].shape == (3, 2)

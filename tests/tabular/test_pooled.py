@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from small_batches import drawn_codes
 
-from dpstream.core.contracts import pack_fields, unpack_fields
-from dpstream.core.errors import ConfigError, HorizonError, LimitError, StoreDamagedError
+from dpstream.core.errors import StoreDamagedError
 from dpstream.core.graphical import Model
 from dpstream.core.privacy import (
     ZCDP,
@@ -139,22 +142,13 @@ def test_what_was_never_measured_is_said_not_to_be_known() -> None:
     assert not Estimates.fresh(pair_cells()).known.any()
 
 
-def test_estimates_are_packed_exactly() -> None:
-    cells = pair_cells()
-    for estimates in (Estimates.fresh(cells), estimated(False, np.random.default_rng(6), pair_from=3)[0]):
-        packed = pack_fields(estimates)
-        again = unpack_fields(Estimates, packed, cells=cells)
-        again.check()
-        for name, array in packed.arrays.items():
-            np.testing.assert_array_equal(pack_fields(again).arrays[name], array)
-        if estimates.records:
-            shape = np.ones(cells.total)
-            np.testing.assert_array_equal(again.answer(shape)[0], estimates.answer(shape)[0])
-        for damaged in ({"sums": np.zeros(3)}, {"ends": [1, 2, 3]}, {"epochs": [0]}):
-            with pytest.raises(StoreDamagedError):
-                replace(estimates, **damaged).check()
-            with pytest.raises(StoreDamagedError):
-                unpack_fields(Estimates, replace(packed, arrays={}), cells=cells)
+def test_damaged_estimates_are_refused() -> None:
+    """That sound ones come back to the last bit: ``test_plans.py``."""
+    estimates = estimated(False, np.random.default_rng(6), pair_from=3)[0]
+    estimates.check()
+    for damaged in ({"sums": np.zeros(3)}, {"ends": [1, 2, 3]}, {"epochs": [0]}):
+        with pytest.raises(StoreDamagedError):
+            replace(estimates, **damaged).check()
 
 
 class Tape(Randomness):
@@ -178,23 +172,6 @@ def epsilon_of(noise, unit: Event) -> Fraction:
     return (1 if isinstance(noise, HistogramsNoise) else unit.changed_cells) / Fraction(noise.scale)
 
 
-@pytest.mark.parametrize("unit", [Event(), Event("replace")])
-@pytest.mark.parametrize("fixed", [0, 3])
-@pytest.mark.parametrize("k", [0, 1, 2, 3])
-def test_a_run_spends_its_budget_and_no_more(unit: Event, k: int, fixed: int) -> None:
-    if fixed + k == 0:
-        return  # no run measures nothing
-    tape = Tape()
-    runner = Runner(MeasuredCells(PAIRS), PureDP.of("2"), unit, Fraction(1, 4), 10, 1000)
-    counts = histograms(PAIRS, np.random.default_rng(3).integers(0, DOMAIN.sizes, (100, 3)))
-    outcome = runner.run(counts, Model.uniform(DOMAIN, 1.0), Design(fixed, k, 100.0), tape)
-    drawn = sum(map(histograms_in, tape.noises))
-    # Columns of a pair that is measured are measured, too.
-    assert int(outcome.epoch.measured.sum()) >= fixed + k == drawn
-    measuring = sum((epsilon_of(noise, unit) for noise in tape.noises), Fraction(0))
-    assert measuring == (Fraction(2) if k == 0 else Fraction(3, 2))
-
-
 SIGNS = Domain(("a", "b", "c", "d", "e"), (2, 3, 2, 2, 4))
 SIGN_PAIRS = Workload.all_k_way(SIGNS, 2)
 
@@ -207,10 +184,6 @@ def histograms(workload: Workload, rows: np.ndarray) -> np.ndarray:
     )
 
 
-def drawn_rows(generator: np.random.Generator, number: int) -> np.ndarray:
-    return np.column_stack([generator.integers(0, n, number) for n in SIGNS.sizes])
-
-
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_record_moves_every_sum_of_signs_by_at_most_what_is_declared(replaced: bool) -> None:
     """And reaches it in each of them: there is no slack."""
@@ -219,8 +192,8 @@ def test_a_record_moves_every_sum_of_signs_by_at_most_what_is_declared(replaced:
     assert len(signs.singles) == len(signs.pairs) == 3
     wanted, reached = [*signs.singles, *signs.pairs], np.zeros(6)
     for _ in range(100):
-        rows = drawn_rows(generator, 30)
-        other = np.concatenate((rows[1:], drawn_rows(generator, 1))) if replaced else rows[1:]
+        rows = drawn_codes(SIGNS, 30, generator)
+        other = np.concatenate((rows[1:], drawn_codes(SIGNS, 1, generator))) if replaced else rows[1:]
         flat = [histograms(SIGN_PAIRS, r) for r in (rows, other)]
         by_clique = [
             {c: own[followed.cells.part(i)] for i, c in enumerate(followed.cells.cliques)} for own in flat
@@ -240,7 +213,7 @@ def test_a_run_with_signs_spends_its_budget_and_no_more(unit, budget, pairs, k, 
     """Exact; and without noise it measures the true histograms, pairs that do not fit into its model included."""
     tape, public = Tape(), unit.relation == "replace"
     runner = Runner(MeasuredCells(SIGN_PAIRS), budget, unit, Fraction(1, 7), 5, max_cells)
-    counts = histograms(SIGN_PAIRS, drawn_rows(np.random.default_rng(13), 200))
+    counts = histograms(SIGN_PAIRS, drawn_codes(SIGNS, 200, np.random.default_rng(13)))
     design = Design(5, k, 200.0, pairs)
     known = Model.uniform(SIGNS, 1.0)
     outcome = runner.run(counts, known, design, tape)
@@ -273,7 +246,7 @@ def test_a_run_with_signs_spends_its_budget_and_no_more(unit, budget, pairs, k, 
 def test_the_claimed_variances_of_signs_are_those_of_their_errors() -> None:
     """400 runs with a seed: the mean of squares within a third (six of its standard deviations)."""
     runner = Runner(MeasuredCells(SIGN_PAIRS), PureDP.of("1"), Event(), Fraction(1, 7), 2, 1000)
-    counts = histograms(SIGN_PAIRS, drawn_rows(np.random.default_rng(14), 500))
+    counts = histograms(SIGN_PAIRS, drawn_codes(SIGNS, 500, np.random.default_rng(14)))
     cells, ratios = runner.followed.cells, []
     own = [*runner.signs.singles, *runner.signs.pairs]
     source = Randomness.seeded(14)
@@ -286,6 +259,7 @@ def test_the_claimed_variances_of_signs_are_those_of_their_errors() -> None:
 
 def test_pairs_of_signs_are_measured_by_turns_and_where_noise_is_below_a_sample() -> None:
     runner = Runner(MeasuredCells(SIGN_PAIRS), PureDP.of("1"), Event(), Fraction(1, 10), 5, 1000)
+    assert Pooled(PAIRS).calibrate(epsilon="1").runner.design(0.0, drifts=True) == Design(3, 0, 0.0)
     designs = [runner.design(n, drifts=False) for n in (0.0, 10.0, 1e3)]
     assert [d.pairs for d in designs] == [0, 0, 3]
     assert all(d.fixed == 5 for d in designs)  # three of five columns are signs: they are always measured
@@ -373,31 +347,10 @@ def test_one_record_moves_no_score_further_than_declared_whatever_the_epoch_hold
     assert many or largest == sensitivity  # no slack: the bound is reached
 
 
-@pytest.mark.parametrize("unit", [Event(), Event("replace")])
-def test_a_stream_taken_up_again_inside_an_epoch_is_the_same_stream(unit) -> None:
-    plan = Pooled(PAIRS, staleness=Fraction(1, 2), deletions=True, iterations=5).calibrate(
-        epsilon=1, unit=unit, horizon=9
-    )
-    generator, states = np.random.default_rng(11), [plan.start(), plan.start()]
-    for step in range(1, 10):
-        come, gone = (
-            np.column_stack([generator.integers(0, n, rows) for n in DOMAIN.sizes]).astype(np.int32)
-            for rows in (90, 20)
-        )
-        packed = plan.pack_state(states[1])
-        batch = EncodedBatch(DOMAIN, come, gone)
-        plan.step(plan.unpack_state(packed), batch, Randomness.seeded(100))  # stopped before it was committed
-        states[1] = plan.unpack_state(packed)
-        releases = [plan.step(state, batch, Randomness.seeded(step)) for state in states]
-        one, two = (r.pack() for r in releases)
-        assert one.meta == two.meta
-        assert all(np.array_equal(one.arrays[name], two.arrays[name]) for name in one.arrays)
-
-
 def test_private_counts_are_gone_after_a_border_and_unread_before() -> None:
     plan = Pooled(PAIRS).calibrate(epsilon="1")
     generator = np.random.default_rng(5)
-    codes = np.column_stack([generator.integers(0, n, 40) for n in DOMAIN.sizes]).astype(np.int32)
+    codes = drawn_codes(DOMAIN, 40, generator)
     states = plan.start(), plan.start()
     borders = set()
     for step in range(1, 40):
@@ -416,31 +369,6 @@ def test_private_counts_are_gone_after_a_border_and_unread_before() -> None:
     assert {28, 32} <= borders
 
 
-def test_a_base_is_in_the_table_from_the_first_step() -> None:
-    class Base:
-        domain, total, total_error = DOMAIN, 1000.0, 0.0
-
-        def marginals(self, cliques):
-            return [np.full(DOMAIN.cells(c), 1000.0 / DOMAIN.cells(c)) for c in cliques]
-
-    plan = Pooled(PAIRS).calibrate(epsilon="100")
-    state = plan.start_from(Base())
-    nothing = EncodedBatch(DOMAIN, np.empty((0, 3), dtype=np.int32))
-    release = plan.step(state, nothing, Randomness.seeded(1))
-    assert release.total == pytest.approx(1000.0, abs=2.0)
-    again = plan.unpack_state(plan.pack_state(state))
-    assert again.total == state.total
-
-
-def test_options_that_cannot_be_used() -> None:
-    with pytest.raises(ConfigError, match="staleness"):
-        Pooled(PAIRS, staleness=Fraction(2, 3))
-    with pytest.raises(LimitError):
-        Pooled(PAIRS, max_cells=5)
-    with pytest.raises(HorizonError):
-        Pooled(PAIRS).calibrate(epsilon="1", horizon=0)
-
-
 def test_what_manifests_say_of_the_budget() -> None:
     for unit, times in ((Event(), 1), (User(4), 4)):
         plan = Pooled(PAIRS).calibrate(epsilon="2", unit=unit)
@@ -452,15 +380,6 @@ def test_what_manifests_say_of_the_budget() -> None:
         draws = plan.runner.column_draws(Design(3, 0, 0.0))
         assert all(noise.describe() in plan.parts()[-1].detail for _, noise in draws)
         assert sum(epsilon_of(noise, Event()) for _, noise in draws) == Fraction(2, times)
-
-
-def test_runs_of_few_marginals_grow_with_the_epoch_and_always_measure_something() -> None:
-    runner = Runner(MeasuredCells(PAIRS), PureDP.of("1"), Event(), Fraction(1, 4), 10, 1000)
-    few = [runner.design(n, drifts=False) for n in (-5.0, 0.0, 100.0, 1e3, 1e4, 1e6)]
-    assert {one.fixed for one in few} == {0}
-    assert [one.k for one in few] == sorted(one.k for one in few)
-    assert (few[0].k, few[-1].k) == (1, 6)
-    assert runner.design(0.0, drifts=True) == Design(3, 0, 0.0)
 
 
 @pytest.mark.parametrize("budget", [{"epsilon": 1}, {"rho": Fraction(1, 2)}])
@@ -475,3 +394,46 @@ def test_more_pairs_of_signs_than_one_draw_holds_may_be_selected(budget) -> None
     parts = [runner.division.joint_budget(design), runner.division.chosen_budget(design, design.k)]
     spent = sum(part.amount for part in parts) + runner.select_share * runner.budget.amount
     assert spent == runner.budget.amount
+
+
+FIVE = Pooled(Workload.all_k_way(Domain(tuple("abcde"), (3, 4, 5, 6, 8)), 2))
+
+
+def precision(runner: Runner, m: int, events: float) -> float:
+    """Of all marginals together, from the noise itself."""
+    noise = runner.noise_of([0], runner.budget.scaled(Fraction(1, m)))
+    return m / (noise.variance + events / float(runner.followed.cells.sizes.mean()))
+
+
+@pytest.mark.parametrize("budget", [PureDP.of("1/4"), PureDP.of(1), PureDP.of(4), ZCDP.of("1/8"), ZCDP.of(2)])
+@pytest.mark.parametrize("relation", ["add-remove", "replace"])
+def test_a_run_of_few_marginals_measures_the_number_that_says_most(budget, relation) -> None:
+    """Against all numbers that leave three standard deviations of records for each."""
+    runner = FIVE.calibrate(budget, unit=Event(relation)).runner
+    for events in (-5.0, 0.0, 50.0, 300.0, 2e3, 1e4, 1e6):
+        design = runner.design(events, drifts=False)
+
+        def affordable(m: int, events: float = events) -> bool:
+            noise = runner.noise_of([0], runner.budget.scaled(Fraction(1, m)))
+            return m == 1 or events >= 3.0 * m * math.sqrt(noise.variance)
+
+        allowed = [m for m in range(1, 16) if affordable(m)]
+        best = max(allowed, key=lambda m: precision(runner, m, events))
+        assert (design.fixed, design.k) == (0, best)
+
+
+def test_the_page_of_constants_names_all_of_them() -> None:
+    """Numbers at the top of the modules of pooled streams, and the joint groups' largest histogram."""
+    page = (Path(__file__).parents[2] / "docs" / "theory" / "pooled-constants.md").read_text(encoding="utf-8")
+    found = set[str]()
+    source = Path(__file__).parents[2] / "src" / "dpstream"
+    for path in [
+        *(source / "families" / "tabular").glob("pooled*.py"),
+        source / "mechanisms" / "table_model.py",
+    ]:
+        for line in path.read_text(encoding="utf-8").splitlines():
+            names, equals, value = line.partition(" = ")
+            if equals and re.fullmatch(r"_?[A-Z_]+(, _?[A-Z_]+)*", names) and re.search(r"\d", value):
+                found.update(names.split(", "))
+    assert {"_RECORDS_PER_NOISE", "_MAX_FITS", "VOLATILE_DRIFT", "_DRIFTS"} <= found
+    assert not [name for name in sorted(found) if f"`{name}`" not in page]

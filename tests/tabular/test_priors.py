@@ -173,20 +173,6 @@ def test_a_prior_of_another_table_is_refused() -> None:
         PublicPrior(SMALL, (0, 1, 2), _SHAPE, np.zeros(3), {"sha256": "0"})
 
 
-def test_state_is_as_it_was_without_a_prior() -> None:
-    """A stream with a prior goes on from its packed state as if it had never stopped."""
-    plan = replace(RECIPE, prior=prior_of(records(3000, 99))).calibrate(epsilon=1)
-    parts = [EncodedBatch(DOMAIN, part) for part in np.split(records(1200, 1), 12)]
-    state, again, randomness = plan.start(), plan.start(), Randomness.seeded(1)
-    whole = [plan.step(state, part, randomness) for part in parts]
-    randomness = Randomness.seeded(1)
-    for part, made in zip(parts, whole, strict=True):
-        release = plan.step(again, part, randomness)
-        again = plan.unpack_state(plan.pack_state(again))
-        cliques = RECIPE.workload.cliques
-        assert all(map(np.array_equal, release.marginals(cliques), made.marginals(cliques)))
-
-
 @pytest.mark.parametrize("amount", [PureDP.of(1), ZCDP.of("1/2")])
 def test_where_all_wide_marginals_are_measured_there_is_nothing_to_test(amount) -> None:
     """Pairs of columns of two values are measured with the columns: a run once stopped here for good."""

@@ -9,15 +9,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpstream.core.contracts import pack_fields, unpack_fields
-from dpstream.core.errors import ConfigError, StoreDamagedError
+from dpstream.core.errors import StoreDamagedError
 from dpstream.core.graphical import Measurement
-from dpstream.core.privacy import Event, PureDP, Randomness
+from dpstream.core.privacy import PureDP, Randomness
 from dpstream.core.schema.domain import Domain
-from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.core.tables import Workload
 from dpstream.families.tabular import Pooled, PooledPlan
 from dpstream.families.tabular.pooled import PooledState
-from dpstream.families.tabular.pooled_estimates import SEASONAL, Epoch, Estimates, waves, with_margins
+from dpstream.families.tabular.pooled_estimates import Epoch, Estimates, waves, with_margins
 from dpstream.mechanisms.table_model import fit_table
 from dpstream.mechanisms.workload_cells import MeasuredCells
 from dpstream.stream.templates import paragraphs, said
@@ -28,11 +27,6 @@ DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
 PAIRS = Workload.all_k_way(DOMAIN, 2)
 #: As the audit's streams have them.
 AUDITED = Workload.all_k_way(Domain(("a", "b", "c"), (2, 3, 2)), 2)
-
-
-def rows(generator: np.random.Generator, number: int) -> np.ndarray:
-    """Records of ``DOMAIN``."""
-    return np.column_stack([generator.integers(0, n, number) for n in DOMAIN.sizes]).astype(np.int32)
 
 
 def test_waves_vanish_over_whole_seasons_and_have_one_length_at_every_single_step() -> None:
@@ -87,11 +81,8 @@ def test_the_sum_of_a_swinging_column_is_no_worse_than_what_was_measured() -> No
     assert not steady
 
 
-def test_estimates_with_a_season_are_packed_exactly() -> None:
+def test_damaged_estimates_of_a_season_are_refused() -> None:
     estimates, _, _ = seasonal(12.0, 20.0)
-    again = unpack_fields(Estimates, pack_fields(estimates), cells=estimates.cells, season=12.0)
-    again.check()
-    np.testing.assert_array_equal(estimates.expected_rates([49]), again.expected_rates([49]))
     with pytest.raises(StoreDamagedError):
         replace(estimates, spreads=[0.0, 0.0]).check()
 
@@ -132,33 +123,9 @@ def test_a_marginal_moves_the_table_only_as_far_as_noise_does_not_explain() -> N
     assert moved["drifts"] == pytest.approx(0.0, abs=0.1)
 
 
-@pytest.mark.parametrize("unit", [Event(), Event("replace")])
-@pytest.mark.parametrize("deletions", [False, True])
-def test_a_stream_with_a_season_taken_up_inside_an_epoch_is_the_same_stream(unit, deletions) -> None:
-    plan = Pooled(
-        PAIRS,
-        staleness=Fraction(1, 2),
-        deletions=deletions,
-        iterations=5,
-        season=Fraction(4),
-    ).calibrate(epsilon=1, unit=unit, horizon=9)
-    generator, states = np.random.default_rng(11), [plan.start(), plan.start()]
-    for step in range(1, 10):
-        batch = EncodedBatch(DOMAIN, rows(generator, 90), rows(generator, 20) if deletions else None)
-        states[1] = plan.unpack_state(plan.pack_state(states[1]))
-        one, two = (plan.step(state, batch, Randomness.seeded(step)).pack() for state in states)
-        assert one.meta == two.meta
-        assert all(np.array_equal(one.arrays[name], two.arrays[name]) for name in one.arrays)
-
-
-def test_a_season_is_a_fact_of_the_plan() -> None:
-    plain = Pooled(PAIRS).calibrate(epsilon="1").options()
-    more = Pooled(PAIRS, season=Fraction(1461, 28)).calibrate(epsilon="1")
-    assert more.options() == plain | {"season": "1461/28"}
-    assert "1461/28" in " ".join(said(paragraphs(more, "further", **more.facts())))
-    with pytest.raises(ConfigError):
-        Pooled(PAIRS, season=Fraction(3, 2))
-    assert len(SEASONAL.drifts) == len(SEASONAL.swings)
+def test_the_plan_tells_of_its_season() -> None:
+    plan = Pooled(PAIRS, season=Fraction(1461, 28)).calibrate(epsilon="1")
+    assert "1461/28" in " ".join(said(paragraphs(plan, "further", **plan.facts())))
 
 
 class Peeking(PooledPlan):

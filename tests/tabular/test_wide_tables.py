@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from dpstream.core.errors import LimitError
 from dpstream.core.graphical import tree_cells
 from dpstream.core.privacy import Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled
 from dpstream.families.tabular.pooled_estimates import move_to_columns
-from dpstream.mechanisms.limits import TreeCapacity
+from dpstream.mechanisms.limits import TreeCapacity, check_each
 from dpstream.mechanisms.workload_cells import Cells
+from dpstream.tools.simulate import simulate
 
 
 def _workload(sizes: list[int], wide: int) -> Workload:
@@ -69,6 +75,12 @@ def test_marginals_are_put_in_where_there_is_room(sizes: list[int], most: int, s
         held = [workload.cliques[j] for j in (*wanted, i)]
         if tree_cells(workload.domain, held) <= most:
             wanted.append(i)
+    for i in order:
+        alone = Workload(workload.domain, (workload.cliques[i],), (Fraction(1),))
+        cells = tree_cells(workload.domain, alone.cliques)
+        check_each(alone, cells)
+        with pytest.raises(LimitError, match="has more cells than it may"):
+            check_each(alone, cells - 1)
     room = TreeCapacity(workload, most)
     assert room.take_in_order(order) == wanted
     left = [
@@ -95,3 +107,19 @@ def test_a_stream_of_fifty_columns() -> None:
     apart = synthesis.marginal((1, 41)).values / synthesis.total
     assert both[0, 0] + both[1, 1] > 0.9
     np.testing.assert_allclose(apart, np.outer(apart.sum(axis=1), apart.sum(axis=0)), atol=0.02)
+
+
+_STATUS = """
+import sys
+from click.testing import CliRunner
+from dpstream.cli import main
+done = CliRunner().invoke(main, ["status", sys.argv[1]])
+assert done.exit_code == 0, done.output
+assert "numba" not in sys.modules
+"""
+
+
+@pytest.mark.parametrize("name", ["evictions", "panel"])
+def test_status_loads_no_compiler(tmp_path: Path, name: str) -> None:
+    made = simulate(name, 1, tmp_path, rows_per_step=50)
+    subprocess.run([sys.executable, "-c", _STATUS, str(made)], check=True)

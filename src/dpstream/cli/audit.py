@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -159,7 +158,7 @@ def show_audit(
 
 def _print(report: AuditReport, shown: Iterable[AuditFinding]) -> None:
     """The answer, some findings, a line for each family, and what was not looked at."""
-    from dpstream.tools.audit.audit_page import amount, families, rounded_up, verdict
+    from dpstream.tools.audit.audit_page import amount, family_rows, rounded_up, verdict
 
     word, sentence = report.answer()
     print_facts(
@@ -168,19 +167,9 @@ def _print(report: AuditReport, shown: Iterable[AuditFinding]) -> None:
         shown=tuple(shown),
         verdict=verdict,
         amount=amount,
-        groups=[_group(name, group) for name, group in families(report.findings).items()],
+        groups=family_rows(report.findings),
         chance=rounded_up(report.false_alarm) if report.false_alarm > 0 else None,
     )
-
-
-def _group(name: str, findings: Iterable[AuditFinding]) -> dict[str, Any]:
-    """A family: how many real mechanisms, the most that one loses of its claim, and how many controls were caught."""
-    real = [finding.ratio for finding in findings if not finding.control]
-    caught = [finding.caught for finding in findings if finding.control]
-    most = max(real, default=0.0)
-    share = "infinite" if math.isinf(most) else f"{100 * most:.0f} %"
-    controls = f"{sum(caught)} of {len(caught)}" if caught else ""
-    return {"name": name, "real": len(real), "most": share if real else "", "controls": controls}
 
 
 def say_progress(text: str) -> None:

@@ -22,8 +22,8 @@ from dpstream.core.errors import ConfigError, DataError, counted
 
 if TYPE_CHECKING:
     from dpstream.io.sources import Source
-    from dpstream.project import Config, Pending
-    from dpstream.stream import Release, Stream
+    from dpstream.project import Config, TakenStep
+    from dpstream.stream import Stream
 
 
 @click.command("run", short_help="Take and publish the steps that are not released yet.")
@@ -159,13 +159,13 @@ def command(
             warn=lambda warning: click.echo(f"warning: {warning}", err=True),
         )
         with closing(bar), closing(due):
-            for pending, release in due:
-                last_step = max(last_step, pending.step)
-                _tell(bar, pending, release, as_json, held=config.output.publishing.approve)
+            for taken in due:
+                last_step = max(last_step, taken.step)
+                _tell(bar, taken, as_json, held=config.output.publishing.approve)
                 if guard.stop:
                     bar.close()
                     click.echo(
-                        f"error: interrupted after step {pending.step}; the state is clean, and the same command "
+                        f"error: interrupted after step {taken.step}; the state is clean, and the same command "
                         "goes on where it stopped",
                         err=True,
                     )
@@ -225,18 +225,18 @@ def _check_confirm(config: Config, *, watched: bool, dry_run: bool) -> None:
         )
 
 
-def _tell(bar: StepProgress, pending: Pending, release: Release, as_json: bool, *, held: bool) -> None:
+def _tell(bar: StepProgress, taken: TakenStep, as_json: bool, *, held: bool) -> None:
     if as_json:
         facts = {
-            "step": pending.step,
-            "batch_id": pending.batch_id,
-            "drawn": not pending.released,
-            "made_with_test_seed": release.manifest["made_with_test_seed"],
+            "step": taken.step,
+            "batch_id": taken.batch_id,
+            "drawn": not taken.released,
+            "made_with_test_seed": taken.release.manifest["made_with_test_seed"],
         }
         click.echo(json.dumps(facts))
         sys.stdout.flush()
     else:
-        bar.step(pending.step, pending.batch_id, released=pending.released, held=held)
+        bar.step(taken.step, taken.batch_id, released=taken.released, held=held)
 
 
 def _dry_run(config: Config, until: int | None) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,6 @@ from dpstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from dpstream.project import Config
-    from dpstream.project.statement import Statement
 
 
 @click.command("statement", short_help="Print what a stream publishes, protects and costs, for everybody.")
@@ -76,14 +74,12 @@ def command(
     else:
         date = f"{today.day} {today:%B %Y}"
         made = statement(config, facts, date=date, contact=contact)
-        reads = sys.stdout.isatty() and out is None
-        text = (
-            _page(made, folder, len(config.schema()))
-            if form == "html"
-            else made.plain()
-            if reads
-            else made.markdown()
-        )
+        if form == "html":
+            from dpstream.tools.report.statement_page import statement_page
+
+            text = statement_page(made, folder, len(config.schema()))
+        else:
+            text = made.plain() if sys.stdout.isatty() and out is None else made.markdown()
     if target is None:
         click.echo(text, nl=False)
         return
@@ -92,21 +88,6 @@ def command(
     # A label may hold half of a surrogate pair, which no file can.
     durable.replace_file(target, text.encode("utf-8", "replace"), mode=0o644)
     click.echo(f"wrote {target}")
-
-
-def _page(made: Statement, folder: Path, columns: int) -> str:
-    from dpstream.project.statement import newest_release
-    from dpstream.stream.release.fitness import fitness_of
-    from dpstream.tools.report.known_errors import beside_verdicts
-    from dpstream.tools.report.statement_page import statement_page
-
-    newest, fit = newest_release(folder), fitness_of(folder)
-    if newest is None:
-        return statement_page(made, fit, 0)
-    if columns == 1:  # there are no pairs to be known
-        fit = replace(fit, verdicts=tuple(one for one in fit.verdicts if one.use != "pairs"))
-    manifest = newest.manifest
-    return statement_page(made, fit, int(manifest["rows"]), beside_verdicts(folder, int(manifest["step"])))
 
 
 #: What a file of an ending holds where --format does not say it.

@@ -6,11 +6,10 @@ from dpstream.core.contracts import Key
 from dpstream.project.config import Config
 from dpstream.project.keys import SECTIONS
 from dpstream.project.pending import (
-    Pending,
+    TakenStep,
     check_recheck,
     expected_steps,
     last_wanted,
-    pending_steps,
     taken_steps,
 )
 from dpstream.project.planning import describe, guarantee

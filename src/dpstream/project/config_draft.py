@@ -42,7 +42,6 @@ from dpstream.project.column_draft import (
 )
 from dpstream.project.drafted_tables import (
     DatabaseTable,
-    Periods,
     dated_panel,
     periods_of,
     read_server_table,
@@ -225,12 +224,12 @@ def draft_config(
                 where=what,
                 allowed=f"a column of the data, which have {counted(len(table.column_names), 'column')}",
             )
-    found_person = None
+    dated = None
     columns = (time_column, person_column, key_column, delete_time_column)
     if database is None and not any(columns) and (mechanism is None or family_of(mechanism).limits.people):
-        found_person = person_column = dated_panel(table, key_candidates(table, None))
+        dated = dated_panel(table, key_candidates(table, None))
     keyed = None
-    if _may_be_keyed(key_column, delete_time_column, person_column, mechanism):
+    if _may_be_keyed(key_column, delete_time_column, person_column or dated, mechanism):
         keyed = recognise(
             data,
             table,
@@ -239,94 +238,56 @@ def draft_config(
             delete_time_column=delete_time_column,
             whole=database is not None,
         )
-    place = None if mechanism is not None or keyed is not None else coordinates(table, table.column_names)
-    crowded = False
-    if ask is not None and keyed is None and person_column is None and mechanism is None:
-        likely = whose_column(table, table.column_names, time_column)
-        names = table.column_names
-        person_column = ask(_choice("user_column", names, "a column of the data", likely=likely))
-        chosen = DEFAULT_MECHANISM  # the unit is that of people, and it follows nobody
-        asks_points = person_column is None and place is not None
-        if asks_points and ask(_choice("mechanism", [POINTS], POINTS, place=place)) is not None:
-            chosen, place = POINTS, None
-    else:
-        chosen = DEFAULT_KEYED if keyed is not None else _chosen(mechanism, person_column)
-        if mechanism is None and person_column is not None and time_column is not None:
-            attributes = [name for name in table.column_names if name not in (time_column, person_column)]
-            crowded = not _takes(chosen, table, attributes)
-            chosen = DEFAULT_MECHANISM if crowded else chosen
-    family = family_of(chosen)
-    limits = family.limits
-    whose = person_column
+    proposed = _proposed(table, person_column or dated, time_column, mechanism, keyed is not None, ask)
+    family, limits, whose = (
+        family_of(proposed.mechanism),
+        family_of(proposed.mechanism).limits,
+        proposed.person,
+    )
     if ask is None and whose is None and limits.units[0] == "event" and "user" in limits.units:
         whose = whose_column(table, table.column_names, time_column)
-    feed = None
-    if keyed is None and limits.units[0] != "record" and not (limits.people or limits.deletes):
+    feed = keyed
+    if feed is None and limits.units[0] != "record" and not (limits.people or limits.deletes):
         feed = event_operations(table)
-    source: dict[str, Any] = {"path": path}
-    apart = {time_column, whose}
     if keyed is not None:
         time_column = time_column or keyed.start or keyed.when
-        source |= keyed.source()
-        apart = {time_column, *keyed.columns}
-    elif feed is not None:
-        source |= feed.source()
-        apart.add(feed.operation)
-    elif limits.units[0] == "record":
+    source: dict[str, Any] = {"path": path} | ({} if feed is None else feed.source())
+    if feed is None and limits.units[0] == "record":
         source["key_column"] = Drafted()
     if whose is not None:
-        source["user_column"] = _whose(whose, found=found_person is not None, likely=person_column is None)
-    periods: Periods | None = None
-    if person_column is not None and time_column is None and limits.people and database is None:
-        periods = periods_of(table, person_column)
+        source["user_column"] = _whose(whose, found=dated is not None, likely=proposed.person is None)
+    budget = _asked(family, "budget")
+    if whose is not None and time_column is None and limits.people and database is None:
+        periods = periods_of(table, whose)
         source["period_columns"] = periods.template
         reports = guess_column(periods.variable, periods.values(table), bins=False)
         schema = schema_facts({periods.variable: reports}, bins=False)
+        if not isinstance(periods.template, str):
+            budget["horizon"] = Drafted(len(periods.columns), "the periods that have a column")
     else:
         source |= _steps(table, time_column, keyed)
         if database is not None:
             source.pop("offsets", None)  # a database's session reads all times in UTC
             source = database.source(source, keyed, {"every": "week"} | _days())
+        apart = {time_column, whose, *(() if feed is None else feed.columns)}
         attributes = [name for name in table.column_names if name not in apart]
         made = {"bins": family.bins, "bounds_only": family.bounds_only}
         guesses = guess_columns(table, attributes, **made)
         schema = schema_facts(guesses, followers(table, attributes), **made)
     stream = {"name": name or _stream_name(path)} | _unit(limits, whose)
-    budget = _asked(family, "budget")
-    if periods is not None and not isinstance(periods.template, str):
-        budget["horizon"] = Drafted(len(periods.columns), "the periods that have a column")
-    about = []
-    if mechanism is None and chosen != POINTS:
-        reason = _WORDS.text(
-            "reason",
-            shape=None if keyed is None else keyed.shape,
-            dated=found_person is not None,
-            person=whose is not None,
-            feed=feed is not None,
-            crowded=crowded,
-        )
-        about.append(f"{chosen} is proposed because {reason}.")
-    if place is not None:
-        about.append(
-            f"Also suggested: --mechanism {POINTS}, because {place[0]!r} and {place[1]!r} look like coordinates, "
-            "which it follows more finely than bins. It declares the number of records of every step public."
-        )
     # What grows without an end has no size; people are there in every step.
-    expect: dict[str, Any] = {}
-    if keyed is not None or feed is not None or limits.people:
-        expect["size"] = Drafted(1000)
+    expect: dict[str, Any] = {"size": Drafted(1000)} if feed is not None or limits.people else {}
     if not limits.people:
         expect["records_per_step"] = Drafted(100)
     if ask is not None:
         source, stream = _answered(ask, source), _answered(ask, stream)
         expect, budget = _answered(ask, expect), _answered(ask, budget)
-    ordered = () if keyed is not None or limits.people else ("order",)
-    returns = () if keyed is None else ("returns",)
+    about = _about(proposed, mechanism, feed, dated=dated is not None, person=whose is not None)
     sections = [
-        _section("stream", stream, _rows("stream", limits), offered=returns),
+        _section("stream", stream, _rows("stream", limits), offered=() if keyed is None else ("returns",)),
         _section("source", source, _rows("source", limits, changes=keyed is not None)),
-        _section("expect", expect, offered=ordered),
-        _mechanism(family, chosen) | {"about": about},
+        _section("expect", expect, offered=() if keyed is not None or limits.people else ("order",)),
+        _mechanism(family, proposed.mechanism) | {"about": about},
         _section("budget", budget, offered=("horizon",)),
         _section("output", {"dir": "releases", "format": "parquet", "keep": "all"}),
         _section("state", {"dir": "state"}, offered=("key_file",)),
@@ -335,6 +296,73 @@ def draft_config(
         "file", line=LINE, sections=sections, schema=schema, toml=toml_value, key=toml_key, comment=_comment
     )
     return "\n".join(said(lines)).rstrip() + "\n"
+
+
+@dataclass(frozen=True)
+class _Proposed:
+    """A mechanism for the data.
+
+    Attributes:
+        person: the column that says who a row is, as the owner says it or the columns' names.
+        crowded: the columns have too many combinations for a mechanism that follows people.
+        place: columns that look like coordinates, which another mechanism would follow.
+    """
+
+    mechanism: str
+    person: str | None
+    crowded: bool = False
+    place: tuple[str, str] | None = None
+
+
+def _proposed(
+    table: Any,
+    person: str | None,
+    time_column: str | None,
+    mechanism: str | None,
+    keyed: bool,
+    ask: Ask | None,
+) -> _Proposed:
+    """The mechanism that was named; else what the data look like, and what the owner answers."""
+    names = table.column_names
+    if keyed:
+        return _Proposed(DEFAULT_KEYED, person)
+    if mechanism is not None:
+        return _Proposed(_checked(mechanism, person), person)
+    place = coordinates(table, names)
+    if person is None and ask is not None:
+        likely = whose_column(table, names, time_column)
+        person = ask(_choice("user_column", names, "a column of the data", likely=likely))
+        asks_points = person is None and place is not None
+        if asks_points and ask(_choice("mechanism", [POINTS], POINTS, place=place)) is not None:
+            return _Proposed(POINTS, None)
+        return _Proposed(
+            DEFAULT_MECHANISM, person, place=place
+        )  # the unit is that of people, and it follows nobody
+    if person is None:
+        return _Proposed(DEFAULT_MECHANISM, None, place=place)
+    follows = mechanisms_with(lambda family: family.limits.people)[0]
+    attributes = [name for name in names if name not in (time_column, person)]
+    if time_column is not None and not _takes(follows, table, attributes):
+        return _Proposed(DEFAULT_MECHANISM, person, True, place)
+    return _Proposed(follows, person, place=place)
+
+
+def _about(
+    proposed: _Proposed, mechanism: str | None, feed: Recognised | None, *, dated: bool, person: bool
+) -> list[str]:
+    """Why the mechanism is proposed, and what else would be; nothing where the owner named it."""
+    about = []
+    if mechanism is None and proposed.mechanism != POINTS:
+        shape = None if feed is None else feed.shape
+        reason = _WORDS.text("reason", shape=shape, dated=dated, person=person, crowded=proposed.crowded)
+        about.append(f"{proposed.mechanism} is proposed because {reason}.")
+    if proposed.place is not None:
+        first, second = proposed.place
+        about.append(
+            f"Also suggested: --mechanism {POINTS}, because {first!r} and {second!r} look like coordinates, "
+            "which it follows more finely than bins. It declares the number of records of every step public."
+        )
+    return about
 
 
 def _read(
@@ -394,12 +422,8 @@ def _answered(ask: Ask, section: Mapping[str, Any]) -> dict[str, Any]:
     return answered
 
 
-def _chosen(mechanism: str | None, person_column: str | None) -> str:
+def _checked(mechanism: str, person_column: str | None) -> str:
     """The mechanism, if it can be drafted with what is said about people."""
-    if mechanism is None:
-        if person_column is None:
-            return DEFAULT_MECHANISM
-        return mechanisms_with(lambda family: family.limits.people)[0]
     family = family_of(mechanism)
     if family.limits.people and person_column is None:
         raise ConfigError(

@@ -59,7 +59,6 @@ _SHARED, _EQUAL = 0.3, 0.7
 _FIRST = 1000
 #: Columns that are tried as keys.
 _MAX_COLUMNS = 40
-_FEED = "its words are those of a change feed"
 
 
 @dataclass(frozen=True)
@@ -67,20 +66,23 @@ class Recognised:
     """A table that changes, and its columns.
 
     Attributes:
-        shape: as ``[source] shape``.
-        key: the column of the keys.
+        shape: as ``[source] shape``; ``events`` for a feed whose rows are read without keys.
+        key: the column of the keys; None of such a feed.
         operation: the column of operations, and ``words`` that are not the usual ones.
         start, end: the columns of a stay's times.
         when: the column that says when a row of a feed happened, where it was found and not named.
+        updates: of a feed without keys, words of rows that say what changed, not what was there before: nothing reads
+            them without a key.
     """
 
     shape: str
-    key: str
+    key: str | None
     operation: str | None = None
     words: Mapping[str, list[str]] = field(default_factory=dict)
     start: str | None = None
     end: str | None = None
     when: str | None = None
+    updates: tuple[str, ...] = ()
 
     @property
     def columns(self) -> set[str]:
@@ -91,43 +93,24 @@ class Recognised:
 
     def source(self) -> dict[str, Any]:
         """Keys of ``[source]``, without those of the calendar."""
-        key = Drafted(self.key, "it looks like the key; at most one record at a time has each", CONFIRM)
-        keys: dict[str, Any] = {"key_column": key}
-        if self.shape != "changes":
+        keys: dict[str, Any] = {}
+        if self.key is not None:
+            why = "it looks like the key; at most one record at a time has each"
+            keys["key_column"] = Drafted(self.key, why, CONFIRM)
+        if self.shape in ("snapshots", "stays"):
             keys["shape"] = self.shape
         if self.operation is not None:
-            keys["op_column"] = Drafted(self.operation, _FEED, CONFIRM)
+            keys["op_column"] = Drafted(self.operation, "its words are those of a change feed", CONFIRM)
+        if self.updates:
+            words = ", ".join(self.updates)
+            why = f"rows with {words} lack the old row, and stop the stream: name the key (dpstream init --key-column)"
+            keys["op_column"] = Drafted(self.operation, why, FILL_IN)
         if self.words:
             keys["op_values"] = Drafted(dict(self.words), "what the words of the feed mean", CONFIRM)
         if self.end is not None:
             why = "it is never before the start; an empty cell is a record that is still there"
             keys["delete_time_column"] = Drafted(self.end, why, CONFIRM)
         return keys
-
-
-@dataclass(frozen=True)
-class EventFeed:
-    """A feed whose rows are read without keys.
-
-    Attributes:
-        operation: the column of operations, and ``words`` where they are not the usual ones.
-        updates: words of rows that say what changed, not what was there before: nothing reads them without a key.
-    """
-
-    operation: str
-    words: Mapping[str, list[str]]
-    updates: tuple[str, ...] = ()
-
-    def source(self) -> dict[str, Any]:
-        """Keys of ``[source]``."""
-        column = Drafted(self.operation, _FEED, CONFIRM)
-        if self.updates:
-            words = ", ".join(self.updates)
-            why = f"rows with {words} lack the old row, and stop the stream: name the key (dpstream init --key-column)"
-            column = Drafted(self.operation, why, FILL_IN)
-        return {"op_column": column} | (
-            {"op_values": Drafted(dict(self.words), mark=CONFIRM)} if self.words else {}
-        )
 
 
 def recognise(
@@ -189,7 +172,7 @@ def recognise(
     return found
 
 
-def event_operations(table: Any) -> EventFeed | None:
+def event_operations(table: Any) -> Recognised | None:
     """A feed whose rows are read without keys; None where no column holds operations, or nothing leaves."""
     for name in table.column_names:
         found = _operations(name, table.column(name))
@@ -203,7 +186,7 @@ def event_operations(table: Any) -> EventFeed | None:
             continue
         words[DELETE] = words[DELETE] or [_delete_like(found[INSERT][0])]
         usual = set(words[INSERT] + words[DELETE]) <= _DEFAULT_WORDS
-        return EventFeed(name, {} if usual else words, updates)
+        return Recognised("events", None, name, {} if usual else words, updates=updates)
     return None
 
 

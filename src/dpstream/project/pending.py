@@ -20,62 +20,22 @@ if TYPE_CHECKING:
     from dpstream.stream import Release, Stream
 
 
-@dataclass(frozen=True, repr=False)
-class Pending:
-    """One step that was read and not yet given to the stream.
+@dataclass(frozen=True)
+class TakenStep:
+    """One step of a source that the stream has.
 
-    ``released`` says that the stream has it already: taking it compares the records with those of the
-    release (by a keyed hash), draws nothing and spends nothing.
+    Attributes:
+        released: whether the stream had it already: its records were compared with those of the release (by a keyed
+            hash), and nothing was drawn and nothing spent.
     """
 
     step: int
     batch_id: str
     released: bool
-    _stream: Stream
-    _input: StepInput
-    _position: dict[str, int]
-    _source: Source
-    _config_path: Path
-
-    def __repr__(self) -> str:
-        return f"Pending(step={self.step}, batch_id={self.batch_id!r}, records hidden)"
-
-    def take(self) -> Release:
-        """Give it to the stream.
-
-        Errors:
-            DataError, SchemaError: records that do not fit; nothing was spent.
-            StepError: a released step whose records have changed since.
-            HorizonError, StoreError: see ``Stream.step``.
-        """
-        from dpstream.stream import Batch
-
-        given = self._input
-        own = given.keyed if given.engine is None else given.engine
-        batch = Batch(given.inserts, given.deletes, given.users) if own is None else own
-        try:
-            with named_step(self.step, self.batch_id):
-                release = self._stream.step(
-                    batch, self.batch_id, period_text(self._input), position=self._position
-                )
-        except UnconfirmedError as error:
-            error.add_note(
-                "if so many records did leave, take this one step as it is: dpstream run "
-                f"{self._config_path} --confirm-shrink"
-            )
-            raise
-        except DataError as error:
-            if error.outside_domain and self._stream.last_step:
-                error.add_note(
-                    "where such values are to be counted from now on, a successor goes on with other columns: "
-                    f"dpstream init --after {self._config_path} --out NEXT.toml"
-                )
-            raise
-        self._source.committed(self._position)
-        return release
+    release: Release
 
 
-def pending_steps(
+def taken_steps(
     config: Any,
     stream: Stream,
     source: Source,
@@ -83,11 +43,13 @@ def pending_steps(
     until: int | None = None,
     recheck: bool = True,
     confirm: bool = False,
-) -> Iterator[Pending]:
-    """The steps of a source, in order; take each before asking for the next.
+    during: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> Generator[TakenStep]:
+    """Take the steps of a source that are due, in order, and compare the released ones with the data.
 
     Args:
         confirm: the owner has confirmed that the first new step's table lost as many records as it did.
+        during: entered while a step is taken, and left before it is handed out.
 
     With ``late = "error"`` everything is read from the first step on, so that a change in a released step
     is noticed; where each file is a step, files that were read must also be the first ones still. With another rule
@@ -97,8 +59,9 @@ def pending_steps(
     Errors:
         ConfigError: a predecessor that went on after the border (``require_border``), or no ``recheck`` where every
         run must compare (``check_recheck``).
-        DataError: files that cannot be read. StepError: files that shrank or are out of order, or released
-        steps that the source no longer has.
+        DataError, SchemaError: files that cannot be read, or records that do not fit; nothing was spent. StepError:
+        files that shrank or are out of order, released steps that the source no longer has, or whose records have
+        changed since. HorizonError, StoreError: see ``Stream.step``.
     """
     if not recheck:
         check_recheck(config)
@@ -122,16 +85,11 @@ def pending_steps(
             entry = confirmed(entry)
             confirm = False
         if recheck or not released:
-            yield Pending(
-                entry.step,
-                entry.batch_id,
-                released,
-                stream,
-                entry,
-                dict(source.position),
-                source,
-                config.path,
-            )
+            with during():
+                position = dict(source.position)
+                release = _take(stream, entry, position, config.path)
+                source.committed(position)
+            yield TakenStep(entry.step, entry.batch_id, released, release)
         if entry.step == until:
             return  # what a later step would wait for, or stop at, is of no concern
     if compare and last < stream.last_step and (until is None or last < until):
@@ -149,6 +107,30 @@ def pending_steps(
             if config.source_options.always_compared
             else "the data as they were, or a run that does not compare released steps (--no-recheck)",
         )
+
+
+def _take(stream: Stream, entry: StepInput, position: dict[str, int], config: Path) -> Release:
+    """Give a step to the stream."""
+    from dpstream.stream import Batch
+
+    own = entry.keyed if entry.engine is None else entry.engine
+    batch = Batch(entry.inserts, entry.deletes, entry.users) if own is None else own
+    try:
+        with named_step(entry.step, entry.batch_id):
+            return stream.step(batch, entry.batch_id, period_text(entry), position=position)
+    except UnconfirmedError as error:
+        error.add_note(
+            "if so many records did leave, take this one step as it is: dpstream run "
+            f"{config} --confirm-shrink"
+        )
+        raise
+    except DataError as error:
+        if error.outside_domain and stream.last_step:
+            error.add_note(
+                "where such values are to be counted from now on, a successor goes on with other columns: "
+                f"dpstream init --after {config} --out NEXT.toml"
+            )
+        raise
 
 
 def check_recheck(config: Any) -> None:
@@ -222,27 +204,3 @@ def last_wanted(stream: Stream, until: int | None, steps: int | None) -> int | N
         return until
     last = stream.last_step + steps
     return last if until is None else min(until, last)
-
-
-def taken_steps(
-    config: Any,
-    stream: Stream,
-    source: Source,
-    *,
-    until: int | None = None,
-    recheck: bool = True,
-    confirm: bool = False,
-    during: Callable[[], AbstractContextManager[None]] = nullcontext,
-) -> Generator[tuple[Pending, Release]]:
-    """Take the steps that are due, and compare the released ones with the data; arguments as of ``pending_steps``.
-
-    Args:
-        during: entered while a step is taken, and left before it is handed out.
-
-    Errors:
-        As of ``pending_steps`` and ``Pending.take``.
-    """
-    for pending in pending_steps(config, stream, source, until=until, recheck=recheck, confirm=confirm):
-        with during():
-            release = pending.take()
-        yield pending, release

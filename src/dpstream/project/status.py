@@ -113,25 +113,19 @@ class Watch:
 
 def status_facts(config: Config) -> dict[str, Any]:
     """What ``status`` tells, JSON-able; public but for a step that was begun or failed."""
-    from dpstream.stream.release.fitness import fitness_of
     from dpstream.stream.store.place import has_store
 
     folder, releases, plan = config.state_dir, config.output.dir, config.plan()
     started = has_store(folder, server=config.server)
     stored = read_status(folder, server=config.server) if started else _NOTHING
-    fit = fitness_of(releases) if started else None
     base = config.base() if started else None
     facts: dict[str, Any] = {
         "format": 1,
         "stream": config.name,
         "started": started,
         "steps": stored.last_step,
-        "last_period": None,
-        "holds": None,
-        **(_newest(releases) if started else {}),
+        **released_facts(releases if started else None),
         "next_due": next_due(config.source_options, stored.last_step),
-        "unfit": None if fit is None else fit.unfit,
-        "verdicts": [] if fit is None else [verdict.as_dict() for verdict in fit.verdicts],
         "spent": str(type(plan.budget)(stored.spent)) if stored.last_step else None,
         "planned": str(plan.budget),
         "protects": plan.unit.describe(),
@@ -173,18 +167,30 @@ def _compared(facts: dict[str, Any], pinned: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _newest(releases: Path) -> dict[str, str | None]:
-    """Period and records of the newest release; nothing where it cannot be read (the health line says why)."""
+def released_facts(releases: Path | None) -> dict[str, Any]:
+    """Of the newest release that was not withdrawn: step, period, records, when it was written, and what its table is
+    fit for; None where there is none, or where it cannot be read (the health line says why)."""
     from dpstream.io.sinks import read_catalogue, read_manifest
+    from dpstream.io.sinks.target import MANIFEST, step_name
+    from dpstream.stream.release.fitness import Fitness, fitness_of
 
-    if not (releases / "catalogue.json").exists():
-        return {}
+    fit = Fitness() if releases is None else fitness_of(releases)
+    found: dict[str, Any] = dict.fromkeys(("last_step", "last_period", "holds", "released_at"))
+    found |= {"unfit": fit.unfit, "verdicts": [verdict.as_dict() for verdict in fit.verdicts]}
+    if releases is None or not (releases / "catalogue.json").exists():
+        return found
     try:
-        steps = [int(entry["step"]) for entry in read_catalogue(releases)["steps"]]
-        manifest = read_manifest(releases, max(steps)) if steps else {}
-    except StoreError:
-        return {}
-    return {"last_period": manifest.get("period"), "holds": manifest.get("holds")}
+        entries = read_catalogue(releases)["steps"]
+        last = max((int(entry["step"]) for entry in entries if entry["state"] != "withdrawn"), default=None)
+        if last is None:
+            return found
+        manifest = read_manifest(releases, last)
+        written = (releases / step_name(last) / MANIFEST).stat().st_mtime
+    except (StoreError, OSError):
+        return found
+    moment = datetime.datetime.fromtimestamp(written, datetime.UTC).isoformat(timespec="seconds")
+    told = {"last_step": last, "last_period": manifest.get("period"), "holds": manifest.get("holds")}
+    return {**found, **told, "released_at": moment}
 
 
 def ledger_facts(config: Config, ledger: Ledger) -> dict[str, Any]:

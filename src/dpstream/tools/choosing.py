@@ -430,7 +430,9 @@ def _errors(observed: Observation, truth: InventedTable) -> _Errors:
     cliques = [clique for clique in truth.cliques if len(clique) == widest]
     real, made = (one.marginals(truth.domain, cliques) for one in (truth.table, observed))
     size = truth.table.total
-    errors = workload_errors([counts.astype(np.int64) for counts in real], made, round(size)).as_dict()
+    errors = workload_errors(
+        [counts.astype(np.int64) for counts in real], made, max(1, round(size))
+    ).as_dict()
     return {
         **observed.distances,
         AVG_WE: errors[AVG_WE],

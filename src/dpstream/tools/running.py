@@ -13,7 +13,7 @@ from dpstream.core.errors import ConfigError, DpstreamError
 if TYPE_CHECKING:
     from dpstream.core.privacy import Randomness
     from dpstream.io.sources import Source
-    from dpstream.project import Config, Pending
+    from dpstream.project import Config, TakenStep
     from dpstream.stream import Release, Stream
 
 _log = logging.getLogger("dpstream.streams")
@@ -50,7 +50,7 @@ def run(
             raise ConfigError(f"{value!r} cannot be used", where=name, allowed="a whole number from 1")
     loaded = config if isinstance(config, Config) else Config.load(config)
     every = run_steps(loaded, until=until, steps=steps, recheck=recheck, randomness=randomness)
-    return (release for pending, release in every if not pending.released)
+    return (taken.release for taken in every if not taken.released)
 
 
 def _warn(warning: str) -> None:
@@ -71,12 +71,12 @@ def run_steps(
     during: Callable[[], AbstractContextManager[None]] = nullcontext,
     stop: Callable[[], bool] = lambda: False,
     warn: Callable[[str], object] = _warn,
-) -> Generator[tuple[Pending, Release]]:
+) -> Generator[TakenStep]:
     """What ``run`` does, with the steps that are released already; more arguments for who shows it, and may stop it.
 
     Args:
         source: where the steps come from, where it is open already.
-        confirm: as of ``pending_steps``.
+        confirm: as of ``taken_steps``.
         prepare: gets the stream once it is open. expect: gets how many steps there will be, where that is known.
         during: entered while a step is taken, or errors are simulated.
         stop: asked while errors are simulated. warn: gets what its owner should know of that.

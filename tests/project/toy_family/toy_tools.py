@@ -7,7 +7,7 @@ from dpstream.tools.evaluate.contract import EvaluationRequest, EvaluationResult
 from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream.tools.evaluate.run_folder import Folder, PublishedRun, releases_of
 from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
-from dpstream.tools.report.markup import element
+from dpstream.tools.report.markup import Html
 
 
 def _find(config: Config, asked: EvaluationRequest) -> EvaluationResult:
@@ -21,7 +21,7 @@ EVALUATION = FamilyEvaluation(("steps",), "a toy is only looked at", _find)
 
 def _draw(folder: Folder, pairs: Pairs) -> Page:
     run = PublishedRun(folder.manifest, folder.states, folder.facts())
-    section = element("section", element("p", "A toy has 3 values"), id="toy")
+    section = Html('<section id="toy"><p>A toy has 3 values</p></section>')
     return Page(run, [("toy", "Toy", section)], "A toy", charts_of(run))
 
 

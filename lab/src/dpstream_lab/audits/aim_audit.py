@@ -18,7 +18,8 @@ from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.mechanisms.aim import AIM, AIMPlan, Candidates
 from dpstream.tools.audit.controls import QuietNoise
 from dpstream.tools.audit.door import Run
-from dpstream.tools.audit.transcripts import Pair, Subject, rebuilt, transcripts_of
+from dpstream.tools.audit.transcripts import Pair, Subject
+from dpstream_lab.audits.subjects import rebuilt, transcripts_of
 
 _DOMAIN = Domain(("a", "b", "c", "d", "e"), (2, 3, 2, 4, 2))
 _WORKLOAD = Workload.all_k_way(_DOMAIN, 2)

@@ -41,8 +41,9 @@ from dpstream.families.growing.pmwg_plan import (
 )
 from dpstream.tools.audit.door import Door, Run, Transcript, measured_loss
 from dpstream.tools.audit.finding import AuditFinding, AuditLength, AuditProgress, Largest
-from dpstream.tools.audit.transcripts import Pair, Subject, rebuilt, transcripts_of
+from dpstream.tools.audit.transcripts import Pair, Subject
 from dpstream.tools.evaluate.array_types import Ints
+from dpstream_lab.audits.subjects import rebuilt, transcripts_of
 
 _DOMAIN = Domain(("a", "b", "c"), (3, 2, 4))
 _CELLS = 24

@@ -37,8 +37,9 @@ from dpstream.mechanisms.workload_cells import MeasuredCells
 from dpstream.tools.audit.controls import QuietNoise
 from dpstream.tools.audit.door import Run, record, released_arrays, replay, transcript_loss
 from dpstream.tools.audit.finding import AuditFinding, AuditLength, AuditProgress, Largest
-from dpstream.tools.audit.transcripts import Pair, Subject, rebuilt, transcripts_of
+from dpstream.tools.audit.transcripts import Pair, Subject
 from dpstream_lab.audits.controls import LoneHistograms
+from dpstream_lab.audits.subjects import rebuilt, transcripts_of
 
 _DOMAIN = Domain(("a",), (2,))
 _NOTHING = np.zeros(1)

@@ -28,8 +28,9 @@ from dpstream.families.growing.erm_run import ErmRun, FeatureMap, LossName
 from dpstream.families.growing.growing_plan import GrowingState
 from dpstream.tools.audit.door import Door, Measured, measured_loss
 from dpstream.tools.audit.finding import AuditFinding, AuditLength, AuditProgress, Largest
-from dpstream.tools.audit.transcripts import Subject, rebuilt, transcripts_of
+from dpstream.tools.audit.transcripts import Subject
 from dpstream_lab.audits.growing_audit import growing_subject
+from dpstream_lab.audits.subjects import rebuilt, transcripts_of
 
 _RECORDS = 24
 _SCHEMA = Schema((Boolean("a"), Boolean("b"), Boolean("label")))

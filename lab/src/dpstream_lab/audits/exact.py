@@ -29,10 +29,11 @@ from dpstream.tools.audit.configured import exact_counter
 from dpstream.tools.audit.controls import QuietNoise, quiet_counter
 from dpstream.tools.audit.door import Door, choice_loss
 from dpstream.tools.audit.finding import AuditFinding, AuditLength, AuditProgress, Largest
-from dpstream.tools.audit.transcripts import Pair, Subject, stream_pair, transcripts_of
+from dpstream.tools.audit.transcripts import Pair, Subject
 from dpstream_lab.audits.controls import BrokenShortTree, broken_quiet_selector
 from dpstream_lab.audits.counters_audit import calibrated_by_name
 from dpstream_lab.audits.loss_bounds import divergence_rate
+from dpstream_lab.audits.subjects import stream_pair, transcripts_of
 
 _HORIZONS: dict[AuditLength, tuple[int, ...]] = {
     "short": (1, 2, 7, 16, 33, 64, 300),

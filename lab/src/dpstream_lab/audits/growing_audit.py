@@ -35,9 +35,10 @@ from dpstream.mechanisms.mwem_pgm import MWEMPGMPlan
 from dpstream.tools.audit.controls import QuietNoise
 from dpstream.tools.audit.door import Door, as_it_is, choice_loss
 from dpstream.tools.audit.finding import AuditFinding, AuditLength, AuditProgress, Largest
-from dpstream.tools.audit.transcripts import Pair, Subject, stream_pair, transcripts_of
+from dpstream.tools.audit.transcripts import Pair, Subject
 from dpstream.tools.evaluate.array_types import Codes
 from dpstream_lab.audits.controls import LoneHistograms
+from dpstream_lab.audits.subjects import stream_pair, transcripts_of
 
 _ONE = Workload.all_k_way(Domain(("a",), (3,)), 1)
 _THREE = Workload.all_k_way(Domain(("a", "b", "c"), (2, 2, 3)), 1)

@@ -23,8 +23,9 @@ from dpstream.families.panel.people import PanelState
 from dpstream.tools.audit.controls import QuietNoise
 from dpstream.tools.audit.door import Run
 from dpstream.tools.audit.finding import AuditFinding, AuditLength, AuditProgress
-from dpstream.tools.audit.transcripts import Pair, Subject, rebuilt, transcripts_of
+from dpstream.tools.audit.transcripts import Pair, Subject
 from dpstream_lab.audits.controls import ReusedNoise
+from dpstream_lab.audits.subjects import rebuilt, transcripts_of
 
 Plan = WindowPlan | CumulativePlan
 History = tuple[int, ...]

@@ -29,10 +29,11 @@ from dpstream.families.points.space import Space
 from dpstream.tools.audit.controls import QuietNoise, quiet_counter
 from dpstream.tools.audit.door import Run
 from dpstream.tools.audit.finding import AuditFinding, AuditLength, AuditProgress
-from dpstream.tools.audit.transcripts import Pair, Subject, transcripts_of
+from dpstream.tools.audit.transcripts import Pair, Subject
 from dpstream.tools.evaluate.array_types import Floats, Ints
 from dpstream_lab.audits.controls import MeasuredTwice, ReusedNoise
 from dpstream_lab.audits.loss_bounds import audit_outcomes
+from dpstream_lab.audits.subjects import transcripts_of
 
 _QUIET = Fraction(2, 3)
 _SIDE = 2**30

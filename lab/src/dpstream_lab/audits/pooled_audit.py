@@ -23,8 +23,9 @@ from dpstream.families.tabular.pooled import PooledSide, PooledState
 from dpstream.families.tabular.pooled_run import Design, Runner
 from dpstream.mechanisms import ModelSynthesis
 from dpstream.tools.audit.controls import QuietNoise
-from dpstream.tools.audit.transcripts import Pair, Subject, rebuilt, stream_pair, transcripts_of
+from dpstream.tools.audit.transcripts import Pair, Subject
 from dpstream_lab.audits.controls import LoneHistograms, LoneSums
+from dpstream_lab.audits.subjects import rebuilt, stream_pair, transcripts_of
 
 _DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 _ONE_SIGN = Domain(("a", "b", "c"), (3, 3, 2))

@@ -27,8 +27,8 @@ from dpstream.io.sinks import Publisher
 from dpstream.mechanisms import ModelSynthesis
 from dpstream.stream import Batch, open_stream
 from dpstream.tools.audit.finding import AuditFinding, AuditLength, AuditProgress
-from dpstream.tools.audit.transcripts import rebuilt
 from dpstream.tools.evaluate.array_types import Codes
+from dpstream_lab.audits.subjects import rebuilt
 
 _SCHEMA = Schema((Categorical("place", ("north", "south", "west")), Boolean("paid")))
 _STEPS = 3

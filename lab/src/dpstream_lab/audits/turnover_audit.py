@@ -23,7 +23,8 @@ from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.core.tables.encoded_batch import batch_codes
 from dpstream.families.tabular import DPStabs, DPStabsPlan, Pooled, PooledPlan
-from dpstream.tools.audit.transcripts import Pair, Subject, rebuilt, stream_pair, transcripts_of
+from dpstream.tools.audit.transcripts import Pair, Subject
+from dpstream_lab.audits.subjects import rebuilt, stream_pair, transcripts_of
 
 Batches = list[EncodedBatch]
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, DataError, did_you_mean
-from dpstream.tools.simulate import PovertyPanel
+from dpstream.tools.simulate import poverty_panel
 
 #: name -> file in the folder with the real data; None for an invented panel.
 KNOWN_PANELS: dict[str, str | None] = {
@@ -111,7 +111,7 @@ def load_panel(name: str, path: Path | None) -> Panel:
     if path is None and name == "all-ones":
         return Panel(name, _TITLES[name], False, np.ones((25_000, 12), np.uint8))
     if path is None:
-        return Panel(name, _TITLES[name], False, PovertyPanel().draw(seed=0))
+        return Panel(name, _TITLES[name], False, poverty_panel())
     label = name if name in KNOWN_PANELS else _label(path)
     return Panel(label, _TITLES.get(name, f"panel from {path.name}"), True, _read(path))
 

@@ -12,7 +12,7 @@ from typing import Any
 from dpstream.core.privacy import Randomness
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.core.version import __version__
-from dpstream.tools.evaluate.metrics import METRICS, errors_or_blank
+from dpstream.tools.evaluate.metrics import METRICS, workload_errors
 from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream.tools.evaluate.true_table import TrueTable
 from dpstream_lab.experiments.methods import Method
@@ -159,7 +159,7 @@ def _stepwise(task: Task, stream: Replay, workload: Workload) -> list[tuple[int,
         if step in wanted:
             assert synthesis is not None
             truth, found = table.marginals(workload.cliques), synthesis.marginals(workload.cliques)
-            points.append((step, errors_or_blank(truth, found, table.records).as_dict()))
+            points.append((step, workload_errors(truth, found, table.records).as_dict()))
     return points
 
 
@@ -172,7 +172,7 @@ def _once(task: Task, stream: Replay, workload: Workload) -> list[tuple[int, dic
     # The truth of the same multiset: rows, where deletes without a row cannot take one away.
     truth = TrueTable(stream.domain)
     truth.add(EncodedBatch(stream.domain, table.rows()))
-    errors = errors_or_blank(truth.marginals(workload.cliques), found, truth.records)
+    errors = workload_errors(truth.marginals(workload.cliques), found, truth.records)
     return [(steps, errors.as_dict())]
 
 

@@ -6,22 +6,18 @@ of loss, periods, verdicts, ledger lines, and what a mechanism has released or w
 
 from __future__ import annotations
 
-import datetime
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from dpstream.core.errors import ConfigError, StoreError
-from dpstream.io.sinks import read_catalogue, read_manifest
-from dpstream.io.sinks.target import MANIFEST, step_name
+from dpstream.core.errors import ConfigError
 from dpstream.project.status import health, ledger_facts, metric_values, status_facts
 from dpstream.service.desk.board import HeldRow
 from dpstream.service.desk.facts import canonical
 from dpstream.stream.asking_stream import AskingStream
 from dpstream.stream.ledger.reading import read_ledger
+from dpstream.stream.store.place import has_store
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pyarrow as pa
 
     from dpstream.project import Config
@@ -29,6 +25,11 @@ if TYPE_CHECKING:
 
 #: Rows of a table that waits for approval, on the board.
 MAX_ROWS = 100_000
+#: What of ``status_facts`` is on the board.
+_FACTS = (
+    *("last_step", "last_period", "released_at", "unfit", "next_due", "steps", "steps_left"),
+    *("spent", "planned", "protects", "held", "withdrawn"),
+)
 
 
 def board_facts(config: Config, asked: dict[str, Any] | None) -> dict[str, Any]:
@@ -45,47 +46,24 @@ def board_facts(config: Config, asked: dict[str, Any] | None) -> dict[str, Any]:
         "health": word,
         "why": why,
         "verdicts": [str(one["words"]) for one in facts["verdicts"]],
-        **{key: facts[key] for key in ("unfit", "last_period", "next_due", "steps", "steps_left", "spent")},
-        **{key: facts[key] for key in ("planned", "protects", "held")},
+        **{key: facts[key] for key in _FACTS},
         "asks": config.plan().asks is not None,
         "asked": asked,
         "metrics": metric_values(config, facts, word),
-        "withdrawn": [],
     }
-    told |= _newest(config.output.dir)
     if facts["started"]:
         ledger = read_ledger(config.state_dir, server=config.server, key=config.state_key())
         told["ledger"] = ledger_facts(config, ledger)
         told["account"] = told["ledger"]["account"]
-        told["withdrawn"] = [
-            one.step for one in ledger.spends if one.publication in ("withdrawing", "withdrawn")
-        ]
-        told["ledger"]["rejected"] = [one.step for one in ledger.spends if one.publication == "rejected"]
+        told["ledger"]["rejected"] = facts["rejected"]
         planned = Fraction(config.plan().budget.amount)
         told["share"] = float(ledger.total.amount / planned) if planned and ledger.spends else None
     return told
 
 
-def _newest(releases: Path) -> dict[str, Any]:
-    """Of the newest release that was not withdrawn: its step, its period and when it was written."""
-    if not (releases / "catalogue.json").exists():
-        return {}
-    try:
-        steps = [int(one["step"]) for one in read_catalogue(releases)["steps"] if one["state"] != "withdrawn"]
-        if not steps:
-            return {"last_period": None}
-        last = max(steps)
-        period = read_manifest(releases, last)["period"]
-        written = (releases / step_name(last) / MANIFEST).stat().st_mtime
-    except (StoreError, OSError):
-        return {}  # the health line says why
-    moment = datetime.datetime.fromtimestamp(written, datetime.UTC).isoformat(timespec="seconds")
-    return {"last_step": last, "last_period": period, "released_at": moment}
-
-
 def held_manifests(config: Config) -> dict[int, str]:
     """The held steps, each with the SHA-256 of its manifest."""
-    if not status_facts(config)["held"]:
+    if not has_store(config.state_dir, server=config.server):
         return {}
     ledger = read_ledger(config.state_dir, server=config.server, key=config.state_key())
     return {one.step: one.manifest_sha256 for one in ledger.spends if one.publication == "held"}

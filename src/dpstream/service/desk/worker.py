@@ -369,10 +369,10 @@ class Worker:
         with config.open_stream() as stream:
             before, end = stream.last_step, time.monotonic() + _SPAN
             with contextlib.closing(taken_steps(config, stream, source, recheck=recheck)) as steps:
-                for pending, _ in steps:
-                    if pending.released:
+                for taken in steps:
+                    if taken.released:
                         continue
-                    self._event(place, "step", "taken", step=pending.step)
+                    self._event(place, "step", "taken", step=taken.step)
                     if self._stop.is_set() or time.monotonic() >= end:
                         break
             place.last_step, place.asked = stream.last_step, asked_facts(stream)

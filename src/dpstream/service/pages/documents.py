@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 from dpstream.core.errors import ConfigError
 from dpstream.io.sinks.simulated_errors import error_steps
 from dpstream.project.keys import StateKeys
-from dpstream.project.statement import newest_release, statement
+from dpstream.project.statement import statement
+from dpstream.project.status import released_facts
 from dpstream.stream.identity import plan_hash
-from dpstream.stream.release.fitness import fitness_of
 from dpstream.tools.evaluate.run_folder import open_folder
 from dpstream.tools.family_tools import tool_for
 from dpstream.tools.report.assembly import FamilyPage
@@ -71,17 +71,13 @@ class Documents:
                     where=config.name,
                     allowed="the configuration as it was for the run",
                 )
-            fit, newest = fitness_of(releases), newest_release(releases)
             facts = {
+                **released_facts(releases),
                 "steps": len(folder.states),
-                "last_period": folder.manifest["period"],
-                "holds": folder.manifest["holds"],
                 "made_with_test_seed": folder.manifest["made_with_test_seed"],
-                "verdicts": [verdict.as_dict() for verdict in fit.verdicts],
-                "unfit": fit.unfit,
             }
             made = statement(public, facts, date=f"{today.day} {today:%B %Y}")
-            return statement_page(made, fit, 0 if newest is None else int(newest.manifest["rows"]))
+            return statement_page(made, releases, len(public.schema()))
 
         written = hashlib.sha256(config.path.read_bytes()).digest()
         return self._kept(("statement", today, written, *_state_of(releases)), make)

@@ -198,15 +198,9 @@ def _noise(manifest: Mapping[str, Any], step: int, schema: Schema, drawn: int | 
     accuracy = Accuracy.of({"step": step, **manifest})
     if rows <= 0 or total is None or accuracy is None:
         return None
-    cells: dict[str, float] = {}
     sizes = {column.name: column.size for column in schema.columns}
-    for marginal in accuracy.marginals if accuracy.cell is not None else ():
-        for name in marginal & set(sizes):
-            # The count of one value is a sum over the other columns of the marginal.
-            others = math.prod(sizes.get(one, 1) for one in marginal - {name})
-            error = (accuracy.cell or 0.0) * math.sqrt(others)
-            cells[name] = min(error, cells.get(name, error))
-    return Noise(rows, total, cells, drawn)
+    errors = {name: accuracy.column_error(name, sizes) for name in sizes}
+    return Noise(rows, total, {name: error for name, error in errors.items() if error is not None}, drawn)
 
 
 def _held_noise(held: Held, schema: Schema) -> Noise | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -66,7 +66,6 @@ def environment(service: str) -> jinja2.Environment:
     filters: dict[str, Callable[..., Any]] = {
         "amount": lambda text: shown_amount(Fraction(text)),
         "about": rounded_up,
-        "answer": _answer,
         "exact": lambda text: Markup(escape(text)),
         "number": lambda amount: float(Fraction(amount)),
         "percent": percent,
@@ -136,35 +135,3 @@ def _verdict(words: str, person: Person) -> str:
 
 def _points(change: float) -> str:
     return f"{'+' if change >= 0 else chr(0x2212)}{100 * abs(change):.1f} points"
-
-
-#: What the kinds of answers to questions mean.
-_KINDS = {
-    "easy": "Easy: the public histogram gives it, and a private test found that near enough. An easy answer costs "
-    "no more than its test.",
-    "hard": "Hard: a noisy count of the records, from which the public histogram has learned.",
-    "refused": "Not corrected: the test found the public histogram wrong, and there is no hard question left.",
-    "exact": "Exact: the question has one value for all records, whoever they are.",
-    "unchecked": "Not checked: the public histogram gives it, and the records were not asked.",
-}
-
-
-def _answer(result: Mapping[str, Any]) -> str:
-    """What a task brought: an answer, the worker's words, or else its facts.
-
-    >>> _answer({"value": 1 / 6, "half_width": 0.08853, "kind": "easy", "hard_left": 3}).splitlines()[0]
-    '16.7 % of the records, give or take 8.9 points (95 of 100 times, by the noise alone).'
-    """
-    if "value" in result and result.get("kind") in _KINDS:
-        width = result.get("half_width")
-        within = (
-            f", give or take {100 * width:.1f} points (95 of 100 times, by the noise alone)" if width else ""
-        )
-        lines = [f"{100 * result['value']:.1f} % of the records{within}.", _KINDS[result["kind"]]]
-        if result.get("reason"):
-            lines[1] += f" ({result['reason']}.)"
-        if "hard_left" in result:
-            lines.append(f"Hard questions left: {result['hard_left']}.")
-        return "\n".join(lines)
-    words = result.get("words")
-    return str(words) if words else "; ".join(f"{key}: {value}" for key, value in result.items())

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from dpstream.core.contracts.expectations import MarginalError
+from dpstream.core.errors import StoreDamagedError
 from dpstream.stream.templates import sentence
 
 #: Where a standard error comes from: the law of the noise, the mechanism's model, the plan, or simulations.
@@ -95,8 +96,19 @@ class Verdict:
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> Verdict:
-        """The inverse of ``as_dict``."""
-        return cls(**{name: value for name, value in facts.items() if name != "words"})
+        """The inverse of ``as_dict``.
+
+        Errors:
+            StoreDamagedError: these are not the facts of a verdict.
+        """
+        try:
+            return cls(**{name: value for name, value in facts.items() if name != "words"})
+        except (TypeError, AttributeError):
+            raise StoreDamagedError(
+                "a verdict of the manifest cannot be read",
+                where="accuracy",
+                allowed="releases that this version of dpstream made",
+            ) from None
 
 
 def verdicts_from(

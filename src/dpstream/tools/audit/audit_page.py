@@ -103,24 +103,6 @@ class AuditReport:
             f"{counted(controls, 'control')}, {len(self.missed) or 'none'} missed"
         )
 
-    def limits(self) -> list[str]:
-        """What an audit does not show."""
-        sentences = [
-            "An audit can find a leak; it cannot prove that there is none. The proofs are on the theory pages. "
-            "Nothing here looks at the time a step takes, at your machine, or at what else you publish about the same "
-            "people."
-        ]
-        if self.false_alarm > 0:
-            sentences.append(
-                f"Chance alone accuses a real mechanism of this page with probability {rounded_up(self.false_alarm)} "
-                "at most."
-            )
-        return (
-            sentences
-            + [f"Not audited: {sentence}." for sentence in self.left_out]
-            + [self.scope] * bool(self.scope)
-        )
-
 
 def verdict(finding: AuditFinding) -> str:
     """The verdict in a word; a word in capitals is an alarm.
@@ -191,26 +173,39 @@ def families(findings: Sequence[AuditFinding]) -> dict[str, list[AuditFinding]]:
     return {name: group for name, group in groups.items() if group}
 
 
-def _facts(report: AuditReport) -> dict[str, Any]:
-    """What the page says: how much of each claim is found, whether what is broken was caught, and every number."""
-    word, sentence = report.answer()
-    shares, numbers = [], []
-    for name, group in families(report.findings).items():
+def family_rows(findings: Sequence[AuditFinding]) -> list[list[str]]:
+    """Of each family: how many real mechanisms, the most that one loses of its claim, and how many controls were
+    caught."""
+    rows = []
+    for name, group in families(findings).items():
         real = [finding.ratio for finding in group if not finding.control]
         broken = [finding.caught for finding in group if finding.control]
-        share = f"{100 * max(real):.0f} %" if real else ""
-        shares.append([name, str(len(real)), share, f"{sum(broken)} of {len(broken)}" if broken else ""])
+        most = max(real, default=0.0)
+        share = "infinite" if math.isinf(most) else f"{100 * most:.0f} %"
+        caught = f"{sum(broken)} of {len(broken)}" if broken else ""
+        rows.append([name, str(len(real)), share if real else "", caught])
+    return rows
+
+
+def audit_facts(report: AuditReport) -> dict[str, Any]:
+    """What the page says: how much of each claim is found, whether what is broken was caught, and every number."""
+    word, sentence = report.answer()
+    numbers = []
+    for name, group in families(report.findings).items():
         ordered = sorted(group, key=lambda finding: (finding.control, finding.subject.lower()))
+        broken = sum(finding.control for finding in group)
         rows = [_row(finding) for finding in ordered]
-        numbers.append({"name": name, "real": len(real), "broken": len(broken), "rows": rows})
+        numbers.append({"name": name, "real": len(group) - broken, "broken": broken, "rows": rows})
     return {
         "word": word,
         "sentence": sentence,
         "passed": report.passed,
         "config": report.config,
-        "families": shares,
+        "families": family_rows(report.findings),
         "numbers": numbers,
-        "limits": report.limits(),
+        "chance": rounded_up(report.false_alarm) if report.false_alarm > 0 else None,
+        "left_out": report.left_out,
+        "scope": report.scope,
         "footer": _footer(report),
     }
 
@@ -234,15 +229,8 @@ _MARKER = "<!-- an audit by dpstream -->"
 def audit_html(report: AuditReport) -> str:
     """The whole page as text: no script, no address."""
     title = "Audit" if report.config is None else f"Audit: {report.config}"
-    body = block("audit", "page", **_facts(report))
+    body = block("audit", "page", **audit_facts(report))
     return frame(title, Html(""), body, [_footer(report)], marker=_MARKER)
-
-
-def audit_body(report: AuditReport) -> str:
-    """The same for a page of the documentation, which brings its own title and design."""
-    # A blank line would end the block of HTML.
-    made = block("audit", "documentation", **_facts(report))
-    return "\n".join(line for line in made.splitlines() if line.strip())
 
 
 def _footer(report: AuditReport) -> str:

@@ -409,13 +409,3 @@ def measured_loss(noise: AnyNoise, moved: Ints, *, pure: bool = True) -> float:
         norm = int(change.max() if isinstance(noise, CubeNoise) else change.sum())
     epsilon = norm / noise.scale
     return float(epsilon if pure else epsilon**2 / 2)
-
-
-def run_loss(
-    base: Run, other: Run, randomness: Randomness, *, pure: bool, wrap: Wrap = as_it_is, lean: int = 0
-) -> Loss:
-    """The largest loss of one random transcript of ``base`` against ``other``; infinite where something is revealed
-    beside the door."""
-    first = record(base, randomness, wrap, lean)
-    second, differs = replay(other, first, wrap)
-    return Loss(math.inf, 0.0) if differs else transcript_loss(first, second, pure=pure)

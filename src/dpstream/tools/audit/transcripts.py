@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from dpstream.core.privacy import Budget, PureDP, Randomness
@@ -21,10 +21,9 @@ from dpstream.tools.audit.door import (
     as_it_is,
     record,
     replay,
-    stream_run,
     transcript_loss,
 )
-from dpstream.tools.audit.finding import Audit, AuditFinding, AuditLength, AuditProgress, Largest
+from dpstream.tools.audit.finding import AuditFinding, Largest
 
 
 @dataclass(frozen=True)
@@ -68,11 +67,6 @@ class Subject:
     charged: Callable[[Transcript], float] | None = None
 
 
-def stream_pair(plan: Any, where: str, base: Iterable[Any], other: Iterable[Any], **more: Any) -> Pair:
-    """A pair of streams of one plan."""
-    return Pair(where, stream_run(plan, base), stream_run(plan, other), **more)
-
-
 def audit_subject(subject: Subject, transcripts: int, randomness: Randomness) -> AuditFinding:
     """The largest loss over all pairs, and over so many random transcripts of each."""
     began, worst, tried = time.perf_counter(), Largest(), 0
@@ -105,19 +99,3 @@ def audit_subject(subject: Subject, transcripts: int, randomness: Randomness) ->
         control=subject.control,
         detail=f"{tried} transcripts; most with {worst.where}",
     )
-
-
-def transcripts_of(subjects: Callable[[], Iterable[Subject]], short: int, long: int) -> Audit:
-    """The audit of subjects, with so many transcripts of each pair."""
-
-    def audit(length: AuditLength, randomness: Randomness, progress: AuditProgress) -> Iterator[AuditFinding]:
-        for subject in subjects():
-            progress(f"control: {subject.name}" if subject.control else subject.name)
-            yield audit_subject(subject, short if length == "short" else long, randomness)
-
-    return audit
-
-
-def rebuilt(kind: type[Any], made: Any, **more: Any) -> Any:
-    """The same frozen object as one of another kind, with other fields where they are given."""
-    return kind(**{one.name: getattr(made, one.name) for one in fields(made) if one.init} | more)

@@ -9,7 +9,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -227,18 +226,13 @@ def _answered(
     }
 
 
-def publish_errors(
-    simulation: Simulation, *, questions: Sequence[str] = (), folder: str | Path | None = None
-) -> list[dict[str, Any]]:
+def publish_errors(simulation: Simulation, *, questions: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Write what was found about every compared step beside the releases; gives the facts of all, in order.
-
-    Args:
-        folder: the releases, where they are not those that the simulation read.
 
     Errors:
         As of ``step_facts``.
     """
-    place = (simulation.releases.folder if folder is None else Path(folder)) / FOLDER
+    place = simulation.releases.folder / FOLDER
     found = []
     for step in simulation.steps:
         facts = step_facts(simulation, step, questions)

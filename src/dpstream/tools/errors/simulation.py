@@ -91,7 +91,6 @@ def simulate_errors(
     runs: int = 20,
     jobs: int = 1,
     seed: int = 0,
-    releases: str | Path | None = None,
     until: int | None = None,
     seconds: float | None = None,
     stop: Callable[[], bool] = _NEVER,
@@ -102,7 +101,6 @@ def simulate_errors(
     Args:
         runs: how many. jobs: processes.
         seed: of an ordinary generator; equal seeds give equal results, whatever ``jobs`` is.
-        releases: where they are, if elsewhere than the file says.
         until: take the releases up to this step only.
         seconds: begin no run after so many seconds of CPU of this process; at least two runs are done.
         stop: asked between runs; True ends the call.
@@ -119,7 +117,7 @@ def simulate_errors(
     check_number(runs, "runs", "errors", MIN_RUNS, MAX_RUNS)
     check_number(jobs, "jobs", "errors", 1, 256)
     check_number(seed, "seed", "errors", 0, 2**63 - 1)
-    folder = config.output.dir if releases is None else Path(releases)
+    folder = config.output.dir
     released, digest, hashed = _released(config, folder, until)
     place = _cache(folder, [hashed, digest, seed, __version__, _FORMAT, released.last])
     task = _Task(str(config.path), str(folder), released.last, seed, str(place))

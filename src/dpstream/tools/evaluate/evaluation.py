@@ -25,9 +25,9 @@ from dpstream.stream.templates import said
 from dpstream.tools.evaluate.array_types import Codes
 from dpstream.tools.evaluate.judgement import Judgement, check_target, judge
 from dpstream.tools.evaluate.measures import WORDS, EvaluationProgress
-from dpstream.tools.evaluate.metrics import METRICS, SEED, WorkloadErrors, churn, errors_or_blank
+from dpstream.tools.evaluate.metrics import METRICS, SEED, WorkloadErrors, churn, workload_errors
 from dpstream.tools.evaluate.private_folder import LABEL
-from dpstream.tools.evaluate.run_folder import released_codes, releases_of
+from dpstream.tools.evaluate.run_folder import Folder, released_codes, releases_of
 from dpstream.tools.evaluate.trends import ColumnCounts, find_trends
 from dpstream.tools.evaluate.true_table import TrueStep, TrueTable, true_steps
 
@@ -35,48 +35,6 @@ if TYPE_CHECKING:
     from dpstream.core.schema import Schema
     from dpstream.core.schema.domain import Clique
     from dpstream.project import Config
-
-
-class ReleasedTables:
-    """Published tables, read as anybody would read them, with checked hashes.
-
-    Attributes:
-        steps: those whose table is still there, in order.
-        left_out: steps that were taken back, in order.
-
-    Errors:
-        ConfigError: no release; another stream's or another configuration's; no table that was kept.
-        StoreDamagedError: files that differ from their hashes.
-    """
-
-    def __init__(self, config: Config, out: str | Path | None = None) -> None:
-        place = config.output.dir if out is None else Path(out)
-        read_catalogue(
-            place
-        )  # refuses a folder without releases; a report would ask the state why there are none
-        self._folder = releases_of(config, place)
-        self._schema = config.schema()
-        self.steps = self._folder.full
-        self.left_out = tuple(step for step, state in self._folder.states if state == "withdrawn")
-        if not self.steps:
-            raise ConfigError(
-                "there is no released table", where=str(self._folder.releases), allowed="one step, or more"
-            )
-        self._held: tuple[int, Codes] | None = None
-
-    def codes(self, step: int) -> Codes:
-        """The table of a step, shape (rows, columns); ``missing`` where null may mean either bin."""
-        if self._held is None or self._held[0] != step:
-            self._held = step, released_codes(self._schema, self._folder.releases, step)
-        return self._held[1]
-
-    def marginals(self, step: int, cliques: Sequence[Clique]) -> list[NDArray[np.int64]]:
-        """Counts of cliques, flat in C order."""
-        return count_marginals(self.codes(step), self._schema.domain, cliques)
-
-    def manifest(self, step: int) -> dict[str, Any]:
-        """What was published about a step."""
-        return self._folder.manifest_of(step)
 
 
 def alike_together(counts: NDArray[Any], clique: Clique, schema: Schema) -> NDArray[Any]:
@@ -229,13 +187,18 @@ def evaluate_run(
             "the workload was made for other columns", where="workload", allowed=", ".join(domain.names)
         )
     position = None if target is None else check_target(config.schema(), target)
-    releases = ReleasedTables(config, out)
-    wanted = choose_steps(releases.steps, steps, every)
-    chosen_steps = frozenset(wanted)
-    run = _StepComparison(releases, config.schema(), chosen)
+    place = config.output.dir if out is None else Path(out)
+    read_catalogue(
+        place
+    )  # refuses a folder without releases; a report would ask the state why there are none
+    folder = releases_of(config, place)
+    if not folder.full:
+        raise ConfigError("there is no released table", where=str(place), allowed="one step, or more")
+    wanted = choose_steps(folder.full, steps, every)
+    run = _StepComparison(folder, config.schema(), chosen)
     true = None
     for true in true_steps(config, until=wanted[-1]):
-        if true.step in chosen_steps:
+        if true.step in wanted:
             run.compare(true)
             if progress is not None:
                 progress(len(run.found), len(wanted))
@@ -247,8 +210,8 @@ def evaluate_run(
         )
     judgement = None
     if judged:
-        judgement = _judgement(config, releases, true, run, chosen, position, ceiling=ceiling)
-    manifest = releases.manifest(wanted[-1])
+        judgement = _judgement(config, true, run, chosen, position, ceiling=ceiling)
+    manifest = folder.manifest_of(wanted[-1])
     option = chosen.as_option()
     return Evaluation(
         stream=config.name,
@@ -257,9 +220,9 @@ def evaluate_run(
         cliques=chosen.cliques,
         columns=tuple(tuple(domain.names[i] for i in clique) for clique in chosen.cliques),
         steps=tuple(run.found),
-        released=releases.steps[-1],
+        released=folder.full[-1],
         judgement=judgement,
-        notes=_notes(config, true.table, run.found, manifest, releases.left_out),
+        notes=_notes(config, true.table, run.found, manifest, folder.states),
     )
 
 
@@ -303,29 +266,39 @@ def choose_steps(
 class _StepComparison:
     """Compares steps one after the other; remembers the marginals of the last release that was read."""
 
-    def __init__(self, releases: ReleasedTables, schema: Schema, workload: Workload) -> None:
+    def __init__(self, folder: Folder, schema: Schema, workload: Workload) -> None:
         self.found: list[StepEvaluation] = []
         self.columns: list[ColumnCounts] = []
-        self._releases, self._schema = releases, schema
+        self._folder, self._schema = folder, schema
         self._cliques = workload.cliques
         self._singles = tuple((i,) for i in range(len(workload.domain)))
-        self._available = set(releases.steps)
         self._before: tuple[int, Sequence[NDArray[Any]]] | None = None
+        self._held: tuple[int, Codes] | None = None
+
+    def codes(self, step: int) -> Codes:
+        """The released table of a step, shape (rows, columns); ``missing`` where null may mean either bin."""
+        if self._held is None or self._held[0] != step:
+            self._held = step, released_codes(self._schema, self._folder.releases, step)
+        return self._held[1]
+
+    def _marginals(self, step: int, cliques: Sequence[Clique]) -> list[NDArray[np.int64]]:
+        """Counts of cliques in the released table, flat in C order."""
+        return count_marginals(self.codes(step), self._schema.domain, cliques)
 
     def compare(self, true: TrueStep) -> None:
         """Compare one step with its release, and keep what was found."""
         before = self._earlier(true.step - 1)
-        released = self._releases.marginals(true.step, self._cliques)
+        released = self._marginals(true.step, self._cliques)
         truth = self._true(true.table, self._cliques)
-        errors = errors_or_blank(
+        errors = workload_errors(
             truth, [counts.astype(np.float64) for counts in released], true.table.records
         )
         moved = None if before is None else churn(before, released)
         known = None if moved is None or np.isnan(moved) else moved
-        rows = len(self._releases.codes(true.step))
+        rows = len(self.codes(true.step))
         self.found.append(StepEvaluation(true.step, true.period, true.table.records, rows, errors, known))
         self._before = (true.step, released)
-        singles = self._true(true.table, self._singles), self._releases.marginals(true.step, self._singles)
+        singles = self._true(true.table, self._singles), self._marginals(true.step, self._singles)
         self.columns.append(ColumnCounts(true.step, *(np.concatenate(side) for side in singles)))
 
     def _true(self, table: TrueTable, cliques: Sequence[Clique]) -> list[NDArray[np.int64]]:
@@ -336,12 +309,11 @@ class _StepComparison:
     def _earlier(self, step: int) -> Sequence[NDArray[Any]] | None:
         if self._before is not None and self._before[0] == step:
             return self._before[1]
-        return self._releases.marginals(step, self._cliques) if step in self._available else None
+        return self._marginals(step, self._cliques) if step in self._folder.full else None
 
 
 def _judgement(
     config: Config,
-    releases: ReleasedTables,
     true: TrueStep,
     run: _StepComparison,
     workload: Workload,
@@ -351,7 +323,7 @@ def _judgement(
 ) -> Judgement | None:
     """What the last step's table is worth; None where it, or the private one, is empty."""
     schema = config.schema()
-    real, made = alike_as_missing(true.table.rows(), schema), releases.codes(true.step)
+    real, made = alike_as_missing(true.table.rows(), schema), run.codes(true.step)
     if not len(real) or not len(made):
         return None
     own = getattr(config.recipe, "workload", None)
@@ -374,7 +346,7 @@ def _notes(
     table: TrueTable,
     found: Sequence[StepEvaluation],
     manifest: dict[str, Any],
-    left_out: Sequence[int],
+    states: Sequence[tuple[int, str]],
 ) -> tuple[str, ...]:
     schema, source = config.schema(), config.source_options
     return tuple(
@@ -385,7 +357,7 @@ def _notes(
                 test_seed=manifest["made_with_test_seed"],
                 base=config.base_options is not None,
                 late=source.late,
-                left_out=left_out,
+                left_out=[step for step, state in states if state == "withdrawn"],
                 empty=sum(entry.records < 1 for entry in found),
                 unmatched=table.unmatched_deletes if source.deletions else 0,
             )

@@ -73,11 +73,12 @@ def workload_errors(
     Args:
         truth: counts of the true table, one array per workload; negative where more was deleted than inserted.
         synthetic: the same of the synthetic table, in records.
-        records: size of the true table; at least 1.
+        records: size of the true table.
+
+    What is a share of an empty true table (no record, or fewer) is NaN; ``rel_we_floor`` needs no size.
 
     Errors:
-        DataError: an empty true table (nothing can be divided by its size), no workload, or arrays that do
-            not fit each other.
+        DataError: no workload, or arrays that do not fit each other.
 
     Cost: one pass over all cells.
 
@@ -87,23 +88,28 @@ def workload_errors(
     >>> workload_errors([np.array([4, 0])], [np.array([2.0, 2.0])], 4).rel_we_floor.tolist()
     [1.25]
     """
-    if records < 1:
+    size = float(records) if records >= 1 else float("nan")
+    cells = np.array([table.size for table in truth], dtype=np.int64)
+    if [table.size for table in synthetic] != cells.tolist() or not cells.size or not cells.all():
         raise DataError(
-            "the true table is empty, and errors are shares of its size",
+            "true and synthetic marginals do not fit each other",
             where="workload_errors",
-            allowed="at least one record",
+            allowed="one pair of equally large arrays for each workload",
         )
-    return _compare(truth, synthetic, float(records))
-
-
-def errors_or_blank(
-    truth: Sequence[NDArray[np.int64]], synthetic: Sequence[NDArray[np.float64]], records: int
-) -> WorkloadErrors:
-    """``workload_errors``, with NaN for everything that is a share of an empty true table.
-
-    ``rel_we_floor`` needs no size and stays a number.
-    """
-    return _compare(truth, synthetic, float(records) if records >= 1 else float("nan"))
+    # All workloads side by side: a pair has few cells, and a thousand steps have a few hundred pairs each.
+    starts = np.concatenate([[0], np.cumsum(cells)[:-1]])
+    real = np.concatenate([np.ravel(table) for table in truth]).astype(np.float64)
+    made = np.concatenate([np.ravel(table) for table in synthetic]).astype(np.float64)
+    difference = np.abs(real - made)
+    filled = real > 0
+    ratios = np.divide(difference, real, out=np.zeros_like(real), where=filled)
+    counted = np.add.reduceat(filled.astype(np.int64), starts)
+    relative = np.full(len(cells), np.nan)
+    np.divide(np.add.reduceat(ratios, starts), counted, out=relative, where=counted > 0)
+    summed = np.add.reduceat(difference, starts)
+    floored = np.add.reduceat(difference / np.maximum(real, 1.0), starts)
+    variation = _variation(np.maximum(real, 0.0), np.maximum(made, 0.0), starts, cells)
+    return WorkloadErrors(summed / cells / size, relative, floored / cells, summed / size, variation)
 
 
 def total_variation(a: NDArray[Any], b: NDArray[Any]) -> float:
@@ -156,32 +162,6 @@ def cramers_v(table: NDArray[Any]) -> float:
     if min(sides) <= 1:
         return float("nan")
     return float(min(1.0, np.sqrt(corrected / (min(sides) - 1))))
-
-
-def _compare(
-    truth: Sequence[NDArray[np.int64]], synthetic: Sequence[NDArray[np.float64]], records: float
-) -> WorkloadErrors:
-    cells = np.array([table.size for table in truth], dtype=np.int64)
-    if [table.size for table in synthetic] != cells.tolist() or not cells.size or not cells.all():
-        raise DataError(
-            "true and synthetic marginals do not fit each other",
-            where="workload_errors",
-            allowed="one pair of equally large arrays for each workload",
-        )
-    # All workloads side by side: a pair has few cells, and a thousand steps have a few hundred pairs each.
-    starts = np.concatenate([[0], np.cumsum(cells)[:-1]])
-    real = np.concatenate([np.ravel(table) for table in truth]).astype(np.float64)
-    made = np.concatenate([np.ravel(table) for table in synthetic]).astype(np.float64)
-    difference = np.abs(real - made)
-    filled = real > 0
-    ratios = np.divide(difference, real, out=np.zeros_like(real), where=filled)
-    counted = np.add.reduceat(filled.astype(np.int64), starts)
-    relative = np.full(len(cells), np.nan)
-    np.divide(np.add.reduceat(ratios, starts), counted, out=relative, where=counted > 0)
-    summed = np.add.reduceat(difference, starts)
-    floored = np.add.reduceat(difference / np.maximum(real, 1.0), starts)
-    variation = _variation(np.maximum(real, 0.0), np.maximum(made, 0.0), starts, cells)
-    return WorkloadErrors(summed / cells / records, relative, floored / cells, summed / records, variation)
 
 
 def _variation(

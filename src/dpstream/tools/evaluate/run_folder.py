@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -57,6 +58,19 @@ class Accuracy:
     cell: float | None
     marginals: frozenset[frozenset[str]]
     words: str
+
+    def column_error(self, name: str, sizes: Mapping[str, int]) -> float | None:
+        """Of a count of one value of a column; None where it cannot be given.
+
+        The smallest over the marginals that hold the column: its values are sums of their cells, whose noise is
+        independent.
+        """
+        cells = [
+            math.prod(sizes.get(other, 1) for other in names - {name})
+            for names in self.marginals
+            if name in names
+        ]
+        return None if self.cell is None or not cells else self.cell * math.sqrt(min(cells))
 
     @classmethod
     def of(cls, manifest: dict[str, Any]) -> Accuracy | None:

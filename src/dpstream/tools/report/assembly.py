@@ -23,7 +23,7 @@ from dpstream.tools.evaluate.run_folder import Folder, PublishedRun
 from dpstream.tools.report.charts import Charts
 from dpstream.tools.report.dates import Calendar, calendar_of
 from dpstream.tools.report.known_errors import beside_verdicts
-from dpstream.tools.report.markup import Html, block, element, integer, join, page, part, percent, script_json
+from dpstream.tools.report.markup import Html, block, integer, page, part, percent, script_json
 
 if TYPE_CHECKING:
     from dpstream.project.keys import Publication
@@ -46,7 +46,7 @@ class Page:
         size: how many there are, where that is not the number of rows.
         kicker: what kind of thing this is, above its name; that of synthetic data where it is None.
         card: what one may conclude, where that is not told by verdicts on tables.
-        rules: for using the files, where those of tables do not fit.
+        rules: items of a list for using the files, where those of tables do not fit.
         measured: says how far the measured numbers of columns may be off; asked where the table's errors are not known.
         columns: how many the records have, where that is known.
     """
@@ -60,7 +60,7 @@ class Page:
     size: int | None = None
     kicker: str | None = None
     card: Html | None = None
-    rules: Sequence[str] | None = None
+    rules: Html | None = None
     measured: Callable[[], str | None] | None = None
     columns: int | None = None
 
@@ -98,11 +98,6 @@ def charts_of(run: PublishedRun) -> Charts:
     return Charts(calendar_of(run))
 
 
-def errors_section(texts: Sequence[str]) -> Html:
-    """How wrong it can be, where only sentences say it."""
-    return part("section", "errors", "How wrong it can be", texts)
-
-
 #: Stands near the top of every page: what may be replaced by a newer one.
 REPORT_MARKER = "<!-- a report by dpstream -->"
 
@@ -122,11 +117,11 @@ def assemble(made: Page, releases: Path, *, fit: Fitness, about: Publication | N
         measured = made.measured() if unknown and made.measured is not None else None
         size = run.shown[-1].rows if made.size is None else made.size
         card = table_of_verdicts(
-            # Of one column there are no pairs, and no command would make them known.
-            [one for one in fit.verdicts if one.use != "pairs" or made.columns != 1],
+            fit.verdicts,
             size,
             beside_verdicts(releases, run.shown[-1].step, measured),
             "" if run.counted_records == "records" else run.counted_records,
+            made.columns,
         )
     # What the owner calls the data set; the stream's name where that is not known.
     title = (None if about is None else about.title) or str(run.manifest["stream"])
@@ -152,7 +147,7 @@ def assemble(made: Page, releases: Path, *, fit: Fitness, about: Publication | N
     return frame(
         f"{title}: dpstream report",
         block("report", "banner", test_seed=run.test_seed, unfit=fit.unfit),
-        join([opening, element("main", block("report", "no_script"), sections)]),
+        block("report", "body", opening=opening, sections=sections),
         [
             f"Made by dpstream {__version__} from releases of {program['name']} {program['version']} of the stream "
             f"{run.manifest['stream']}. {integer(len(run.shown))} manifests and {integer(made.tables)} tables were "
@@ -278,7 +273,7 @@ _FILES = {
 }
 
 
-def _files(run: PublishedRun, rules: Sequence[str] | None) -> Html:
+def _files(run: PublishedRun, rules: Html | None) -> Html:
     """The section on the files of the last release.
 
     Args:
@@ -296,7 +291,11 @@ def _files(run: PublishedRun, rules: Sequence[str] | None) -> Html:
 
 
 def table_of_verdicts(
-    verdicts: Sequence[Verdict], size: int, beside: Mapping[Use, str] | None = None, records: str = ""
+    verdicts: Sequence[Verdict],
+    size: int,
+    beside: Mapping[Use, str],
+    records: str = "",
+    columns: int | None = None,
 ) -> Html | None:
     """What one may conclude, use by use, each with a band as wide as its error.
 
@@ -304,18 +303,20 @@ def table_of_verdicts(
         size: how many records there are.
         beside: what else is known of the errors of a use.
         records: what they are called, where they are not all that the source has.
+        columns: how many they have, where that is known.
 
     Without a verdict on pairs the table has one column.
     """
     if not verdicts:
         return None
-    more = beside or {}
+    # Of one column there are no pairs, and no command would make them known.
+    verdicts = [one for one in verdicts if one.use != "pairs" or columns != 1]
     common = {"size": size, "records": records, "pairs": any(one.use == "pairs" for one in verdicts)}
     # What nobody knows is said once.
-    unknown = next((one.use for one in verdicts if _is_unknown(one) and one.use not in more), None)
+    unknown = next((one.use for one in verdicts if _is_unknown(one) and one.use not in beside), None)
     rows = []
     for one in verdicts:
-        facts = _error_facts(one, size, more.get(one.use), is_first_unknown=one.use == unknown)
+        facts = _error_facts(one, size, beside.get(one.use), is_first_unknown=one.use == unknown)
         use = _USES[one.use].format(group=integer(size * SMALL_GROUP))
         rows.append((use, one.word, block("report", "error", **common, **facts), _picture(one)))
     ranges = block(
@@ -326,22 +327,7 @@ def table_of_verdicts(
         averages=any(one.share is not None and one.use in ("columns", "pairs") for one in verdicts),
         words=[one.words for one in verdicts],
     )
-    return conclusions(rows, "What these words mean", ranges)
-
-
-def conclusions(
-    rows: Sequence[tuple[str, str | None, Html | Sequence[Html | str], Html | None]],
-    summary: str,
-    *more: Html,
-    title: str = "What you may conclude, and how wrong it may be",
-) -> Html:
-    """What one may conclude: a row for each use, and below it what opens.
-
-    Args:
-        rows: the use, the word on it (None: its error alone speaks), the error in words, and its picture.
-    """
-    made = [(use, word, join([error]), picture) for use, word, error, picture in rows]
-    return part("conclusions", made, summary, join(more), title)
+    return part("conclusions", rows, "What these words mean", ranges)
 
 
 _USES = {
@@ -382,9 +368,7 @@ def _picture(one: Verdict) -> Html | None:
         return None
     reach = min(1.0, 2 * one.share)
     over = " over" if 2 * one.share > 1 else ""
-    end = f"{50 * (1 - reach):.1f}%"
-    band = element("i", class_=f"band{over}", style=f"left:{end};right:{end}")
-    return element("span", band, element("i", class_="dot"), class_=f"range {one.word}")
+    return block("report", "picture", over=over, end=f"{50 * (1 - reach):.1f}%", word=one.word)
 
 
 def frame(

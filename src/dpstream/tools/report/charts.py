@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.tools.report.dates import Calendar
-from dpstream.tools.report.markup import Html, element, percent, significant
+from dpstream.tools.report.markup import Html, block, percent, significant
 
 #: Of a drawing: its own units, which stretch.
 _WIDE, _HIGH = 1000, 400
@@ -24,20 +24,17 @@ _LARGE, _SMALL, _WORDS = 220, 130, 17
 
 @dataclass(frozen=True)
 class Unit:
-    """What an axis counts: ``records``, or a share that is shown in percents (``fine``: of small ones two digits)."""
+    """What an axis counts: ``records``, or a share that is shown in percents."""
 
     words: str
     share: bool = False
-    fine: bool = False
 
     def text(self, value: float) -> str:
         """A value for people.
 
-        >>> Unit("rows").text(70120.0), Unit("share", share=True).text(0.0312), Unit("", True, True).text(0.00312)
-        ('70,120', '3.1 %', '0.31 %')
+        >>> Unit("rows").text(70120.0), Unit("share", share=True).text(0.0312)
+        ('70,120', '3.1 %')
         """
-        if self.fine and 0 < abs(value) < 0.01:
-            return f"{100 * value:.2g} %"
         return percent(value) if self.share else significant(value)
 
 
@@ -82,7 +79,6 @@ class Charts:
             {
                 "x": [int(step) for step in steps],
                 "share": unit.share,
-                "fine": unit.fine,
                 "lines": [_data(line) for line in lines],
             }
         )
@@ -93,35 +89,25 @@ class Charts:
 
         # A name that begins as the title does need not say it again.
         names = [line.label.removeprefix(f"{title} ") for line in lines]
-        ends = _ends(lines, names, unit, y, _SMALL if small else _LARGE)
-        described = "; ".join(spoken(line, steps, unit, self.dates) for line in lines)
-        plot = element(
-            "div",
-            element(
-                "div", [_at(unit.text(mark) if mark else "0", y(mark), "top") for mark in marks], class_="ys"
-            ),
-            element("div", _drawing(steps, lines, y, marks), class_="field"),
-            element("div", ends, class_="ends"),
-            element("div", _dates(self.dates.ticks(steps, 2 if small else 5), steps), class_="xs"),
-            class_="plot",
-            role="img",
-            tabindex=0,
-            aria_label=f"{title}. {described}",
-        )
-        return element(
+        span = max(1, steps[-1] - steps[0])
+        ticks = self.dates.ticks(steps, 2 if small else 5)
+        return block(
+            "chart",
             "figure",
-            element(
-                "figcaption",
-                element("bdi", title),
-                None if unit.words.lower() == title.lower() else element("small", f" {unit.words}"),
-            ),
-            plot,
-            element("output", class_="at"),
-            element("p", note, class_="note") if note else None,
-            element("details", element("summary", "Values as a table"), element("div", class_="scroll")),
-            class_="chart small" if small else "chart",
-            data_chart=number,
-            data_title=title,
+            number=number,
+            title=title,
+            small=small,
+            unit=None if unit.words.lower() == title.lower() else unit.words,
+            described="; ".join(spoken(line, steps, unit, self.dates) for line in lines),
+            marks=[(unit.text(mark) if mark else "0", _part(y(mark))) for mark in marks],
+            wide=_WIDE,
+            high=_HIGH,
+            paths=_paths(steps, lines, y, marks),
+            ends=_ends(lines, names, unit, y, _SMALL if small else _LARGE),
+            ticks=[
+                (text, _part((step - steps[0]) / span if len(steps) > 1 else 0.5)) for step, text in ticks
+            ],
+            note=note,
         )
 
     def as_json(self, steps: Iterable[int]) -> dict[str, Any]:
@@ -176,15 +162,17 @@ def _places(steps: Sequence[int]) -> NDArray[np.float64]:
     return places if len(steps) > 1 else places + 0.5
 
 
-def _drawing(steps: Sequence[int], lines: Sequence[ChartLine], y: Any, marks: Sequence[float]) -> Html:
+def _paths(
+    steps: Sequence[int], lines: Sequence[ChartLine], y: Any, marks: Sequence[float]
+) -> list[tuple[str, str]]:
+    """What is drawn, one thing over the other: the classes of each path, and the path."""
     x = _places(steps)
-    grid = element("path", class_="grid-line", d="".join(f"M0 {round(_HIGH * y(m))}H{_WIDE}" for m in marks))
     bands, curves, dots = [], [], []
     for line in lines:
         style = "s0" if line.truth else f"s{line.style}"
         if line.width is not None and np.isfinite(line.width).any():
-            bands.append(element("path", class_=f"band {style}", d=_band(x, line, y)))
-        curves.append(element("path", class_=style, d=polyline(x, y(line.values), _WIDE, _HIGH)))
+            bands.append((f"band {style}", _band(x, line, y)))
+        curves.append((style, polyline(x, y(line.values), _WIDE, _HIGH)))
         alone = _alone(np.isfinite(line.values))
         if len(steps) <= 12 or alone.any():
             shown = np.where(alone if len(steps) > 12 else np.isfinite(line.values), y(line.values), math.nan)
@@ -193,15 +181,9 @@ def _drawing(steps: Sequence[int], lines: Sequence[ChartLine], y: Any, marks: Se
                 for px, py in zip(x, shown, strict=True)
                 if math.isfinite(py)
             )
-            dots.append(element("path", class_=f"dots {style}", d=places))
-    pointer = element("path", class_="pointer", d="")
-    return element(
-        "svg",
-        [grid, *bands, *curves, *dots, pointer],
-        viewBox=f"0 0 {_WIDE} {_HIGH}",
-        preserveAspectRatio="none",
-        aria_hidden="true",
-    )
+            dots.append((f"dots {style}", places))
+    grid = "".join(f"M0 {round(_HIGH * y(mark))}H{_WIDE}" for mark in marks)
+    return [("grid-line", grid), *bands, *curves, *dots]
 
 
 def _alone(known: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -256,11 +238,13 @@ def round_marks(low: float, high: float) -> list[float]:
     return [round(i * step, 12) for i in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def _at(text: str, place: float, side: str) -> Html:
-    return element("span", text, style=f"{side}:{100 * place:.1f}%")
+def _part(place: float) -> str:
+    return f"{100 * place:.1f}%"
 
 
-def _ends(lines: Sequence[ChartLine], names: Sequence[str], unit: Unit, y: Any, height: int) -> list[Html]:
+def _ends(
+    lines: Sequence[ChartLine], names: Sequence[str], unit: Unit, y: Any, height: int
+) -> list[dict[str, Any]]:
     """The names of the curves with their last values, moved apart where they would lie over each other."""
     known: list[tuple[float, ChartLine, str, str]] = []
     for line, name in zip(lines, names, strict=True):
@@ -273,14 +257,13 @@ def _ends(lines: Sequence[ChartLine], names: Sequence[str], unit: Unit, y: Any, 
     lines_of_words = 2 if any(line.named for _, line, _, _ in known) else 1
     places = _apart([entry[0] for entry in known], _WORDS * lines_of_words, height)
     return [
-        element(
-            "span",
-            element("b", value),
-            " ",
-            element("bdi", name, title=line.label) if line.named else None,
-            class_=f"end s{0 if line.truth else line.style}",
-            style=f"top:{100 * place / height:.1f}%",
-        )
+        {
+            "value": value,
+            "name": name if line.named else None,
+            "label": line.label,
+            "style": 0 if line.truth else line.style,
+            "top": _part(place / height),
+        }
         for place, (_, line, name, value) in zip(places, known, strict=True)
     ]
 
@@ -299,11 +282,6 @@ def _apart(places: list[float], room: float, height: float) -> list[float]:
         places[i] = min(places[i], limit)
         limit = places[i] - room
     return places
-
-
-def _dates(ticks: Sequence[tuple[int, str]], steps: Sequence[int]) -> list[Html]:
-    span = max(1, steps[-1] - steps[0])
-    return [_at(text, (step - steps[0]) / span if len(steps) > 1 else 0.5, "left") for step, text in ticks]
 
 
 def _data(line: ChartLine) -> dict[str, Any]:

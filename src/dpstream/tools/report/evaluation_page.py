@@ -19,10 +19,10 @@ from dpstream.tools.evaluate.judgement import TEACHES, Judgement
 from dpstream.tools.evaluate.measures import Measure, verdict_words
 from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream.tools.evaluate.trends import CLEAR
-from dpstream.tools.report.assembly import conclusions, frame
+from dpstream.tools.report.assembly import frame
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.dates import Calendar
-from dpstream.tools.report.markup import Html, block, element, integer, percent
+from dpstream.tools.report.markup import Html, block, integer, part, percent
 
 _SAMPLES = "two real samples"
 _ONCE = "one offline run"
@@ -105,15 +105,13 @@ def _facts(found: Evaluation, charts: Charts) -> dict[str, Any]:
 
 def measures_table(measures: Sequence[Measure]) -> Html:
     """What may be wrong, measure by measure: a word, the number, and both yardsticks."""
-    return conclusions(
-        [
-            (one.question[:1].upper() + one.question[1:], one.word, _number(one), _picture(one))
-            for one in measures
-        ],
-        "What these numbers mean",
-        block("evaluation", "meaning", thresholds=THRESHOLDS, measures=measures),
-        title="What is wrong, and how much would be wrong anyway",
-    )
+    rows = [
+        (one.question[:1].upper() + one.question[1:], one.word, _number(one), _picture(one))
+        for one in measures
+    ]
+    meaning = block("evaluation", "meaning", thresholds=THRESHOLDS, measures=measures)
+    title = "What is wrong, and how much would be wrong anyway"
+    return part("conclusions", rows, "What these numbers mean", meaning, title)
 
 
 def _number(one: Measure) -> Html:
@@ -140,11 +138,8 @@ def _picture(one: Measure) -> Html | None:
         return None
     over = " over" if one.word in ("poor", "unfit") else ""
     reach = min(1.0, one.value)
-    band = element("i", class_=f"band{over}", style=f"left:0%;right:{100 * (1 - reach):.1f}%")
-    floor = None
-    if not math.isnan(one.floor):
-        floor = element("i", class_="zero", style=f"left:{100 * min(1.0, one.floor):.1f}%")
-    return element("span", band, floor, class_="range")
+    floor = None if math.isnan(one.floor) else f"{100 * min(1.0, one.floor):.1f}%"
+    return block("evaluation", "picture", over=over, right=f"{100 * (1 - reach):.1f}%", floor=floor)
 
 
 def _errors_over_time(found: Evaluation, charts: Charts) -> list[Html]:

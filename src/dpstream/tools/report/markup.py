@@ -1,6 +1,6 @@
 """Pages as HTML that is escaped unless it was made here: no value of a table can become markup or script.
 
-Prose and frames are templates in ``templates``; charts and other drawings are put together by ``element``.
+Prose, frames and drawings are templates in ``templates``.
 """
 
 from __future__ import annotations
@@ -11,46 +11,13 @@ from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 #: Text that is markup already. Everything else is escaped where it is put in.
 Html = Markup
-_VOID = frozenset({"meta", "br", "hr", "input"})
-
-#: What is put into an element. ``Html`` is markup already; other text is escaped.
-Child = str | Iterable["str | None"] | None
-
-
-def element(name: str, /, *children: Child, **attributes: str | int | float | bool | None) -> Html:
-    """``<name attributes>children</name>``; ``class_`` is ``class``, ``aria_label`` is ``aria-label``.
-
-    >>> print(element("td", "</td><script>", class_='"', hidden=True, title=None))
-    <td class="&#34;" hidden>&lt;/td&gt;&lt;script&gt;</td>
-    """
-    parts = [f"<{name}"]
-    for key, value in attributes.items():
-        if value is None or value is False:
-            continue
-        attribute = key.rstrip("_").replace("_", "-")
-        parts.append(f" {attribute}" if value is True else f' {attribute}="{escape(str(value))}"')
-    parts.append(">")
-    if name not in _VOID:
-        parts += [join(children), f"</{name}>"]
-    return Html("".join(parts))
-
-
-def join(children: Iterable[Child]) -> Html:
-    """Children side by side: markup as it is, other text escaped, None left out."""
-    parts: list[str] = []
-    for child in children:
-        if isinstance(child, str):
-            parts.append(escape(child))
-        elif child is not None:
-            parts.append(join(child))
-    return Html("".join(parts))
 
 
 def block(template: str, name: str, /, **facts: Any) -> Html:

@@ -15,9 +15,9 @@ import numpy as np
 
 from dpstream.io.sinks import released_schema
 from dpstream.tools.evaluate.run_folder import Folder, PublishedRun, StepFacts
-from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of, errors_section
+from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
-from dpstream.tools.report.markup import Html, block, element, integer
+from dpstream.tools.report.markup import Html, block, integer, part
 
 
 def states(every: Sequence[tuple[int, str]]) -> Html:
@@ -38,7 +38,7 @@ def rows_over_time(run: PublishedRun, charts: Charts) -> Html:
     steps = [facts.step for facts in run.shown]
     rows = np.array([facts.rows for facts in run.shown], dtype=np.float64)
     if len(steps) == 1:
-        return element("p", f"The release has {integer(rows[0])} rows, {run.shown[0].counted}.")
+        return block("plain", "one_release", rows=rows[0], counted=run.shown[0].counted)
     errors = np.array([_error_of_rows(facts) for facts in run.shown], dtype=np.float64)
     public = errors[-1] == 0
     band = 2 * errors if (errors > 0).any() else None
@@ -67,7 +67,13 @@ def _draw(folder: Folder, pairs: Pairs) -> Page:
     sections = [
         ("releases", "Releases", releases),
         ("columns", "Columns", block("plain", "columns", columns=schema.columns)),
-        ("errors", "Error", errors_section([unknown if accuracy is None else accuracy.words])),
+        (
+            "errors",
+            "Error",
+            part(
+                "section", "errors", "How wrong it can be", [unknown if accuracy is None else accuracy.words]
+            ),
+        ),
     ]
     what = f"{integer(run.shown[-1].rows)} invented records with {integer(len(schema))} columns"
     return Page(run, sections, what, charts)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from pathlib import Path
 
-from dpstream.project.statement import Statement
-from dpstream.stream.release.fitness import Fitness
+from dpstream.project.statement import Statement, newest_release
+from dpstream.stream.release.fitness import fitness_of
 from dpstream.stream.release.verdicts import Use
 from dpstream.tools.report.assembly import frame, table_of_verdicts
+from dpstream.tools.report.known_errors import beside_verdicts
 from dpstream.tools.report.markup import Html, block, part
 
 #: Says what the file is.
@@ -18,16 +19,23 @@ _FOOTER = (
 )
 
 
-def statement_page(made: Statement, fit: Fitness, size: int, beside: Mapping[Use, str] | None = None) -> str:
+def statement_page(made: Statement, releases: Path, columns: int) -> str:
     """The whole page as text: no script, no address, for reading and for printing.
 
     Args:
-        fit: what the newest table is fit for.
-        size: how many records it stands for.
-        beside: what else is known of its errors.
+        releases: says what the newest table is fit for.
+        columns: how many the stream has.
+
+    Errors:
+        StoreDamagedError, StoreFormatError: released files that differ from their hashes, or cannot be read.
     """
     (first, opening, _), *rest = made.sections
     kicker, title = made.title.split(": ", 1)
+    fit, newest = fitness_of(releases), newest_release(releases)
+    size, beside = 0, dict[Use, str]()
+    if newest is not None:
+        size = int(newest.manifest["rows"])
+        beside = beside_verdicts(releases, int(newest.manifest["step"]))
     body = block(
         "statement",
         "body",
@@ -35,7 +43,7 @@ def statement_page(made: Statement, fit: Fitness, size: int, beside: Mapping[Use
         title=title,
         first=first,
         opening=opening,
-        verdicts=table_of_verdicts(fit.verdicts, size, beside),
+        verdicts=table_of_verdicts(fit.verdicts, size, beside, columns=columns),
         sections=[one for one in rest if one[0] != "What it is fit for" or not fit.verdicts],
     )
     above = Html("") if fit.unfit is None else part("warning", "unfit:", fit.unfit)

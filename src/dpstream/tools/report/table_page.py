@@ -74,24 +74,6 @@ def _column_errors(run: ReportedRun) -> Html:
     )
 
 
-def _column_error(run: ReportedRun, column: int) -> float | None:
-    """Standard error, in rows, of the noise in one value of a column; None where it cannot be given.
-
-    The smallest over the marginals that hold the column and were measured at every step: its values are sums of
-    their cells, whose noise is independent.
-    """
-    accuracy = run.accuracy
-    if accuracy is None or accuracy.cell is None:
-        return None
-    name, domain = run.schema.names[column], run.schema.domain
-    cells = [
-        domain.cells(domain.clique(names)) // domain.sizes[column]
-        for names in accuracy.marginals
-        if name in names
-    ]
-    return accuracy.cell * math.sqrt(min(cells)) if cells else None
-
-
 def _card(run: ReportedRun, column: int, dates: Calendar) -> dict[str, Any]:
     """A column's table of bars, which reads as numbers where it is not seen, and what is to be said of its errors."""
     name = run.schema.names[column]
@@ -100,7 +82,9 @@ def _card(run: ReportedRun, column: int, dates: Calendar) -> dict[str, Any]:
     made = fold(counts.astype(np.float64), groups)
     rows = max(1.0, float(counts.sum()))
     shares = made / rows
-    noise, measured = _column_error(run, column), run.measured([name])
+    domain = dict(zip(run.schema.names, run.schema.domain.sizes, strict=True))
+    noise = None if run.accuracy is None else run.accuracy.column_error(name, domain)
+    measured = run.measured([name])
     if noise is None:
         errors = _by_simulation(run, column, groups, rows)
     else:

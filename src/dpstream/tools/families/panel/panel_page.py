@@ -14,9 +14,9 @@ from dpstream.core.errors import InputError, StoreDamagedError
 from dpstream.core.paths import parse_json
 from dpstream.tools.evaluate.array_types import Floats
 from dpstream.tools.evaluate.run_folder import Folder, PublishedRun
-from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of, errors_section
+from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
-from dpstream.tools.report.markup import Html, element, integer, interval_table, percent, significant
+from dpstream.tools.report.markup import Html, block, integer, interval_table, percent, significant
 from dpstream.tools.report.plain_page import states
 
 #: Names of the reported columns with the labels of their codes.
@@ -158,17 +158,22 @@ def _answer(question: str, told: list[dict[str, Any] | None]) -> PanelAnswer:
 def _draw(folder: Folder, pairs: Pairs) -> Page:
     run = collect_panel(folder)
     columns = columns_of(folder)
-    charts, last = charts_of(run), run.shown[-1]
-    kind = "" if _number_words(run) == "a public number" else " (estimated)"
-    padding = ", padding among them," if _padded(run) else ""
-    what = f"{integer(last.rows)} invented people{padding} for {integer(run.people[-1])}{kind}"
-    words = QuestionWords.of(run, columns)
+    charts, people = charts_of(run), run.people[-1]
+    panel, padded = run.manifest["accuracy"]["panel"], _padded(run)
+    public = run.manifest["accuracy"]["total_standard_error"] == 0
+    errors = block(
+        "panel",
+        "errors",
+        words=run.manifest["accuracy"]["words"],
+        failure=panel["failure"] if run.answers else None,
+    )
     sections = [
-        ("answers", "Answers", _answers(run, words, charts)),
-        ("releases", "People", _releases(run, charts)),
-        ("errors", "Errors", _errors(run)),
+        ("answers", "Answers", _answers(run, QuestionWords.of(run, columns), charts)),
+        ("releases", "People", _releases(run, charts, "a public number" if public else "estimated")),
+        ("errors", "Errors", errors),
     ]
-    return Page(run, sections, what, charts, size=run.people[-1], columns=len(columns))
+    what = block("panel", "what", rows=run.shown[-1].rows, people=people, padded=padded, public=public)
+    return Page(run, sections, what, charts, size=people, columns=len(columns))
 
 
 PANEL_PAGE: Final = FamilyPage(
@@ -180,29 +185,18 @@ PANEL_PAGE: Final = FamilyPage(
 )
 
 
-def _releases(run: PanelRun, charts: Charts) -> Html:
-    steps = [facts.step for facts in run.shown]
+def _releases(run: PanelRun, charts: Charts, number: str) -> Html:
     rows = np.array([facts.rows for facts in run.shown], np.float64)
     people = np.array(run.people, np.float64)
     known = rows > 0
     lines = [
         ChartLine("synthetic people in the table", np.where(known, rows, np.nan)),
-        ChartLine(f"people ({_number_words(run)})", np.where(known, people, np.nan), style=2),
+        ChartLine(f"people ({number})", np.where(known, people, np.nan), style=2),
     ]
-    note = ""
-    if _padded(run):
-        note = "The table holds padding, which is invented people. Answers and estimates have it taken out."
-        if "weight" in run.manifest.get("records", {}):
-            note += " Weighted sums over the table have, too."
-    if not known.all():
-        note = f"{note} Before the first full window there are no synthetic people.".lstrip()
-    figure = charts.lines("People", steps, lines, Unit("people"), note=note)
-    words = (
-        "Synthetic people persist: what was published of one of them is never changed, new periods are added."
-    )
-    return element(
-        "section", element("h2", "The people"), states(run.states), element("p", words), figure, id="releases"
-    )
+    weighted = "weight" in run.manifest.get("records", {})
+    note = block("panel", "people_note", padded=_padded(run), weighted=weighted, late=not known.all())
+    figure = charts.lines("People", [facts.step for facts in run.shown], lines, Unit("people"), note=note)
+    return block("panel", "releases", states=states(run.states), figure=figure)
 
 
 def _padded(run: PanelRun) -> bool:
@@ -211,37 +205,20 @@ def _padded(run: PanelRun) -> bool:
     return bool(panel.get("padding_of_a_pattern", panel.get("padding", 0)))
 
 
-def _number_words(run: PanelRun) -> str:
-    return "a public number" if run.manifest["accuracy"]["total_standard_error"] == 0 else "estimated"
-
-
 def _answers(run: PanelRun, words: QuestionWords, charts: Charts) -> Html:
-    if not run.answers:
-        text = (
-            "The manifests answer no usual questions: there is no release yet, or a report is more than yes or no. "
-            "Any question can be asked of the released people."
-        )
-        return element("section", element("h2", "What the releases answer"), element("p", text), id="answers")
-    steps, last = [facts.step for facts in run.shown], run.shown[-1].step
+    steps = [facts.step for facts in run.shown]
     figures = [
         _figure(answer, words.of_question(answer.question), steps, charts)
         for answer in run.answers[:_MAX_CHARTS]
     ]
-    left = len(run.answers) - len(figures)
-    return element(
-        "section",
-        element("h2", f"What the people of {charts.dates.name(last, long=True)} answer"),
-        element("p", f"From the manifests{', without padding' if _padded(run) else ''}."),
-        _last_answers(run, words),
-        element("h3", "Over time"),
-        element(
-            "p",
-            "The band is two standard errors to either side, which follow from public noise scales. Axes do not begin "
-            "at 0.",
-        ),
-        element("div", figures, class_="grid"),
-        element("p", f"{left} further questions are in the table only.", class_="note") if left else None,
-        id="answers",
+    return block(
+        "panel",
+        "answers",
+        figures=figures,
+        when=charts.dates.name(steps[-1], long=True),
+        padded=_padded(run),
+        table=_last_answers(run, words) if figures else None,
+        left=len(run.answers) - len(figures),
     )
 
 
@@ -282,19 +259,3 @@ def _last_answers(run: PanelRun, words: QuestionWords) -> Html:
 def _whole(value: float) -> str:
     """A whole number, or a dash for none."""
     return integer(value) if math.isfinite(value) else "–"
-
-
-def _errors(run: PanelRun) -> Html:
-    accuracy = run.manifest["accuracy"]
-    panel = accuracy["panel"]
-    texts = [str(accuracy["words"])]
-    if run.answers:
-        texts.append(
-            f"That bound fails with a probability of at most {panel['failure']}, over all periods together. A standard "
-            "error is about one question at one period; of many, some are off by more than two."
-        )
-    texts.append(
-        "The released people are right about what the plan measured: a window of periods, or how often so far. What "
-        "goes beyond it can be asked of them too, and no public number tells how wrong that is."
-    )
-    return errors_section(texts)

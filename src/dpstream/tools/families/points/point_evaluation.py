@@ -6,9 +6,8 @@ Trusted base: owner (compares with the private points).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -24,7 +23,7 @@ from dpstream.tools.evaluate.contract import (
     number,
 )
 from dpstream.tools.evaluate.evaluation import choose_steps
-from dpstream.tools.evaluate.measures import EvaluationProgress, Measure, verdict_words
+from dpstream.tools.evaluate.measures import Measure, verdict_words
 from dpstream.tools.evaluate.metrics import SEED
 from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream.tools.evaluate.run_folder import releases_of, thin
@@ -105,24 +104,12 @@ class PointEvaluation:
     label: str = field(default=LABEL, init=False)
 
 
-def evaluate_points(
-    config: Config,
-    *,
-    releases: Path | None = None,
-    steps: Sequence[int] | None = None,
-    every: int | None = None,
-    progress: EvaluationProgress | None = None,
-) -> PointEvaluation:
-    """Compare the released points of a run with the private ones.
+def evaluate_points(config: Config, asked: EvaluationRequest) -> PointEvaluation:
+    """Compare the released points of a run with the private ones: without asked steps, of twelve, evenly spaced with
+    the first and the last.
 
     Guarantee: none. The result holds exact private numbers: it must not be published, and options that are chosen by it
     are outside every guarantee.
-
-    Args:
-        releases: where the run left them, if elsewhere than the file says.
-        steps: which ones; by default twelve, evenly spaced with the first and the last.
-        every: instead of ``steps``: every so many, and the last one.
-        progress: told after every evaluated step.
 
     Errors:
         ConfigError: no releases, those of another plan, unknown steps. StepError: a source that ends before the
@@ -130,15 +117,15 @@ def evaluate_points(
 
     Cost: one pass over the source, and seconds a step for its distances.
     """
-    folder = releases_of(config, releases)
+    folder = releases_of(config, asked.releases)
     readable = folder.readable
     if not readable:
         raise ConfigError(
             "there is no released table", where=str(folder.releases), allowed="one step, or more"
         )
     wanted = thin(readable, _STEPS)
-    if steps is not None or every is not None:
-        wanted = choose_steps(readable, steps, every)
+    if asked.steps is not None or asked.every is not None:
+        wanted = choose_steps(readable, asked.steps, asked.every)
     run = collect_points(folder, wanted)
     if not run.tables:
         raise ConfigError("no released table has points", where=str(folder.releases), allowed="a later step")
@@ -146,8 +133,8 @@ def evaluate_points(
     found = []
     for i in range(len(run.tables)):
         found.append(_compare(run, i, truth[i], folder.manifest_of(run.tables[i].step)["period"]))
-        if progress is not None:
-            progress(len(found), len(run.tables))
+        if asked.progress is not None:
+            asked.progress(len(found), len(run.tables))
     last = run.tables[-1]
     rng = np.random.default_rng(SEED)
     one, other = (
@@ -216,9 +203,7 @@ _DEPTHS: Final = (2, 6)
 
 
 def _find(config: Config, asked: EvaluationRequest) -> EvaluationResult:
-    found = evaluate_points(
-        config, releases=asked.releases, steps=asked.steps, every=asked.every, progress=asked.progress
-    )
+    found = evaluate_points(config, asked)
     return EvaluationResult(
         found.stream,
         points_summary(found),

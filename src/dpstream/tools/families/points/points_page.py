@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from dpstream.tools.evaluate.array_types import Floats, Ints
 from dpstream.tools.evaluate.run_folder import Folder
 from dpstream.tools.families.points.point_releases import PointRun, PointView, collect_points
-from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of, errors_section
+from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.dates import Calendar
-from dpstream.tools.report.markup import Html, element, integer, join, percent, significant, table
+from dpstream.tools.report.markup import Html, block, integer, percent
 from dpstream.tools.report.plain_page import states
 
 #: Squares along a side of a map, and of the large one: powers of 2, as cells are; parts of a single coordinate.
@@ -27,13 +27,9 @@ MAX_MAPS = 6
 _ROWS = 20
 
 
-def releases(run: PointRun, charts: Charts) -> Html:
+def _releases(run: PointRun, charts: Charts) -> Html:
     """How many points there are, and how fine the partition of the newest table is."""
     steps, points = [facts.step for facts in run.shown], [facts.rows for facts in run.shown]
-    words = f"{integer(points[-1])} points"
-    if run.tables:
-        depth = run.tables[-1].depth
-        words += f", placed in {integer(2**depth)} cells of depth {depth}"
     figure = None
     if len(steps) > 1:
         figure = charts.lines(
@@ -45,188 +41,85 @@ def releases(run: PointRun, charts: Charts) -> Html:
             note="The number of points is public: the clock of the stream counts them, so it has no noise. Deeper "
             "cells begin when there are points enough to be counted in them.",
         )
-    newest = element("p", f"The newest release has {words}.")
-    return element(
-        "section", element("h2", "The releases"), states(run.states), newest, figure, id="releases"
+    depth = run.tables[-1].depth if run.tables else None
+    return block(
+        "points", "releases", states=states(run.states), points=points[-1], depth=depth, figure=figure
     )
 
 
-def where(run: PointRun, dates: Calendar) -> Html:
+def _where(run: PointRun, dates: Calendar) -> Html:
     """The section of maps: the first two coordinates over time, with a slider; other pairs as they are now."""
-    title = element("h2", "Where the points are")
     if not run.tables:
-        return element("section", title, element("p", "No release has a table with points."), id="where")
+        return block("points", "where", maps=None)
     view = run.view
     first, *others = pairs_of(view.coordinates)
-    chosen = _spread(len(run.tables))
+    chosen = sorted({int(i) for i in np.linspace(0, len(run.tables) - 1, MAX_MAPS).round()})
     made = [view.places(run.tables[i].codes) for i in chosen]
-    steps = [run.tables[i].step for i in chosen]
-    words = (
-        "Each map has all points up to its date, as shares: what changes is where points are, not how many."
-    )
-    names = [dates.name(step) for step in steps]
-    maps = _slides(run, first, made, names, _LARGE_SIDE)
-    rest = [_slides(run, axes, made[-1:], names[-1:], _SIDE) for axes in others]
-    return element(
-        "section",
-        title,
-        element("p", words),
-        maps,
-        element("h3", "Other coordinates, in the newest table") if rest else None,
-        element("div", [element("div", one) for one in rest], class_="grid") if rest else None,
-        _more_pairs(len(view.coordinates)),
-        id="where",
+    names = [dates.name(run.tables[i].step) for i in chosen]
+    return block(
+        "points",
+        "where",
+        maps=_slides(view, first, made, names, _LARGE_SIDE),
+        others=[_slides(view, axes, made[-1:], names[-1:], _SIDE) for axes in others],
+        left=math.comb(len(view.coordinates), 2) - MAX_PAIRS,
     )
 
 
 def _slides(
-    run: PointRun, axes: tuple[int, ...], made: list[Floats], names: Sequence[str], side: int
+    view: PointView, axes: tuple[int, ...], made: list[Floats], names: Sequence[str], side: int
 ) -> Html:
     """Maps, one after the other, with one scale of colours."""
     # One coordinate is a map of one row.
-    rows = run.view.parts(axes[1], side) if len(axes) > 1 else 1
-    sides = run.view.parts(axes[0], side if len(axes) > 1 else _PARTS), rows
-    drawn = [density(one, axes, sides) for one in made]
+    rows = view.parts(axes[1], side) if len(axes) > 1 else 1
+    columns = view.parts(axes[0], side if len(axes) > 1 else _PARTS)
+    drawn = [density(places, axes, (columns, rows)) for places in made]
     top = top_share(drawn)
-    figures = [
-        element(
-            "figure",
-            element("figcaption", name),
-            drawn_map(shares, top, f"{name}: synthetic points"),
-            data_when=name,
-        )
-        for name, shares in zip(names, drawn, strict=True)
-    ]
-    words = element("p", _sides(run.view, axes), class_="note")
-    return join([element("div", figures, class_="slides"), words, scale(top, sides[0] * sides[1])])
+    return block(
+        "points",
+        "slides",
+        maps=[
+            (name, columns, rows, map_paths(shares, top)) for name, shares in zip(names, drawn, strict=True)
+        ],
+        sides=[(view.coordinates[axis], view.scale_words(axis), *view.ends(axis)) for axis in axes],
+        even=top * columns * rows,
+        levels=LEVELS,
+    )
 
 
-def categories(run: PointRun, dates: Calendar) -> Html | None:
+def _categories(run: PointRun, dates: Calendar) -> Html | None:
     """Shares of the categories."""
     view = run.view
     if not view.categorical or not run.tables:
         return None
-    last = run.tables[-1]
-    many = view.space.categories
+    last, many = run.tables[-1], view.space.categories
     counts = np.bincount(view.categories(last.codes), minlength=many)
-    order = [int(i) for i in np.argsort(-counts, kind="stable")]
     rows = [
-        [view.category_name(category), integer(counts[category]), percent(_share(counts, category))]
-        for category in order[:_ROWS]
+        [view.category_name(category), integer(counts[category]), percent(counts[category] / len(last.codes))]
+        for category in np.argsort(-counts, kind="stable")[:_ROWS].tolist()
     ]
-    left = many - len(rows)
-    return element(
-        "section",
-        element("h2", "Categories"),
-        element(
-            "p",
-            f"{' × '.join(view.categorical)} at {dates.words(last.step)}. Each category has a partition of its own.",
-        ),
-        table(["category", "points", "share"], rows, caption="Points by category"),
-        element("p", f"{integer(left)} further categories are not listed.", class_="note") if left else None,
-        id="categories",
-    )
+    when = dates.words(last.step)
+    return block("points", "categories", names=view.categorical, when=when, rows=rows, left=many - len(rows))
 
 
-def limits(run: PointRun) -> Html:
-    """What can be said about how far the points are from the true ones."""
-    accuracy = run.manifest.get("accuracy") or {}
-    texts = [str(accuracy["words"])] if "words" in accuracy else []
-    texts += [_resolution(run)] if run.tables else []
-    texts.append(
-        "No public number tells how far the points are from the true ones: it depends on where these are. Where they "
-        "gather, the partition follows them; where there are few, they are spread over cells that are too large."
-    )
-    texts.append(
-        "Trust shares of regions that hold many points, and distances that are large beside a cell. A single "
-        "synthetic point means nothing, and neither does a gap of a cell's size."
-    )
-    return errors_section(texts)
-
-
-def _resolution(run: PointRun) -> str:
-    """How large the smallest cells are, as a share of each coordinate's range."""
-    depth, view = run.tables[-1].depth, run.view
-    low, high = view.space.boxes(np.zeros(1, np.int64), depth)
-    sizes = np.array(view.space.sizes)
-    shares = ((high - low)[0] / sizes)[~np.array(view.space.categorical)]
-    parts = [
-        f"{name} {significant(100 * share)} %" for name, share in zip(view.coordinates, shares, strict=True)
-    ]
-    return (
-        f"A cell is this part of each coordinate's range: {', '.join(parts)}. What is finer than that is not in the "
-        "releases; more points make more cells."
-    )
-
-
-def _more_pairs(dimension: int) -> Html | None:
-    left = max(0, math.comb(dimension, 2) - MAX_PAIRS)
-    return (
-        element("p", f"{left} further pairs of coordinates are not drawn.", class_="note") if left else None
-    )
-
-
-def _spread(tables: int) -> list[int]:
-    return sorted({int(i) for i in np.linspace(0, tables - 1, min(MAX_MAPS, tables)).round()})
-
-
-def _share(counts: NDArray[np.int64], category: int) -> float:
-    return float(counts[category]) / max(1, int(counts.sum()))
-
-
-def _sides(view: PointView, axes: Sequence[int]) -> str:
-    """What is to the right of a map of one or two coordinates, and what upwards."""
-    parts = []
-    for axis, direction in zip(axes, ("to the right", "upwards"), strict=False):
-        low, high = view.ends(axis)
-        parts.append(f"{direction} {view.coordinates[axis]}{view.scale_words(axis)} from {low} to {high}")
-    return "; ".join(parts)
+def _errors(run: PointRun) -> Html:
+    """What can be said about how far the points are from the true ones, and how large the smallest cells are."""
+    cell, view = [], run.view
+    if run.tables:
+        low, high = view.space.boxes(np.zeros(1, np.int64), run.tables[-1].depth)
+        shares = ((high - low)[0] / np.array(view.space.sizes))[~np.array(view.space.categorical)]
+        cell = list(zip(view.coordinates, shares.tolist(), strict=True))
+    words = (run.manifest.get("accuracy") or {}).get("words")
+    return block("points", "errors", words=words, cell=cell)
 
 
 # Maps and densities of points, drawn in the page: no script, colours from its style sheet.
 
 
-def drawn_map(shares: Floats, top: float, words: str) -> Html:
-    """One map. ``top``: the share at which the colour scale ends; the same for all maps that are compared."""
-    rows, columns = shares.shape
-    # SVG's names distinguish capitals; the parser of HTML knows these two.
-    return element(
-        "svg",
-        element("title", words),
-        _filled(levels(shares, top)),
-        viewBox=f"0 0 {columns} {rows}",
-        style="aspect-ratio:8" if rows == 1 else None,
-        preserveAspectRatio="none",
-        role="img",
-        class_="map",
-    )
-
-
-def _filled(steps: NDArray[np.int64]) -> list[Html]:
-    """One path for each step of the colour scale."""
-    return [
-        element("path", class_=f"l{level}", d=_runs(steps == level))
-        for level in range(1, LEVELS + 1)
-        if (steps == level).any()
-    ]
-
-
-def scale(top: float, squares: int) -> Html:
-    """The colour scale: what the steps mean, in multiples of the even density."""
-    even = top * squares
-    keys = [
-        element(
-            "i", class_=f"key-map l{level}", title=f"up to {significant(even * (level / LEVELS) ** 2)} times"
-        )
-        for level in range(LEVELS + 1)
-    ]
-    return element(
-        "p",
-        "none ",
-        element("span", keys, class_="scale-map", aria_hidden="true"),
-        f" {significant(even)} times the even density, or more",
-        class_="note scale-line",
-    )
+def map_paths(shares: Floats, top: float) -> list[tuple[int, str]]:
+    """One path for each step of the colour scale. ``top``: the share at which the scale ends; the same for all maps
+    that are compared."""
+    steps = levels(shares, top)
+    return [(level, _runs(steps == level)) for level in range(1, LEVELS + 1) if (steps == level).any()]
 
 
 def _runs(mask: NDArray[np.bool_]) -> str:
@@ -313,18 +206,20 @@ def _places(values: Floats, side: int) -> Ints:
 def _draw(folder: Folder, pairs: Pairs) -> Page:
     run = collect_points(folder)
     charts, view = charts_of(run), run.view
-    last = run.shown[-1]
     dates = charts.dates
     sections = [
-        ("where", "Maps", where(run, dates)),
-        ("releases", "Over time", releases(run, charts)),
-        ("categories", "Categories" if view.categorical else "", categories(run, dates)),
-        ("errors", "Errors", limits(run)),
+        ("where", "Maps", _where(run, dates)),
+        ("releases", "Over time", _releases(run, charts)),
+        ("categories", "Categories" if view.categorical else "", _categories(run, dates)),
+        ("errors", "Errors", _errors(run)),
     ]
-    more = f" in {integer(view.space.categories)} categories" if view.categorical else ""
-    many = len(view.coordinates)
-    coordinates = f"{integer(many)} coordinate{'' if many == 1 else 's'}"
-    what = f"{integer(last.rows)} invented points with {coordinates}{more}"
+    what = block(
+        "points",
+        "what",
+        points=run.shown[-1].rows,
+        coordinates=len(view.coordinates),
+        categories=view.space.categories if view.categorical else None,
+    )
     return Page(run, sections, what, charts, tables=len(run.tables), columns=len(view.schema))
 
 

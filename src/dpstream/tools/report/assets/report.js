@@ -23,7 +23,6 @@
 
   const shown = (value, spec) => {
     if (value === null || value === undefined) return "–";
-    if (spec.fine && value && Math.abs(value) < 0.01) return `${Number((100 * value).toPrecision(2))} %`;
     if (spec.share) return value > 0 && value < 0.0005 ? "<0.1 %" : `${(100 * value).toFixed(1)} %`;
     if (Math.abs(value) >= 100) return Math.round(value).toLocaleString("en");
     return String(Number(value.toPrecision(3)));

@@ -1,21 +1,16 @@
-"""Statistical comparison shared by the sampler tests.
+"""Statistical comparisons of samples with laws, by chi-square.
 
-Every statistical test of this folder fails below P_LOW by the chi-square law (20 expected samples or more in a
+Every statistical test of ``tests/privacy`` fails below P_LOW by the chi-square law (20 expected samples or more in a
 cell); there are fewer than 200 such comparisons. The noise repeats itself, like that of all tests, so that none of
 them fails by chance; ``pytest --fresh-noise tests/privacy`` draws it anew.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 P_LOW = 1e-9
 #: What a wrong law has to reach in a negative control.
@@ -26,8 +21,6 @@ Cdf = Callable[[NDArray[np.int64]], NDArray[np.float64]]
 
 def one_sample(samples: NDArray[np.int64], cdf: Cdf, bins: int = 40) -> float:
     """Chi-square p-value of integer samples against a distribution function, about equal bins."""
-    from scipy import stats
-
     span = int(np.abs(samples).max()) + 1
     # Bin edges from the law, not from the data: bisection for the quantiles.
     edges: list[int] = []
@@ -38,18 +31,8 @@ def one_sample(samples: NDArray[np.int64], cdf: Cdf, bins: int = 40) -> float:
             low, high = (low, middle) if cdf(np.array([middle]))[0] >= quantile else (middle, high)
         edges.append(high)
     cuts = np.unique(edges)
-    expected = np.diff(np.concatenate([[0.0], cdf(cuts), [1.0]])) * len(samples)
-    observed = np.bincount(np.searchsorted(cuts, samples), minlength=len(cuts) + 1).astype(float)
-    keep = expected >= 20
-    if not keep.all():  # one pooled cell for the rare ones
-        expected = np.append(expected[keep], expected[~keep].sum())
-        observed = np.append(observed[keep], observed[~keep].sum())
-        keep = expected > 0
-        assert observed[~keep].sum() == 0
-        expected, observed = expected[keep], observed[keep]
-    if len(expected) == 1:
-        return 1.0
-    return float(stats.chisquare(observed, expected * (observed.sum() / expected.sum())).pvalue)
+    shares = np.diff(np.concatenate([[0.0], cdf(cuts), [1.0]]))
+    return categorical(np.searchsorted(cuts, samples), shares)
 
 
 def categorical(outcomes: NDArray[np.int64], probabilities: NDArray[np.float64]) -> float:
@@ -86,18 +69,3 @@ def two_samples(a: NDArray[np.int64], b: NDArray[np.int64], bins: int = 30) -> f
     table = np.array([np.bincount(np.searchsorted(cuts, x), minlength=len(cuts) + 1) for x in (a, b)])
     table = table[:, table.sum(axis=0) >= 40]
     return float(stats.chi2_contingency(table).pvalue)
-
-
-class Statistics:
-    """The comparisons and their thresholds, as a fixture (test modules do not import each other)."""
-
-    p_low = P_LOW
-    p_certain = P_CERTAIN
-    one_sample = staticmethod(one_sample)
-    two_samples = staticmethod(two_samples)
-    categorical = staticmethod(categorical)
-
-
-@pytest.fixture(scope="session")
-def statistics() -> type[Statistics]:
-    return Statistics

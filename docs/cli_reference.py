@@ -1,4 +1,4 @@
-"""``python -m dpstream.cli.reference``: every verb's help as one page of Markdown."""
+"""``python docs/cli_reference.py``: every verb's help as one page of Markdown."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def reference() -> str:
     lines = [
         "# Command line",
         "",
-        "Made by `python -m dpstream.cli.reference`; a test compares it with the program.",
+        "Made by `python docs/cli_reference.py`; a test compares it with the program.",
         "",
     ]
     for path, text in _helps():

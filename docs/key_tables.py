@@ -1,6 +1,6 @@
 """The tables of ``docs/reference/configuration.md``, made from the table of keys.
 
-    python -m dpstream.project.key_tables docs/reference/configuration.md
+    python docs/key_tables.py docs/reference/configuration.md
 
 Between the page's marks ``<!-- keys: stream source -->`` and ``<!-- end of keys -->`` it puts a table for each of the
 sections that are named.

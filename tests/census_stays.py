@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from dpstream.core.privacy import Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import KeyedChanges, PresentBatch, PresentTable, PresentView
-from dpstream.families.census import CensusPlan
+from dpstream.families.census import CensusPlan, CensusSynthesis
 
 SMALL = Domain(("a", "b", "c"), (2, 3, 2))
+TINY = Domain(("a", "b"), (2, 2))
 
 
 def scheduled(plan: CensusPlan, **changes: Any) -> CensusPlan:
     """The plan with another schedule: ``ratio``, or ``departures``."""
     return replace(plan, schedule=replace(plan.schedule, **changes))
+
+
+def releases(
+    plan: CensusPlan, ends: Iterable[PresentBatch], noise: str | Randomness
+) -> Iterator[CensusSynthesis]:
+    """What a stream releases, step by step."""
+    state, randomness = plan.start(), Randomness.seeded(noise) if isinstance(noise, str) else noise
+    for batch in ends:
+        yield plan.step(state, batch, randomness)
 
 
 @dataclass(frozen=True)
