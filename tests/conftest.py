@@ -18,7 +18,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,8 @@ from dpstream.core.privacy import Randomness
 from dpstream.core.privacy.entropy import Entropy
 
 # Helpers of several folders are imported by their names.
-sys.path.insert(0, str(Path(__file__).parent))
+_HELPERS = ("streams", "cli", "sources", "spark", "service/desk", "service/pages", "service/releases")
+sys.path[:0] = [str(Path(__file__).parent / folder) for folder in (".", *_HELPERS)]
 # What makes pages of the documentation is tested, too.
 sys.path.append(str(Path(__file__).parents[1] / "docs"))
 
@@ -90,6 +91,15 @@ def _name(name: str) -> tuple[str, int, str]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fresh-noise", action="store_true", help="noise of the operating system in all tests")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Any]:
+    """A PostgreSQL server of the tests' own; without PostgreSQL on the machine the test skips."""
+    from postgres_server import own_server
+
+    with own_server() as cluster:
+        yield cluster
 
 
 @pytest.hookimpl(wrapper=True)

@@ -30,7 +30,7 @@ FEED = 'path = "{}"\ntime_column = "when"\nend = 7\nop_column = "op"\nkey_column
 SNAPSHOTS = 'path = "{}"\nevery = "files"\nkey_column = "id"\nshape = "snapshots"'
 STAYS = 'path = "{}"\ntime_column = "since"\ndelete_time_column = "until"\nend = 7\nkey_column = "id"\nshape = "stays"'
 STAYS_OF_DATABASE = STAYS.replace(
-    'path = "{}"', 'kind = "duckdb"\ndatabase = "stays.duckdb"\nquery = "SELECT * FROM s"'
+    'path = "{}"', 'kind = "duckdb"\ndatabase = "stays.duckdb"\nquery = "SELECT * FROM t"'
 )
 SHAPES: dict[str, tuple[str, Callable[[History, Path], object]]] = {
     "feed": (FEED.format("feed.csv"), lambda h, d: told.write_feed(h, d, "feed.csv")),
@@ -41,7 +41,7 @@ SHAPES: dict[str, tuple[str, Callable[[History, Path], object]]] = {
         STAYS.format("stays.csv") + '\nlate = "next-step"',
         lambda h, d: told.write_stays(h, d, "stays.csv"),
     ),
-    "database": (STAYS_OF_DATABASE, told.write_duckdb_stays),
+    "database": (STAYS_OF_DATABASE, lambda h, d: told.write_stays(h, d, "stays.duckdb")),
 }
 
 

@@ -333,7 +333,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "stream": ("streams/test_stream.py", "streams/test_keyed.py", "streams"),
     "stream/ledger": ("streams/test_account.py", "streams/test_ledger.py"),
     "stream/store": ("streams/test_stream_damage.py", "streams/test_keyed.py", "streams"),
-    "stream/store/archive.py": ("streams/test_store_verbs.py", "streams"),
+    "stream/store/archive.py": ("streams/test_moves.py", "streams"),
     "stream/store/encryption.py": ("streams/test_encryption.py",),
     "tools/report": ("evaluate/test_report_browser.py", "evaluate"),
 }

@@ -61,7 +61,7 @@ def test_the_window_spends_exactly_its_budget_on_the_worst_history(unit):
     assert quiet == pytest.approx(0.3 * 9 / 4)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.data())
 def test_no_history_costs_more_than_the_budget(data):
     unit = data.draw(st.sampled_from([Individual(), REPLACE]))

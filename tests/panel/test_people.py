@@ -40,9 +40,7 @@ def seen(panel: dict[int, History], relation: str) -> Counter[int]:
     """What reaches the noise: with a window of all periods, how many people have each whole history."""
     places = 10 if relation == "replace" else None
     plan = PanelWindow(SCHEMA, PERIODS, people=places).calibrate(
-        rho="1",
-        unit=Individual(relation),
-        horizon=PERIODS,  # type: ignore[arg-type]
+        rho="1", unit=Individual(relation), horizon=PERIODS
     )
     state: Any = plan.start()
     for batch in batches(panel):
@@ -62,7 +60,7 @@ def code(history: History) -> int:
     return result
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(histories, st.lists(st.sampled_from([0, 1, None]), min_size=PERIODS, max_size=PERIODS))
 def test_one_history_is_one_place_of_a_panel_with_places(found: list[History], other: History) -> None:
     """Late, early, now and then: everybody's whole history arrives, and a change of one moves one person."""
@@ -77,7 +75,7 @@ def test_one_history_is_one_place_of_a_panel_with_places(found: list[History], o
     assert moved(counts, seen({key: panel[key] for key in panel if key}, "replace")) <= 2
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(histories)
 def test_one_person_more_is_one_count_more(found: list[History]) -> None:
     """Add/remove: everybody is there in the first period; later periods may lack reports."""

@@ -238,4 +238,4 @@ class _Louder:
         return getattr(self._schedule, name)
 
     def spent(self, depth: int, level: int) -> Fraction:
-        return self._schedule.spent(depth, level) * Fraction(3, 2)  # type: ignore[attr-defined,no-any-return]
+        return self._schedule.spent(depth, level) * Fraction(3, 2)

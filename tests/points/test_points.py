@@ -1,4 +1,4 @@
-"""Online points: input, partition, consistency, releases, budgets."""
+"""Online points: budgets, partition, consistency, releases, what is published of counts, and what changes."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from dpstream.families.points.cells import (
     pool,
 )
 from dpstream.families.points.estimates import Splits, split_evenly
+from dpstream.families.points.points_release import kept as staying
 from dpstream_lab.audits.points_audit import cube_cells, cube_plan, cube_points
 
 PLANS = [(1, "paper"), (1, "default"), (2, "paper"), (2, "default"), (3, "default"), (8, "default")]
@@ -276,3 +277,80 @@ def test_a_moving_crowd_is_followed() -> None:
         far[blocks] = float((released(plan, state) > 0.5).all(axis=1).mean())
     assert far[8] > 0.33
     assert far[1] < 0.25
+
+
+# --- what is published of the counts -------------------------------------------------------------------------
+
+
+def crowd(count: int, depth: int) -> NDArray[np.int64]:
+    """Cells; half of all points are in one of them."""
+    generator = np.random.default_rng(1)
+    some = generator.integers(0, 1 << depth, count)
+    some[generator.random(count) < 0.5] = 3
+    return some
+
+
+def judged(errors: NDArray[np.float64]) -> bool:
+    """Whether independent errors, each over its stated standard deviation, have mean 0 and variance 1.
+
+    False alarms: below 1e-6. Laplace noise has a kurtosis of 6 at most (narrow discrete noise has more, and is not
+    drawn here); both statistics are within six standard deviations.
+    """
+    mean = abs(float(errors.mean())) < 6.0 / np.sqrt(errors.size)
+    return mean and abs(float((errors**2).mean()) - 1.0) < 6.0 * np.sqrt(5.0 / errors.size)
+
+
+def test_noisy_counts_of_cells_are_unbiased_and_have_the_stated_variance() -> None:
+    """False alarms below 1e-6; the control states half of the variance."""
+    made, arrived = cube_plan(2, depth=7, epsilon=4), crowd(20_000, 7)
+    state, source = made.start(), Randomness.system()
+    errors, variances = [], []
+    for first in range(0, len(arrived), 1000):
+        made.read(state, arrived[first : first + 1000], source)
+        for one in state.measured:
+            cells = arrived[one.first - 1 : one.last] >> (7 - one.depth)
+            errors.append(one.values - np.bincount(cells, minlength=1 << one.depth))
+            variances.append(np.full(len(one.values), one.noise.variance))
+    stated = np.concatenate(variances)
+    assert stated.size > 3000
+    assert stated.min() > 4
+    assert judged(np.concatenate(errors) / np.sqrt(stated))
+    assert not judged(np.concatenate(errors) / np.sqrt(stated / 2))
+
+
+@pytest.mark.parametrize("variant", ["default", "paper"])
+@pytest.mark.parametrize("dimension", [1, 3])
+def test_a_plan_says_how_many_numbers_it_publishes(variant: str, dimension: int) -> None:
+    made = cube_plan(dimension, variant, 7, 8)
+    state = made.start()
+    made.read(state, crowd(made.schedule.start(9) - 1, 7), Randomness.seeded(1))
+    numbers = sum(len(one.values) for one in state.measured)
+    assert numbers == sum(made.schedule.measured(level) for level in range(9))
+
+
+# --- from one release to the next: as many points stay as their cells may hold, whichever they are ------------
+
+
+@given(
+    st.lists(st.integers(0, 7), max_size=12),
+    st.lists(st.integers(0, 3), min_size=8, max_size=8),
+    st.integers(0, 9),
+)
+def test_changes_are_the_fewest(cells: list[int], counts: list[int], seed: int) -> None:
+    before = np.array(cells, np.int64)
+    stays, added = staying(before, np.array(counts), np.random.default_rng(seed))
+    held = np.bincount(before, minlength=8)
+    assert stays.sum() == np.minimum(held, counts).sum()
+    assert np.bincount(np.concatenate([before[stays], added]), minlength=8).tolist() == counts
+
+
+def test_every_point_is_as_likely_to_stay() -> None:
+    cells, counts = np.repeat(np.arange(4), 10), np.array([5, 15, 10, 12])
+    stayed = np.zeros(40)
+    for seed in range(2000):
+        stays, added = staying(cells, counts, np.random.default_rng(seed))
+        assert len(added) == 7
+        stayed += stays
+    assert (stayed[10:] == 2000).all()
+    # Ten binomials of probability 1/2 within seven standard deviations: false alarm below 1e-10.
+    assert np.abs(stayed[:10] - 1000).max() < 7 * np.sqrt(500)

@@ -34,7 +34,7 @@ AXES = {
 
 
 @pytest.mark.parametrize("name", AXES)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_a_drawn_value_has_the_code_it_was_drawn_for(name: str, data: st.DataObject) -> None:
     """And lies within the bounds, in the column's own type. Where several codes share a whole number: a near one."""
@@ -88,7 +88,7 @@ def test_advice_is_given_where_it_helps() -> None:
         assert ("clip" in str(found.value)) == clipped
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_the_partition_is_a_tree_of_boxes(data: st.DataObject) -> None:
     """Oracle: a recursive walk. Every record's cell is the box that holds it; boxes of a depth part all records."""

@@ -11,20 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpstream import Boolean, Categorical, Integer, Real, Schema, errors
 from dpstream.core.contracts import Packed
-from dpstream.core.errors import (
-    BudgetError,
-    ConfigError,
-    DataError,
-    DpstreamError,
-    LimitError,
-    SchemaError,
-    StoreDamagedError,
-    StoreFormatError,
-    UnitError,
-)
 from dpstream.core.privacy import Event, Randomness
-from dpstream.core.schema import Boolean, Categorical, Integer, Real, Schema
 from dpstream.core.tables import EncodedRecords
 from dpstream.families.points import Points, PointsPlan
 from dpstream.families.points.points_plan import shuffled
@@ -97,7 +86,7 @@ def test_a_stream_is_its_synthesizer(tmp_path: Path) -> None:
         source.coins("a seed")  # the step's own seed
     counts = made.counts(state)
     synthesis = release._model
-    assert np.array_equal(synthesis.counts, counts)  # type: ignore[attr-defined]
+    assert np.array_equal(synthesis.counts, counts)
     released = made.space.cells_of(made.reading.encode(release.sample()))
     found = np.bincount(released >> (made.space.depth - state.cells.depth), minlength=len(counts))
     # A value drawn at the very border of a cell may be rounded into the next one.
@@ -140,12 +129,12 @@ def test_a_damaged_state_is_refused() -> None:
     made.read(state, np.arange(600) % 4096, source)
     packed = made.pack_state(state)
     for name in packed.arrays:
-        with pytest.raises(StoreDamagedError):
+        with pytest.raises(errors.StoreDamagedError):
             made.unpack_state(Packed(packed.meta, {n: a for n, a in packed.arrays.items() if n != name}))
     cells = {**packed.meta["cells"], "depth": 2}
-    with pytest.raises(StoreDamagedError):
+    with pytest.raises(errors.StoreDamagedError):
         made.unpack_state(Packed({**packed.meta, "cells": cells}, packed.arrays))
-    with pytest.raises(StoreFormatError, match="format 2"):
+    with pytest.raises(errors.StoreFormatError, match="format 2"):
         made.unpack_state(Packed({**packed.meta, "format": 2}, packed.arrays))
 
 
@@ -165,7 +154,7 @@ def test_the_order_of_records_plays_no_part(tmp_path: Path) -> None:
     assert np.abs(counts - 1000).max() < 7 * np.sqrt(6000 * 5 / 36)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(2, 60), st.integers(0, 99))
 def test_neighbours_in_any_order_are_sequences_that_differ_at_one_tick(count: int, seed: int) -> None:
     """The coupling of the proof: the words of each record go with it, wherever it stands in the file."""
@@ -207,7 +196,7 @@ def test_persistent_points_change_as_little_as_counts_do(tmp_path: Path, publish
         for step in range(1, 6):
             release = stream.step(Batch(frame(900, step)), f"b{step}")
             table = read(tmp_path / "releases", step, ids=True)
-            counts, depth = release._model.counts, release._model.depth  # type: ignore[attr-defined]
+            counts, depth = release._model.counts, release._model.depth
             cells = made.space.cells_of(made.reading.encode(table.drop_columns("record_id")))
             found = np.bincount(cells >> (made.space.depth - depth), minlength=len(counts))
             assert np.abs(found - counts).sum() <= 4
@@ -227,10 +216,7 @@ def test_persistent_points_change_as_little_as_counts_do(tmp_path: Path, publish
 
 
 def test_a_table_that_is_cut_keeps_its_points(tmp_path: Path) -> None:
-    made = plan()
-    sink = Publisher(tmp_path / "releases")
-    policy = Publishing(records="persistent", publish="both", max_rows=500)
-    with open_stream(made, CITY, tmp_path / "state", publish_to=sink, publishing=policy) as stream:
+    with start(tmp_path, plan(), records="persistent", publish="both", max_rows=500) as stream:
         for step in range(1, 4):
             release = stream.step(Batch(frame(400, step)), f"b{step}")
             assert read(tmp_path / "releases").num_rows == release.rows == min(400 * step, 500)
@@ -250,12 +236,9 @@ BAD: dict[str, tuple[str, Any, str]] = {
 @pytest.mark.parametrize("name", BAD)
 def test_points_that_do_not_fit_stop_before_anything_is_drawn(tmp_path: Path, name: str) -> None:
     column, value, words = BAD[name]
-    rows = {key: list(values) for key, values in frame(5, 1).items()}
-    rows[column] = [value, *([value] if isinstance(value, str) else []), *rows[column]][:5]
-    if isinstance(value, str):
-        rows[column] = [value] * 5
+    rows = {**frame(5, 1), column: [value] * 5}
     with start(tmp_path, plan()) as stream:
-        with pytest.raises(DataError, match=words) as caught:
+        with pytest.raises(errors.DataError, match=words) as caught:
             stream.step(Batch(rows), "b")
         assert column in str(caught.value)
         assert "7.25" not in str(caught.value)
@@ -266,44 +249,48 @@ def test_points_that_do_not_fit_stop_before_anything_is_drawn(tmp_path: Path, na
 
 def test_other_columns_and_deletes_are_refused(tmp_path: Path) -> None:
     with start(tmp_path, plan()) as stream:
-        with pytest.raises(SchemaError, match="lack"):
+        with pytest.raises(errors.SchemaError, match="lack"):
             stream.step(Batch({"x": [0.5]}), "b")
-        with pytest.raises(DataError, match="does not declare"):
+        with pytest.raises(errors.DataError, match="does not declare"):
             stream.step(Batch({**frame(1, 1), "y": [0.5]}), "b")
-        with pytest.raises(DataError, match="deletes"):
+        with pytest.raises(errors.DataError, match="deletes"):
             stream.step(Batch(frame(1, 1), frame(1, 1)), "b")
     wider = Schema((*CITY.columns[:-1], Integer("hour", min=1, max=24)))
     assert wider.domain == CITY.domain
-    with pytest.raises(ConfigError, match="another schema"):
+    with pytest.raises(errors.ConfigError, match="another schema"):
         open_stream(plan(), wider, tmp_path / "wider")
-    with pytest.raises(ConfigError, match="another plan"):
+    with pytest.raises(errors.ConfigError, match="another plan"):
         start(tmp_path, plan(max_depth=9))
 
 
 TWO = Schema((Categorical("a", ["u", "v"]), Real("x", [0, 1])))
-WRONG: dict[str, tuple[Any, type[DpstreamError], str]] = {
-    "no coordinate": (lambda: plan(Schema((Boolean("a"),))), ConfigError, "no column is one"),
-    "one value": (lambda: plan(Schema((Integer("a", min=3, max=3),))), SchemaError, "more than one value"),
-    "nulls": (lambda: plan(Schema((Real("a", [0, 1], missing="none"),))), SchemaError, "has no place"),
-    "strangers": (lambda: plan(Schema((Real("a", [0, 1], other="far"),))), SchemaError, "has no place"),
-    "log of 0": (lambda: plan(LINE, log=("x",)), SchemaError, "positive numbers"),
-    "log of a category": (lambda: plan(TWO, log=("a",)), ConfigError, "no coordinate"),
-    "unknown": (lambda: plan(TWO, periodic=("z",)), ConfigError, "no coordinate"),
+MANY = Categorical("a", [str(i) for i in range(40)])
+
+
+def of(*columns: Any, **options: Any) -> Any:
+    """What calibrates points of these columns."""
+    return lambda: plan(Schema(columns), **options)
+
+
+WRONG: dict[str, tuple[Any, type[errors.DpstreamError], str]] = {
+    "no coordinate": (of(Boolean("a")), errors.ConfigError, "no column is one"),
+    "one value": (of(Integer("a", min=3, max=3)), errors.SchemaError, "more than one value"),
+    "nulls": (of(Real("a", [0, 1], missing="none")), errors.SchemaError, "has no place"),
+    "strangers": (of(Real("a", [0, 1], other="far")), errors.SchemaError, "has no place"),
+    "log of 0": (of(*LINE.columns, log=("x",)), errors.SchemaError, "positive numbers"),
+    "log of a category": (of(*TWO.columns, log=("a",)), errors.ConfigError, "no coordinate"),
+    "unknown": (of(*TWO.columns, periodic=("z",)), errors.ConfigError, "no coordinate"),
     "clipped circle": (
-        lambda: plan(Schema((Real("a", [0, 1], outside="clip"),)), periodic=("a",)),
-        SchemaError,
+        of(Real("a", [0, 1], outside="clip"), periodic=("a",)),
+        errors.SchemaError,
         "no border",
     ),
-    "too deep": (lambda: plan(TWO, max_depth=60), ConfigError, "max_depth"),
-    "categories only": (
-        lambda: plan(Schema((Categorical("a", [str(i) for i in range(40)]), Real("x", [0, 1]))), max_depth=6),
-        ConfigError,
-        "leave none",
-    ),
-    "rho": (lambda: Points(TWO).calibrate(rho="1", unit=REPLACE), BudgetError, "pure"),
-    "event": (lambda: Points(TWO).calibrate(epsilon="1", unit=Event()), UnitError, "number of points"),
-    "variant": (lambda: Points(TWO, "best"), ConfigError, "variant"),  # type: ignore[arg-type]
-    "tiny": (lambda: plan(TWO, epsilon="1e-30"), LimitError, "larger epsilon"),
+    "too deep": (of(*TWO.columns, max_depth=60), errors.ConfigError, "max_depth"),
+    "categories only": (of(MANY, Real("x", [0, 1]), max_depth=6), errors.ConfigError, "leave none"),
+    "rho": (lambda: Points(TWO).calibrate(rho="1", unit=REPLACE), errors.BudgetError, "pure"),
+    "event": (lambda: Points(TWO).calibrate(epsilon="1", unit=Event()), errors.UnitError, "number of points"),
+    "variant": (lambda: Points(TWO, "best"), errors.ConfigError, "variant"),
+    "tiny": (of(*TWO.columns, epsilon="1e-30"), errors.LimitError, "larger epsilon"),
 }
 
 

@@ -25,15 +25,16 @@ from dpstream.stream.store.staging import Staging
 
 SCHEMA = Schema(
     [
-        Categorical("zip", ["94102", 'with "quotes", and comma', "füü"], other="other", missing="missing"),
+        Categorical("zip", ["094102", 'with "quotes", and comma', "füü"], other="other", missing="missing"),
         Categorical("plain", ["a", "b"]),
         Categorical("class", [10, 20], missing="missing"),
         Boolean("paid", missing="missing"),
         Integer("age", edges=[0, 18, 65, 120], missing="missing", other="other"),
         Real("rent", [0, 500, 1000.5], missing="missing"),
         Real("wide", [-1e300, 0, 1e300]),
-        Date("day", start="2024-01-01", end="2024-12-31", every="month"),
+        Date("day", start="2024-01-01", end="2024-12-15", every="month", missing="missing"),
         DateTime("at", edges=["2024-01-01T00:00", "2024-01-02T00:00"], timezone="Europe/Zurich"),
+        DateTime("left", start="2024-01-01", end="2024-01-09", every="day", missing="missing"),
     ]
 )
 FIELDS = descriptor(SCHEMA)["resources"][0]["schema"]["fields"]
@@ -57,11 +58,21 @@ def written(blocks: list[Any], schema: Any, form: Format) -> bytes:
 def test_texts_as_dictionaries_are_the_same_values_of_the_same_draw() -> None:
     given = codes(300)
     plain, coded = SCHEMA.decode(given, 7), SCHEMA.decode(given, 7, dictionaries=True)
-    assert [pa.types.is_dictionary(kind) for kind in coded.schema.types] == [True, True] + [False] * 7
+    assert [pa.types.is_dictionary(kind) for kind in coded.schema.types] == [True, True] + [False] * 8
     assert coded.cast(plain.schema).equals(plain)
     given[0, 1] = 2
     with pytest.raises(DataError, match="unknown codes"):
         SCHEMA.decode(given, 7, dictionaries=True)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("rows", [0, 1, 200])
+def test_tables_come_back_typed(form: Format, rows: int) -> None:
+    table = SCHEMA.decode(codes(rows), 7)
+    assert to_bytes(table, form) == to_bytes(SCHEMA.decode(codes(rows), 7), form), "equal bytes"
+    assert from_bytes(to_bytes(table, form), form, FIELDS).equals(table)
+    null = pa.table({"paid": pa.array([True, None, None])})  # alone in its row
+    assert from_bytes(to_bytes(null, form), form, [{"name": "paid", "type": "boolean"}]).equals(null)
 
 
 @pytest.mark.parametrize("form", FORMS)

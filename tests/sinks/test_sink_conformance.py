@@ -8,7 +8,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +32,6 @@ SCHEMA = Schema(
 )
 FIELDS = descriptor(SCHEMA)["resources"][0]["schema"]["fields"]
 RECORD_ID = {"name": "record_id", "type": "integer"}
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[str]:
-    """A server of these tests' own; without PostgreSQL on the machine the test skips."""
-    pytest.importorskip("psycopg")
-    from postgres_server import own_server
-
-    with own_server() as cluster:
-        yield f"host={cluster.home} user=dpstream dbname=postgres"
 
 
 Look = Callable[[], list[tuple[Any, ...]] | None]
@@ -79,7 +69,7 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
 
         return Case(lambda: Publisher(tmp_path / "releases", format=form, beside=DuckDBFeed(path)), look)
     psycopg = pytest.importorskip("psycopg")
-    conninfo = request.getfixturevalue("postgres")
+    conninfo = f"host={request.getfixturevalue('postgres').home} user=dpstream dbname=postgres"
     with psycopg.connect(conninfo) as db:
         db.execute("DROP TABLE IF EXISTS synthetic, synthetic_steps")
 
@@ -134,6 +124,10 @@ def files(
 def publish(sink: Publisher, step: int, release: Mapping[str, bytes]) -> None:
     for target in sink.targets:
         target.put(StepFiles.of(step, release, FIELDS))
+
+
+def folder_files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def digest(release: dict[str, bytes]) -> str:
@@ -304,6 +298,16 @@ def test_another_release_or_stream_is_refused(case: Case, tmp_path: Path) -> Non
     )
     with pytest.raises(StoreDamagedError):
         publish(case.make(), 1, files(sink, 1, full=SECOND))
+    folder, good = sink.directory / "step-000001", files(sink, 1, full=FIRST)
+    before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    for wrong in ({sink.table_name: b"other"}, {"more.txt": b""}, {"manifest.json": b"{}"}):
+        with pytest.raises(StoreDamagedError, match="differ from what was committed"):
+            sink.targets[0].put(StepFiles.of(1, {**good, **wrong}))
+    with pytest.raises(StoreDamagedError, match="differ from what was committed"):
+        sink.targets[0].put(StepFiles.of(1, {"manifest.json": good["manifest.json"]}))
+    sink.targets[0].put(StepFiles.of(1, good))
+    assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+    assert folder_files(folder) == good
     with pytest.raises(StoreDamagedError, match="another stream"):
         case.make().published("bb")
     if case.look() is not None:
@@ -315,7 +319,7 @@ def test_another_release_or_stream_is_refused(case: Case, tmp_path: Path) -> Non
         assert case.look() == rows_of(FIRST)
 
 
-@pytest.mark.parametrize("call", ["commit", "rename", "sync_directory", "write"])
+@pytest.mark.parametrize("call", ["commit", "rename", "sync_directory", "sync_file", "write"])
 def test_a_publication_that_stopped_is_replayed(
     case: Case, call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,12 +345,15 @@ def test_a_publication_that_stopped_is_replayed(
                 publish(case.make(), 2, release)
             except OSError:
                 stopped += 1
+                folder = sink.directory / "step-000002"
+                assert not folder.exists() or folder_files(folder) == release
                 if case.look() is not None:
                     assert case.look() in (rows_of(FIRST), rows_of(SECOND))
                 continue
         break
     assert stopped or (call == "commit" and case.look() is None)
     publish(case.make(), 2, release)
+    assert {path.name for path in sink.directory.iterdir()} == {"step-000001", "step-000002"}
     assert case.make().published("aa")[2] == digest(release)
     if case.look() is not None:
         assert case.look() == rows_of(SECOND)
@@ -357,13 +364,16 @@ def test_tables_expire_and_are_withdrawn(case: Case, tmp_path: Path) -> None:
     first, second = files(sink, 1, full=FIRST), files(sink, 2, full=SECOND, change=CHANGE)
     publish(sink, 1, first)
     publish(sink, 2, second)
+    left = sink.directory / ".publishing.tmp" / "0123"  # of an interrupted attempt
+    left.mkdir(parents=True)
+    shutil.copy(sink.directory / "step-000002" / sink.table_name, left)
     for _ in range(2):
         notice = {"manifest.json": second["manifest.json"], "withdrawn.json": b"{}"}
         for target in case.make().targets:
             target.withdraw(1, [name for name in first if name != "manifest.json"], {})
             target.withdraw(2, [name for name in second if name != "manifest.json"], notice)
-    left = {str(path.relative_to(tmp_path / "releases")) for path in (tmp_path / "releases").rglob("*.*")}
-    assert left == {"step-000001/manifest.json", "step-000002/manifest.json", "step-000002/withdrawn.json"}
+    there = {str(path.relative_to(sink.directory)) for path in sink.directory.rglob("*") if path.is_file()}
+    assert there == {"step-000001/manifest.json", "step-000002/manifest.json", "step-000002/withdrawn.json"}
     if case.look() is not None:
         assert case.look() == [], "the withdrawn table is gone"
         follow = changes([1], [8], SECOND)
@@ -392,11 +402,16 @@ def test_standard_output_is_whole_steps_in_order(tmp_path: Path) -> None:
     assert [line["record_id"] for line in lines[1:-1]] == SECOND["record_id"].to_pylist()
 
 
-def test_a_database_that_is_away_is_a_sentence(tmp_path: Path) -> None:
+def test_a_database_that_is_away_or_misspelt_is_a_sentence(tmp_path: Path) -> None:
     pytest.importorskip("psycopg")
-    feed = PostgresFeed(f"host={tmp_path} user=nobody dbname=none connect_timeout=2")
-    with pytest.raises(StoreError, match="the database could not be used"):
-        feed.have("aa")
+    malformed = (ConfigError, "the URL of the database cannot be read")
+    for url, (error, words) in {
+        f"host={tmp_path} user=nobody dbname=none": (StoreError, "the database could not be used"),
+        "postgresql//host/releases": malformed,
+        "postgresql://host:many/releases": malformed,
+    }.items():
+        with pytest.raises(error, match=words):
+            PostgresFeed(url).have("aa")
 
 
 def test_drivers_are_optional(tmp_path: Path) -> None:
@@ -450,18 +465,19 @@ def test_a_late_release_reads_no_more_notes_than_an_early_one(
 
 
 def test_what_readers_made_of_a_table_stays(
-    postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    postgres: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A grant, an index, a view and a reader who is idle in a transaction, under fresh tables; with other columns a
     reader in a transaction stops the release with a sentence, and no other reader."""
     import psycopg
 
     monkeypatch.setattr(database_feed, "LOCK_SECONDS", 1)
-    sink = Publisher(tmp_path / "releases", beside=PostgresFeed(postgres, table="kept"))
+    url = f"host={postgres.home} user=dpstream dbname=postgres"
+    sink = Publisher(tmp_path / "releases", beside=PostgresFeed(url, table="kept"))
     first, second = (rows.drop_columns(["record_id"]) for rows in (FIRST, SECOND))
     publish(sink, 1, files(sink, 1, full=first))
-    reader_url = postgres.replace("user=dpstream", "user=reader")
-    with psycopg.connect(postgres, autocommit=True) as db:
+    reader_url = url.replace("user=dpstream", "user=reader")
+    with psycopg.connect(url, autocommit=True) as db:
         db.execute("DROP ROLE IF EXISTS reader")
         db.execute("CREATE ROLE reader LOGIN")
         db.execute("GRANT SELECT ON kept TO reader")
@@ -469,7 +485,7 @@ def test_what_readers_made_of_a_table_stays(
         db.execute("CREATE VIEW cheap AS SELECT rent FROM kept WHERE rent < 500")
 
     def numbers() -> tuple[int, int, int]:
-        with psycopg.connect(reader_url) as reader, psycopg.connect(postgres) as db:
+        with psycopg.connect(reader_url) as reader, psycopg.connect(url) as db:
             rows = reader.execute("SELECT count(*) FROM kept").fetchone()
             view = db.execute("SELECT count(*) FROM cheap").fetchone()
             index = db.execute("SELECT count(*) FROM pg_indexes WHERE indexname = 'by_rent'").fetchone()
@@ -493,19 +509,12 @@ def test_what_readers_made_of_a_table_stays(
         assert numbers() == (second.num_rows, cheap(second), 1), "no other reader waits"
     publish(sink, 3, persistent)
     assert numbers() == (FIRST.num_rows, cheap(FIRST), 1)
-    with psycopg.connect(postgres, autocommit=True) as db:
+    with psycopg.connect(url, autocommit=True) as db:
         db.execute("CREATE VIEW named AS SELECT record_id FROM kept")
     with pytest.raises(StoreError, match=r"a view of the table kept uses a column .* dropping that view"):
         publish(sink, 4, files(sink, 4, full=second))
-    with psycopg.connect(postgres, autocommit=True) as db:
+    with psycopg.connect(url, autocommit=True) as db:
         db.execute("DROP VIEW named")
     publish(sink, 4, files(sink, 4, full=second))
     sink.targets[1].withdraw(4, [], {"manifest.json": files(sink, 4, full=second)["manifest.json"]})
     assert numbers() == (0, 0, 1)
-
-
-@pytest.mark.parametrize("url", ["postgresql//host/releases", "postgresql://host:many/releases"])
-def test_a_malformed_connection_string_is_wrong_input(url: str) -> None:
-    pytest.importorskip("psycopg")
-    with pytest.raises(ConfigError, match="the URL of the database cannot be read"):
-        PostgresFeed(url).have("aa")

@@ -6,9 +6,6 @@ keys come back, some stays are over within their step, some records change twice
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
 import json
 import random
 from collections.abc import Iterable
@@ -17,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from row_files import write_rows
 
 from dpstream.core.schema import Categorical, Integer, Schema
 from dpstream.core.tables import PresentTable
@@ -111,20 +109,6 @@ def outcome(entries: Iterable[Any], returns: str = "new") -> list[tuple[Any, ...
     return found
 
 
-def _csv(rows: list[Event], names: list[str]) -> bytes:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, names, lineterminator="\n", extrasaction="ignore")
-    writer.writeheader()
-    writer.writerows({k: "" if v is None else v for k, v in row.items()} for row in rows)
-    return text.getvalue().encode()
-
-
-def _ndjson(rows: list[Event]) -> bytes:
-    return "".join(
-        json.dumps({k: v for k, v in row.items() if v is not None}) + "\n" for row in rows
-    ).encode()
-
-
 FEED: dict[str, Any] = {"time_column": "when", "end": STEPS, "op_column": "op", "key_column": "id"}
 
 
@@ -133,25 +117,36 @@ def feed_rows(told: History) -> list[Event]:
     return [{"when": step, **event} for step in range(1, STEPS + 1) for event in told.events(step)]
 
 
+NAMES = ["when", "op", "id", "group", "size"]
+
+
+def from_table(database: str, query: str, **more: Any) -> SourceOptions:
+    """A query of a DuckDB file."""
+    given = {"kind": "duckdb", "database": database, "query": query, "end": STEPS, "key_column": "id"}
+    return SourceOptions.parse({**given, **more})
+
+
 def write_feed(told: History, folder: Path, name: str) -> SourceOptions:
     """A change feed in one file, in the format of its name."""
-    rows, names = feed_rows(told), ["when", "op", "id", "group", "size"]
-    data = _csv(rows, names) if ".csv" in name else _ndjson(rows)
-    (folder / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-    return SourceOptions.parse({"path": name, **FEED})
+    write_rows(folder / name, [without_nulls(row) for row in feed_rows(told)], NAMES)
+    if not name.endswith(".duckdb"):
+        return SourceOptions.parse({"path": name, **FEED})
+    query = 'SELECT op, id, "group", size FROM t WHERE "when" >= ? AND "when" < ? ORDER BY rowid'
+    return from_table(name, query, start=1, op_column="op")
+
+
+def without_nulls(row: Event) -> Event:
+    return {name: value for name, value in row.items() if value is not None}
 
 
 def write_feed_parquet(told: History, folder: Path) -> SourceOptions:
     """The same, as a Parquet file with other words for what a row does, and rows with old values."""
-    import pyarrow as pa
-    import pyarrow.parquet
-
     rows = []
     for row in feed_rows(told):
         if row["op"] == "update":
             rows.append({**row, "op": "before", "group": "a", "size": 0})
         rows.append({**row, "op": {"insert": "c", "update": "u", "delete": "d"}[row["op"]]})
-    pyarrow.parquet.write_table(pa.Table.from_pylist(rows), folder / "feed.parquet")
+    write_rows(folder / "feed.parquet", rows, NAMES)
     words = {"insert": ["c", "r"], "update": "u", "delete": "d", "ignore": "before"}
     return SourceOptions.parse({"path": "feed.parquet", **FEED, "op_values": words})
 
@@ -166,35 +161,16 @@ def write_changed(told: History, folder: Path, name: str) -> SourceOptions:
             for column in ("group", "size"):
                 said[column] = None if row[column] == before[row["id"]][column] else row[column]
         before[row["id"]] = row
-        rows.append(said)
-    names = ["when", "op", "id", "group", "size"]
-    (folder / name).write_bytes(_csv(rows, names) if name.endswith(".csv") else _ndjson(rows))
+        rows.append(without_nulls(said))
+    write_rows(folder / name, rows, NAMES)
     return SourceOptions.parse({"path": name, **FEED, "updates": "changed"})
 
 
-def stdin_feed(told: History) -> tuple[SourceOptions, bytes]:
+def stdin_feed(told: History, folder: Path) -> tuple[SourceOptions, bytes]:
     """The same on standard input."""
-    rows = feed_rows(told)
-    marks = b"".join(json.dumps({"end_of_step": step}).encode() + b"\n" for step in (STEPS,))
-    data = json.dumps({"end_of_step": 0}).encode() + b"\n" + _ndjson(rows) + marks
-    return SourceOptions.parse({"path": "-", **FEED}), data
-
-
-def write_duckdb(told: History, folder: Path) -> SourceOptions:
-    """The same in a DuckDB table."""
-    import duckdb
-
-    with duckdb.connect(str(folder / "feed.duckdb")) as db:
-        db.execute('CREATE TABLE feed (n INT, "when" INT, op TEXT, id INT, "group" TEXT, size INT)')
-        rows = [
-            (n, *(r[k] for k in ("when", "op", "id", "group", "size"))) for n, r in enumerate(feed_rows(told))
-        ]
-        db.executemany("INSERT INTO feed VALUES (?, ?, ?, ?, ?, ?)", rows)
-    query = 'SELECT op, id, "group", size FROM feed WHERE "when" >= ? AND "when" < ? ORDER BY n'
-    return SourceOptions.parse(
-        {"kind": "duckdb", "database": "feed.duckdb", "query": query, "start": 1, "end": STEPS}
-        | {"op_column": "op", "key_column": "id"}
-    )
+    write_feed(told, folder, "feed.ndjson")
+    first, last = (json.dumps({"end_of_step": step}).encode() + b"\n" for step in (0, STEPS))
+    return SourceOptions.parse({"path": "-", **FEED}), first + (folder / "feed.ndjson").read_bytes() + last
 
 
 def write_snapshots(told: History, folder: Path, ending: str = "csv") -> SourceOptions:
@@ -202,10 +178,7 @@ def write_snapshots(told: History, folder: Path, ending: str = "csv") -> SourceO
     for step in range(1, STEPS + 1):
         rows = [{"id": k, "group": g, "size": s} for k, (g, s) in told.table(step).items()]
         random.Random(step).shuffle(rows)
-        data = _csv(rows, ["id", "group", "size"]) if ending.startswith("csv") else _ndjson(rows)
-        (folder / f"table-{step}.{ending}").write_bytes(
-            gzip.compress(data) if ending.endswith("gz") else data
-        )
+        write_rows(folder / f"table-{step}.{ending}", rows, NAMES[2:])
     return SourceOptions.parse(
         {"path": f"table-*.{ending}", "every": "files", "key_column": "id", "shape": "snapshots"}
     )
@@ -213,51 +186,26 @@ def write_snapshots(told: History, folder: Path, ending: str = "csv") -> SourceO
 
 def write_versions(told: History, folder: Path) -> SourceOptions:
     """Rows with the steps between which they hold, asked as of each step."""
-    import duckdb
-
     rows = []
     for stay in told.stays:
         borders = [when for when, _, _ in stay.values[1:]] + [stay.gone]
-        rows += [
-            (stay.key, g, s, when, until) for (when, g, s), until in zip(stay.values, borders, strict=True)
-        ]
-    with duckdb.connect(str(folder / "versions.duckdb")) as db:
-        db.execute('CREATE TABLE v (id INT, "group" TEXT, size INT, since INT, until INT)')
-        db.executemany("INSERT INTO v VALUES (?, ?, ?, ?, ?)", rows)
-    query = 'SELECT id, "group", size FROM v WHERE since < $1 AND (until IS NULL OR until >= $1)'
-    return SourceOptions.parse(
-        {"kind": "duckdb", "database": "versions.duckdb", "query": query, "start": 1, "end": STEPS}
-        | {"key_column": "id", "shape": "snapshots"}
-    )
+        for (when, group, size), until in zip(stay.values, borders, strict=True):
+            rows.append({"id": stay.key, "group": group, "size": size, "since": when, "until": until})
+    write_rows(folder / "versions.duckdb", rows, [*NAMES[2:], "since", "until"])
+    query = 'SELECT id, "group", size FROM t WHERE since < $1 AND (until IS NULL OR until >= $1)'
+    return from_table("versions.duckdb", query, start=1, shape="snapshots")
 
 
 def write_stays(told: History, folder: Path, name: str, **more: Any) -> SourceOptions:
     """Each stay as one row with its two times, in no order; without updates, which such a table does not tell."""
-    rows = [
-        {"id": stay.key, "since": stay.first, "until": stay.gone, "group": g, "size": s}
-        for stay in told.stays
-        for _, g, s in stay.values[:1]
-    ]
+    rows = []
+    for stay in told.stays:
+        for _, group, size in stay.values[:1]:
+            row = {"id": stay.key, "since": stay.first, "until": stay.gone, "group": group, "size": size}
+            rows.append(without_nulls(row))
     random.Random(1).shuffle(rows)
-    names = ["id", "since", "until", "group", "size"]
-    data = _csv(rows, names) if ".csv" in name else _ndjson(rows)
-    (folder / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-    given = {"path": name, "time_column": "since", "delete_time_column": "until", "end": STEPS}
-    return SourceOptions.parse({**given, "key_column": "id", "shape": "stays", **more})
-
-
-def write_duckdb_stays(told: History, folder: Path, **more: Any) -> SourceOptions:
-    """The same in a DuckDB table, asked for by name."""
-    import duckdb
-
-    with duckdb.connect(str(folder / "stays.duckdb")) as db:
-        db.execute('CREATE TABLE s (since INT, until INT, id INT, size INT, "group" TEXT)')
-        rows = [
-            (stay.first, stay.gone, stay.key, size, group)
-            for stay in told.stays
-            for _, group, size in stay.values[:1]
-        ]
-        db.executemany("INSERT INTO s VALUES (?, ?, ?, ?, ?)", rows)
-    given = {"kind": "duckdb", "database": "stays.duckdb", "query": "SELECT * FROM s", "end": STEPS}
-    times = {"time_column": "since", "delete_time_column": "until"}
-    return SourceOptions.parse({**given, **times, "key_column": "id", "shape": "stays", **more})
+    write_rows(folder / name, rows, ["id", "since", "until", "group", "size"])
+    shape = {"time_column": "since", "delete_time_column": "until", "shape": "stays", **more}
+    if name.endswith(".duckdb"):
+        return from_table(name, "SELECT * FROM t", **shape)
+    return SourceOptions.parse({"path": name, "end": STEPS, "key_column": "id", **shape})

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from cli_stream import make
 
 from dpstream.core.errors import DataError, DpstreamError
 from dpstream.core.privacy import Randomness
@@ -37,14 +38,20 @@ def write(path: Path, seed: int, *, unknown: bool = False, rows: int = 400) -> N
     pq.write_table(pa.table(columns), path, row_group_size=64)
 
 
-def project(folder: Path, mechanism: str) -> Path:
-    lines = ['[stream]\nname = "large"\n[source]\npath = "*.parquet"\nevery = "files"']
-    for name, values in WORDS.items():
-        lines.append(f'[schema.columns.{name}]\ntype = "categorical"\nvalues = {values!r}\nmissing = "m"')
-    lines.append(f'[mechanism]\nname = "{mechanism}"\n[budget]\nepsilon = "1"\nhorizon = 8\n')
-    path = folder / "dpstream.toml"
-    path.write_text("\n".join(lines).replace("'", '"'))
-    return path
+def project(folder: Path, mechanism: str) -> Config:
+    columns = {
+        name: f'type = "categorical"\nvalues = {values}\nmissing = "m"' for name, values in WORDS.items()
+    }
+    if mechanism == "points":
+        columns = {"x": 'type = "real"\nedges = [0, 0.5, 1]'}
+    text = "".join(f"[schema.columns.{name}]\n{lines}\n" for name, lines in columns.items())
+    files = {"path": '"*.parquet"', "every": '"files"', "time_column": None, "end": None}
+    path = make(folder, 0, columns=text, mechanism=f'name = "{mechanism}"', **files)
+    total = 'total = "public"\n' if mechanism == "points" else ""
+    path.write_text(
+        path.read_text().replace("[source]", f"{total}[source]").replace("[output]", "horizon = 8\n[output]")
+    )
+    return Config.load(path)
 
 
 def taken(config: Config, place: Path, *, large: bool, counts: bool = True) -> dict[str, bytes] | str:
@@ -73,7 +80,7 @@ def test_releases_are_the_same(
     monkeypatch.setenv("DPSTREAM_THREADS", threads)
     for number in (1, 2):
         write(tmp_path / f"{number}.parquet", number)
-    config = Config.load(project(tmp_path, mechanism))
+    config = project(tmp_path, mechanism)
     expected = taken(config, tmp_path / "a", large=False)
     assert isinstance(expected, dict)
     assert taken(config, tmp_path / "b", large=True) == expected
@@ -89,7 +96,7 @@ def test_releases_are_the_same(
 def test_messages_are_the_same(tmp_path: Path) -> None:
     """Of a value without a code, in a block between others; nothing is spent."""
     write(tmp_path / "1.parquet", 1, unknown=True)
-    config = Config.load(project(tmp_path, "pooled"))
+    config = project(tmp_path, "pooled")
     plain = taken(config, tmp_path / "a", large=False)
     assert isinstance(plain, str)
     assert "zip" in plain
@@ -152,12 +159,7 @@ def test_one_pass_over_a_file_that_changes_is_refused(
 def test_who_reads_records_gets_them_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Online points read records."""
     pq.write_table(pa.table({"x": np.random.default_rng(1).random(50).tolist()}), tmp_path / "1.parquet")
-    text = project(tmp_path, "points").read_text()
-    head, tail = text.partition("[schema")[0], text.partition("[mechanism]")[2]
-    head = head.replace('name = "large"', 'name = "large"\ntotal = "public"')
-    column = '[schema.columns.x]\ntype = "real"\nedges = [0, 0.5, 1]\n[mechanism]'
-    (tmp_path / "dpstream.toml").write_text(head + column + tail)
-    config = Config.load(tmp_path / "dpstream.toml")
+    config = project(tmp_path, "points")
     expected = taken(config, tmp_path / "a", large=False)
     assert isinstance(expected, dict)
     assert taken(config, tmp_path / "b", large=True, counts=False) == expected

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from row_files import write_rows
 
 from dpstream.core import threads
 from dpstream.core.errors import ConfigError, DataError, DpstreamError
@@ -38,26 +39,7 @@ KEY = bytes(range(32))
 THREADS = (1, 2, 4)
 
 
-def csv_cell(value: object) -> str:
-    text = "" if value is None else str(value)
-    return f'"{text}"' if "," in text else text
-
-
-def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    names = ["when", "op", "who", "zip", "age"]
-    if path.suffix == ".parquet":
-        kinds = dict(zip(names, (pa.int64(), *[pa.string()] * 3, pa.int64()), strict=True))
-        columns = {name: pa.array([row[name] for row in rows], kinds[name]) for name in names}
-        pq.write_table(pa.table(columns), path, row_group_size=5)
-        return
-    if "csv" in path.name:
-        text = "\n".join([",".join(names), *(",".join(csv_cell(row[n]) for n in names) for row in rows), ""])
-    else:
-        import json
-
-        text = "\n".join(json.dumps(row) for row in rows)
-    data = text.encode()
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+NAMES = ["when", "op", "who", "zip", "age"]
 
 
 def outcome(folder: Path, options: SourceOptions, schema: Schema, *, early: bool) -> list[Any]:
@@ -133,7 +115,7 @@ def test_encoded_early_or_late(
         patch.setattr(files_module, "_AHEAD", ahead)
         set_threads(patch, number)
         for i, (ending, rows) in enumerate(files):
-            write(folder / f"{i}.{ending}", rows)
+            write_rows(folder / f"{i}.{ending}", rows, NAMES)
         ignored = {"when", "op", "who"} - set(cut.values())
         options = SourceOptions.parse({"path": "*", **cut})
         loose = Schema(schema.columns, ignore=tuple(ignored))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import gzip
 import itertools
 import json
 import os
@@ -13,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from row_files import write_rows
 
 from dpstream.core.errors import ConfigError, DataError, StepError
 from dpstream.io.sources import FileSource, SourceOptions, StepInput, UnreadableError, formats, open_source
@@ -32,20 +31,7 @@ Row = tuple[Any, str, str]  # day or number, operation, value
 
 
 def write(path: Path, rows: Sequence[Row], names: Sequence[str] = ("when", "op", "zip")) -> None:
-    columns = {name: [row[i] for row in rows] for i, name in enumerate(names)}
-    if path.name.endswith("parquet"):
-        # explicit types: an empty file has them too
-        first = pa.date32() if rows and isinstance(rows[0][0], datetime.date) else pa.int64()
-        schema = pa.schema(list(zip(names, (first, pa.string(), pa.string()), strict=True)))
-        pyarrow.parquet.write_table(pa.table(columns, schema), path)
-        return
-    if ".csv" in path.name:
-        lines = [",".join(names), *(",".join(f'"{cell}"' for cell in row) for row in rows)]
-    else:
-        texts = [[str(c) if isinstance(c, datetime.date) else c for c in row] for row in rows]
-        lines = [json.dumps(dict(zip(names, row, strict=True))) for row in texts]
-    data = ("\n".join(lines) + "\n").encode()
-    path.write_bytes(gzip.compress(data) if path.name.endswith("gz") else data)
+    write_rows(path, [dict(zip(names, row, strict=True)) for row in rows], names)
 
 
 def values(table: Any) -> list[str]:
@@ -383,8 +369,7 @@ def fed(folder: Path, **changes: Any) -> list[tuple[list[str], list[str]]]:
 
 
 def write_feed(folder: Path, words: dict[str, str]) -> None:
-    lines = [f"{when},{words.get(op, op)},{value}" for when, op, value in FEED]
-    (folder / "feed.csv").write_text("\n".join(["when,op,zip", *lines]) + "\n", encoding="utf-8")
+    write(folder / "feed.csv", [(when, words.get(op, op), value) for when, op, value in FEED])
 
 
 def test_an_update_is_a_delete_and_an_insert(tmp_path: Path) -> None:

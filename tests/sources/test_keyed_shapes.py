@@ -28,7 +28,7 @@ FEEDS: dict[str, Writer] = {
     "other words": told.write_feed_parquet,
     "changed columns": lambda h, d: told.write_changed(h, d, "changed.csv"),
     "changed keys": lambda h, d: told.write_changed(h, d, "changed.ndjson"),
-    "duckdb": told.write_duckdb,
+    "duckdb": lambda h, d: told.write_feed(h, d, "feed.duckdb"),
 }
 SNAPSHOTS: dict[str, Writer] = {
     "snapshots": told.write_snapshots,
@@ -39,8 +39,8 @@ STAYS: dict[str, Writer] = {
     "stays": lambda h, d: told.write_stays(h, d, "stays.csv"),
     "ndjson stays": lambda h, d: told.write_stays(h, d, "stays.ndjson.gz"),
     "stays as they are": lambda h, d: told.write_stays(h, d, "stays.csv", late="next-step"),
-    "duckdb stays": told.write_duckdb_stays,
-    "duckdb stays as they are": lambda h, d: told.write_duckdb_stays(h, d, late="next-step"),
+    "duckdb stays": lambda h, d: told.write_stays(h, d, "stays.duckdb"),
+    "duckdb stays as they are": lambda h, d: told.write_stays(h, d, "stays.duckdb", late="next-step"),
 }
 
 
@@ -100,7 +100,7 @@ def test_every_shape_gives_the_changes_of_plain_dictionaries(seed: int, tmp_path
 
 def test_standard_input_gives_them_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     history = told.history(4)
-    options, data = told.stdin_feed(history)
+    options, data = told.stdin_feed(history, tmp_path)
     for block in (17, 2**18):
         monkeypatch.setattr(stdin_module, "_READ", block)
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
@@ -112,12 +112,12 @@ def test_a_step_is_the_same_whatever_step_reading_begins_at(name: str, tmp_path:
     pytest.importorskip("duckdb")
     history = told.history(5, keys=20, updates=name not in STAYS)
     options = {**FEEDS, **SNAPSHOTS, **STAYS}[name](history, tmp_path)
-    whole = list(open_source(options, ReadOptions(base=tmp_path, columns=SCHEMA.names)).steps())
-    assert [entry.step for entry in whole] == list(range(1, STEPS + 1))
     source = open_source(options, ReadOptions(base=tmp_path, columns=SCHEMA.names))
-    seen = {}
+    whole, seen = [], {}
     for entry in source.steps():
+        whole.append(entry)
         seen[entry.step] = source.position
+    assert list(seen) == list(range(1, STEPS + 1))
     for start in range(2, STEPS + 1):
         source = open_source(options, ReadOptions(base=tmp_path, columns=SCHEMA.names))
         again = list(source.steps(start, seen=seen[start - 1]))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import datetime
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from click.testing import CliRunner
+from cli_stream import dpstream, make
+from row_files import write_rows
 
-from dpstream.cli import main
 from dpstream.core.errors import ConfigError, DataError, DpstreamError
 from dpstream.io.sources import SourceOptions, UnreadableError, open_source
 from dpstream.io.sources.source import ReadOptions
@@ -61,12 +60,12 @@ def table(shop: Server) -> Server:
     return shop
 
 
+NAMES = ["id", "day", "op", "zip", "paid", "arrived", "gone"]
+
+
 def as_file(folder: Path) -> str:
-    with (folder / "visits.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["id", "day", "op", "zip", "paid", "arrived", "gone"])
-        writer.writerows(["" if cell is None else cell for cell in row] for row in rows())
-    return str(folder / "visits.csv")
+    lines = [dict(zip(NAMES, row, strict=True)) for row in rows()]
+    return str(write_rows(folder / "visits.csv", lines, NAMES))
 
 
 def options(shop: Any, **keys: Any) -> SourceOptions:
@@ -157,17 +156,7 @@ def test_snapshots_are_of_one_moment(table: Server) -> None:
         assert session.rows("SELECT COUNT(*) FROM visits") == before == [("60",)]
 
 
-CONFIG = """\
-[stream]
-name = "visits"
-[source]
-kind = "mysql"
-url_env = "SHOP"
-table = "visits"
-time_column = "day"
-every = "week"
-start = "2025-12-29"
-end = "2026-01-11"
+ZIPS = """\
 [schema.columns.zip]
 type = "categorical"
 values = ["07001"]
@@ -175,27 +164,24 @@ other = "other"
 missing = "missing"
 [schema.columns.paid]
 type = "boolean"
-[budget]
-epsilon = "2"
-horizon = 9
 """
+VISITS = {"path": None, "kind": '"mysql"', "url_env": '"SHOP"', "table": '"visits"', "time_column": '"day"'}
+VISITS |= {"every": '"week"', "start": '"2025-12-29"', "end": '"2026-01-11"'}
 
 
 def test_a_stream_of_a_server(table: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A transaction that ends after its period was read is late: it stops the stream."""
-    config = tmp_path / "dpstream.toml"
-    config.write_text(CONFIG, encoding="utf-8")
+    config = make(tmp_path, 0, columns=ZIPS, epsilon="2", **VISITS)
     guarded = table.url("guarded").replace(
         "guarded", f"guarded:{table.password.replace('/', '%2F').replace('@', '%40')}"
     )
     monkeypatch.setenv("SHOP", guarded)
 
     def run(*words: str, code: int = 0) -> str:
-        done = CliRunner().invoke(main, [*words, str(config)])
-        assert done.exit_code == code, done.output
-        assert "%2F" not in done.output
-        assert "S3cret" not in done.output
-        return done.output
+        output = dpstream(*words, config, code=code).output
+        assert "%2F" not in output
+        assert "S3cret" not in output
+        return output
 
     assert "by that record alone" not in run("plan")
     with table.connect() as writer, writer.cursor() as cursor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import datetime
 import os
 import random
@@ -18,6 +17,9 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 from cli_stream import dpstream, make, released, status
+from postgres_log import FIRST_DAY as FIRST
+from postgres_log import FIRST_DAY_NUMBER
+from row_files import write_rows
 
 from dpstream.io.sources import SourceOptions, open_source, replication
 from dpstream.io.sources.source import ReadOptions
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from postgres_server import Cluster
 
 SECRET = "Q7731"
-FIRST = datetime.date(2026, 1, 5)
 DAYS = 4
 CALENDAR = {"path": None, "every": '"day"', "start": '"2026-01-05"', "end": '"2026-01-08"'}
 CHANGES = {
@@ -77,11 +78,9 @@ def from_files(folder: Path, records: list[Row], **more: Any) -> dict[str, bytes
         0,
         **{**CALENDAR, "path": '"data/*.csv"', "time_column": '"at"', "op_column": '"op"', **more},
     )
-    with (folder / "data" / "all.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["at", "op", "zip", "paid", "kind", "who"])
-        for day, op, zip_code, paid, kind, who in records:
-            writer.writerow([FIRST + datetime.timedelta(day), op, zip_code, str(paid).lower(), kind, who])
+    names = ["at", "op", "zip", "paid", "kind", "who"]
+    days = [(FIRST + datetime.timedelta(day), *rest) for day, *rest in records]
+    write_rows(folder / "data" / "all.csv", [dict(zip(names, row, strict=True)) for row in days], names)
     return tables(config)
 
 
@@ -140,8 +139,9 @@ def test_the_releases_are_those_of_the_same_records_in_files(
             if record[0] == day:
                 change(db, record)
         borders.append(now(db))
-    begin = (FIRST - datetime.date(1970, 1, 1)).days
-    monkeypatch.setattr(replication, "commit_day", lambda moment: begin + sum(moment > b for b in borders))
+    monkeypatch.setattr(
+        replication, "commit_day", lambda moment: FIRST_DAY_NUMBER + sum(moment > b for b in borders)
+    )
     table = {"kind": '"postgres"', "url": f'"{server.url}"', "table": '"t"', "time_column": '"at"'}
     kinds = {
         "table": {**CALENDAR, **table, "op_column": '"op"', **more},
@@ -166,8 +166,7 @@ def test_check_and_dry_run_move_nothing(
 ) -> None:
     for record in rows()[:20]:
         change(db, record)
-    begin = (FIRST - datetime.date(1970, 1, 1)).days
-    monkeypatch.setattr(replication, "commit_day", lambda _: begin)
+    monkeypatch.setattr(replication, "commit_day", lambda _: FIRST_DAY_NUMBER)
     config = make(tmp_path, 0, **{**CHANGES, "url": f'"{server.url}"'})
     place = "SELECT confirmed_flush_lsn FROM pg_replication_slots"
     before = server.execute(place)
@@ -257,7 +256,9 @@ main(["run", sys.argv[1], "--until", "2", "--test-seed", "5"])
 
 
 @pytest.mark.parametrize(
-    ("late", "moved"), [("error", False), ("next-step", True)], ids=["as it was", "other key"]
+    ("late", "moved"),
+    [("error", False), ("next-step", True), ("drop-and-count-nothing", False)],
+    ids=["as it was", "other key", "dropped"],
 )
 def test_late_rows_after_a_kill_inside_a_step_are_late(
     server: Cluster, db: psycopg.Connection, tmp_path: Path, late: str, moved: bool
@@ -276,7 +277,8 @@ def test_late_rows_after_a_kill_inside_a_step_are_late(
         dpstream("run", one, "--until", until, "--test-seed", 5)
     done = subprocess.run([sys.executable, "-c", INSIDE, str(config)], capture_output=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    db.execute(insert, (FIRST + datetime.timedelta(1), "insert", "a", True, "x", "u1"))
+    for day in (1,) if late == "error" else (0, 1):  # of the step that was begun, and of a released one
+        db.execute(insert, (FIRST + datetime.timedelta(day), "insert", "a", True, "x", "u1"))
     if moved:
         dpstream("store", "key", "--out", tmp_path / "new")
         dpstream("store", "rekey", config, "--to", tmp_path / "new")
@@ -339,8 +341,7 @@ def test_the_guides_statements_are_enough(server: Cluster, monkeypatch: pytest.M
     column, replicate, drop = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
     tables = re.findall(r"```toml\n\[source\]\n(.*?)```", page, re.DOTALL)
     tables = [text for text in tables if "key_column" not in text]
-    begin = (FIRST - datetime.date(1970, 1, 1)).days
-    monkeypatch.setattr(replication, "commit_day", lambda _: begin)
+    monkeypatch.setattr(replication, "commit_day", lambda _: FIRST_DAY_NUMBER)
     with server.connect() as db:
         db.execute("CREATE TABLE notices (file_date DATE NOT NULL, op TEXT, zip TEXT)")
         db.execute("INSERT INTO notices VALUES ('2026-01-05', 'insert', 'old')")

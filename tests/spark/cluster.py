@@ -11,6 +11,7 @@ Ends what it started.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import secrets
@@ -64,6 +65,13 @@ KEYED = (
 )
 
 
+SETTINGS = [
+    *("spark.executor.memory=640m", "spark.executor.cores=1", "spark.sql.shuffle.partitions=4"),
+    *("spark.speculation=true", "spark.speculation.quantile=0.1", "spark.speculation.multiplier=1.1"),
+    *("spark.speculation.interval=10ms", "spark.speculation.minTaskRuntime=1ms"),
+]
+
+
 def main() -> int:
     """Run everything; 0 if the releases are equal."""
     folder = Path(tempfile.mkdtemp(prefix="dpstream-cluster-"))
@@ -71,33 +79,20 @@ def main() -> int:
     try:
         _make_data(folder)
         port = _start(folder, started)
-        plain = _run(folder, "plain", 'path = "data/*.parquet"', None)
-        key = 'kind = "spark"\ntable = "parquet.`{}/data`"\nmaster = "spark://127.0.0.1:{}"\nsettings = {}'
-        own = ["spark.executor.memory=640m", "spark.executor.cores=1", "spark.sql.shuffle.partitions=4"]
-        own += [
-            "spark.speculation=true",
-            "spark.speculation.quantile=0.1",
-            "spark.speculation.multiplier=1.1",
+        plain = _run(folder, "plain", 'path = "data/*.parquet"')
+        changed = _run(folder, "keyed-plain", 'path = "changes/*.parquet"', text=KEYED)
+        key = f'kind = "spark"\nmaster = "spark://127.0.0.1:{port}"\nsettings = {json.dumps(SETTINGS)}\n'
+        data, changes = (f'{key}table = "parquet.`{folder}/{name}`"' for name in ("data", "changes"))
+        same = [
+            _equal(f"{STEPS} releases of {ROWS} records", plain, _run(folder, "cluster", data, started[-1])),
+            _equal("spark-submit", plain, _run(folder, "submitted", data, words=_submit(folder, port))),
+            _equal("records that change", changed, _run(folder, "keyed", changes, text=KEYED)),
         ]
-        own += ["spark.speculation.interval=10ms", "spark.speculation.minTaskRuntime=1ms"]
-        settings = json.dumps(own)
-        cluster = _run(folder, "cluster", key.format(folder, port, settings), started[-1])
-        same = plain == cluster
-        print(f"{STEPS} releases of {ROWS} records: {'equal' if same else 'DIFFERENT'}")
-        submitted = _run(
-            folder, "submitted", key.format(folder, port, settings), None, _submit(folder, port, own)
-        )
-        print(f"spark-submit: {'equal' if submitted == plain else 'DIFFERENT'}")
-        changed = _run(folder, "keyed-plain", 'path = "changes/*.parquet"', None, text=KEYED)
-        changes = key.replace("/data`", "/changes`").format(folder, port, settings)
-        keyed = _run(folder, "keyed", changes, None, text=KEYED) == changed
-        print(f"records that change: {'equal' if keyed else 'DIFFERENT'}")
-        connected = _connect(folder, started)
-        if connected is None:
+        if any(importlib.util.find_spec(name) is None for name in ("grpc", "grpc_status", "google.rpc")):
             print('Spark Connect: not installed (pip install "pyspark[connect]")')
         else:
-            print(f"Spark Connect: {'equal' if connected == plain else 'DIFFERENT'}")
-        return 0 if same and submitted == plain and keyed and connected in (None, plain) else 1
+            same.append(_equal("Spark Connect", plain, _connect(folder, started)))
+        return 0 if all(same) else 1
     finally:
         for process in reversed(started):
             if process.poll() is None:
@@ -106,33 +101,32 @@ def main() -> int:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def _equal(name: str, expected: list[bytes], found: list[bytes]) -> bool:
+    print(f"{name}: {'equal' if found == expected else 'DIFFERENT'}")
+    return found == expected
+
+
 def _make_data(folder: Path) -> None:
     rng = np.random.default_rng(1)
-    (folder / "data").mkdir()
-    for number in range(FILES):
-        rows = ROWS // FILES
+
+    def values(rows: int) -> dict[str, object]:
         texts = np.array(["x", "y", "z", "w"])[rng.integers(0, 4, rows)]
-        ages = pa.array(rng.integers(0, 10, rows), mask=rng.random(rows) < 0.01)
-        columns = {
-            "a": ages,
-            "b": texts,
-            "c": rng.integers(0, 20, rows),
-            "step": rng.integers(1, STEPS + 1, rows),
-        }
-        pq.write_table(pa.table(columns), folder / "data" / f"{number:02}.parquet")
-    (folder / "changes").mkdir()
-    columns = {
-        "a": rng.integers(0, 10, CHANGES),
-        "b": np.array(["x", "y", "z", "w"])[rng.integers(0, 4, CHANGES)],
-        "c": rng.integers(0, 20, CHANGES),
+        return {"a": rng.integers(0, 10, rows), "b": texts, "c": rng.integers(0, 20, rows)}
+
+    data = {**values(ROWS), "step": rng.integers(1, STEPS + 1, ROWS)}
+    data["a"] = pa.array(data["a"], mask=rng.random(ROWS) < 0.01)
+    changes = {
+        **values(CHANGES),
         "who": rng.integers(0, CHANGES // 4, CHANGES),
         "op": np.array(["insert", "insert", "update", "delete"])[rng.integers(0, 4, CHANGES)],
         "at": np.datetime64("2026-01-05", "us") + np.arange(CHANGES) * np.timedelta64(4_300_000, "us"),
     }
-    parts = pa.table(columns)
-    for number in range(FILES):
-        rows = CHANGES // FILES
-        pq.write_table(parts.slice(number * rows, rows), folder / "changes" / f"{number:02}.parquet")
+    for name, columns in (("data", data), ("changes", changes)):
+        (folder / name).mkdir()
+        table = pa.table(columns)
+        rows = len(table) // FILES
+        for number in range(FILES):
+            pq.write_table(table.slice(number * rows, rows), folder / name / f"{number:02}.parquet")
 
 
 def _start(folder: Path, started: list[subprocess.Popen[bytes]]) -> int:
@@ -159,25 +153,17 @@ def _start(folder: Path, started: list[subprocess.Popen[bytes]]) -> int:
     port = 17077 + os.getpid() % 1000
     run = str(Path(pyspark.__path__[0]) / "bin" / "spark-class")
 
-    def start(name: str, *words: str) -> None:
+    def start(name: str, kind: str, *words: str) -> None:
         log = (folder / f"{name}.log").open("wb")
-        command = [run, *words, "--properties-file", str(conf / "spark-defaults.conf")]
+        command = [run, f"org.apache.spark.deploy.{kind}", "--webui-port", "0", *words]
+        command += ["--properties-file", str(conf / "spark-defaults.conf")]
         started.append(subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, cwd=folder))
 
-    start(
-        "master",
-        "org.apache.spark.deploy.master.Master",
-        "-h",
-        "127.0.0.1",
-        "-p",
-        str(port),
-        "--webui-port",
-        "0",
-    )
+    start("master", "master.Master", "-h", "127.0.0.1", "-p", str(port))
     _wait(folder / "master.log", "I have been elected leader")
     for number in (1, 2):
-        own = ["-c", "1", "-m", "1g", "--webui-port", "0", "-d", str(folder / f"work{number}")]
-        start(f"worker{number}", "org.apache.spark.deploy.worker.Worker", *own, f"spark://127.0.0.1:{port}")
+        own = ["-c", "1", "-m", "1g", "-d", str(folder / f"work{number}")]
+        start(f"worker{number}", "worker.Worker", *own, f"spark://127.0.0.1:{port}")
     for number in (1, 2):
         _wait(folder / f"worker{number}.log", "Successfully registered with master")
     return port
@@ -191,7 +177,7 @@ def _wait(log: Path, words: str, seconds: float = 180) -> None:
         time.sleep(0.2)
 
 
-def _submit(folder: Path, port: int, settings: list[str]) -> list[str]:
+def _submit(folder: Path, port: int) -> list[str]:
     """The words of spark-submit for a program that runs the file in its own folder."""
     import pyspark
 
@@ -204,19 +190,15 @@ def _submit(folder: Path, port: int, settings: list[str]) -> list[str]:
         encoding="utf-8",
     )
     words = [str(Path(pyspark.__path__[0]) / "bin" / "spark-submit"), "--master", f"spark://127.0.0.1:{port}"]
-    for setting in settings:
+    for setting in SETTINGS:
         words += ["--conf", setting]
     return [*words, str(program)]
 
 
-def _connect(folder: Path, started: list[subprocess.Popen[bytes]]) -> list[bytes] | None:
-    """The releases of a run through a Spark Connect server; None where its client is not installed."""
-    import importlib.util
-
+def _connect(folder: Path, started: list[subprocess.Popen[bytes]]) -> list[bytes]:
+    """The releases of a run through a Spark Connect server."""
     import pyspark
 
-    if any(importlib.util.find_spec(name) is None for name in ("grpc", "grpc_status", "google.rpc")):
-        return None
     port = 19002 + os.getpid() % 1000
     words = [str(Path(pyspark.__path__[0]) / "bin" / "spark-submit"), "--master", "local[2]"]
     words += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
@@ -236,14 +218,14 @@ def _connect(folder: Path, started: list[subprocess.Popen[bytes]]) -> list[bytes
     )
     _wait(folder / "server.log", "Spark Connect server started")
     source = f'kind = "spark"\ntable = "parquet.`{folder}/data`"\nremote = "sc://127.0.0.1:{port}"'
-    return _run(folder, "connect", source, None)
+    return _run(folder, "connect", source)
 
 
 def _run(
     folder: Path,
     name: str,
     source: str,
-    victim: subprocess.Popen[bytes] | None,
+    victim: subprocess.Popen[bytes] | None = None,
     words: list[str] | None = None,
     text: str = TOML,
 ) -> list[bytes]:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "streams")]
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 They have the few methods that the engine uses, and promise what Spark promises: a task may be run several times, in any
 order and with its rows in any order, and one of its results is taken. What a real session does, a few tests of
-``test_users.py`` show; here are the many cases that would take minutes there.
+``test_spreading.py`` show; here are the many cases that would take minutes there.
 """
 
 from __future__ import annotations

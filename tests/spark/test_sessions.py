@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from spark_cases import KEY, SCHEMA, SECRET, WANTED, table
 
-from dpstream.core.errors import ConfigError, DpstreamError
+from dpstream.core.errors import ConfigError
 from dpstream.io.sources import SourceOptions, UnreadableError, open_source
 from dpstream.io.sources.source import ReadOptions
 from dpstream.spark import batch, keyed_batch, sessions
@@ -238,10 +238,3 @@ def test_a_master_that_does_not_answer_is_said_at_once() -> None:
     with pytest.raises(UnreadableError, match="the Spark master cannot be reached"):
         sessions._require_master(f"spark://127.0.0.1:{port}")
     sessions._require_master("yarn")
-
-
-def test_types_that_spark_does_not_read_have_a_remedy(spark: Any, tmp_path: Path) -> None:
-    (tmp_path / "t").mkdir()
-    pq.write_table(days(2, note=pa.array([1.0] * 2, pa.float16())), tmp_path / "t" / "1.parquet")
-    with pytest.raises(DpstreamError, match='the same files with kind = "files"'):
-        counted(tmp_path, table="parquet.`t`", time_column="day")

@@ -12,12 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from cli_stream import dpstream
 from click.testing import CliRunner
-from spark_cases import KEY, SECRET, WANTED, table
+from spark_cases import KEY, SECRET, WANTED, in_process, table
 
 import dpstream as dp
 from dpstream.cli import main
-from dpstream.core.errors import ConfigError, DataError, DpstreamError, LimitError
+from dpstream.core.errors import ConfigError, DataError, DpstreamError
 from dpstream.core.privacy import InsertedRecord, Randomness
 from dpstream.io.sources import SourceOptions, UnreadableError, open_source
 from dpstream.io.sources.source import ReadOptions
@@ -69,26 +70,26 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def stops(file: Path, verb: str, words: str) -> None:
+    result = CliRunner().invoke(main, [verb, str(file)])
+    assert result.exit_code == 2
+    assert words in " ".join(result.output.split())
+
+
 def test_a_file_runs_from_check_to_releases_and_compares_on_the_next_run(spark: Any, folder: Path) -> None:
     """The steps are those of the same files read in this process, and their counts (by the stored content) too."""
     file = folder / "dpstream.toml"
-    for verb in (["check"], ["run"], ["run"]):
-        result = CliRunner().invoke(main, [*verb, str(file)])
-        assert result.exit_code == 0, (verb, result.output, result.exception)
+    for verb in ("check", "run", "run"):
+        dpstream(verb, file)
     manifest = json.loads((folder / "releases/step-000003/manifest.json").read_text(encoding="utf-8"))
     assert manifest["source"]["kind"] == "spark"
     assert "the table decides which records are in a step" in json.dumps(manifest)
-    for entry in Config.load(file).source().steps():
-        plain = {one.step: one for one in plain_source(folder).steps()}[entry.step]
-        assert (entry.batch_id, entry.period) == (plain.batch_id, plain.period)
+    for entry, plain in zip(Config.load(file).source().steps(), plain_source(folder).steps(), strict=True):
+        assert (entry.step, entry.batch_id, entry.period) == (plain.step, plain.batch_id, plain.period)
     # A late record changes a released step: the next run stops, and says which step it is.
     pq.write_table(visits(7), folder / "visits" / "two.parquet")
-    result = CliRunner().invoke(main, ["run", str(file)])
-    assert result.exit_code == 2
-    assert "step 1" in result.output
-    result = CliRunner().invoke(main, ["evaluate", str(file)])
-    assert result.exit_code == 2
-    assert "the true records stay in an engine" in result.output
+    stops(file, "run", "step 1")
+    stops(file, "evaluate", "the true records stay in an engine")
 
 
 def test_records_of_a_table_that_only_grows_count_once_a_key(tmp_path: Path) -> None:
@@ -114,17 +115,12 @@ def test_a_file_with_users_runs_and_compares_on_the_next_run(spark: Any, folder:
     file.write_text(
         person.replace('op_column = "op"', 'op_column = "op"\nuser_column = "who"'), encoding="utf-8"
     )
-    result = CliRunner().invoke(main, ["run", str(file)])
-    assert result.exit_code == 0, (result.output, result.exception)
+    dpstream("run", file)
     assert list((folder / "state" / "users").glob("*/*"))
     pq.write_table(rows.set_column(4, "who", pa.array(["x"] * 60)), data)
-    result = CliRunner().invoke(main, ["run", str(file)])
-    assert result.exit_code == 2
-    assert "step 1" in result.output
+    stops(file, "run", "step 1")
     pq.write_table(rows.set_column(4, "who", pa.array([None] + ["x"] * 59)), data)
-    result = CliRunner().invoke(main, ["check", str(file)])
-    assert result.exit_code == 2
-    assert "there is a record without a user id" in result.output
+    stops(file, "check", "there is a record without a user id")
 
 
 def test_a_file_that_is_gone_before_and_after_a_pass_is_refused(spark: Any, folder: Path) -> None:
@@ -153,6 +149,10 @@ def moments(rows: int) -> pa.Table:
     return one.append_column("who", pa.array([f"k{i * i % 31}" for i in range(rows)]))
 
 
+def drawn(config: Any) -> list[Any]:
+    return [release.sample().to_pydict() for release in dp.run(config, randomness=Randomness.seeded(5))]
+
+
 def test_a_file_of_records_that_change_runs_as_over_files(spark: Any, folder: Path) -> None:
     """The same tables from the same noise, whatever the order of Spark's rows; a late update stops the next run."""
     pytest.importorskip("cryptography")
@@ -171,27 +171,18 @@ def test_a_file_of_records_that_change_runs_as_over_files(spark: Any, folder: Pa
         encoding="utf-8",
     )
     pq.write_table(rows, data)
-    made = [
-        release.sample().to_pydict()
-        for release in dp.run(plain / "dpstream.toml", randomness=Randomness.seeded(5))
-    ]
+    made = drawn(plain / "dpstream.toml")
     pq.write_table(rows.take(pa.array(list(range(599, -1, -1)))), data)
     config = Config.load(file)
     assert config.facts()["source"]["own"].get("order_column") is None
     assert any("'at', and two rows of one key" in words for words in config.declared_public())
-    assert [
-        release.sample().to_pydict() for release in dp.run(config, randomness=Randomness.seeded(5))
-    ] == made
+    assert drawn(config) == made
     assert len(made) == 3
     assert list((folder / "state" / "users").glob("*/*"))
     late = rows.slice(0, 1).set_column(3, "op", pa.array(["delete"]))
     pq.write_table(late, folder / "visits" / "two.parquet")
-    result = CliRunner().invoke(main, ["run", str(file)])
-    assert result.exit_code == 2
-    assert "step 1" in result.output
-    result = CliRunner().invoke(main, ["check", str(file)])
-    assert result.exit_code == 2
-    assert "column 'at' does not say which comes first" in " ".join(result.output.split())
+    stops(file, "run", "step 1")
+    stops(file, "check", "column 'at' does not say which comes first")
 
 
 def plain_source(folder: Path) -> Any:
@@ -200,27 +191,24 @@ def plain_source(folder: Path) -> Any:
     return Config.load(other).source()
 
 
+CALENDAR = {"kind": "spark", "every": "day", "start": "2026-01-05", "end": "2026-01-07"}
+TABLE = {**CALENDAR, "table": "parquet.`visits`", "time_column": "day"}
+
+
+def hashed(step: Any, schema: Any) -> bytes:
+    return bytes(step.engine.grant(replace(WANTED, schema=schema, cliques=())).rows.fingerprint(KEY))
+
+
 def test_the_steps_hold_the_records_of_their_days(spark: Any, folder: Path) -> None:
-    """By table and by query, dates and step numbers, with the content of the same files in process."""
-    from spark_cases import KEY, WANTED, in_process
-
+    """By table and by query, with the content of the same files in process."""
     schema = Config.load(folder / "dpstream.toml").schema()
-    expected = {}
-    for one in plain_source(folder).steps():
-        expected[one.step] = in_process(one.inserts, one.deletes, schema).rows.fingerprint(KEY)
-    asked = "SELECT zip, paid, op FROM parquet.`{}/visits` WHERE day >= ? AND day < ? -- why?"
-    query = {"query": asked.format(folder)}
-    common = {"kind": "spark", "op_column": "op"}
-    calendar = {"every": "day", "start": "2026-01-05", "end": "2026-01-07"}
-    for own in ({"table": "parquet.`visits`", "time_column": "day"}, query):
-        options = SourceOptions.parse({**common, **calendar, **own})
-        from dataclasses import replace
-
-        found = {
-            step.step: step.engine.grant(replace(WANTED, schema=schema, cliques=())).rows.fingerprint(KEY)  # type: ignore[union-attr]
-            for step in open_source(options, ReadOptions(base=folder, columns=schema.names)).steps(2)
-        }
-        assert found == {step: hashed for step, hashed in expected.items() if step > 1}
+    plain = [in_process(one.inserts, one.deletes, schema) for one in plain_source(folder).steps()]
+    asked = f"SELECT zip, paid, op FROM parquet.`{folder}/visits` WHERE day >= ? AND day < ? -- why?"
+    for own in (TABLE, {**CALENDAR, "query": asked}):
+        options = SourceOptions.parse({"op_column": "op", **own})
+        steps = open_source(options, ReadOptions(base=folder, columns=schema.names)).steps(2)
+        expected = [granted.rows.fingerprint(KEY) for granted in plain[1:]]
+        assert [hashed(step, schema) for step in steps] == expected
 
 
 def test_records_without_a_step_stop_the_stream(spark: Any, folder: Path) -> None:
@@ -230,7 +218,7 @@ def test_records_without_a_step_stop_the_stream(spark: Any, folder: Path) -> Non
         pq.write_table(row, folder / "visits" / "lost.parquet")
         step = next(iter(Config.load(folder / "dpstream.toml").source().steps()))
         with pytest.raises(DataError, match="without a time, or before the start"):
-            step.engine.grant(replace(WANTED, schema=schema, cliques=())).rows.fingerprint(KEY)  # type: ignore[union-attr]
+            hashed(step, schema)
     (folder / "visits" / "lost.parquet").unlink()
     for wrong, error, words in (
         ({"time_column": "zip"}, DataError, "the time column has the type string"),
@@ -238,83 +226,66 @@ def test_records_without_a_step_stop_the_stream(spark: Any, folder: Path) -> Non
         ({"table": "nowhere.at_all"}, ConfigError, "Spark refuses the table or the query"),
         ({"op_column": "never"}, DataError, "there is no column 'never'"),
     ):
-        options = SourceOptions.parse(
-            {
-                "kind": "spark",
-                "table": "parquet.`visits`",
-                "time_column": "day",
-                "every": "day",
-                "start": "2026-01-05",
-                "end": "2026-01-07",
-                **wrong,
-            }
-        )
+        options = SourceOptions.parse({**TABLE, **wrong})
         with pytest.raises(error, match=words):
             next(iter(open_source(options, ReadOptions(base=folder, columns=schema.names)).steps()))
 
 
+TIME, TABLED, OP, NAMED = (
+    'time_column = "day"\n',
+    'table = "parquet.`visits`"',
+    'op_column = "op"',
+    'name = "visits"',
+)
+POOLED = 'name = "pooled"\nworkload = "all-2-way"'
+OF_RECORDS = {NAMED: f'{NAMED}\nunit = "record"', POOLED: 'name = "census"'}
+MANY = "\n".join(f'[schema.columns.c{i}]\ntype = "integer"\nmin = 1\nmax = 90\n' for i in range(6))
+
+
 @pytest.mark.parametrize(
-    ("old", "new", "words"),
+    ("changes", "words"),
     [
-        ('time_column = "day"\n', "", "time_column is missing"),
-        ('table = "parquet.`visits`"\n', "", "table and query are both missing"),
+        ({TIME: ""}, "time_column is missing"),
+        ({f"{TABLED}\n": ""}, "table and query are both missing"),
+        ({f"{TABLED}\n{TIME}": 'query = "SELECT ?"\n'}, "query has 1 parameter|query has one"),
+        ({TABLED: 'query = "SELECT ?, ?"'}, "time_column has no meaning for a query"),
+        ({OP: 'late = "next-step"'}, "cannot tell late records"),
+        ({OP: 'user_column = "who"'}, "unit"),
+        ({NAMED: f'{NAMED}\nunit = "user"\nmax_events = 3'}, "user_column"),
+        ({OP: 'remote = "http://x"'}, "no URL of Spark Connect"),
+        ({OP: 'remote = "sc://x;token=abc"'}, "holds a token"),
+        ({OP: 'memory = "lots"'}, "is not a size"),
+        ({OP: 'settings = ["spark.authenticate.secret=abc"]'}, "this file is public"),
+        ({OP: 'settings = ["memory"]'}, "no setting of Spark"),
+        ({'end = "2026-01-07"': 'end = "data"'}, "must be public"),
+        ({OP: 'order_column = "n"'}, "has no meaning without key_column"),
+        ({**OF_RECORDS, OP: f'{OP}\norder_column = "who"\nkey_column = "who"'}, "are the same column"),
         (
-            'table = "parquet.`visits`"\ntime_column = "day"',
-            'query = "SELECT * FROM t WHERE day > ?"',
-            "query has 1 parameter|query has one",
+            {**OF_RECORDS, OP: 'shape = "snapshots"\nkey_column = "who"', TIME: ""},
+            'shape = "snapshots" has no meaning with kind = "spark"',
         ),
-        ('table = "parquet.`visits`"', 'query = "SELECT ?, ?"', "time_column has no meaning for a query"),
-        ('op_column = "op"', 'late = "next-step"', "cannot tell late records"),
-        ('op_column = "op"', 'user_column = "who"', "unit"),
-        ('name = "visits"', 'name = "visits"\nunit = "user"\nmax_events = 3', "user_column"),
-        ('op_column = "op"', 'remote = "http://x"', "no URL of Spark Connect"),
-        ('op_column = "op"', 'remote = "sc://x;token=abc"', "holds a token"),
-        ('op_column = "op"', 'memory = "lots"', "is not a size"),
-        ('op_column = "op"', 'settings = ["spark.authenticate.secret=abc"]', "this file is public"),
-        ('op_column = "op"', 'settings = ["memory"]', "no setting of Spark"),
-        ('end = "2026-01-07"', 'end = "data"', "must be public"),
+        # Plans that Spark cannot feed, before anything starts.
+        (
+            {
+                POOLED: 'name = "panel-window"\nwindow = 2',
+                OP: 'user_column = "who"',
+                "epsilon": "horizon = 3\nrho",
+            },
+            "mechanism reads reports of people, and of a Spark table only counts",
+        ),
+        ({"[mechanism]": f"{MANY}[mechanism]", OP: f'{OP}\nmemory = "4m"'}, "of the Spark driver's 4 MiB"),
     ],
 )
-def test_mistakes_in_the_file_are_named(tmp_path: Path, old: str, new: str, words: str) -> None:
-    assert old in FILE
+def test_mistakes_in_the_file_are_named(tmp_path: Path, changes: dict[str, str], words: str) -> None:
+    text = FILE
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new, 1)
     path = tmp_path / "dpstream.toml"
-    path.write_text(FILE.replace(old, new, 1), encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
     with pytest.raises(DpstreamError, match=words) as caught:
         Config.load(path)
     assert "abc" not in str(caught.value)
-
-
-def test_plans_that_spark_cannot_feed_are_refused_before_anything_starts(tmp_path: Path) -> None:
-    path = tmp_path / "dpstream.toml"
-    panel = FILE.replace('name = "pooled"\nworkload = "all-2-way"', 'name = "panel-window"\nwindow = 2')
-    many = "\n".join(f'[schema.columns.c{i}]\ntype = "integer"\nmin = 1\nmax = 90\n' for i in range(6))
-    wide = FILE.replace("[mechanism]", f"{many}[mechanism]").replace("kind", 'memory = "4m"\nkind', 1)
-    keyed = FILE.replace('op_column = "op"', 'op_column = "op"\nkey_column = "who"')
-    keyed = keyed.replace('name = "visits"', 'name = "visits"\nunit = "record"').replace("pooled", "census")
-    for text, error, words in (
-        (
-            keyed.replace("key_column", 'shape = "snapshots"\nkey_column')
-            .replace('op_column = "op"\n', "")
-            .replace('time_column = "day"\n', ""),
-            ConfigError,
-            'shape = "snapshots" has no meaning with kind = "spark"',
-        ),
-        (keyed.replace("key_column", 'order_column = "who"\nkey_column'), ConfigError, "are the same column"),
-        (
-            FILE.replace("op_column", 'order_column = "n"\nop_column', 1),
-            ConfigError,
-            "has no meaning without key_column",
-        ),
-        (
-            panel.replace('op_column = "op"', 'user_column = "who"').replace("epsilon", "horizon = 3\nrho"),
-            ConfigError,
-            "mechanism reads reports of people, and of a Spark table only counts",
-        ),
-        (wide, LimitError, "of the Spark driver's 4 MiB"),
-    ):
-        path.write_text(text, encoding="utf-8")
-        with pytest.raises(error, match=words):
-            Config.load(path)
 
 
 def test_what_is_pinned_and_told(tmp_path: Path) -> None:

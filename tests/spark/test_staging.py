@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -11,7 +10,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from fault_harness import faulty, full_disk, kill, lying_commit
+from fault_harness import faulty, full_disk, in_child, kill, lying_commit
 from spark_cases import table
 
 from dpstream.core.errors import ConfigError, DataError, StepError
@@ -133,12 +132,7 @@ def test_a_driver_that_stops_at_any_durability_call_stages_each_batch_once(
     assert total > 10
     for at in range(1, total + 1):
         folder = tmp_path / str(at)
-        child = os.fork()
-        if child == 0:
-            with contextlib.suppress(BaseException):
-                life(folder, at)
-            os._exit(0)
-        os.waitpid(child, 0)
+        in_child(lambda folder=folder, at=at: life(folder, at))  # type: ignore[misc]
         staged = Staged(folder)
         before = [one["batch"] for one in staged.batches()]
         repeated.clear()

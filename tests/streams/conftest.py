@@ -49,3 +49,10 @@ def on_postgres(postgres: Cluster) -> Iterator[Cluster]:
         patch.setattr(place, "backend_for", backend)
         patch.setattr(fault_harness, "open_database", reader)
         yield postgres
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def each_database(request: pytest.FixtureRequest) -> None:
+    """The test runs with its stores in files, and again with all of them on the server."""
+    if request.param == "postgres":
+        request.getfixturevalue("on_postgres")

@@ -228,6 +228,12 @@ def database(home: Path) -> Iterator[sqlite3.Connection]:
         yield db
 
 
+def sql(home: Path, statement: str, *parameters: Any) -> list[Any]:
+    """What a statement gives in that file."""
+    with database(home) as db:
+        return db.execute(statement, parameters).fetchall()
+
+
 def committed_steps(home: Path) -> dict[int, str]:
     """Manifest hashes of what the ledger knows."""
     db = open_database(home)

@@ -47,3 +47,9 @@ def mirrored(home: Path, form: Format = "parquet") -> Publisher:
 
 
 __all__ = ["SecondFolder", "mirrored"]
+
+
+def contents(root: Path) -> dict[Path, bytes]:
+    """All files of a place by their names, but for the witness, which is in the first place only."""
+    files = (path for path in root.rglob("*") if path.is_file() and path.name != ".head.json")
+    return {path.relative_to(root): path.read_bytes() for path in files}

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
 import pytest
-from toy_stream import SCHEMA, ToyPlan, batch
+from fault_harness import sql
+from toy_stream import batch, start
 
 from dpstream.core import durable
 from dpstream.core.errors import StoreError
 from dpstream.core.privacy import Randomness
-from dpstream.io.sinks import Publisher, read_catalogue
-from dpstream.stream import Publishing, StateKey, Stream, open_stream
+from dpstream.io.sinks import read_catalogue
+from dpstream.stream import Publishing, StateKey, Stream
 from dpstream.stream.release import table_blocks
 from dpstream.stream.release.render import NotMadeError
 from dpstream.stream.store.upkeep import rekey_store
@@ -34,7 +34,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def other_bytes(monkeypatch: pytest.MonkeyPatch) -> Any:
     """From the call on, Parquet files get other bytes."""
 
-    class Other(pyarrow.parquet.ParquetWriter):  # type: ignore[misc]
+    class Other(pyarrow.parquet.ParquetWriter):
         def __init__(self, *given: Any, **options: Any) -> None:
             super().__init__(*given, **{**options, "compression": "snappy"})
 
@@ -42,25 +42,21 @@ def other_bytes(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def opened(home: Path, **options: Any) -> Stream:
-    sink = Publisher(home / "releases")
-    return open_stream(
-        ToyPlan(), SCHEMA, home / "state", randomness=Randomness.seeded(1), publish_to=sink, **options
-    )
+    return start(home, randomness=Randomness.seeded(1), **options)
 
 
-def publication(home: Path, step: int) -> str:
-    db = sqlite3.connect(home / "state" / "stream.sqlite")
-    [(state,)] = db.execute("SELECT publication FROM steps WHERE step = ?", (step,)).fetchall()
-    db.close()
-    return str(state)
+def publication(home: Path) -> list[str]:
+    return [state for (state,) in sql(home, "SELECT publication FROM steps ORDER BY step")]
 
 
-def set_pending(home: Path) -> None:
+def set_pending(home: Path, after: int = 0) -> None:
     """What a loss of power leaves of the marks that steps were published."""
-    db = sqlite3.connect(home / "state" / "stream.sqlite")
-    db.execute("UPDATE steps SET publication = 'pending'")
-    db.commit()
-    db.close()
+    sql(home, "UPDATE steps SET publication = 'pending' WHERE step > ?", after)
+
+
+def listed(home: Path) -> list[tuple[int, str]]:
+    """The steps of the catalogue, and what is there of each."""
+    return [(entry["step"], entry["state"]) for entry in read_catalogue(home / "releases")["steps"]]
 
 
 def test_a_held_table_that_cannot_be_made_stays_held_and_can_be_rejected(
@@ -96,11 +92,10 @@ def test_a_committed_table_that_cannot_be_made_stops_steps_and_can_be_withdrawn(
             with pytest.raises(NotMadeError, match="dpstream withdraw"):
                 use()
         assert stream.last_step == 2
-        assert [publication(tmp_path, step) for step in (1, 2)] == ["pending", "pending"]
+        assert publication(tmp_path) == ["pending", "pending"]
         assert stream.withdraw(1, "lost")
-        assert [publication(tmp_path, step) for step in (1, 2)] == ["withdrawn", "published"]
-        listed = read_catalogue(tmp_path / "releases")["steps"]
-        assert [(entry["step"], entry["state"]) for entry in listed] == [(1, "withdrawn"), (2, "full")]
+        assert publication(tmp_path) == ["withdrawn", "published"]
+        assert listed(tmp_path) == [(1, "withdrawn"), (2, "full")]
         assert stream.step(batch(3), "b3").step == 3
 
 
@@ -110,15 +105,11 @@ def test_readers_do_not_hear_of_a_step_that_cannot_be_made(tmp_path: Path, other
     with opened(tmp_path, publishing=HOLD) as stream:
         stream.step(batch(2), "b2")
     shutil.rmtree(tmp_path / "state" / "staged")
-    db = sqlite3.connect(tmp_path / "state" / "stream.sqlite")
-    db.execute("UPDATE steps SET publication = 'pending' WHERE step = 2")
-    db.commit()
-    db.close()
+    set_pending(tmp_path, after=1)
     other_bytes()
     with opened(tmp_path) as stream:
         stream.withdraw(1, "a test")
-        listed = read_catalogue(tmp_path / "releases")["steps"]
-        assert [(entry["step"], entry["state"]) for entry in listed] == [(1, "withdrawn")]
+        assert listed(tmp_path) == [(1, "withdrawn")]
 
 
 def test_a_table_that_is_published_already_is_taken_from_its_folder(tmp_path: Path, other_bytes: Any) -> None:
@@ -127,7 +118,7 @@ def test_a_table_that_is_published_already_is_taken_from_its_folder(tmp_path: Pa
     set_pending(tmp_path)
     other_bytes()
     with opened(tmp_path):
-        assert publication(tmp_path, 1) == "published"
+        assert publication(tmp_path) == ["published"]
 
 
 def held_table(home: Path, key: StateKey | None) -> tuple[str, Path]:
@@ -136,6 +127,11 @@ def held_table(home: Path, key: StateKey | None) -> tuple[str, Path]:
         digest = stream.step(batch(1), "b1").manifest["files"]["table.parquet"]["sha256"]
     [file] = (home / "state" / "staged").iterdir()
     return digest, file
+
+
+def published_hash(home: Path) -> str:
+    path = home / "releases" / "step-000001" / "table.parquet"
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 @pytest.mark.parametrize("new", KEYS, ids=["plain", "a", "b"])
@@ -152,8 +148,7 @@ def test_another_key_seals_what_waits_anew(
     other_bytes()
     with opened(tmp_path, key=new) as stream:
         stream.approve()
-    path = tmp_path / "releases" / "step-000001" / "table.parquet"
-    assert hashlib.sha256(path.read_bytes()).hexdigest() == digest
+    assert published_hash(tmp_path) == digest
     assert not list((tmp_path / "state" / "staged").iterdir())
 
 
@@ -176,8 +171,7 @@ def test_a_change_of_keys_that_is_stopped_loses_no_table(
     other_bytes()
     with opened(tmp_path, key=KEYS[2] if after else KEYS[1]) as stream:
         stream.approve()
-    path = tmp_path / "releases" / "step-000001" / "table.parquet"
-    assert hashlib.sha256(path.read_bytes()).hexdigest() == digest
+    assert published_hash(tmp_path) == digest
 
 
 def test_a_held_table_that_was_changed_is_not_sealed_as_if_it_were_good(

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import signal
+import stat
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fault_harness import faulty, in_child, kill
+from postgres_server import Cluster
 from toy_stream import SCHEMA, ToyPlan, batch, run, start
 
+from dpstream import Publisher, errors
 from dpstream.core import durable
-from dpstream.core.errors import (
-    ConfigError,
-    DpstreamError,
-    StepError,
-    StoreDamagedError,
-    StoreError,
-    StoreLockedError,
-)
-from dpstream.io.sinks import Publisher
-from dpstream.stream import Stream, open_stream, read_status
+from dpstream.stream import PostgresServer, Stream, open_stream, read_status
+from dpstream.stream.inspection import check_store
 from dpstream.stream.store import archive as archives
 from dpstream.stream.store.archive import export_store, import_store
 from dpstream.stream.store.sealed_history import Head
@@ -31,13 +28,19 @@ PINNED: dict[str, Any] = {}
 
 
 @pytest.fixture
-def moved(tmp_path: Path) -> Path:
-    """A stream of two steps that left ``state`` for the archive ``moved``; gives the folder."""
+def here(tmp_path: Path) -> Path:
+    """A stream of two steps in ``state``; gives the folder."""
     run(tmp_path, 2, publish=False)
     with start(tmp_path, publish=False) as stream:
         PINNED.update(stream._facts)
-    export_store(tmp_path / "state", tmp_path / "moved", move=True)
     return tmp_path
+
+
+@pytest.fixture
+def moved(here: Path) -> Path:
+    """It left for the archive ``moved``."""
+    export_store(here / "state", here / "moved", move=True)
+    return here
 
 
 def take(home: Path, place: str, archive: str = "moved") -> int:
@@ -53,7 +56,7 @@ def alive(home: Path, *places: str) -> list[str]:
         try:
             with open_stream(ToyPlan(), SCHEMA, home / place) as stream:
                 assert stream.step(batch(3), "b3").step == 3
-        except DpstreamError:
+        except errors.DpstreamError:
             continue
         found.append(place)
     return found
@@ -61,36 +64,33 @@ def alive(home: Path, *places: str) -> list[str]:
 
 def test_a_second_import_is_refused_whatever_became_of_the_first(moved: Path) -> None:
     assert take(moved, "a") == 2
-    with pytest.raises(ConfigError, match="was taken in already"):
+    with pytest.raises(errors.ConfigError, match="was taken in already"):
         take(moved, "b")
-    with pytest.raises(ConfigError, match="there is a stream already"):
+    with pytest.raises(errors.ConfigError, match="there is a stream already"):
         take(moved, "a")
     assert alive(moved, "a", "b") == ["a"]
     # Lost after a step: the archive is older than the witness.
     (moved / "a" / "stream.sqlite").unlink()
-    with pytest.raises(StoreDamagedError, match="rolled back"):
+    with pytest.raises(errors.StoreDamagedError, match="rolled back"):
         take(moved, "a")
     assert alive(moved, "a", "b", "state") == []
 
 
-def test_a_place_that_a_stream_left_takes_in_no_copy_of_it(tmp_path: Path) -> None:
+def test_a_place_that_a_stream_left_takes_in_no_copy_of_it(here: Path) -> None:
     """Also where the owner removed the store that had been moved away: its head file knows."""
-    run(tmp_path, 2, publish=False)
-    with start(tmp_path, publish=False) as stream:
-        PINNED.update(stream._facts)
-    export_store(tmp_path / "state", tmp_path / "copy")
-    export_store(tmp_path / "state", tmp_path / "moved", move=True)
-    assert take(tmp_path, "a") == 2
-    (tmp_path / "state" / "stream.sqlite").unlink()
+    export_store(here / "state", here / "copy")
+    export_store(here / "state", here / "moved", move=True)
+    assert take(here, "a") == 2
+    (here / "state" / "stream.sqlite").unlink()
     for archive in ("copy", "moved"):
-        with pytest.raises(ConfigError):
-            take(tmp_path, "state", archive)
-    export_store(tmp_path / "a", tmp_path / "back", move=True)
-    assert take(tmp_path, "state", "back") == 2
+        with pytest.raises(errors.ConfigError):
+            take(here, "state", archive)
+    export_store(here / "a", here / "back", move=True)
+    assert take(here, "state", "back") == 2
     for archive in ("moved", "back"):
-        with pytest.raises((ConfigError, StoreDamagedError)):
-            take(tmp_path, "a", archive)
-    assert alive(tmp_path, "state", "a") == ["state"]
+        with pytest.raises((errors.ConfigError, errors.StoreDamagedError)):
+            take(here, "a", archive)
+    assert alive(here, "state", "a") == ["state"]
 
 
 @pytest.mark.parametrize("back", [False, True], ids=["elsewhere", "over the store it left"])
@@ -123,7 +123,7 @@ def test_killed_anywhere_in_an_import(moved: Path, back: bool) -> None:
             for target in (first, place if first == "b" else "b"):
                 try:
                     take(home, target)
-                except ConfigError:
+                except errors.ConfigError:
                     continue
                 taken.append(target)
             lives = alive(home, place, "b")
@@ -145,7 +145,7 @@ def test_a_mark_that_failed_leaves_no_store(moved: Path, monkeypatch: pytest.Mon
 
     with monkeypatch.context() as patch:
         patch.setattr(durable, "sync_file", failing)
-        with pytest.raises(StoreError, match="No space left"):
+        with pytest.raises(errors.StoreError, match="No space left"):
             take(moved, "a")
     assert not (moved / "a" / "stream.sqlite").exists()
     assert take(moved, "a") == 2
@@ -160,7 +160,7 @@ def test_an_archive_that_cannot_be_marked_is_refused(moved: Path, monkeypatch: p
         return real(path, mode, **options)
 
     monkeypatch.setattr(Path, "open", read_only)
-    with pytest.raises(ConfigError, match="cannot be marked as taken in"):
+    with pytest.raises(errors.ConfigError, match="cannot be marked as taken in"):
         take(moved, "a")
     assert not (moved / "a").exists() or list((moved / "a").iterdir()) == []
 
@@ -179,7 +179,7 @@ def test_two_imports_at_once(moved: Path) -> None:
                 try:
                     take(home, place)
                     code = 0
-                except (ConfigError, StoreLockedError):
+                except (errors.ConfigError, errors.StoreLockedError):
                     code = 2
                 finally:
                     os._exit(code)
@@ -193,53 +193,48 @@ def test_the_note_of_an_import_goes_with_its_end(moved: Path) -> None:
     take(moved, "a")
     head = Head(moved / "a")
     noted = head.read("a")
-    assert noted is not None
     assert noted.importing is None
     # Killed before that: whoever moves the stream on ends it.
     head.write((noted.step, noted.seal), (noted.entry, noted.entry_seal), importing="0" * 32)
     export_store(moved / "a", moved / "on", move=True)
     noted = head.read("a")
-    assert noted is not None
     assert noted.importing == "moved away"
 
 
-def test_a_copy_that_replaces_a_lost_store_waits_for_a_decision(tmp_path: Path) -> None:
+def test_a_copy_that_replaces_a_lost_store_waits_for_a_decision(here: Path) -> None:
     """The step that failed after drawing is not forgotten with the store; a copy without it is refused."""
-    run(tmp_path, 2, publish=False)
-    export_store(tmp_path / "state", tmp_path / "older")
-    with start(tmp_path, publish=False) as stream:
-        PINNED.update(stream._facts)
-        plan = type(stream._plan)
+    export_store(here / "state", here / "older")
+    with start(here, publish=False) as stream:
 
         def fails(*_: Any) -> None:
             stream._randomness_used = _[-1].words(1)
             raise RuntimeError
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(plan, "step", fails)
+            patch.setattr(ToyPlan, "step", fails)
             with pytest.raises(RuntimeError):
                 stream.step(batch(3), "b3")
-        with pytest.raises(StepError, match="stopped with RuntimeError"):
+        with pytest.raises(errors.StepError, match="stopped with RuntimeError"):
             stream.step(batch(3), "b3")
         stream.discard_reservation()
-    export_store(tmp_path / "state", tmp_path / "copy")
-    (tmp_path / "state" / "stream.sqlite").unlink()
-    for side in (tmp_path / "state").glob("stream.sqlite-*"):
+    export_store(here / "state", here / "copy")
+    (here / "state" / "stream.sqlite").unlink()
+    for side in (here / "state").glob("stream.sqlite-*"):
         side.unlink()
-    with pytest.raises(StoreDamagedError, match="knows a decision, a failure or a move"):
-        take(tmp_path, "state", "older")
-    assert take(tmp_path, "state", "copy") == 2
-    status = read_status(tmp_path / "state")
+    with pytest.raises(errors.StoreDamagedError, match="knows a decision, a failure or a move"):
+        take(here, "state", "older")
+    assert take(here, "state", "copy") == 2
+    status = read_status(here / "state")
     assert (status.restored, status.failed) == (True, None)
     for _ in range(2):  # whatever is opened again, it waits
-        with start(tmp_path, publish=False) as stream:
+        with start(here, publish=False) as stream:
             assert stream.step(batch(2), "b2").step == 2, "what is committed can be read"
-            with pytest.raises(StepError, match="the copy cannot know"):
+            with pytest.raises(errors.StepError, match="the copy cannot know"):
                 stream.step(batch(3), "b3")
-    with start(tmp_path, publish=False) as stream:
+    with start(here, publish=False) as stream:
         stream.discard_reservation()
         assert stream.step(batch(3), "b3").step == 3
-    assert read_status(tmp_path / "state").restored is False
+    assert read_status(here / "state").restored is False
 
 
 def test_copies_of_an_archive_are_seen_by_the_common_releases_only(moved: Path) -> None:
@@ -255,22 +250,101 @@ def test_copies_of_an_archive_are_seen_by_the_common_releases_only(moved: Path) 
     with opened("a", "common") as first:
         second = opened("b", "common")
         assert first.step(batch(3), "b3").step == 3
-        with second, pytest.raises(StoreDamagedError, match="differ from what was committed"):
+        with second, pytest.raises(errors.StoreDamagedError, match="differ from what was committed"):
             second.step(batch(3), "b3")
-    with pytest.raises(StoreDamagedError, match="is not the committed one"):
+    with pytest.raises(errors.StoreDamagedError, match="is not the committed one"):
         opened("b", "common")
     with opened("a", "common") as first:
         assert first.step(batch(4), "b4").step == 4
 
 
-def test_a_copy_that_says_it_moved_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_that_says_it_moved_is_refused(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A move stands in the sealed log. Control: without that look two streams would go on from one."""
-    run(tmp_path, 2, publish=False)
-    with start(tmp_path, publish=False) as stream:
-        PINNED.update(stream._facts)
     monkeypatch.setattr(archives, "_COPY", archives._MOVING)
-    export_store(tmp_path / "state", tmp_path / "copy")
+    export_store(here / "state", here / "copy")
     monkeypatch.undo()
-    with pytest.raises(StoreDamagedError, match="its log has no move"):
-        take(tmp_path, "again", "copy")
-    assert alive(tmp_path, "state", "again") == ["state"]
+    with pytest.raises(errors.StoreDamagedError, match="its log has no move"):
+        take(here, "again", "copy")
+    assert alive(here, "state", "again") == ["state"]
+
+
+def test_an_archive_moves_a_stream_and_leaves_a_store_that_refuses(moved: Path) -> None:
+    copy, there, back = moved / "copy", moved / "moved", moved / "back"
+    assert stat.S_IMODE(there.stat().st_mode) == 0o600
+    with pytest.raises(errors.StoreError, match="was moved away"):
+        start(moved)
+    with pytest.raises(errors.StoreError, match="was moved away"):
+        export_store(moved / "state", copy)
+    assert check_store(moved / "state", None).moved
+    with pytest.raises(errors.ConfigError, match="belongs to another plan"):
+        import_store(there, moved / "new", {**PINNED, "horizon": 7})
+    assert not (moved / "new" / "stream.sqlite").exists()
+    assert take(moved, "new") == 2
+    with pytest.raises(errors.ConfigError, match="a file already"):
+        export_store(moved / "new", there)
+    assert export_store(moved / "new", copy) == 2
+    for place in ("elsewhere", "state"):
+        with pytest.raises(errors.ConfigError, match="its source may still go on"):
+            take(moved, place, "copy")
+    assert alive(moved, "new") == ["new"]
+    # The way back: over the store that was moved away, but not with an archive that is older than it.
+    assert export_store(moved / "new", back, move=True) == 3
+    with pytest.raises(errors.ConfigError, match="another history, or a longer one"):
+        take(moved, "new")
+    assert take(moved, "state", "back") == 3
+    with start(moved, publish=False) as stream:
+        assert stream.last_step == 3
+
+
+def test_changed_archives_are_refused(moved: Path) -> None:
+    good = (moved / "moved").read_bytes()
+    broken = moved / "broken"
+    cut = (good[:-1], good[: len(good) // 2], good[:20], b"", good[:-200] + good[-199:], good[:-32])
+    longer = (good + b"\1" * 32, good + b"\1" * 33, good[:-32] + b"\0" * 32)
+    swapped = (
+        good.replace(b"DPSP", b"DPSQ", 1),
+        good.replace(b"moving", b"copies", 1),
+        good.replace(b"moving", b"taken ", 1),
+    )
+    generator = np.random.default_rng(3)
+    places = [*range(100), *generator.choice(len(good), 150, replace=False).tolist()]
+    flipped = (good[:at] + bytes([good[at] ^ 1 << at % 8]) + good[at + 1 :] for at in places)
+    for number, data in enumerate((*cut, *longer, *swapped, *flipped)):
+        assert data != good
+        broken.write_bytes(data)
+        with pytest.raises((errors.StoreDamagedError, errors.StoreFormatError, errors.ConfigError)):
+            import_store(broken, moved / f"place{number}", PINNED)
+        assert not (moved / f"place{number}" / "stream.sqlite").exists()
+    assert import_store(moved / "moved", moved / "place", PINNED) == 2
+    # The number of the import stands behind the archive, with its own SHA-256.
+    taken = (moved / "moved").read_bytes()
+    assert taken[:-32] == good
+    assert taken[-16:] == hashlib.sha256(taken[-32:-16]).digest()[:16]
+
+
+def test_a_stream_moves_to_a_server_and_back(tmp_path: Path, postgres: Cluster) -> None:
+    server = PostgresServer(postgres.url, "t_moves")
+    there, back = tmp_path / "there", tmp_path / "back"
+    run(tmp_path, 3)
+    with start(tmp_path) as stream:
+        pinned = dict(stream._facts)
+        stream.step(batch(4), "b4")
+        kept = stream.release().manifest
+    export_store(tmp_path / "state", there, move=True)
+    assert import_store(there, tmp_path / "state", pinned, server=server) == 4
+    with pytest.raises(errors.ConfigError, match="there is a stream already"):
+        import_store(there, tmp_path / "state", pinned, server=server)
+    with pytest.raises(errors.StoreError, match="was moved away"):
+        start(tmp_path)
+    with start(tmp_path, server=server) as stream:
+        assert stream.release().manifest == kept
+        assert stream.step(batch(4), "b4").step == 4
+        assert stream.step(batch(5), "b5").step == 5
+    assert check_store(tmp_path / "state", tmp_path / "releases", server=server).problems == ()
+    export_store(tmp_path / "state", back, server=server, move=True)
+    with pytest.raises(errors.StoreError, match="was moved away"):
+        start(tmp_path, server=server)
+    assert import_store(back, tmp_path / "state", pinned) == 5
+    with start(tmp_path) as stream:
+        assert stream.step(batch(6), "b6").step == 6
+    assert check_store(tmp_path / "state", tmp_path / "releases").problems == ()

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from door_runs import drawn_and_published
 from numpy.typing import NDArray
 
-import dpstream as dp
-from dpstream.cli import main
 from dpstream.core.contracts import NoisyCounts
-from dpstream.core.errors import ConfigError, StoreDamagedError
-from dpstream.core.privacy import DiscreteLaplace, Individual, PureDP, Randomness, Record
-from dpstream.core.schema import Boolean, Categorical, Schema
+from dpstream.core.errors import StoreDamagedError
+from dpstream.core.privacy import DiscreteLaplace, PureDP, Randomness, Record
+from dpstream.core.schema import Boolean, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedReports
 from dpstream.families.panel import PanelCumulative, PanelWindow
-from dpstream.io.sinks import Publisher
-from dpstream.stream import Batch, open_stream
 from dpstream.stream.public_release import OtherKinds, kinds_there
 from dpstream.stream.release.estimates import Estimate
 from dpstream_lab.audits.census_audit import KeyedStay, keyed_ends, transcript_plan
@@ -49,7 +42,6 @@ def holds(found: list[tuple[Estimate, Any]], narrower: float = 1.0) -> bool:
     inside = many = 0
     for estimate, truth in found:
         interval = estimate.interval(CONFIDENCE)
-        assert interval is not None
         width = (interval[1] - interval[0]) / 2 * narrower
         hits = np.abs(estimate.values - np.asarray(truth)) <= width
         inside, many = inside + int(hits.sum()), many + hits.size
@@ -78,7 +70,6 @@ def test_intervals_of_patterns_hold() -> None:
     powers = 2 ** np.arange(7, -1, -1)
     for at in range(len(counts)):
         patterns = known(counts[: at + 1]).patterns()
-        assert patterns is not None
         true = np.bincount(people[:, at : at + 8] @ powers, minlength=256).reshape([2] * 8)
         cells.append((patterns, true))
         for start in range(0, 256, 8):
@@ -93,7 +84,6 @@ def test_intervals_of_patterns_hold() -> None:
     assert newest.columns[0] == "poor, period 8"
     assert (newest.as_of, newest.epochs) == (15, ((8, 15),))
     whole = known(counts).people()
-    assert whole is not None
     assert float(whole.values) == newest.values.sum()
     assert whole.standard_error == pytest.approx(16 * newest.standard_error)
 
@@ -106,10 +96,8 @@ def test_intervals_of_people_who_reported_it_so_often_hold() -> None:
         own = known(panel_published(plan, people, Randomness.system()))
         for times in (1, 2, 3):
             estimate = own.people(times)
-            assert estimate is not None
             found.append((estimate, (often >= times).sum()))
         everybody = own.people()
-        assert everybody is not None
         found.append((everybody, 20))
     assert holds(found)
     assert not holds(found, 0.3)
@@ -122,7 +110,7 @@ def test_intervals_of_people_who_reported_it_so_often_hold() -> None:
 def redrawn(counts: list[NoisyCounts], truths: list[Any], randomness: Randomness) -> list[NoisyCounts]:
     """The same measurements with other noise of the stated law."""
     return [
-        replace(one, values=np.asarray(truth, np.int64) + randomness.draw(one.noise, one.values.size))  # type: ignore[arg-type]
+        replace(one, values=np.asarray(truth, np.int64) + randomness.draw(one.noise, one.values.size))
         for one, truth in zip(counts, truths, strict=True)
     ]
 
@@ -134,18 +122,7 @@ def test_intervals_of_cells_hold() -> None:
     points[generator.random(3000) < 0.5] = 3
     state = made.start()
     made.read(state, points, Randomness.seeded(1))
-    counts = [
-        NoisyCounts(
-            f"depth {one.depth}, points {one.first} to {one.last}",
-            "points",
-            one.first,
-            one.last,
-            {"kind": "cells", "columns": ["x", "y"], "depth": one.depth},
-            one.values.astype(np.int64),
-            one.noise,
-        )
-        for one in state.measured
-    ]
+    counts = made._measured(state)
 
     def true(at: int, first: int, last: int) -> NDArray[np.int64]:
         return np.bincount(points[first - 1 : last] >> (depth - at), minlength=1 << at)
@@ -156,7 +133,6 @@ def test_intervals_of_cells_hold() -> None:
         own = known(redrawn(counts, truths, randomness))
         for at in range(1, depth + 1):
             estimate = own.cells(at)
-            assert estimate is not None
             assert len(estimate.epochs) > 1
             first, last = estimate.epochs[0][0], estimate.epochs[-1][1]
             assert estimate.note.endswith(f"points number {first} to {last}")
@@ -168,7 +144,6 @@ def test_intervals_of_cells_hold() -> None:
     (hole,) = [place for place, one in enumerate(counts) if one.draw == counts[-1].draw]
     deepest = [one for one in counts if one.query["depth"] == counts[hole].query["depth"]]
     kept = known([one for one in counts if one is not deepest[-2]]).cells(counts[hole].query["depth"])
-    assert kept is not None
     assert kept.epochs == ((deepest[-1].first, deepest[-1].last),)
 
 
@@ -194,19 +169,14 @@ def test_intervals_of_departures_hold() -> None:
             for stay in stays
         )
 
-    truths = []
-    for one in left:
-        assert one.as_of is not None
-        truths.append(
-            gone(one.first, one.last, max(step for step in censuses if step < one.as_of), one.as_of)
-        )
+    before = {step: max(one for one in censuses if one < step) for step in censuses[1:]}
+    truths = [gone(one.first, one.last, before[one.as_of], one.as_of) for one in left]
     last = max(one.as_of or 0 for one in left)
     since = sorted({one.as_of or 0 for one in left})[0]
     randomness, found = Randomness.system(), list[tuple[Estimate, Any]]()
     for number in range(600):
         own = known(redrawn(left, truths, randomness))
         estimate = own.departures(since if number % 2 else 0)
-        assert estimate is not None
         found.append((estimate, gone(1, 9, since if number % 2 else 0, last)))
     assert holds(found)
     assert not holds(found, 0.3)
@@ -232,112 +202,23 @@ def test_departures_that_a_step_counted_which_was_never_published_end_the_sum() 
         return OtherKinds.of("nowhere", read).departures(since)
 
     whole = left(10, 20, 30)
-    assert whole is not None
     assert (whole.as_of, float(whole.values)) == (30, 220)
     assert "the noise in 3 measurements, added up" in whole.note
     assert "never published" not in whole.note
     # Step 20 was held, and rejected.
     first = left(10, 30)
-    assert first is not None
     assert (first.as_of, float(first.values)) == (10, 100)
     assert "up to step 10 (step 20 was never published" in first.note
     assert "in one measurement" in first.note
     later = left(10, 30, since=20)
-    assert later is not None
     assert (later.as_of, float(later.values)) == (30, 50)
     assert left(20, 30) is None
     assert left(10, 30, since=10) is None
 
 
-# From the folder.
-
-
-def released_panel(
-    home: Path, recipe: Any, unit: Individual, schema: Schema = POOR
-) -> tuple[Path, NDArray[np.int64]]:
-    people = np.random.default_rng(2).integers(
-        0, [len(one.labels()) for one in schema.columns], (4, 40, len(schema.names))
-    )
-    plan = recipe.calibrate(rho=40, unit=unit, horizon=4)
-    with open_stream(
-        plan,
-        schema,
-        home / "state",
-        publish_to=Publisher(home / "releases"),
-        randomness=Randomness.seeded(1),
-    ) as stream:
-        for step, codes in enumerate(people, start=1):
-            users = [str(person) for person in range(40)]
-            stream.step(Batch(codes.astype(np.int32), users=users), f"b{step}")
-    return home / "releases", people
-
-
-def test_a_reader_of_a_panel_of_windows(tmp_path: Path) -> None:
-    schema = Schema((Boolean("poor"), Categorical("work", ("none", "part", "full"))))
-    folder, people = released_panel(tmp_path, PanelWindow(schema, 2), Individual(), schema)
-    release = dp.read(folder)
-    patterns = release.patterns()
-    assert patterns is not None
-    assert patterns.columns == ("poor, period 3", "work, period 3", "poor, period 4", "work, period 4")
-    assert patterns.labels[1] == ("none", "part", "full")
-    true = np.zeros((2, 3, 2, 3))
-    np.add.at(true, tuple(np.concatenate([people[2], people[3]], axis=1).T), 1)
-    assert np.abs(patterns.values - true).max() <= 3  # nearly without noise
-    poor_twice = np.zeros((2, 3, 2, 3), bool)
-    poor_twice[1, :, 1, :] = True
-    assert abs(patterns.sum(poor_twice).values - true[1, :, 1, :].sum()) <= 3
-    everybody, earlier = release.people(), release.patterns(step=3)
-    assert everybody is not None
-    assert earlier is not None
-    assert abs(everybody.values - 40) <= 6
-    assert earlier.epochs == ((2, 3),)
-    assert release.departures() is None
-    assert release.cells(1) is None
-    with pytest.raises(ConfigError, match="the mask has the shape"):
-        patterns.sum(np.ones(3, bool))
-
-
-def test_a_reader_of_a_panel_that_counts(tmp_path: Path) -> None:
-    folder, people = released_panel(tmp_path, PanelCumulative(POOR), Individual("replace"))
-    release, often = dp.read(folder), people[..., 0].sum(axis=0)
-    for times in (1, 2, 3, 4):
-        estimate = release.people(times)
-        assert estimate is not None
-        assert abs(estimate.values - (often >= times).sum()) <= 3
-    everybody = release.people()
-    assert everybody is not None
-    assert (float(everybody.values), everybody.standard_error) == (40.0, 0.0)
-    assert everybody.note.startswith("exact: the number of people was declared public")
-
-
-def test_on_the_command_line(tmp_path: Path) -> None:
-    folder, _ = released_panel(tmp_path, PanelWindow(POOR, 2), Individual())
-
-    def said(*arguments: str, code: int = 0) -> str:
-        result = CliRunner().invoke(main, ["measured", str(folder), *arguments])
-        assert result.exit_code == code, result.output
-        return " ".join((result.stdout if code == 0 else result.stderr).split())
-
-    assert [one["kind"] for one in json.loads(said("--json"))] == ["people", "patterns"]
-    assert "the people in periods 3 to 4" in said("--of", "people")
-    cells = json.loads(said("--of", "patterns", "--json"))
-    assert len(cells["cells"]) == 4
-    assert said("--of", "patterns", "--csv").startswith('"poor, period 3","poor, period 4","measured"')
-    assert "'depth 2' was not measured (allowed: people, patterns)" in said("--of", "depth 2", code=2)
-    assert "no column of a table" in said("--of", "people", "--as-of", "2", code=2)
-
-
 def test_counts_that_do_not_fit_the_codebook_are_damage() -> None:
-    wrong = NoisyCounts(
-        "a",
-        "people",
-        1,
-        2,
-        {"kind": "patterns", "columns": ["poor"], "periods": 2},
-        np.arange(5),
-        DiscreteLaplace(2),
-    )
-    with pytest.raises(StoreDamagedError, match="do not fit the codebook"):
-        known([wrong]).patterns()
-    with pytest.raises(StoreDamagedError, match="do not fit the codebook"):
-        replace(known([wrong]), labels={}).patterns()
+    query = {"kind": "patterns", "columns": ["poor"], "periods": 2}
+    wrong = known([NoisyCounts("a", "people", 1, 2, query, np.arange(5), DiscreteLaplace(2))])
+    for read in (wrong, replace(wrong, labels={})):
+        with pytest.raises(StoreDamagedError, match="do not fit the codebook"):
+            read.patterns()

@@ -1,24 +1,35 @@
-"""What a reader gets from published measurements, without the store: the owner's numbers, in intervals that hold."""
+"""What a reader gets from published measurements, without the store: the owner's numbers, in intervals that hold, from
+files that stay when a table goes."""
 
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from toy_stream import run, start
+from hypothesis import given
+from hypothesis import strategies as st
+from toy_stream import batch, run, start
 
 import dpstream as dp
 from dpstream.cli import main
-from dpstream.core.errors import LimitError
+from dpstream.core.contracts import NoisyCounts, marginal_query
+from dpstream.core.errors import ConfigError, LimitError, StoreDamagedError
 from dpstream.core.privacy import PureDP, Randomness
+from dpstream.core.privacy.budget import ZCDP
+from dpstream.core.privacy.cube import noise_for_bounded
+from dpstream.core.privacy.law import NoiseSum, WeightedLaplace
+from dpstream.core.privacy.noise import noise_for
 from dpstream.core.schema import Boolean, Categorical, Schema
+from dpstream.core.schema.predicate import parse_predicate
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Baseline, Pooled
-from dpstream.io.sinks import Publisher
+from dpstream.io.sinks import Publisher, read_measurements
 from dpstream.stream import Batch, Publishing, open_stream
+from dpstream.stream.inspection import check_store
 from dpstream.stream.release.answers import measured_answer
 from dpstream.stream.release.estimates import Estimate, Missing, Published
 
@@ -28,12 +39,11 @@ def test_owner_and_reader_get_the_same_numbers(tmp_path: Path) -> None:
     release = dp.read(tmp_path / "releases")
     assert len(release.measurements(3)) == 3
     zips = release.measured(["zip"])
-    assert zips is not None
     with start(tmp_path) as stream:
         own = stream.release(5)
-        np.testing.assert_array_equal(own.marginal(["zip"]).measured, zips.values)  # type: ignore[arg-type]
+        np.testing.assert_array_equal(own.marginal(["zip"]).measured, zips.values)
         assert own.marginal(["zip"]).as_of == zips.as_of == 5
-        np.testing.assert_array_equal(own.marginal(["zip"]).interval(), zips.interval())  # type: ignore[arg-type]
+        np.testing.assert_array_equal(own.marginal(["zip"]).interval(), zips.interval())
         for question in ("zip = '94103'", "zip in ('94102', 'other')", "zip = 'other' or not zip = 'other'"):
             mine, theirs = own.answer(question), release.answer(question)
             assert mine.measured_value == theirs.measured_value == mine.value
@@ -45,13 +55,17 @@ def test_owner_and_reader_get_the_same_numbers(tmp_path: Path) -> None:
             )
     earlier = release.answer("zip = '94103'", as_of=2)
     assert (earlier.as_of, earlier.value) == (2, release.answer("zip = '94103'").value)
-    assert earlier.measured_value == release.measured(["zip"], step=2).values[1]  # type: ignore[union-attr]
+    assert earlier.measured_value == release.measured(["zip"], step=2).values[1]
     missing = release.missing(["paid"])
-    assert missing is not None
     assert missing.steps == ((1, 5),)
     assert release.measured(["paid"]) is None
     assert release.missing(["zip"]) is None
     assert "In steps 1 to 5 the column paid was not measured. Part of" in release.answer("paid").note
+    for step in (0, 6):
+        with pytest.raises(ConfigError, match=f"step {step}"):
+            release.measured(["zip"], step=step)
+    with pytest.raises(ConfigError, match="no step"):
+        release.measurements("last")
 
 
 def test_a_rejected_step_leaves_a_gap_and_a_withdrawn_one_does_not(tmp_path: Path) -> None:
@@ -62,8 +76,8 @@ def test_a_rejected_step_leaves_a_gap_and_a_withdrawn_one_does_not(tmp_path: Pat
         stream.approve([1, 2, 4])
         stream.withdraw(2, "a wrong file")
     release = dp.read(tmp_path / "releases")
-    assert release.missing(["zip"]).steps == ((3, 3),)  # type: ignore[union-attr]
-    assert release.measured(["zip"], as_of=2).epochs == ((1, 1), (2, 2))  # type: ignore[union-attr]
+    assert release.missing(["zip"]).steps == ((3, 3),)
+    assert release.measured(["zip"], as_of=2).epochs == ((1, 1), (2, 2))
 
 
 def test_an_owner_who_publishes_none_says_so(tmp_path: Path) -> None:
@@ -112,6 +126,74 @@ def test_on_the_command_line(tmp_path: Path) -> None:
         assert (result.exit_code, words in " ".join(result.output.split())) == (2, True), result.output
 
 
+# The files.
+
+NAME = "measurements.ndjson"
+
+
+def files(home: Path, step: int) -> set[str]:
+    return {path.name for path in (home / "releases" / f"step-{step:06d}").iterdir()}
+
+
+def test_they_stay_when_a_table_expires_or_is_withdrawn(tmp_path: Path) -> None:
+    run(tmp_path, 4, keep=2)
+    before = read_measurements(tmp_path / "releases")
+    with start(tmp_path, keep=2) as stream:
+        stream.withdraw(4, "a wrong file")
+        stream.step(batch(5), "b5")
+    assert files(tmp_path, 1) == {"manifest.json", NAME}
+    assert files(tmp_path, 4) == {"manifest.json", "withdrawn.json", NAME}
+    assert read_measurements(tmp_path / "releases", through=4) == before
+    assert len(read_measurements(tmp_path / "releases")) == 5
+    assert not check_store(tmp_path / "state", tmp_path / "releases").problems
+    (tmp_path / "releases" / "step-000001" / NAME).unlink()
+    assert "is missing" in check_store(tmp_path / "state", tmp_path / "releases").problems[0]
+
+
+def test_a_lost_file_comes_back_from_the_store_and_a_changed_one_stops_the_reader(tmp_path: Path) -> None:
+    run(tmp_path, 3)
+    lost = tmp_path / "releases" / "step-000003" / NAME
+    data = lost.read_bytes()
+    lost.unlink()
+    with pytest.raises(StoreDamagedError, match=NAME):
+        read_measurements(tmp_path / "releases")
+    with start(tmp_path) as stream:
+        assert stream.publish_again() == [3]
+    assert lost.read_bytes() == data
+    lost.write_bytes(data.replace(b"[", b"[1, ", 1))
+    with pytest.raises(StoreDamagedError, match=NAME):
+        read_measurements(tmp_path / "releases")
+
+
+NOISES = [
+    noise_for(PureDP.of("0.3"), 1, 1),
+    noise_for(ZCDP.of("0.02"), 1, 1),
+    noise_for_bounded(PureDP.of(1), 4, 1),
+    NoiseSum(((noise_for(PureDP.of(1), 1, 1), 3), (noise_for(PureDP.of("1/7"), 1, 1), 1))),
+    WeightedLaplace(Fraction(100, 7)),
+]
+
+
+@given(st.sampled_from(NOISES), st.lists(st.integers(-(2**62), 2**62), min_size=4, max_size=4), st.booleans())
+def test_a_line_holds_everything(noise, values, later) -> None:
+    marginal = marginal_query(["stra\u00dfe", "b"])
+    one = NoisyCounts(
+        "d", "present", 2, 7, marginal, np.array(values), noise, 9 if later else None, None if later else "s"
+    )
+    back = NoisyCounts.from_line(one.line())
+    assert back == one
+    assert back.values.dtype == np.int64
+    assert back.variance == one.variance
+    assert back.law == one.law
+    assert back.columns == ("stra\u00dfe", "b")
+
+
+@pytest.mark.parametrize("line", ["", "{}", "[1]", '{"draw": 1, "counted": "scores"}', "null"])
+def test_other_lines_are_refused(line: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        NoisyCounts.from_line(line)
+
+
 # Coverage.
 
 MANY = Schema([Categorical("zip", [str(i) for i in range(500)]), Boolean("paid"), Boolean("late")])
@@ -139,7 +221,7 @@ def shares_inside(made: list[tuple[Published, np.ndarray]], narrower: float) -> 
     inside: dict[str, list[bool]] = {"cells": [], "answers": []}
     for published, records in made:
         for combine in ("mean", "least squares"):
-            found = published.estimate(["zip"], combine=combine)  # type: ignore[arg-type]
+            found = published.estimate(["zip"], combine=combine)
             assert isinstance(found, Estimate)
             true = np.bincount(records[:, 0], minlength=500)
             inside["cells"] += (
@@ -147,18 +229,12 @@ def shares_inside(made: list[tuple[Published, np.ndarray]], narrower: float) -> 
             ).tolist()
         for first in range(0, 500, 5):
             question = f"zip in ({', '.join(repr(str(i)) for i in range(first, first + 5))})"
-            answer = measured_answer(0.0, published, dp_predicate(question))
+            answer = measured_answer(0.0, published, parse_predicate(question, MANY))
             assert answer.measured_value is not None
-            low, high = answer.interval(0.9)  # type: ignore[misc]
+            low, high = answer.interval(0.9)
             truth = int(((records[:, 0] >= first) & (records[:, 0] < first + 5)).sum())
             inside["answers"].append(abs(answer.measured_value - truth) <= narrower * (high - low) / 2)
     return {name: (float(np.mean(found)), len(found)) for name, found in inside.items()}
-
-
-def dp_predicate(question: str):  # type: ignore[no-untyped-def]
-    from dpstream.core.schema.predicate import parse_predicate
-
-    return parse_predicate(question, MANY)
 
 
 def test_intervals_of_a_stream_hold_what_they_promise() -> None:
@@ -241,22 +317,10 @@ def test_a_number_of_records_that_is_public_has_no_error(tmp_path: Path) -> None
             stream.step({name: values[: 40 + 20 * step] for name, values in rows.items()}, name=str(step))
     release = dp.read(tmp_path / "releases")
     paid, number = release.measured(["paid"]), release.measured([])
-    assert paid is not None
-    assert number is not None
     assert paid.values.sum() == number.values == 40 + 60 + 80
     assert np.abs(paid.values - 90).max() <= 2  # nearly without noise
     assert number.standard_error == 0.0 < paid.standard_error
     assert number.note.startswith("exact: the number of records was declared public")
-
-
-@pytest.mark.parametrize("step", [0, 6])
-def test_steps_that_are_not_there(tmp_path: Path, step: int) -> None:
-    run(tmp_path, 2)
-    release = dp.read(tmp_path / "releases")
-    with pytest.raises(dp.errors.ConfigError, match=f"step {step}"):
-        release.measured(["zip"], step=step)
-    with pytest.raises(dp.errors.ConfigError, match="no step"):
-        release.measurements("last")  # type: ignore[arg-type]
 
 
 def test_a_question_about_too_many_cells_is_refused(tmp_path: Path) -> None:

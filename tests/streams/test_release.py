@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -49,19 +49,16 @@ def truth(question: str) -> dict[str, list[bool]]:
     predicate = parse_predicate(question, WIDE)
     (column,) = predicate.columns
     labels = WIDE.columns[column].labels()
-    return [label for label, hit in zip(labels, predicate.mask(), strict=True) if hit]  # type: ignore[return-value]
+    return [label for label, hit in zip(labels, predicate.mask(), strict=True) if hit]
 
 
 @pytest.mark.parametrize(
     ("question", "labels"),
     [
-        ("zip = '94103'", ["94103"]),
         ("zip = 94103", ["94103"]),
-        ("zip != '94103'", ["94102", "other"]),
         ("not zip in ('94103', 'other')", ["94102"]),
         ("zip not in ('94103', 'other')", ["94102"]),
         ("paid = 1", ["true"]),
-        ("paid = true", ["true"]),
         ("\"paid\" = 1 or paid = 'n/a'", ["true", "n/a"]),
         ("not paid = FALSE", ["true", "n/a"]),
         ("rooms >= 2", ["2", "3"]),
@@ -70,12 +67,9 @@ def truth(question: str) -> dict[str, list[bool]]:
         ("age < 18", ["0..17"]),
         ("age <= 17", ["0..17"]),
         ("age >= 65", ["65..120"]),
-        ("age > 64", ["65..120"]),
         ("age > 300", []),
         ("age <= 120", ["0..17", "18..64", "65..120"]),
         ("age = '18..64'", ["18..64"]),
-        ("floor = -1", ["-1"]),
-        ("floor <= 0", ["-1", "0"]),
         ("rent < 500", ["[0, 500)"]),
         ("rent >= 5e2", ["[500, 1000.5]"]),
         ("rent <= 1000.5", ["[0, 500)", "[500, 1000.5]"]),
@@ -133,51 +127,56 @@ def test_questions_that_cannot_be_answered(question: str, words: str) -> None:
         parse_predicate(question, WIDE)
 
 
-SMALL = ("zip", "paid", "floor")
+Question = tuple[str, Callable[[dict[str, object]], bool]]
+SIGNS = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+#: Column -> the signs and the values that it is compared with.
+COMPARED = {
+    "zip": (["=", "!="], WIDE["zip"].labels()),
+    "paid": (["=", "!="], WIDE["paid"].labels()),
+    "floor": (list(SIGNS), (-1, 0, 1, 2)),
+}
 
 
-def questions(depth: int = 3) -> st.SearchStrategy[tuple[str, object]]:
+def questions() -> st.SearchStrategy[Question]:
     """A question and the same as a function of a row of labels."""
-    zips = st.tuples(st.just("zip"), st.sampled_from(["=", "!="]), st.sampled_from(WIDE["zip"].labels()))
-    paid = st.tuples(st.just("paid"), st.sampled_from(["=", "!="]), st.sampled_from(WIDE["paid"].labels()))
-    floors = st.tuples(
-        st.just("floor"), st.sampled_from(["=", "!=", "<", "<=", ">", ">="]), st.integers(-1, 2)
-    )
-    signs = ("=", "!=", "<", "<=", ">", ">=")
-    functions = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
-    operators = dict(zip(signs, functions, strict=True))
 
-    def leaf(parts: tuple[str, str, object]) -> tuple[str, object]:
-        name, sign, value = parts
-        text = f"{name} {sign} {value}" if name == "floor" else f"{name} {sign} '{value}'"
-        return text, lambda row: operators[sign](row[name], value)
+    def comparison(name: str, sign: str, value: object) -> Question:
+        return f"{name} {sign} {value!r}", lambda row: SIGNS[sign](row[name], value)
 
-    def unary(inner: tuple[str, object]) -> tuple[str, object]:
-        return f"not ({inner[0]})", lambda row: not inner[1](row)  # type: ignore[operator]
-
-    def binary(parts: tuple[tuple[str, object], str, tuple[str, object]]) -> tuple[str, object]:
-        (a, f), word, (b, g) = parts
+    def both(one: Question, word: str, other: Question) -> Question:
         joined = all if word == "and" else any
-        return f"({a}) {word} ({b})", lambda row: joined((f(row), g(row)))  # type: ignore[operator]
+        return f"({one[0]}) {word} ({other[0]})", lambda row: joined((one[1](row), other[1](row)))
 
+    leaves = [
+        st.builds(comparison, st.just(name), st.sampled_from(signs), st.sampled_from(values))
+        for name, (signs, values) in COMPARED.items()
+    ]
     return st.recursive(
-        st.one_of(zips, paid, floors).map(leaf),
+        st.one_of(leaves),
         lambda inner: st.one_of(
-            inner.map(unary), st.tuples(inner, st.sampled_from(["and", "or"]), inner).map(binary)
+            inner.map(lambda one: (f"not ({one[0]})", lambda row: not one[1](row))),
+            st.builds(both, inner, st.sampled_from(["and", "or"]), inner),
         ),
         max_leaves=8,
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(questions())
-def test_logic_agrees_with_python_on_every_cell(question: tuple[str, object]) -> None:
+def test_logic_agrees_with_python_on_every_cell(question: Question) -> None:
     text, function = question
     predicate = parse_predicate(text, WIDE)
     names = [WIDE.names[i] for i in predicate.columns]
     values = [[int(x) if name == "floor" else x for x in WIDE[name].labels()] for name in names]
     rows = [dict(zip(names, row, strict=True)) for row in itertools.product(*values)]
-    assert predicate.mask().ravel().tolist() == [bool(function(row)) for row in rows]  # type: ignore[operator]
+    assert predicate.mask().ravel().tolist() == [bool(function(row)) for row in rows]
 
 
 def test_and_binds_closer_than_or() -> None:
@@ -207,7 +206,7 @@ def test_marginals_and_answers(released: Release, monkeypatch: pytest.MonkeyPatc
     assert (one.value, one.standard_error) == (zips.values[1], zips.standard_error)
     two = released.answer("zip in ('94103', 'other')")
     assert two.value == pytest.approx(zips.values[1] + zips.values[3])
-    assert two.standard_error == pytest.approx(2**0.5 * zips.standard_error)  # type: ignore[operator]
+    assert two.standard_error == pytest.approx(2**0.5 * zips.standard_error)
     assert two.note == "standard deviation of the noise in the sum of 2 cells of the measured marginal zip"
     none = released.answer("zip = '94103' and zip = '94102'")
     assert (none.value, none.standard_error) == (0.0, 0.0)
@@ -304,7 +303,7 @@ def test_the_smallest_measured_marginal_answers(
     answer = release_of(FIXED).answer(question)
     assert answer.measured_value == value
     assert answer.measured_error == answer.standard_error == pytest.approx((cells * LAW.variance) ** 0.5)
-    low, high = answer.interval(0.9)  # type: ignore[misc]
+    low, high = answer.interval(0.9)
     assert (low + high) / 2 == value
     assert (high - low) / 2 == LAW.times(cells).half_width(0.9)
     assert answer.note.endswith(
@@ -316,10 +315,10 @@ def test_the_smallest_measured_marginal_answers(
 def test_intervals_of_marginals_and_of_nothing() -> None:
     made = release_of(FIXED)
     one = made.marginal(["rent", "zip"])
-    np.testing.assert_array_equal(one.measured, np.arange(16.0).reshape(4, 4).T)  # type: ignore[arg-type]
-    low, high = one.interval(0.8)  # type: ignore[misc]
+    np.testing.assert_array_equal(one.measured, np.arange(16.0).reshape(4, 4).T)
+    low, high = one.interval(0.8)
     np.testing.assert_array_equal(high - low, np.full((4, 4), 2 * LAW.half_width(0.8)))
-    np.testing.assert_array_equal((high + low) / 2, one.measured)  # type: ignore[arg-type]
+    np.testing.assert_array_equal((high + low) / 2, one.measured)
     alone = made.marginal(["zip"])
     assert (alone.measured, alone.interval()) == (None, None)
     nobody = made.answer("paid = 1 and paid = 0")

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_stream import SCHEMA, ToyPlan, batch
+from fault_harness import sql
+from toy_stream import batch, run, start
 
 from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.io.sinks import Publisher
-from dpstream.stream import Publishing, Stream, inspection, open_stream, verify_ledger
+from dpstream.stream import Publishing, Stream, inspection, verify_ledger
 from dpstream.stream.inspection import check_store, wrong_state
 from dpstream.stream.store import sealed_history
 from dpstream.stream.store.archive import export_store
@@ -23,15 +22,11 @@ from dpstream.stream.store.sealed_history import outside_heads
 
 
 def opened(home: Path, *, hold: bool = False) -> Stream:
-    sink = Publisher(home / "releases", format="csv")
-    policy = Publishing(approve=hold)
-    return open_stream(ToyPlan(), SCHEMA, home / "state", publish_to=sink, publishing=policy)
+    return start(home, form="csv", publishing=Publishing(approve=hold))
 
 
 def publish(home: Path) -> None:
-    with opened(home) as stream:
-        for step in (1, 2, 3):
-            stream.step(batch(step), f"b{step}")
+    run(home, 3, form="csv")
 
 
 def hold(home: Path) -> None:
@@ -67,6 +62,11 @@ def move(home: Path) -> None:
     export_store(home / "state", home / "moved", move=True, outside=outside_heads(home / "releases"))
 
 
+def take(home: Path) -> None:
+    with opened(home) as stream:
+        stream.step(batch(4), "b4")
+
+
 def take_and_hold(home: Path) -> None:
     with opened(home, hold=True) as stream:
         stream.step(batch(3), "b3")
@@ -79,11 +79,10 @@ def everybody(home: Path) -> list[str]:
         opened(home).close()
     except StoreDamagedError as error:
         found += ["run"] if "rolled back" in str(error) else [str(error)]
-    sink = Publisher(home / "releases", format="csv")
     told = {
         "check": check_store(home / "state", home / "releases").problems,
         "verify": verify_ledger(home / "state", releases=home / "releases"),
-        "health": [wrong_state(home / "state", sink.directory) or ""],
+        "health": [wrong_state(home / "state", home / "releases") or ""],
     }
     return found + [who for who, words in told.items() if any("rolled back" in text for text in words)]
 
@@ -93,8 +92,9 @@ FORGOTTEN: list[tuple[Callable[[Path], None], Callable[[Path], None]]] = [
     (publish, withdraw),
     (hold, reject),
     (publish, fail),
-    (lambda home: (publish(home), fail(home)), discard),  # type: ignore[func-returns-value]
+    (lambda home: (publish(home), fail(home)), discard),
     (publish, move),
+    (publish, take),
     (hold, take_and_hold),
 ]
 
@@ -117,6 +117,14 @@ def test_a_restored_copy_is_seen_by_everybody(
         shutil.copy(tmp_path / "copy" / what, place / what)
     for _ in range(2):  # nobody makes it good by trying
         assert everybody(tmp_path) == ["run", "check", "verify", "health"]
+    if after is take:  # the releases themselves tell, without any list of them
+        for listed in ("catalogue.json", ".head.json"):
+            (tmp_path / "releases" / listed).rename(tmp_path / listed)
+        with pytest.raises(StoreDamagedError, match="rolled back"):
+            opened(tmp_path)
+        (tmp_path / "releases" / "catalogue.json").unlink(missing_ok=True)
+        for listed in ("catalogue.json", ".head.json"):
+            (tmp_path / listed).rename(tmp_path / "releases" / listed)
     shutil.rmtree(place)
     (tmp_path / "newest").rename(place)
     if after is not move:
@@ -165,8 +173,7 @@ def test_what_nobody_was_told_may_be_forgotten(tmp_path: Path, monkeypatch: pyte
     real = Publisher.withdraw
 
     def looking(self: Publisher, *arguments: Any) -> None:
-        with closing(sqlite3.connect(tmp_path / "state" / "stream.sqlite")) as db:
-            (entry,) = db.execute("SELECT hex(seal) FROM log ORDER BY id DESC LIMIT 1").fetchone()
+        [(entry,)] = sql(tmp_path, "SELECT hex(seal) FROM log ORDER BY id DESC LIMIT 1")
         for head in (tmp_path / "state" / "head.json", tmp_path / "releases" / ".head.json"):
             assert entry.lower() in head.read_text()
         seen.append(entry)
@@ -184,10 +191,7 @@ def test_a_head_that_cannot_be_written_loses_nothing(tmp_path: Path, monkeypatch
     publish(tmp_path)
     with opened(tmp_path) as stream:
         with monkeypatch.context() as patch:
-            patch.setattr(
-                "dpstream.core.durable.replace_file",
-                lambda *_, **__: (_ for _ in ()).throw(OSError(28, "full")),
-            )
+            patch.setattr("dpstream.core.durable.replace_file", full)
             with pytest.raises(StoreError, match="full"):
                 stream.withdraw(2, "a test")
         stream.withdraw(2, "a test")

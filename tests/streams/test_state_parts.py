@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import toy_keyed
-from fault_harness import STEPS, Subject, killed_at_every
+from fault_harness import STEPS, Subject, killed_at_every, sql
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy_stream import SCHEMA
@@ -41,7 +40,6 @@ from dpstream.stream.store.upkeep import rekey_store
 
 SECRET = b"s" * 32
 KEY = StateKey(b"k" * 32)
-KEY_OF_STORE = b"s" * 32
 BOTH = Publishing(records="persistent", publish="both")
 
 
@@ -58,10 +56,7 @@ def live(home: Path, steps: range, key: StateKey | None = None) -> None:
 
 
 def rows(home: Path) -> dict[bytes, bytes]:
-    db = sqlite3.connect(home / "state" / "stream.sqlite")
-    found = dict(db.execute("SELECT key, value FROM state_parts").fetchall())
-    db.close()
-    return found
+    return dict(sql(home, "SELECT key, value FROM state_parts"))
 
 
 # One state after another
@@ -70,7 +65,7 @@ def rows(home: Path) -> dict[bytes, bytes]:
 def filled(path: Path, work: Callable[[StoreDatabase], None]) -> None:
     def fill(db: StoreDatabase) -> None:
         create_tables(db)
-        write_latest(db, KEY_OF_STORE, "state", 0, container.dump(Packed({}, {})))
+        write_latest(db, SECRET, "state", 0, container.dump(Packed({}, {})))
         work(db)
 
     create_file(path, fill)
@@ -84,7 +79,7 @@ arrays = st.dictionaries(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.tuples(arrays, st.sets(st.sampled_from("abcdef"))), min_size=1, max_size=4))
 def test_what_is_written_is_what_is_read(
     tmp_path_factory: pytest.TempPathFactory, states: list[tuple[dict[str, Any], set[str]]]
@@ -98,18 +93,18 @@ def test_what_is_written_is_what_is_read(
                 for name, (value, kind, rows) in chosen.items()
             }
             packed = Packed({"step": step, "parts": 1}, made, frozenset(public & made.keys()))
-            split = split_state(packed, derive(KEY_OF_STORE, STATE))
-            write_state(db, KEY_OF_STORE, step, split)
-            found = read_state(db, KEY_OF_STORE)
+            split = split_state(packed, derive(SECRET, STATE))
+            write_state(db, SECRET, step, split)
+            found = read_state(db, SECRET)
             assert found.meta == packed.meta
             assert found.arrays.keys() == made.keys()
             for name, array in made.items():
                 assert found.arrays[name].dtype == array.dtype
                 assert found.arrays[name].flags.f_contiguous
                 assert (found.arrays[name] == array).all()
-            assert verify_state(db, KEY_OF_STORE) is None
+            assert verify_state(db, SECRET) is None
             with pytest.raises(StoreDamagedError, match="does not belong to the step before"):
-                write_state(db, KEY_OF_STORE, step, split)
+                write_state(db, SECRET, step, split)
 
     filled(tmp_path_factory.mktemp("one") / "db", work)
 
@@ -127,9 +122,7 @@ def test_only_public_arrays_are_parts() -> None:
     assert split.parts.keys() != split_state(packed, b"t" * 32).parts.keys(), "names are keyed"
 
 
-def test_the_departures_of_a_census_are_no_part_and_its_models_are(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_departures_of_a_census_are_no_part_and_its_models_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_rows, "_LEAST", 100)
     domain = SCHEMA.domain
     recipe = Census(Workload.all_k_way(domain, 2), turnover=8, iterations=2)
@@ -173,8 +166,6 @@ def test_a_store_with_parts_moves_changes_its_key_and_goes_on(tmp_path: Path, ke
     import_store(tmp_path / "moving", tmp_path / "state", pinned, key=key)
     assert check_store(tmp_path / "state", tmp_path / "releases", key=key).problems == ()
     with toy_keyed.start(tmp_path, publishing=BOTH, key=key) as stream:
-        assert records is not None
-        assert stream._carried.records is not None
         assert stream._carried.records.with_ids.equals(records.with_ids)
         stream.step(toy_keyed.batch(4), "b4")
     assert check_store(tmp_path / "state", tmp_path / "releases", key=key).problems == ()
@@ -197,10 +188,7 @@ def test_a_store_with_parts_moves_changes_its_key_and_goes_on(tmp_path: Path, ke
 )
 def test_damaged_parts_are_found(tmp_path: Path, damage: str, words: str) -> None:
     live(tmp_path, range(1, 4))
-    db = sqlite3.connect(tmp_path / "state" / "stream.sqlite")
-    db.execute(damage)
-    db.commit()
-    db.close()
+    sql(tmp_path, damage)
     assert any(words in problem for problem in check_store(tmp_path / "state", None).problems)
     if "name" not in words:
         with pytest.raises(StoreDamagedError, match=words):
@@ -227,7 +215,7 @@ def test_few_changes_write_few_bytes() -> None:
     assert sorted(written[1:])[30] < written[0] / 50
 
 
-SUBJECT = Subject(toy_keyed.KeyedPlan(), SCHEMA, toy_keyed.batch, BOTH)  # type: ignore[arg-type]
+SUBJECT = Subject(toy_keyed.KeyedPlan(), SCHEMA, toy_keyed.batch, BOTH)
 
 
 @pytest.mark.usefixtures("small_parts")

@@ -1,135 +1,24 @@
-"""Archives, moves between databases, and the verbs that look after a store."""
+"""The verbs that look after a store, and what they say."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
-import sqlite3
-import stat
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
+from fault_harness import sql
 from postgres_server import Cluster
 from toy_stream import batch, run, start
 
-from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError, StoreFormatError
+from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.io.sinks import read_table as read
-from dpstream.stream import PostgresServer
 from dpstream.stream.inspection import check_store
 from dpstream.stream.store import sqlite
-from dpstream.stream.store.archive import export_store, import_store
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cli"))
 from cli_stream import dpstream, make, released
-
-
-def facts(home: Path) -> dict[str, object]:
-    with start(home / "for its facts", publish=False) as stream:
-        return dict(stream._facts)
-
-
-def test_an_archive_moves_a_stream_and_leaves_a_store_that_refuses(tmp_path: Path) -> None:
-    run(tmp_path, 3)
-    pinned = facts(tmp_path)
-    copy, moved = tmp_path / "copy", tmp_path / "moved"
-    assert export_store(tmp_path / "state", copy) == 3
-    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
-    with pytest.raises(ConfigError, match="a file already"):
-        export_store(tmp_path / "state", copy)
-    with pytest.raises(ConfigError, match="its source may still go on"):
-        import_store(copy, tmp_path / "new", pinned)
-    with pytest.raises(ConfigError, match="there is a stream already"):
-        import_store(copy, tmp_path / "state", pinned)
-    assert export_store(tmp_path / "state", moved, move=True) == 3
-    with pytest.raises(StoreError, match="was moved away"):
-        start(tmp_path)
-    with pytest.raises(StoreError, match="was moved away"):
-        export_store(tmp_path / "state", tmp_path / "again")
-    assert check_store(tmp_path / "state", tmp_path / "releases").moved
-    # The witness knows no newer step than the copy from before the move: the store was not lost.
-    with pytest.raises(ConfigError, match="its source may still go on"):
-        import_store(copy, tmp_path / "state", pinned)
-    assert check_store(tmp_path / "state", tmp_path / "releases").moved
-    with pytest.raises(ConfigError, match="belongs to another plan"):
-        import_store(moved, tmp_path / "new", {**pinned, "horizon": 7})
-    assert not (tmp_path / "new" / "stream.sqlite").exists()
-    assert import_store(moved, tmp_path / "new", pinned) == 3
-    (tmp_path / "new").rename(tmp_path / "elsewhere")
-    (tmp_path / "state").rename(tmp_path / "old")
-    (tmp_path / "elsewhere").rename(tmp_path / "state")
-    with start(tmp_path) as stream:
-        assert stream.step(batch(2), "b2").step == 2
-        assert stream.step(batch(4), "b4").step == 4
-    # The way back: over the store that was moved away, but not with an archive that is older than it.
-    back = tmp_path / "back"
-    export_store(tmp_path / "state", back, move=True)
-    with pytest.raises(ConfigError, match="another history, or a longer one"):
-        import_store(moved, tmp_path / "state", pinned)
-    assert import_store(back, tmp_path / "old", pinned) == 4
-    (tmp_path / "state").rename(tmp_path / "third")
-    (tmp_path / "old").rename(tmp_path / "state")
-    with start(tmp_path) as stream:
-        assert stream.last_step == 4
-
-
-def test_changed_archives_are_refused(tmp_path: Path) -> None:
-    run(tmp_path, 2, publish=False)
-    pinned = facts(tmp_path)
-    export_store(tmp_path / "state", tmp_path / "good", move=True)
-    good = (tmp_path / "good").read_bytes()
-    broken = tmp_path / "broken"
-    cut = (good[:-1], good[: len(good) // 2], good[:20], b"", good[:-200] + good[-199:], good[:-32])
-    longer = (good + b"\1" * 32, good + b"\1" * 33, good[:-32] + b"\0" * 32)
-    swapped = (
-        good.replace(b"DPSP", b"DPSQ", 1),
-        good.replace(b"moving", b"copies", 1),
-        good.replace(b"moving", b"taken ", 1),
-    )
-    generator = np.random.default_rng(3)
-    places = [*range(100), *generator.choice(len(good), 150, replace=False).tolist()]
-    flipped = (good[:at] + bytes([good[at] ^ 1 << at % 8]) + good[at + 1 :] for at in places)
-    for number, data in enumerate((*cut, *longer, *swapped, *flipped)):
-        assert data != good
-        broken.write_bytes(data)
-        with pytest.raises((StoreDamagedError, StoreFormatError, ConfigError)):
-            import_store(broken, tmp_path / f"place{number}", pinned)
-        assert not (tmp_path / f"place{number}" / "stream.sqlite").exists()
-    assert import_store(tmp_path / "good", tmp_path / "place", pinned) == 2
-    # The number of the import stands behind the archive, with its own SHA-256.
-    taken = (tmp_path / "good").read_bytes()
-    assert taken[:-32] == good
-    assert taken[-16:] == hashlib.sha256(taken[-32:-16]).digest()[:16]
-
-
-def test_a_stream_moves_to_a_server_and_back(tmp_path: Path, postgres: Cluster) -> None:
-    server = PostgresServer(postgres.url, "t_moves")
-    there, back = tmp_path / "there", tmp_path / "back"
-    run(tmp_path, 3)
-    with start(tmp_path) as stream:
-        pinned = dict(stream._facts)
-        stream.step(batch(4), "b4")
-        kept = stream.release().manifest
-    export_store(tmp_path / "state", there, move=True)
-    assert import_store(there, tmp_path / "state", pinned, server=server) == 4
-    with pytest.raises(ConfigError, match="there is a stream already"):
-        import_store(there, tmp_path / "state", pinned, server=server)
-    with pytest.raises(StoreError, match="was moved away"):
-        start(tmp_path)
-    with start(tmp_path, server=server) as stream:
-        assert stream.release().manifest == kept
-        assert stream.step(batch(4), "b4").step == 4
-        assert stream.step(batch(5), "b5").step == 5
-    assert check_store(tmp_path / "state", tmp_path / "releases", server=server).problems == ()
-    export_store(tmp_path / "state", back, server=server, move=True)
-    with pytest.raises(StoreError, match="was moved away"):
-        start(tmp_path, server=server)
-    assert import_store(back, tmp_path / "state", pinned) == 5
-    with start(tmp_path) as stream:
-        assert stream.step(batch(6), "b6").step == 6
-    assert check_store(tmp_path / "state", tmp_path / "releases").problems == ()
 
 
 def test_check_says_what_is_damaged(tmp_path: Path) -> None:
@@ -151,10 +40,7 @@ def test_check_says_what_is_damaged(tmp_path: Path) -> None:
         ("UPDATE files SET bytes = x'00' WHERE step = 3", "stored table.parquet of step 3 was changed"),
     ]
     for statement, words in cases:
-        db = sqlite3.connect(state / "stream.sqlite")
-        db.execute(statement)
-        db.commit()
-        db.close()
+        sql(tmp_path, statement)
         assert words in problems(), statement
         for side in state.glob("stream.sqlite-*"):
             side.unlink()

@@ -1,14 +1,11 @@
-"""One stream's life: steps, repetition, refusals."""
+"""One stream's life, on each database: steps, repetition, refusals, and failures that are counted once."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
-import os
-import sqlite3
-import stat
-import subprocess
-import sys
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -18,23 +15,41 @@ import numpy as np
 import pytest
 from toy_stream import SCHEMA, ToyPlan, batch, run, start
 
-from dpstream.core import durable
-from dpstream.core.errors import (
-    ConfigError,
-    DataError,
-    HorizonError,
-    LimitError,
-    StepError,
-    StoreError,
-    StoreLockedError,
-)
+from dpstream.core.errors import ConfigError, DataError, HorizonError, LimitError, StepError, StoreError
 from dpstream.core.privacy import PureDP, Randomness
 from dpstream.core.schema import Categorical, Schema
 from dpstream.io.sinks import Publisher, read_catalogue, read_manifest
 from dpstream.io.sinks import read_table as read
-from dpstream.stream import Batch, StatePermissionWarning, open_stream, read_status
+from dpstream.stream import Batch, Stream, open_stream, read_status
 from dpstream.stream.admission import ROWS, grant_batch
 from dpstream.stream.release.publishing import Publishing
+from dpstream.stream.store.store import Store
+
+pytestmark = pytest.mark.usefixtures("each_database")
+Fault = Callable[[Stream, pytest.MonkeyPatch], type[BaseException]]
+
+
+class Faulty(ToyPlan):
+    """Fails before or after it draws, as a test says."""
+
+    before: BaseException | None = None
+    after: BaseException | None = None
+
+    def step(self, state: Any, batch: Any, randomness: Randomness) -> Any:
+        state.true += 1
+        if self.before is not None:
+            raise self.before
+        state.true -= 1
+        synthesis = super().step(state, batch, randomness)
+        if self.after is not None:
+            raise self.after
+        return synthesis
+
+
+def failing(patch: pytest.MonkeyPatch, *, before: Any = None, after: Any = None) -> None:
+    """From now on."""
+    patch.setattr(Faulty, "before", before)
+    patch.setattr(Faulty, "after", after)
 
 
 def test_a_step_spends_once_and_tells_the_truth_about_itself(tmp_path: Path) -> None:
@@ -67,9 +82,9 @@ def test_repeating_a_batch_gives_the_stored_release_and_draws_nothing(tmp_path: 
     class Counting(Randomness):
         drawn = 0
 
-        def draw(self, noise: object, size: int) -> np.ndarray:  # type: ignore[override]
+        def draw(self, noise: object, size: int) -> np.ndarray:
             Counting.drawn += 1
-            return super().draw(noise, size)  # type: ignore[arg-type]
+            return super().draw(noise, size)
 
     with start(tmp_path, randomness=Counting.system()) as stream:
         first = stream.step(batch(1), "a")
@@ -132,7 +147,7 @@ def test_wrong_input_spends_nothing(tmp_path: Path) -> None:
             stream.step(5, "b")
         for name in ("", " ", "x" * 201, "a\nb", 7.0, True, None):
             with pytest.raises(ConfigError, match=r"^name: "):
-                stream.step(batch(2), name)  # type: ignore[arg-type]
+                stream.step(batch(2), name)
         with pytest.raises(ConfigError, match="period"):
             stream.step(batch(2), "b", period="\x00")
         assert stream.last_step == 1
@@ -140,23 +155,15 @@ def test_wrong_input_spends_nothing(tmp_path: Path) -> None:
         assert stream.step(batch(2), "b").step == 2
 
 
-def test_a_mechanism_that_fails_before_it_draws_leaves_everything_as_it_was(tmp_path: Path) -> None:
-    class Failing(ToyPlan):
-        fail = False
-
-        def step(self, state, batch, randomness):  # type: ignore[no-untyped-def]
-            state.true += 1
-            if Failing.fail:
-                raise LimitError("a sum would pass 64 bits", where="counter")
-            state.true -= 1
-            return super().step(state, batch, randomness)
-
-    with start(tmp_path, plan=Failing()) as stream:
+def test_a_mechanism_that_fails_before_it_draws_leaves_everything_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with start(tmp_path, plan=Faulty()) as stream:
         stream.step(batch(1), "a")
-        Failing.fail = True
+        failing(monkeypatch, before=LimitError("a sum would pass 64 bits", where="counter"))
         with pytest.raises(LimitError):
             stream.step(batch(2), "b")
-        Failing.fail = False
+        failing(monkeypatch)
         assert stream.last_step == 1
         assert read_status(tmp_path / "state").reserved is None
         release = stream.step(batch(3), "b")  # other records: nothing was kept of the failure
@@ -165,65 +172,34 @@ def test_a_mechanism_that_fails_before_it_draws_leaves_everything_as_it_was(tmp_
 
 
 @pytest.mark.parametrize("reopen", [False, True])
-def test_a_mechanism_that_fails_after_it_drew_waits_for_a_decision(tmp_path: Path, reopen: bool) -> None:
+def test_a_mechanism_that_fails_after_it_drew_waits_for_a_decision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reopen: bool
+) -> None:
     """Silent repetition until the draw is right would be selection on private draws."""
-    draws = 0
-
-    class Picky(ToyPlan):
-        fail = False
-
-        def step(self, state, batch, randomness):  # type: ignore[no-untyped-def]
-            nonlocal draws
-            draws += 1
-            synthesis = super().step(state, batch, randomness)
-            if Picky.fail:
-                raise ArithmeticError("the counts are 17, 4 and 99")
-            return synthesis
-
-    stream = start(tmp_path, plan=Picky())
+    stream = start(tmp_path, plan=Faulty())
     stream.step(batch(1), "a")
-    Picky.fail = True
+    failing(monkeypatch, after=ArithmeticError("the counts are 17, 4 and 99"))
     with pytest.raises(ArithmeticError):
         stream.step(batch(2), "b")
-    Picky.fail = False
+    failing(monkeypatch, before=AssertionError("it was drawn again"))
     if reopen:
         stream.close()
-        stream = start(tmp_path, plan=Picky())
+        stream = start(tmp_path, plan=Faulty())
     for records, name in ((batch(2), "b"), (batch(3), "b"), (batch(3), "c")):
         with pytest.raises(StepError, match="stopped with ArithmeticError after noise was drawn") as caught:
             stream.step(records, name)
         assert "discard-reserved" in str(caught.value)
-    assert draws == 2, "nothing was drawn again"
     status = read_status(tmp_path / "state")
     assert (status.reserved, status.failed) == (2, "ArithmeticError")
-    assert b"counts are" not in (tmp_path / "state" / "stream.sqlite").read_bytes()
+    files = [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
+    assert all(b"counts are" not in path.read_bytes() for path in files)
     assert stream.step(batch(1), "a").step == 1, "a repetition is still answered"
+    failing(monkeypatch)
     stream.discard_reservation()
     assert read_status(tmp_path / "state").failed is None
     assert stream.step(batch(2), "b").step == 2
     assert (stream._state.step, stream._state.true.sum()) == (2, 77)
     stream.close()
-
-
-def test_after_a_commit_that_failed_only_a_new_opening_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whether it took effect is unknown until the store is read again."""
-    real = durable.commit
-
-    def lying(db: object) -> None:
-        real(db)  # type: ignore[arg-type]
-        raise sqlite3.OperationalError("disk I/O error")
-
-    with start(tmp_path) as stream:
-        with monkeypatch.context() as patch:
-            patch.setattr(durable, "commit", lying)
-            with pytest.raises(StoreError):
-                stream.step(batch(1), "a")
-        with pytest.raises(StoreError, match="whether it took effect is unknown"):
-            stream.step(batch(1), "a")
-    with start(tmp_path) as stream:
-        assert stream.step(batch(1), "a").step == 1
 
 
 def test_horizon_is_enforced_before_anything_is_reserved(tmp_path: Path) -> None:
@@ -266,78 +242,6 @@ def test_bad_options(tmp_path: Path, options: dict[str, Any]) -> None:
         start(tmp_path, name="")
 
 
-def test_one_process_at_a_time(tmp_path: Path) -> None:
-    script = (
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-        "from toy_stream import *\nfrom dpstream.stream import open_stream\n"
-        "from dpstream.core.errors import StoreLockedError\n"
-        "try:\n    open_stream(ToyPlan(), SCHEMA, sys.argv[1])\n"
-        "except StoreLockedError as error:\n    print(error)\n    sys.exit(4)\n"
-    )
-    command = [sys.executable, "-c", script, str(tmp_path / "state")]
-    with start(tmp_path) as stream:
-        other = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert other.returncode == 4, other.stderr
-        assert "another process" in other.stdout
-        with pytest.raises(StoreLockedError):
-            start(tmp_path)
-        child = os.fork()
-        if child == 0:
-            try:
-                stream.step(batch(1), "from the child")
-            except StoreError:
-                os._exit(7)
-            os._exit(0)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-    with start(tmp_path, publish=False) as stream:
-        assert stream.last_step == 0
-    with pytest.raises(StoreError, match="closed"):
-        stream.step(batch(1), "x")
-
-
-def test_the_state_is_for_its_owner_only(tmp_path: Path) -> None:
-    old = os.umask(0)
-    try:
-        run(tmp_path, 1)
-    finally:
-        os.umask(old)
-    state = tmp_path / "state"
-    assert stat.S_IMODE(state.stat().st_mode) == 0o700
-    assert {stat.S_IMODE(entry.stat().st_mode) for entry in state.iterdir()} == {0o600}
-    assert stat.S_IMODE((tmp_path / "releases" / "step-000001" / "table.parquet").stat().st_mode) == 0o644
-    state.chmod(0o755)
-    (state / "stream.sqlite").chmod(0o644)
-    with pytest.warns(StatePermissionWarning) as caught:
-        start(tmp_path).close()
-    assert len(caught) == 2
-    assert stat.S_IMODE(state.stat().st_mode) == 0o700
-    assert stat.S_IMODE((state / "stream.sqlite").stat().st_mode) == 0o600
-
-
-def test_the_keep_policy_bounds_the_disk(tmp_path: Path) -> None:
-    with start(tmp_path, keep=2) as stream:
-        sizes = []
-        for step in range(1, 31):
-            stream.step(batch(1), f"b{step}")
-            sizes.append((tmp_path / "state" / "stream.sqlite").stat().st_size)
-        assert stream.release().sample(rows=3).num_rows == 3
-        with pytest.raises(ConfigError, match="model of step 28 was dropped"):
-            stream.release(28).sample()
-        assert stream.release(28).manifest["step"] == 28
-    releases = tmp_path / "releases"
-    assert sorted(p.parent.name for p in releases.glob("*/table.parquet")) == ["step-000029", "step-000030"]
-    assert len(list(releases.glob("*/manifest.json"))) == 30
-    assert [e["kept"] for e in read_catalogue(releases)["steps"]] == [False] * 28 + [True] * 2
-    with pytest.raises(ConfigError, match="dropped by the keep policy"):
-        read(releases, 3)
-    assert read(releases).num_rows == read_manifest(releases, 30)["rows"]
-    db = sqlite3.connect(tmp_path / "state" / "stream.sqlite")
-    kept = "SELECT count(*) FROM files WHERE bytes IS NOT NULL AND name <> 'measurements.ndjson'"
-    assert db.execute(kept).fetchone() == (0,), "tables are not stored twice"
-    assert db.execute("SELECT count(*) FROM steps WHERE synthesis IS NOT NULL").fetchone() == (2,)
-    db.close()
-
-
 def test_log_lines_show_steps_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="dpstream")
     run(tmp_path, 2)
@@ -345,13 +249,6 @@ def test_log_lines_show_steps_and_nothing_else(tmp_path: Path, caplog: pytest.Lo
     expected = [f"step {s}: {word}" for s in (1, 2) for word in ("reserved", "committed", "published")]
     assert lines == expected
     assert repr(batch(1)) == "Batch(records hidden)"
-
-
-def test_durability_settings_are_in_force(tmp_path: Path) -> None:
-    with start(tmp_path) as stream:
-        db = stream._store._db
-        assert db.execute("PRAGMA synchronous").fetchone() == (2,)
-        assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 def test_a_reservation_outlives_a_crash_and_is_given_up_only_on_request(tmp_path: Path) -> None:
@@ -372,32 +269,22 @@ def test_a_reservation_outlives_a_crash_and_is_given_up_only_on_request(tmp_path
         assert len(stream.ledger()) == 2
 
 
-def test_a_failure_before_drawing_keeps_the_reservation_of_an_earlier_attempt(tmp_path: Path) -> None:
+def test_a_failure_before_drawing_keeps_the_reservation_of_an_earlier_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The earlier attempt may have drawn noise: withdrawing would let other records take its place unasked."""
-    fault: BaseException | None = None
-    before = False
-
-    class Faulty(ToyPlan):
-        def step(self, state, batch, randomness):  # type: ignore[no-untyped-def]
-            if fault is not None and before:
-                raise fault
-            synthesis = super().step(state, batch, randomness)
-            if fault is not None:
-                raise fault
-            return synthesis
-
     with start(tmp_path, plan=Faulty()) as stream:
-        fault = KeyboardInterrupt()
+        failing(monkeypatch, after=KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):
             stream.step(batch(1), "b1")
         with pytest.raises(StepError, match="reserved for the batch 'b1'"):
             stream.step(batch(2), "other")
-        fault, before = LimitError("a sum would pass 64 bits", where="counter"), True
+        failing(monkeypatch, before=LimitError("a sum would pass 64 bits", where="counter"))
         for _ in range(2):
             with pytest.raises(LimitError):
                 stream.step(batch(1), "b1")
             assert read_status(tmp_path / "state").reserved == 1
-        fault = None
+        failing(monkeypatch)
         with pytest.raises(StepError, match="reserved for the batch 'b1'"):
             stream.step(batch(2), "other")
     with start(tmp_path, plan=Faulty()) as stream:
@@ -405,45 +292,6 @@ def test_a_failure_before_drawing_keeps_the_reservation_of_an_earlier_attempt(tm
             stream.step(batch(2), "other")
         assert stream.step(batch(1), "b1").step == 1
         assert (stream._state.step, stream._state.true.sum()) == (1, 40)
-
-
-@pytest.mark.parametrize("drawn", [False, True])
-def test_a_failure_that_cannot_be_recorded_is_still_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drawn: bool
-) -> None:
-    commit, commits = durable.commit, 0
-
-    def full(db: sqlite3.Connection) -> None:
-        nonlocal commits
-        commits += 1
-        if commits == 2:  # the reservation is the first
-            error = sqlite3.OperationalError("database or disk is full")
-            error.sqlite_errorname = "SQLITE_FULL"
-            raise error
-        commit(db)
-
-    class Failing(ToyPlan):
-        def step(self, state, batch, randomness):  # type: ignore[no-untyped-def]
-            if drawn:
-                super().step(state, batch, randomness)
-            raise ArithmeticError("overflow")
-
-    with start(tmp_path, plan=Failing()) as stream:
-        monkeypatch.setattr(durable, "commit", full)
-        with pytest.raises(ArithmeticError, match="overflow") as caught:
-            stream.step(batch(1), "a")
-        (note,) = caught.value.__notes__
-        assert ("recorded" if drawn else "withdrawn") in note
-        assert "disk is full" in note
-        with pytest.raises(StoreError):
-            stream.step(batch(1), "a")
-    monkeypatch.undo()
-    status = read_status(tmp_path / "state")
-    assert (status.last_step, status.reserved, status.failed) == (0, 1, None)
-    with start(tmp_path) as stream:  # the documented gap: as after a kill
-        with pytest.raises(StepError, match="reserved for the batch 'a'"):
-            stream.step(batch(2), "b")
-        assert stream.step(batch(1), "a").step == 1
 
 
 def test_publishing_that_fails_is_made_up_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -465,3 +313,97 @@ def test_publishing_that_fails_is_made_up_for(tmp_path: Path, monkeypatch: pytes
         assert read(tmp_path / "releases", 2).num_rows == stream.release(2).rows
         assert stream.step(batch(3), "c").step == 3
     assert len(read_catalogue(tmp_path / "releases")["steps"]) == 3
+
+
+# A step that fails and is repeated in the same object.
+
+
+class Exact(Randomness):
+    """Noise 0: estimates are true counts, so that a batch that was counted twice shows."""
+
+    def draw(self, noise: object, size: int):
+        return super().draw(noise, size) * 0
+
+
+def full(stream: Stream, _: pytest.MonkeyPatch) -> type[BaseException]:
+    """SQLITE_FULL from SQLite itself, inside the transaction of the commit."""
+    db = stream._store._db
+    pages = db.execute("PRAGMA page_count").fetchone()[0]
+    db.execute(f"PRAGMA max_page_count = {pages}")
+    return StoreError
+
+
+def before_commit(stream: Stream, patch: pytest.MonkeyPatch) -> type[BaseException]:
+    """An error after all rows are written, before COMMIT."""
+
+    def fail(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    stream._renderer._policy = type(stream._renderer._policy)(1, stream._renderer._policy.max_rows)
+    patch.setattr(Store, "_expire", fail)
+    return OSError
+
+
+def interrupt_before(stream: Stream, patch: pytest.MonkeyPatch) -> type[BaseException]:
+    """Ctrl-C between the computation and the commit."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    patch.setattr(Store, "commit_step", stop)
+    return KeyboardInterrupt
+
+
+def interrupt_inside(stream: Stream, patch: pytest.MonkeyPatch) -> type[BaseException]:
+    """Ctrl-C when the mechanism has advanced its state."""
+
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    patch.setattr(ToyPlan, "pack_state", stop)
+    return KeyboardInterrupt
+
+
+def interrupt_after(stream: Stream, patch: pytest.MonkeyPatch) -> type[BaseException]:
+    """Ctrl-C just after the commit: the repetition finds the step."""
+
+    def stop(*_: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    patch.setattr(Store, "write_head", stop)
+    return KeyboardInterrupt
+
+
+INTERRUPTIONS = (before_commit, interrupt_before, interrupt_inside, interrupt_after)
+
+
+@pytest.mark.parametrize(
+    ("each_database", "fault"),
+    [("sqlite", full), *itertools.product(("sqlite", "postgres"), INTERRUPTIONS)],
+    indirect=["each_database"],
+)
+def test_a_failed_step_that_is_repeated_is_counted_once(tmp_path: Path, fault: Fault) -> None:
+    with start(tmp_path / "undisturbed", randomness=Exact.seeded(1)) as stream:
+        for step in range(1, 5):
+            expected = stream.step(batch(step), f"b{step}")
+        ticks, true = stream._state.step, stream._state.true.tolist()
+        values = expected.marginal(["zip"]).values.tolist()
+    with start(tmp_path / "disturbed", randomness=Exact.seeded(1)) as stream:
+        stream.step(batch(1), "b1")
+        for step in (2, 3):
+            policy = stream._renderer._policy
+            with pytest.MonkeyPatch.context() as patch:
+                error = fault(stream, patch)
+                for _ in range(2 if fault is not interrupt_after else 1):
+                    with pytest.raises(error):
+                        stream.step(batch(step), f"b{step}")
+            stream._renderer._policy = policy
+            if fault is full:
+                stream._store._db.execute("PRAGMA max_page_count = 1000000")
+            assert stream.step(batch(step), f"b{step}").step == step
+        release = stream.step(batch(4), "b4")
+        assert (stream._state.step, stream._state.true.tolist()) == (ticks, true)
+        assert release.marginal(["zip"]).values.tolist() == values
+        assert [entry.step for entry in stream.ledger()] == [1, 2, 3, 4]
+    with start(tmp_path / "disturbed") as stream:
+        assert (stream._state.step, stream._state.true.tolist()) == (ticks, true)

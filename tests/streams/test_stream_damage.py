@@ -1,4 +1,4 @@
-"""Damage: places, rolled-back and edited stores, foreign releases, other formats."""
+"""Damage: places, rolled-back and edited stores, foreign releases, other formats; and what SQLite's file promises."""
 
 from __future__ import annotations
 
@@ -7,18 +7,24 @@ import json
 import os
 import shutil
 import sqlite3
+import stat
+import subprocess
+import sys
 from contextlib import closing
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from fault_harness import sql
 from toy_stream import SCHEMA, ToyPlan, batch, run, start
 
-from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError, StoreFormatError
-from dpstream.core.privacy import User
-from dpstream.io.sinks import Publisher
+from dpstream import User, errors
+from dpstream.core import durable
+from dpstream.io.sinks import Publisher, read_catalogue, read_manifest
 from dpstream.io.sinks import read_table as read
-from dpstream.stream import Batch, Stream, open_stream, read_status, verify_ledger
+from dpstream.stream import Batch, StatePermissionWarning, Stream, open_stream, read_status, verify_ledger
 from dpstream.stream.inspection import check_store
 from dpstream.stream.release.publishing import Publishing
 from dpstream.stream.store import store_database as database
@@ -32,44 +38,15 @@ def test_a_seal_knows_where_each_column_ends() -> None:
 
 def test_places(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(ConfigError, match="is not a directory"):
+    with pytest.raises(errors.ConfigError, match="is not a directory"):
         open_stream(ToyPlan(), SCHEMA, tmp_path / "file")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("x")
-    with pytest.raises(ConfigError, match=r"thesis\.tex"):
+    with pytest.raises(errors.ConfigError, match=r"thesis\.tex"):
         open_stream(ToyPlan(), SCHEMA, tmp_path / "full")
     for state, public in (("a", "a"), ("a/state", "a"), ("b", "b/releases")):
-        with pytest.raises(ConfigError, match="inside each other"):
+        with pytest.raises(errors.ConfigError, match="inside each other"):
             open_stream(ToyPlan(), SCHEMA, tmp_path / state, publish_to=Publisher(tmp_path / public))
-
-
-def test_a_rolled_back_state_is_refused(tmp_path: Path) -> None:
-    run(tmp_path, 2)
-    shutil.copytree(tmp_path / "state", tmp_path / "backup")
-    with start(tmp_path) as stream:
-        stream.step(batch(3), "b3")
-    newest = tmp_path / "newest"
-    (tmp_path / "state").rename(newest)
-    # The whole directory: only the published releases tell.
-    shutil.copytree(tmp_path / "backup", tmp_path / "state")
-    with pytest.raises(StoreDamagedError, match="step 3 is published, but the ledger ends at step 2"):
-        start(tmp_path)
-    # Even when the catalogue is gone.
-    (tmp_path / "releases" / "catalogue.json").unlink()
-    with pytest.raises(StoreDamagedError, match="rolled back"):
-        start(tmp_path)
-    # The database alone: the head file tells, with or without releases.
-    shutil.copy(newest / "head.json", tmp_path / "state" / "head.json")
-    with pytest.raises(StoreDamagedError, match=r"head\.json knows step 3"):
-        start(tmp_path, publish=False)
-    # A new stream must not take over the old one's releases.
-    (tmp_path / "releases" / "catalogue.json").unlink(missing_ok=True)
-    with pytest.raises(StoreDamagedError):
-        open_stream(ToyPlan(), SCHEMA, tmp_path / "fresh", publish_to=Publisher(tmp_path / "releases"))
-    shutil.rmtree(tmp_path / "state")
-    newest.rename(tmp_path / "state")
-    with start(tmp_path) as stream:
-        assert stream.last_step == 3
 
 
 def test_a_log_that_was_lost_after_a_crash_is_noticed(tmp_path: Path) -> None:
@@ -84,7 +61,7 @@ def test_a_log_that_was_lost_after_a_crash_is_noticed(tmp_path: Path) -> None:
         log.write_bytes(broken)
         (tmp_path / "crashed" / "stream.sqlite-shm").unlink(missing_ok=True)
         shutil.copytree(tmp_path / "crashed", tmp_path / "state", dirs_exist_ok=True)
-        with pytest.raises(StoreDamagedError, match=r"head\.json knows step 2"):
+        with pytest.raises(errors.StoreDamagedError, match=r"head\.json knows step 2"):
             start(tmp_path, publish=False)
     log.write_bytes(good)
     shutil.copytree(tmp_path / "crashed", tmp_path / "state", dirs_exist_ok=True)
@@ -127,10 +104,10 @@ def test_what_no_hash_covers_in_the_catalogue_is_mended(tmp_path: Path) -> None:
         sink, policy = Failing(tmp_path / "releases"), Publishing(keep=2)
         return open_stream(ToyPlan(), SCHEMA, tmp_path / "state", publish_to=sink, publishing=policy)
 
-    with opened() as stream, pytest.raises(StoreError, match="No space left"):
+    with opened() as stream, pytest.raises(errors.StoreError, match="No space left"):
         stream.step(batch(4), "b4")
     path.write_bytes(good.replace(b'"kept": false', b'"kept": true', 1))
-    with pytest.raises(StoreError, match="No space left"):
+    with pytest.raises(errors.StoreError, match="No space left"):
         opened()
     listed = [entry["step"] for entry in json.loads(seen[-1])["steps"]]
     assert listed == [1, 2, 3], "step 4 is committed and not there yet"
@@ -140,18 +117,18 @@ def test_what_no_hash_covers_in_the_catalogue_is_mended(tmp_path: Path) -> None:
 
 def test_foreign_or_changed_releases_are_refused(tmp_path: Path) -> None:
     run(tmp_path, 1)
-    with pytest.raises(StoreDamagedError, match="another stream"):
+    with pytest.raises(errors.StoreDamagedError, match="another stream"):
         open_stream(ToyPlan(), SCHEMA, tmp_path / "b", publish_to=Publisher(tmp_path / "releases"))
     manifest = tmp_path / "releases" / "step-000001" / "manifest.json"
     good = manifest.read_bytes()
     manifest.write_bytes(good.replace(b'"step": 1', b'"step": 9'))
-    with pytest.raises(StoreDamagedError, match="manifest is not the one that the catalogue lists"):
+    with pytest.raises(errors.StoreDamagedError, match="manifest is not the one that the catalogue lists"):
         start(tmp_path)
-    with pytest.raises(StoreDamagedError, match="published hash"):
+    with pytest.raises(errors.StoreDamagedError, match="published hash"):
         read(tmp_path / "releases", 1)
     manifest.write_bytes(good)
     (tmp_path / "releases" / "catalogue.json").write_text("{")
-    with pytest.raises(StoreDamagedError, match="catalogue cannot be read"):
+    with pytest.raises(errors.StoreDamagedError, match="catalogue cannot be read"):
         start(tmp_path)
 
 
@@ -175,32 +152,42 @@ def test_flipped_and_cut_bytes_are_found_or_harmless(tmp_path: Path, request: py
 
     expected = content()
     generator = np.random.default_rng(3)
+    schema = [i for i, byte in enumerate(good[:8192]) if i >= 100 and byte]
     found = 0
-    for position in generator.integers(0, len(good), 150).tolist():
+    for position in [*generator.integers(0, len(good), 150), *generator.choice(schema, 100)]:
         broken = bytearray(good)
         broken[position] ^= 1 << int(generator.integers(8))
         for leftover in state.glob("stream.sqlite-*"):
             leftover.unlink()
         (state / "stream.sqlite").write_bytes(broken)
+        for look in (
+            lambda: check_store(state, None),
+            partial(read_status, state),
+            partial(verify_ledger, state),
+        ):
+            with contextlib.suppress(errors.StoreError, errors.ConfigError):
+                look()
         try:
             assert content() == expected, position
-        except (StoreError, ConfigError):
+        except (errors.StoreError, errors.ConfigError):
             found += 1
     assert found > 10, "the flips hit something"
     for length in (0, 100, len(good) // 2, len(good) - 4096):
         (state / "stream.sqlite").write_bytes(good[:length])
-        with pytest.raises(StoreDamagedError):
+        with pytest.raises(errors.StoreDamagedError):
             start(tmp_path, publish=False)
     (state / "stream.sqlite").unlink()
-    with pytest.raises(StoreDamagedError, match=r"the store is gone"):
-        start(tmp_path, publish=False)
+
+    def refused(words: str) -> None:
+        with pytest.raises(errors.StoreDamagedError, match=words):
+            start(tmp_path, publish=False)
+
+    refused("the store is gone")
     (state / "stream.sqlite").write_bytes(good)
     (state / "head.json").write_text("{}")
-    with pytest.raises(StoreDamagedError, match=r"head\.json cannot be read"):
-        start(tmp_path, publish=False)
+    refused(r"head\.json cannot be read")
     (state / "head.json").unlink()
-    with pytest.raises(StoreDamagedError, match=r"head\.json is missing"):
-        start(tmp_path, publish=False)
+    refused(r"head\.json is missing")
 
 
 @pytest.mark.parametrize(
@@ -224,11 +211,8 @@ def test_flipped_and_cut_bytes_are_found_or_harmless(tmp_path: Path, request: py
 )
 def test_edited_stores_are_refused(tmp_path: Path, statement: str) -> None:
     run(tmp_path, 3, publish=False)
-    db = sqlite3.connect(tmp_path / "state" / "stream.sqlite")
-    db.execute(statement)
-    db.commit()
-    db.close()
-    with pytest.raises(StoreDamagedError), start(tmp_path, publish=False) as stream:
+    sql(tmp_path, statement)
+    with pytest.raises(errors.StoreDamagedError), start(tmp_path, publish=False) as stream:
         stream.step(batch(4), "b4")
 
 
@@ -237,7 +221,7 @@ def test_another_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     run(tmp_path, 1, publish=False)
     before = (tmp_path / "state" / "stream.sqlite").read_bytes()
     monkeypatch.setattr(database, "STORE_FORMAT", database.STORE_FORMAT + away)
-    with pytest.raises(StoreFormatError, match="a newer version" if away < 0 else "an older version"):
+    with pytest.raises(errors.StoreFormatError, match="a newer version" if away < 0 else "an older version"):
         start(tmp_path, publish=False)
     assert (tmp_path / "state" / "stream.sqlite").read_bytes() == before
 
@@ -246,7 +230,7 @@ def flipped(value: object, bit: int) -> object:
     """A stored value with one bit changed; None where that is no value of its type."""
     if isinstance(value, int):
         return value ^ (1 << bit % 3)
-    data = bytearray(value.encode() if isinstance(value, str) else value)  # type: ignore[arg-type]
+    data = bytearray(value.encode() if isinstance(value, str) else value)
     if not data:
         return None
     data[7 * bit % len(data)] ^= 1 << bit % 7
@@ -257,9 +241,9 @@ def flipped(value: object, bit: int) -> object:
 
 
 def test_a_flipped_bit_anywhere_is_told(tmp_path: Path) -> None:
-    """In every column of every table, and in the schema: the check of the store says so, and nothing else is raised."""
+    """In every column of every table: the check of the store says so, and nothing else is raised."""
     home, copy = tmp_path / "home", tmp_path / "copy"
-    users = ToyPlan(unit=User(2))  # type: ignore[arg-type]
+    users = ToyPlan(unit=User(2))
 
     def whose(step: int) -> Batch:
         return Batch({**batch(step).inserts, "person": [f"u{k % 7}" for k in range(40)]}, users="person")
@@ -280,30 +264,25 @@ def test_a_flipped_bit_anywhere_is_told(tmp_path: Path) -> None:
     def told() -> bool:
         try:
             return bool(check_store(copy / "state", copy / "releases").problems)
-        except StoreError:
+        except errors.StoreError:
             return True
 
     with closing(sqlite3.connect(good)) as db:
+        db.row_factory = sqlite3.Row
         tables = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
         for table in tables:
-            columns = db.execute(f"PRAGMA table_info({table})").fetchall()
-            keys = [column[1] for column in columns if column[5]]
-            for row in map(
-                dict,
-                (zip([c[1] for c in columns], r, strict=True) for r in db.execute(f"SELECT * FROM {table}")),
-            ):
+            keys = [column["name"] for column in db.execute(f"PRAGMA table_info({table})") if column["pk"]]
+            where = " AND ".join(f"{key} = ?" for key in keys)
+            for row in map(dict, db.execute(f"SELECT * FROM {table}")):
                 for bit, (column, value) in enumerate(row.items(), start=len(seen)):
                     new = None if value is None else flipped(value, bit)
                     if new is None:
                         continue
                     shutil.copy(good, bad)
                     with closing(sqlite3.connect(bad)) as broken:
-                        where = " AND ".join(f"{key} = ?" for key in keys)
+                        change = f"UPDATE {table} SET {column} = ? WHERE {where}"
                         try:
-                            broken.execute(
-                                f"UPDATE {table} SET {column} = ? WHERE {where}",
-                                (new, *(row[key] for key in keys)),
-                            )
+                            broken.execute(change, (new, *(row[key] for key in keys)))
                         except sqlite3.Error:  # a second row of a table of one
                             continue
                         broken.commit()
@@ -312,15 +291,147 @@ def test_a_flipped_bit_anywhere_is_told(tmp_path: Path) -> None:
                         silent.add((table, column))
     assert silent == set()
     assert {"steps", "log", "latest", "users"} <= {table for table, _ in seen}
-    data, generator = good.read_bytes(), np.random.default_rng(5)
-    schema = data[:8192]
-    for at in generator.choice([i for i, byte in enumerate(schema) if i >= 100 and byte], 150).tolist():
-        broken = bytearray(data)
-        broken[at] ^= 1 << int(generator.integers(8))
-        bad.write_bytes(broken)
-        for side in bad.parent.glob("stream.sqlite-*"):
-            side.unlink()
-        told()
-        for look in (read_status, verify_ledger):
-            with contextlib.suppress(StoreError, ConfigError):
-                look(copy / "state")
+
+
+# SQLite's file: its settings, its lock, its permissions and its size.
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), sqlite3.OperationalError("disk I/O error")], ids=repr)
+def test_after_a_commit_that_failed_only_a_new_opening_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """COMMIT took effect, and its caller never heard: the object refuses, the store knows."""
+    commit = durable.commit
+    with start(tmp_path) as stream:
+        stream.step(batch(1), "b1")
+
+        def late(db: Any) -> None:
+            commit(db)
+            if db.execute("SELECT count(*) FROM steps").fetchone() == (2,):
+                raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr(durable, "commit", late)
+            with pytest.raises((KeyboardInterrupt, errors.StoreError)):
+                stream.step(batch(2), "b2")
+        with pytest.raises(errors.StoreError, match="whether it took effect is unknown"):
+            stream.step(batch(3), "b3")
+    with start(tmp_path) as stream:
+        assert stream.last_step == 2
+        assert stream._state.step == 2
+
+
+def test_durability_settings_are_in_force(tmp_path: Path) -> None:
+    with start(tmp_path) as stream:
+        db = stream._store._db
+        assert db.execute("PRAGMA synchronous").fetchone() == (2,)
+        assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    script = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from toy_stream import *\nfrom dpstream.stream import open_stream\n"
+        "from dpstream.core.errors import StoreLockedError\n"
+        "try:\n    open_stream(ToyPlan(), SCHEMA, sys.argv[1])\n"
+        "except StoreLockedError as error:\n    print(error)\n    sys.exit(4)\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "state")]
+    with start(tmp_path) as stream:
+        other = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert other.returncode == 4, other.stderr
+        assert "another process" in other.stdout
+        with pytest.raises(errors.StoreLockedError):
+            start(tmp_path)
+        child = os.fork()
+        if child == 0:
+            try:
+                stream.step(batch(1), "from the child")
+            except errors.StoreError:
+                os._exit(7)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    with start(tmp_path, publish=False) as stream:
+        assert stream.last_step == 0
+    with pytest.raises(errors.StoreError, match="closed"):
+        stream.step(batch(1), "x")
+
+
+def test_the_keep_policy_bounds_the_disk(tmp_path: Path) -> None:
+    with start(tmp_path, keep=2) as stream:
+        sizes = []
+        for step in range(1, 31):
+            stream.step(batch(1), f"b{step}")
+            sizes.append((tmp_path / "state" / "stream.sqlite").stat().st_size)
+        assert stream.release().sample(rows=3).num_rows == 3
+        with pytest.raises(errors.ConfigError, match="model of step 28 was dropped"):
+            stream.release(28).sample()
+        assert stream.release(28).manifest["step"] == 28
+    releases = tmp_path / "releases"
+    assert sorted(p.parent.name for p in releases.glob("*/table.parquet")) == ["step-000029", "step-000030"]
+    assert len(list(releases.glob("*/manifest.json"))) == 30
+    assert [e["kept"] for e in read_catalogue(releases)["steps"]] == [False] * 28 + [True] * 2
+    with pytest.raises(errors.ConfigError, match="dropped by the keep policy"):
+        read(releases, 3)
+    assert read(releases).num_rows == read_manifest(releases, 30)["rows"]
+    kept = "SELECT count(*) FROM files WHERE bytes IS NOT NULL AND name <> 'measurements.ndjson'"
+    assert sql(tmp_path, kept) == [(0,)], "tables are not stored twice"
+    assert sql(tmp_path, "SELECT count(*) FROM steps WHERE synthesis IS NOT NULL") == [(2,)]
+
+
+def test_the_state_is_for_its_owner_only(tmp_path: Path) -> None:
+    old = os.umask(0)
+    try:
+        run(tmp_path, 1)
+    finally:
+        os.umask(old)
+    state = tmp_path / "state"
+    assert stat.S_IMODE(state.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(entry.stat().st_mode) for entry in state.iterdir()} == {0o600}
+    assert stat.S_IMODE((tmp_path / "releases" / "step-000001" / "table.parquet").stat().st_mode) == 0o644
+    state.chmod(0o755)
+    (state / "stream.sqlite").chmod(0o644)
+    with pytest.warns(StatePermissionWarning) as caught:
+        start(tmp_path).close()
+    assert len(caught) == 2
+    assert stat.S_IMODE(state.stat().st_mode) == 0o700
+    assert stat.S_IMODE((state / "stream.sqlite").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("drawn", [False, True])
+def test_a_failure_that_cannot_be_recorded_is_still_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drawn: bool
+) -> None:
+    commit, commits = durable.commit, 0
+
+    def full(db: sqlite3.Connection) -> None:
+        nonlocal commits
+        commits += 1
+        if commits == 2:  # the reservation is the first
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorname = "SQLITE_FULL"
+            raise error
+        commit(db)
+
+    class Failing(ToyPlan):
+        def step(self, state, batch, randomness):
+            if drawn:
+                super().step(state, batch, randomness)
+            raise ArithmeticError("overflow")
+
+    with start(tmp_path, plan=Failing()) as stream:
+        monkeypatch.setattr(durable, "commit", full)
+        with pytest.raises(ArithmeticError, match="overflow") as caught:
+            stream.step(batch(1), "a")
+        (note,) = caught.value.__notes__
+        assert ("recorded" if drawn else "withdrawn") in note
+        assert "disk is full" in note
+        with pytest.raises(errors.StoreError):
+            stream.step(batch(1), "a")
+    monkeypatch.undo()
+    status = read_status(tmp_path / "state")
+    assert (status.last_step, status.reserved, status.failed) == (0, 1, None)
+    with start(tmp_path) as stream:  # the documented gap: as after a kill
+        with pytest.raises(errors.StepError, match="reserved for the batch 'a'"):
+            stream.step(batch(2), "b")
+        assert stream.step(batch(1), "a").step == 1

@@ -29,6 +29,7 @@ def plan_of(home: Path) -> str:
     return str(read_status(home / "state").plan["options"]["label"])
 
 
+@pytest.mark.usefixtures("each_database")
 def test_another_plan_takes_the_place_of_one_that_spent_nothing(tmp_path: Path) -> None:
     for key in (None, KEY):
         home = tmp_path / str(key is None)
@@ -45,16 +46,21 @@ def test_another_plan_takes_the_place_of_one_that_spent_nothing(tmp_path: Path) 
             run(home, 3, key=key)
 
 
-def discarded(home: Path) -> None:
-    """Stopped while it drew, and given up by its owner: nothing of it is left but the note."""
+def stopped(home: Path, target: object, name: str, error: BaseException) -> None:
+    """A first step in which this raises an error."""
 
-    def stop(self: Stream, *_: object) -> None:
-        raise KeyboardInterrupt
+    def stop(*_: object) -> None:
+        raise error
 
     with start(home) as stream, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Stream, "_commit_and_publish", stop)
-        with pytest.raises(KeyboardInterrupt):
+        patch.setattr(target, name, stop)
+        with pytest.raises(type(error)):
             stream.step(batch(1), "b1")
+
+
+def discarded(home: Path) -> None:
+    """Stopped while it drew, and given up by its owner: nothing of it is left but the note."""
+    stopped(home, Stream, "_commit_and_publish", KeyboardInterrupt())
     with start(home) as stream:
         stream.discard_reservation()
 
@@ -69,17 +75,11 @@ def reserved(home: Path) -> None:
 
 
 def failed(home: Path) -> None:
-    with start(home) as stream, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Stream, "_prepare", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            stream.step(batch(1), "b1")
+    stopped(home, Stream, "_prepare", ArithmeticError())
 
 
 def failed_before_drawing(home: Path) -> None:
-    with start(home) as stream, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ToyPlan, "step", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            stream.step(batch(1), "b1")
+    stopped(home, ToyPlan, "step", ArithmeticError())
 
 
 def charged(home: Path) -> None:
@@ -89,19 +89,11 @@ def charged(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "begin",
-    [
-        discarded,
-        reserved,
-        failed,
-        failed_before_drawing,
-        charged,
-        lambda home: run(home, 1),
-    ],
+    "begin", [discarded, reserved, failed, failed_before_drawing, charged, lambda home: run(home, 1)]
 )
 def test_whatever_was_begun_or_charged_stays(tmp_path: Path, begin: object) -> None:
     home = tmp_path / "home"
-    begin(home)  # type: ignore[operator]
+    begin(home)
     assert not read_status(home / "state").unspent
     for account in (None, home / "account") if begin is charged else (None,):
         with pytest.raises(ConfigError, match=r"belongs to another plan|charged in an account"):
@@ -126,7 +118,7 @@ def test_stopped_anywhere_it_has_the_one_plan_or_the_other(tmp_path: Path) -> No
             unspent(home)
 
             def disturbed(home: Path = home, at: int = at, fault: object = fault) -> None:
-                with faulty(at, fault):  # type: ignore[arg-type]
+                with faulty(at, fault):
                     if fault is kill:
                         renew(home)
                     else:
@@ -141,14 +133,6 @@ def test_stopped_anywhere_it_has_the_one_plan_or_the_other(tmp_path: Path) -> No
             assert check_store(home / "state", home / "releases").problems == ()
             assert read_status(home / "state").last_step == 2
     assert found == {"plain", "other"}
-
-
-def test_on_a_server_too(tmp_path: Path, on_postgres: object) -> None:
-    unspent(tmp_path)
-    with pytest.warns(UserWarning, match="begins anew"):
-        run(tmp_path, 2, plan=OTHER)
-    with pytest.raises(ConfigError, match="another plan"):
-        run(tmp_path, 2)
 
 
 def test_an_old_copy_beside_releases_is_refused_before_it_is_changed(tmp_path: Path) -> None:

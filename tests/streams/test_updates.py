@@ -55,7 +55,7 @@ def cells(records: PersistentRecords) -> NDArray[np.int64]:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 40)), min_size=2, max_size=5),
     st.sets(st.sampled_from(ALL), min_size=1),
@@ -95,7 +95,7 @@ def test_changes_lead_to_the_table_and_updates_keep_most_of_a_record(
         before, beside = (made.records, synthesis), (same.records, synthesis)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.integers(2, 64))
 def test_pairs_are_alike_and_no_pair_that_is_left_could_be_one(
     seed: int, columns: int, compared: int
@@ -224,7 +224,7 @@ def test_the_owner_chooses_the_columns_that_may_change(tmp_path: Path) -> None:
 def test_records_without_keys_have_no_updates_unless_asked_for(tmp_path: Path) -> None:
     for kind in (None, "any"):
         home = tmp_path / str(kind)
-        publishing = Publishing(records="persistent", publish="both", may_change=kind)  # type: ignore[arg-type]
+        publishing = Publishing(records="persistent", publish="both", may_change=kind)
         with start_plain(home, publishing=publishing, randomness=Randomness.seeded(1)) as stream:
             for step in range(1, 5):
                 stream.step(plain_batch(step), f"b{step}")

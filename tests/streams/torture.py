@@ -6,37 +6,47 @@ A point is one life: settings, and up to five interruptions, all drawn from ``se
 interruption the files are looked at; then the stream is finished without faults and looked at again. Every
 violation is printed with the command that repeats its point (two processes at once depend on the scheduler as well).
 ``--postgres``: the share of the points whose store is on a server, which is started for them; their connections are
-cut at random statements. ``--wrong-order`` publishes before the commit, as a negative control.
+cut at random statements.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
+import math
 import multiprocessing
 import os
 import random
+import shutil
 import signal
+import sqlite3
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import psycopg
 import torture_life as lives
-from fault_harness import faulty, in_child
+from fault_harness import faulty, in_child, outcome, published_steps
 from postgres_server import Cluster, programs
 from torture_borders import BORDERS
-from torture_judge import Seen, damaged_life, judge, judge_end, look, scratch, undisturbed
 from torture_life import OWN, Settings
 from torture_places import PLACES, places
 
 from dpstream.io.sinks import catalogue
+from dpstream.stream import read_ledger, verify_ledger
+from dpstream.stream.inspection import check_store
+from dpstream.stream.ledger.account import Account
+from dpstream.stream.release import table_blocks
 
 #: What has a place of its own.
 ELSEWHERE = {**{place: partial(places, place) for place in PLACES}, **BORDERS}
@@ -56,18 +66,202 @@ KINDS = (
     *ELSEWHERE,
 )
 #: With the store on a server: nobody flips bits there or exchanges its files, and the connection is cut.
-SERVER_KINDS = (
-    *(kind for kind in KINDS if kind not in ("damage", *ELSEWHERE)),
-    "cut",
-    "cut",
-    "cut",
-)
+SERVER_KINDS = (*(kind for kind in KINDS if kind not in ("damage", *ELSEWHERE)), "cut", "cut", "cut")
 MOST = 5
 #: How a life with a fault may end: failing calls are typed errors; whoever races may find the stream taken.
 EXPECTED = {
     **dict.fromkeys(("fail", "short_write", "lying", "cut"), (0, lives.REFUSED)),
     "race": (0, lives.LOCKED, -signal.SIGKILL),
 }
+
+
+# What a life promises, read from its files and servers, and what damage to a file may do.
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the files say: manifest hashes of committed and published steps, and the amounts booked."""
+
+    committed: dict[int, str]
+    published: dict[int, str]
+    spends: list[str]
+    charges: int
+
+
+@cache
+def undisturbed(settings: Settings) -> tuple[dict[str, str], int, int, float]:
+    """What an undisturbed life leaves, how many durability calls and statements it makes, and how many seconds."""
+    with scratch(settings) as home:
+        lives.prepare(home, settings)
+        with faulty(None, lives.kill_after) as calls, lives.cut(None, after=False) as statements:
+            began = time.monotonic()
+            lives.live(home, settings)
+        return outcome(home), len(calls), len(statements), time.monotonic() - began
+
+
+@contextlib.contextmanager
+def scratch(settings: Settings | None = None) -> Iterator[Path]:
+    """A folder in memory where possible: killed processes, unlike a lost power supply, lose no written byte."""
+    memory = Path("/dev/shm")
+    path = Path(tempfile.mkdtemp(prefix="torture-", dir=memory if memory.is_dir() else None))
+    try:
+        yield path
+    finally:
+        server = None if settings is None else lives.server_of(path, settings)
+        if server is not None:
+            with psycopg.connect(server.url, autocommit=True) as connection:
+                connection.execute(f"DROP SCHEMA IF EXISTS {server.schema} CASCADE".encode())
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def look(home: Path, settings: Settings) -> Seen:
+    """Read a copy: opening a database would replay and remove the log that the next start has to cope with."""
+    with scratch() as copy:
+        rows = stored_rows(home, copy, settings)
+        committed = {step: digest for step, digest, _ in rows}
+        spends = [spent for _, _, spent in rows]
+        charges = 0
+        if settings.account:
+            for side in home.glob("account.jsonl*"):
+                shutil.copy(side, copy / side.name)
+            charges = len(Account(copy / "account.jsonl").read().charges)
+    return Seen(committed, published_steps(home), spends, charges)
+
+
+def stored_rows(home: Path, copy: Path, settings: Settings) -> list[tuple[int, str, str]]:
+    """Step, hash of the manifest and amount, past the program."""
+    query = "SELECT step, manifest_sha256, spent FROM steps ORDER BY step"
+    if not lives.has_store(home, settings):
+        return []
+    server = lives.server_of(home, settings)
+    if server is not None:
+        with psycopg.connect(server.url) as connection:
+            connection.execute(f"SET search_path = {server.schema}".encode())
+            return connection.execute(query).fetchall()
+    shutil.copytree(home / "state", copy / "state")
+    db = sqlite3.connect(copy / "state" / "stream.sqlite")
+    try:
+        return db.execute(query).fetchall()
+    finally:
+        db.close()
+
+
+def judge(before: Seen, now: Seen, settings: Settings, floor: int) -> list[str]:
+    """Promises that hold at every instant. ``floor``: up to this step commits were certain."""
+    found = [
+        f"step {step} is published and not committed like that"
+        for step, digest in now.published.items()
+        if now.committed.get(step) != digest
+    ]
+    for step, digest in before.published.items():
+        if now.published.get(step) != digest:
+            found.append(f"the published step {step} is missing or another one")
+    for step, digest in before.committed.items():
+        if step <= floor and now.committed.get(step) != digest:
+            found.append(f"step {step} was drawn again after its commit")
+    if sorted(now.committed) != list(range(1, len(now.committed) + 1)):
+        found.append(f"the ledger holds the steps {sorted(now.committed)}")
+    if len(now.committed) > settings.steps or set(now.spends) - {"1"}:
+        found.append("more is spent than planned")
+    if settings.account and not max(before.charges, bool(now.committed)) <= now.charges <= 1:
+        found.append(f"the account holds {now.charges} charges")
+    return found
+
+
+def judge_end(home: Path, settings: Settings, now: Seen, compare: bool) -> list[str]:
+    """Promises about a finished life."""
+    found = []
+    steps = list(range(1, settings.steps + 1))
+    if sorted(now.committed) != steps or now.published != now.committed:
+        found.append(f"of {steps}, {sorted(now.committed)} are committed, {sorted(now.published)} published")
+    account = home / "account.jsonl" if settings.account else None
+    place: dict[str, Any] = {"server": lives.server_of(home, settings), "key": lives.key_of(settings)}
+    found += verify_ledger(home / "state", releases=home / "releases", account=account, **place)
+    found += check_store(home / "state", home / "releases", **place).problems
+    ledger = read_ledger(home / "state", **place)
+    if ledger.total.amount > ledger.planned.amount or len(ledger.spends) != settings.steps:
+        found.append(f"{ledger.total} spent in {len(ledger.spends)} steps")
+    if [one.batch_id for one in ledger.spends] != [f"b{step}" for step in steps]:
+        found.append("steps and batches are not one to one")
+    found += lives.unreadable(home)
+    if compare and outcome(home) != undisturbed(settings)[0]:
+        found.append("the releases differ from those of an undisturbed life with the same entropy")
+    strays = [p.name for p in home.rglob("*") if p.name.endswith(".tmp") or ".new" in p.name]
+    strays += [p.name for p in home.glob("state/staged/*")]
+    found += [f"{name} was left behind" for name in strays]
+    # The plan pays for no further step.
+    code = in_child(lambda: lives.beyond(home, settings))
+    if code != lives.REFUSED or look(home, settings) != now:
+        found.append("a step beyond the horizon was not refused")
+    return found
+
+
+def damage(home: Path, rng: random.Random) -> Path | None:
+    """Flip a bit of one stored or published file, or cut it short; gives its path."""
+    files = [p for p in sorted(home.glob("state/*")) + sorted(home.glob("releases/**/*")) if p.is_file()]
+    files = [p for p in files if p.stat().st_size and not p.name.endswith("-shm")]
+    # The store, its log and the head decide most; every other file is hit as well.
+    first = [p for p in files if p.parent.name == "state"]
+    if not files:
+        return None
+    path = rng.choice(first if first and rng.random() < 0.7 else files)
+    data = bytearray(path.read_bytes())
+    if rng.random() < 0.5:
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    else:
+        del data[rng.randrange(len(data)) :]
+    path.write_bytes(data)
+    return path
+
+
+def damaged_life(home: Path, settings: Settings, rng: random.Random, life: int) -> tuple[bool, list[str]]:
+    """Start a stream one of whose files was damaged: it refuses, or goes on as if nothing was."""
+    with scratch() as good:
+        shutil.copytree(home, good, dirs_exist_ok=True)
+        hit = damage(home, rng)
+        if hit is None:
+            return False, []
+        known = look(good, settings)
+        # What came after the head was committed, but not shown to anybody: a lost log may take it along.
+        floor = max([lives.head_step(good), *known.published], default=0)
+        code = in_child(lambda: lives.live(home, settings, life=life))
+        name = hit.relative_to(home)
+        if code == lives.REFUSED:
+            shutil.rmtree(home)
+            shutil.copytree(good, home)
+            return True, []
+        if code != 0:
+            return False, [f"damage of {name} ended a start with code {code} instead of a clear error"]
+        found = []
+        if name.parts[0] == "releases" and hit.exists() and (good / name).read_bytes() != hit.read_bytes():
+            # A table is not read again by the stream; whoever reads it is told.
+            # A notice of a withdrawal is for people; what it says is in the catalogue too.
+            told = bool(lives.unreadable(home))
+            if name.name == "codebook.json":
+                # The next publication writes it anew, with the path of a newer table.
+                told = told or _without_path(hit) == _without_path(good / name)
+            if name.name == "withdrawn.json":
+                told = bool(
+                    check_store(home / "state", home / "releases", key=lives.key_of(settings)).problems
+                )
+            if not told:
+                found.append(f"damage of {name} is noticed by nobody")
+            shutil.copy(good / name, hit)
+        now = look(home, settings)
+        return False, found + [f"{text} (damaged: {name})" for text in judge(known, now, settings, floor)]
+
+
+def _without_path(codebook: Path) -> Any:
+    """A codebook but for the path of its table; None where it cannot be read."""
+    try:
+        book = json.loads(codebook.read_bytes())
+        del book["resources"][0]["path"]
+    except (ValueError, KeyError, TypeError, IndexError):
+        return None
+    return book
+
+
+# One life.
 
 
 @dataclass
@@ -112,14 +306,11 @@ def interrupt(
     return code != 0, code
 
 
-# Lives are short: parts of two steps, so that the catalogue has some.
+# Lives are short: parts of two steps, so that the catalogue has some. What lives set goes back.
 @mock.patch.object(catalogue, "PART", 2)
+@mock.patch.object(table_blocks, "BLOCK", table_blocks.BLOCK)
 def run_point(
-    seed: int,
-    number: int,
-    kinds: tuple[str, ...] | None = None,
-    wrong_order: bool = False,
-    share: float = 0,
+    seed: int, number: int, kinds: tuple[str, ...] | None = None, wrong_order: bool = False, share: float = 0
 ) -> Point:
     """One life: everything in it follows from ``seed``, ``number`` and the ``share`` of lives on a server."""
     rng = random.Random(f"{seed}:{number}")
@@ -186,13 +377,6 @@ def upkeep(point: Point, kind: str, home: Path, settings: Settings, before: Seen
     return now
 
 
-Job = tuple[int, int, tuple[str, ...] | None, bool, float]
-
-
-def _run(job: Job) -> Point:
-    return run_point(*job)
-
-
 def torture(
     seed: int,
     numbers: range,
@@ -201,34 +385,19 @@ def torture(
     wrong_order: bool = False,
     share: float = 0,
     jobs: int = 1,
-    deadline: float | None = None,
+    deadline: float = math.inf,
 ) -> Iterator[Point]:
     """The points as they end; stops after ``deadline`` (``time.monotonic``)."""
-    work: list[Job] = [(seed, number, kinds, wrong_order, share) for number in numbers]
-    if jobs == 1:
-        results: Iterator[Point] = map(_run, work)
-        yield from _until(results, deadline)
-        return
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        yield from _until(pool.imap_unordered(_run, work), deadline)
-
-
-def _until(points: Iterator[Point], deadline: float | None) -> Iterator[Point]:
-    for point in points:
-        yield point
-        if deadline is not None and time.monotonic() > deadline:
-            return
-
-
-def summary(points: int, servers: int, interruptions: Counter[str], refused: int, violations: int) -> str:
-    """The counts in one line."""
-    kinds = ", ".join(
-        f"{kind} {interruptions[kind]}" for kind in dict.fromkeys(KINDS + SERVER_KINDS) if interruptions[kind]
-    )
-    return (
-        f"{points} points ({servers} on PostgreSQL), {interruptions.total()} interruptions ({kinds}); "
-        f"{refused} damaged stores were refused; {violations} points with violations"
-    )
+    run = partial(run_point, seed, kinds=kinds, wrong_order=wrong_order, share=share)
+    with contextlib.ExitStack() as stack:
+        several = map
+        if jobs > 1:
+            pool = stack.enter_context(multiprocessing.get_context("spawn").Pool(jobs))
+            several = pool.imap_unordered
+        for point in several(run, numbers):
+            yield point
+            if time.monotonic() > deadline:
+                return
 
 
 @contextlib.contextmanager
@@ -248,18 +417,7 @@ def server(share: float) -> Iterator[float]:
         cluster.remove()
 
 
-def tell(point: Point, options: argparse.Namespace) -> None:
-    """What a point broke, and how to see it again."""
-    flags = f" --postgres {options.postgres}" if options.postgres else ""
-    flags += " --wrong-order" if options.wrong_order else ""
-    flags += f" --kinds {' '.join(options.kinds)}" if options.kinds else ""
-    print(f"VIOLATION at point {point.number}: {'; '.join(point.violations)}\n  {point.settings}")
-    print(
-        f"  python tests/streams/torture.py --seed {options.seed} --point {point.number}{flags}", flush=True
-    )
-
-
-def parsed(arguments: list[str] | None) -> argparse.Namespace:
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description="Random lives of small streams under random faults.",
         epilog="example: python tests/streams/torture.py --points 3000 --seed 7 --jobs 2",
@@ -267,42 +425,34 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--points", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--point", type=int, help="only this point, to repeat it")
-    parser.add_argument("--minutes", type=float, help="stop then, however many points are done")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="stop then, however many are done")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--kinds", nargs="+", choices=dict.fromkeys(KINDS + SERVER_KINDS))
     parser.add_argument(
         "--postgres", type=float, default=0, metavar="SHARE", help="of points on a server, 0 to 1"
     )
-    parser.add_argument("--wrong-order", action="store_true", help="negative control: has to find violations")
-    return parser.parse_args(arguments)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    options = parsed(arguments)
-    numbers = range(1, options.points + 1)
-    if options.point is not None:
-        numbers = range(options.point, options.point + 1)
-    deadline = None if options.minutes is None else time.monotonic() + 60 * options.minutes
+    options = parser.parse_args(arguments)
+    first, last = (1, options.points) if options.point is None else (options.point, options.point)
+    deadline = time.monotonic() + 60 * options.minutes
     interruptions: Counter[str] = Counter()
     points = refused = broken = servers = 0
+    flags = f" --postgres {options.postgres}" if options.postgres else ""
     with server(options.postgres) as share:
-        for point in torture(
-            options.seed,
-            numbers,
-            kinds=tuple(options.kinds) if options.kinds else None,
-            wrong_order=options.wrong_order,
-            share=share,
-            jobs=options.jobs,
-            deadline=deadline,
-        ):
+        numbers = range(first, last + 1)
+        for point in torture(options.seed, numbers, share=share, jobs=options.jobs, deadline=deadline):
             points += 1
             interruptions += point.interruptions
             refused += point.refused
             servers += point.on_server
             broken += bool(point.violations)
             if point.violations:
-                tell(point, options)
-    print(summary(points, servers, interruptions, refused, broken))
+                print(f"VIOLATION at point {point.number}: {'; '.join(point.violations)}\n  {point.settings}")
+                again = f"python tests/streams/torture.py --seed {options.seed} --point {point.number}{flags}"
+                print(f"  {again}", flush=True)
+    by_kind = ", ".join(f"{kind} {interruptions[kind]}" for kind in (*KINDS, "cut") if interruptions[kind])
+    print(
+        f"{points} points ({servers} on PostgreSQL), {interruptions.total()} interruptions ({by_kind}); "
+        f"{refused} damaged stores were refused; {broken} points with violations"
+    )
     return 1 if broken else 0
 
 

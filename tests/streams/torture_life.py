@@ -33,14 +33,13 @@ from fault_harness import (
 )
 from toy_stream import SCHEMA, ToyPlan
 
+from dpstream import Boolean, Real, Schema, Workload
 from dpstream.core.contracts import StreamPlan
 from dpstream.core.errors import ConfigError, DpstreamError, HorizonError, StoreDamagedError, StoreLockedError
 from dpstream.core.privacy import Event, Randomness, User
-from dpstream.core.schema import Boolean, Real, Schema
-from dpstream.core.tables import Workload
 from dpstream.families.points import Points
 from dpstream.families.tabular import DPStabs
-from dpstream.io.sinks import Publisher, read_catalogue, read_changes, read_measurements
+from dpstream.io.sinks import Publisher, read_catalogue, read_changes, read_manifest, read_measurements
 from dpstream.io.sinks import read_table as read
 from dpstream.stream import Batch, PostgresServer, Publishing, StateKey, Stream, open_stream
 from dpstream.stream.identity import plan_facts
@@ -118,7 +117,7 @@ def plan_of(settings: Settings) -> StreamPlan:
     if settings.mechanism == "points":
         points = Points(POINTS, max_depth=5)
         return points.calibrate(epsilon="1", unit=Event("replace"), horizon=settings.steps)
-    return ToyPlan(horizon=settings.steps, unit=User(2) if settings.users else Event())  # type: ignore[arg-type]
+    return ToyPlan(horizon=settings.steps, unit=User(2) if settings.users else Event())
 
 
 def schema_of(settings: Settings) -> Schema:
@@ -181,8 +180,8 @@ def policy_of(settings: Settings) -> Publishing:
     """What is published, and when."""
     return Publishing(
         keep=None if settings.keep == "all" else int(settings.keep),
-        records=settings.records,  # type: ignore[arg-type]
-        publish=settings.publish,  # type: ignore[arg-type]
+        records=settings.records,
+        publish=settings.publish,
         full_every=3,
         approve=settings.hold,
     )
@@ -196,7 +195,7 @@ def opened(home: Path, settings: Settings, entropy: int) -> Stream:
         schema_of(settings),
         home / "state",
         randomness=Randomness.seeded(entropy),
-        publish_to=Publisher(home / "releases", format=settings.format),  # type: ignore[arg-type]
+        publish_to=Publisher(home / "releases", format=settings.format),
         publishing=policy_of(settings),
         account=home / "account.jsonl" if settings.account else None,
         server=server_of(home, settings),
@@ -304,30 +303,24 @@ def io_error(name: str, call: Callable[..., None], arguments: tuple[object, ...]
 def short_write(name: str, call: Callable[..., None], arguments: tuple[object, ...]) -> None:
     """From here on the system takes one half of what it is given, and the disk is full in this call."""
     real = os.write
-    os.write = lambda descriptor, data: real(descriptor, data[: max(1, len(data) // 2)])  # type: ignore[assignment]
+    os.write = lambda descriptor, data: real(descriptor, data[: max(1, len(data) // 2)])
     if name == "write":
         descriptor, data = arguments
-        real(descriptor, data[: len(data) // 2])  # type: ignore[arg-type, index]
+        real(descriptor, data[: len(data) // 2])
     full_disk(name, call, arguments)
 
 
-def nothing(name: str, call: Callable[..., None], arguments: tuple[object, ...]) -> None:
-    """The call as it is."""
-    call(*arguments)
-
-
 def fault(kind: str, errors: str) -> Fault:
-    """The fault of a kind."""
+    """The fault of a kind; of a kind without one, the call as it is."""
     table = {
         "kill": kill,
         "kill_after": kill_after,
         "fail": full_disk if errors == "ENOSPC" else io_error,
         "short_write": short_write,
         "lying": lying_commit,
-        "cut": nothing,
-        "clock": kill if errors == "EIO" else nothing,
+        **({"clock": kill} if errors == "EIO" else {}),
     }
-    return table[kind]
+    return table.get(kind, lambda _name, call, arguments: call(*arguments))
 
 
 @contextlib.contextmanager
@@ -345,11 +338,11 @@ def cut(at: int | None, *, after: bool) -> Iterator[list[str]]:
             _terminate(self)
         return found
 
-    PostgresDatabase.execute = execute  # type: ignore[method-assign]
+    PostgresDatabase.execute = execute
     try:
         yield seen
     finally:
-        PostgresDatabase.execute = real  # type: ignore[method-assign]
+        PostgresDatabase.execute = real
 
 
 def _terminate(session: PostgresDatabase) -> None:
@@ -379,7 +372,7 @@ def move_clock(seconds: int) -> None:
         def now(cls, tz: Any = None) -> Any:
             return datetime.now(tz or UTC) + timedelta(seconds=seconds)
 
-    history.datetime = Moved  # type: ignore[misc]
+    history.datetime = Moved
     real = time.time
     time.time = lambda: real() + seconds
 
@@ -394,7 +387,7 @@ def race(home: Path, settings: Settings, lives: list[int], at: int | None) -> li
             code = LOCKED
             end = time.monotonic() + 60
             while code == LOCKED and time.monotonic() < end:
-                code = in_child(lambda life=life, p=position: _racer(home, settings, life, same, p, at))  # type: ignore[misc]
+                code = in_child(lambda life=life, p=position: _racer(home, settings, life, same, p, at))
                 time.sleep(0.01)
             os._exit(code if code >= 0 else 128 - code)
         children.append(child)
@@ -498,7 +491,7 @@ def unreadable(home: Path) -> list[str]:
     except StoreDamagedError as error:
         found.append(f"the measurements: {error}")
     for entry in entries:
-        for reader in (read, read_changes):
+        for reader in (read_manifest, read, read_changes):
             try:
                 reader(root, entry["step"])
             except ConfigError:

@@ -10,11 +10,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import toy_stream
-from toy_stream import SCHEMA, ToyState, ToySynthesis
+from toy_stream import ToyPlan, ToyState, ToySynthesis
 
-from dpstream.core.contracts import BatchReads, Packed, Part, PrivateBatch, StreamPlan
+from dpstream.core.contracts import BatchReads, Part, PrivateBatch
 from dpstream.core.privacy import PureDP, Randomness, Record, noise_for
-from dpstream.core.schema import Domain
 from dpstream.stream import KeyedBatch, KeyRules
 
 STEPS = 8
@@ -25,7 +24,7 @@ NAMES = ("zip", "paid", "rent")
 
 
 @dataclass(frozen=True)
-class KeyedPlan(StreamPlan):
+class KeyedPlan(ToyPlan):
     """Guarantee: pure epsilon, record, add/remove: a stay is counted at most ``horizon`` times, each an equal part.
 
     The state holds the true counts and the first steps of those that left, so that tests can see what was read.
@@ -33,7 +32,6 @@ class KeyedPlan(StreamPlan):
 
     budget: PureDP = field(default_factory=lambda: PureDP.of(STEPS))
     horizon: int | None = STEPS
-    domain: Domain = SCHEMA.domain
     unit: Record = field(default_factory=Record)
     reads: ClassVar[BatchReads] = "present"
 
@@ -48,30 +46,13 @@ class KeyedPlan(StreamPlan):
     def parts(self) -> tuple[Part, ...]:
         return (Part("measure", self.horizon or 1, self._each, "one histogram of the present records"),)
 
-    def options(self) -> dict[str, Any]:
-        return {}
-
-    def start(self) -> ToyState:
-        size = self.domain.sizes[0]
-        return ToyState(0, np.zeros(size, np.int64), np.zeros(0, np.int64))
-
     def step(self, state: ToyState, batch: PrivateBatch, randomness: Randomness) -> ToySynthesis:
-        assert batch.present is not None
         noise = noise_for(self._each, 1, 1)
         state.step += 1
         state.true = batch.present.count([(0,)], 0)[0]
         state.noise = np.sort(batch.present.departed).astype(np.int64)
         measured = state.true + randomness.draw(noise, len(state.true))
         return ToySynthesis(self.domain, measured.astype(float), noise.variance**0.5)
-
-    def pack_state(self, state: ToyState) -> Packed:
-        return Packed({"step": state.step}, {"true": state.true, "left": state.noise})
-
-    def unpack_state(self, packed: Packed) -> ToyState:
-        return ToyState(packed.meta["step"], packed.arrays["true"], packed.arrays["left"])
-
-    def unpack_synthesis(self, packed: Packed) -> ToySynthesis:
-        return ToySynthesis(self.domain, packed.arrays["estimates"], packed.meta["deviation"])
 
 
 def values(rng: np.random.Generator) -> Values:

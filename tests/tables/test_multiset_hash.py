@@ -6,7 +6,6 @@ import hashlib
 import hmac
 import struct
 from collections import Counter
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -124,7 +123,7 @@ def test_the_designers_vectors(length: int) -> None:
         assert (int(low) | int(high) << 64).to_bytes(16, "little").hex() == wanted
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(tables(), st.booleans())
 def test_it_is_the_sum_of_the_rows(table: tuple[Codes, Owners | None], deletes: bool) -> None:
     codes, owners = table
@@ -137,7 +136,7 @@ def test_it_is_the_sum_of_the_rows(table: tuple[Codes, Owners | None], deletes: 
     assert found.finish(sizes, KEY) == hmac.new(KEY[16:], said, hashlib.sha256).digest()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(tables(), st.integers(1, 50), st.integers(0, 2**32 - 1))
 def test_order_and_parts_change_nothing(table: tuple[Codes, Owners | None], parts: int, seed: int) -> None:
     codes, owners = table
@@ -146,7 +145,7 @@ def test_order_and_parts_change_nothing(table: tuple[Codes, Owners | None], part
     assert kept(codes[order], mixed, parts=parts) == kept(codes, owners)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(tables(least=1), st.data())
 def test_every_cell_owner_copy_and_side_counts(
     table: tuple[Codes, Owners | None], data: st.DataObject
@@ -168,7 +167,7 @@ def test_every_cell_owner_copy_and_side_counts(
         assert kept(codes[many], None if owners is None else owners[many]) != whole
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(1, 3).flatmap(lambda n: st.tuples(*[st.lists(st.tuples(*[st.integers(0, 1)] * n))] * 2)))
 @example(([(0,), (0,)], []))
 @example(([(0,), (0,), (1,)], [(0,), (1,), (1,)]))
@@ -176,25 +175,6 @@ def test_equal_means_the_same_multiset(pair: tuple[list[tuple[int, ...]], list[t
     width = len(next(iter(pair[0] + pair[1]), (0,)))
     first, second = (np.array(rows, np.int32).reshape(-1, width) for rows in pair)
     assert (kept(first) == kept(second)) == (Counter(pair[0]) == Counter(pair[1]))
-
-
-def tells_multiplicities(total: Callable[[list[int]], int]) -> bool:
-    """Whether a way to add up values tells none, one, two and three copies of a row apart."""
-    one = values(np.array([[3, 1]], np.int32), None, False)
-    return len({total(one * copies) for copies in range(4)}) == 4
-
-
-def test_xor_is_caught() -> None:
-    """The control: with XOR in the place of the sum two equal rows cancel."""
-
-    def xor(words: list[int]) -> int:
-        found = 0
-        for word in words:
-            found ^= word
-        return found
-
-    assert tells_multiplicities(lambda words: sum(words) % 2**128)
-    assert not tells_multiplicities(xor)
 
 
 def test_columns_and_keys_are_told_apart() -> None:

@@ -1,4 +1,4 @@
-"""Workloads: what is accepted, and one clear sentence for what is not."""
+"""Workloads: what is accepted, one clear sentence for what is not, and a short form that reads back as the same."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
 
 DOMAIN = Domain(("zip", "paid", "rent", "const"), (29, 2, 4, 1))
+SMALL = Domain(("a", "b", "c"), (2, 3, 4))
 
 
 def test_all_k_way() -> None:
@@ -35,7 +36,6 @@ def test_chosen_tables_with_exact_weights() -> None:
     workload = Workload.parse(DOMAIN, spec)
     assert workload.cliques == ((0, 2), (1,), (0, 1))
     assert workload.weights == (Fraction(1), Fraction(1, 2), Fraction(1, 10))
-    assert Workload.parse(DOMAIN, workload.as_spec()) == workload
 
 
 @given(
@@ -66,12 +66,22 @@ def test_a_workload_survives_its_written_form(tables: list[set[str]], data: st.D
             "table 1: unknown key 'wieght' (allowed: columns, weight; or pairs_with, weight)",
         ),
         ([{"weight": 2}], "the key 'columns' is missing"),
+        ([["zip"], {"pairs_with": []}], "table 2: not a list of column names"),
+        ([["zip"], {"pairs_with": "zip"}], "not a list of column names"),
+        ([["zip"], {"pairs_with": ["x"]}], "unknown column 'x'"),
+        ([["zip"], {"pairs_with": ["zip", "zip"]}], "a column occurs twice"),
+        ([["zip"], {"pairs_with": ["zip"], "columns": ["paid"]}], "unknown key 'columns' beside pairs_with"),
+        ([["zip"], {"pairs_with": ["zip"], "weight": 0}], "the weight 0 is not usable"),
+        ([["zip"], {"pairs_with": ["zip"], "weight": "much"}], "the weight 'much' is not a number"),
+        ([["zip"], "all-9-way"], "all-9-way needs 9 columns"),
+        ([["zip"], "some"], "table 2: not a list of column names"),
     ],
 )
 def test_unusable_specifications(spec: Any, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Workload.parse(DOMAIN, spec)
     assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -88,6 +98,8 @@ def test_one_column_points_to_all_1_way() -> None:
     with pytest.raises(ConfigError, match=r"needs 2 columns and the domain has 1 \(allowed: all-1-way\)"):
         Workload.parse(single, "all-2-way")
     assert Workload.parse(single, "all-1-way").cliques == ((0,),)
+    with pytest.raises(ConfigError, match="one column has no pairs"):
+        Workload.parse(single, [{"pairs_with": ["zip"]}])
 
 
 def test_weights_in_every_exact_form() -> None:
@@ -112,4 +124,45 @@ def test_positions_are_checked_too() -> None:
         with pytest.raises(ConfigError, match="not a table"):
             Workload(DOMAIN, (clique,), (Fraction(1),))
     with pytest.raises(ConfigError, match="is not usable"):
-        Workload(DOMAIN, ((0,),), (1.0,))  # type: ignore[arg-type]
+        Workload(DOMAIN, ((0,),), (1.0,))
+
+
+@pytest.mark.parametrize(
+    ("workload", "short"),
+    [
+        (Workload.all_k_way(SMALL, 1), "all-1-way"),
+        (Workload.all_k_way(SMALL, 2), "all-2-way"),
+        (Workload.all_k_way(SMALL, 3), "all-3-way"),
+        (Workload(SMALL, ((0, 1), (0, 2)), (Fraction(1), Fraction(1))), None),
+        (Workload(SMALL, ((0, 1), (0, 2), (1, 2)), (Fraction(1), Fraction(2), Fraction(1))), None),
+        (Workload(SMALL, ((0,), (0, 1), (0, 1, 2)), (Fraction(1),) * 3), None),
+    ],
+)
+def test_the_short_form_reads_back(workload, short):
+    option = workload.as_option()
+    assert option == (workload.as_spec() if short is None else short)
+    assert Workload.parse(SMALL, option) == workload
+
+
+def test_groups_of_pairs_and_weights() -> None:
+    workload = Workload.parse(
+        SMALL,
+        [["b", "a"], {"pairs_with": ["c", "a"], "weight": 2}, "all-1-way", {"columns": ["b"], "weight": 3}],
+    )
+    assert workload.labels == ("a x b", "a x c", "b x c", "a", "b", "c")
+    assert workload.weights == tuple(map(Fraction, (1, 2, 2, 1, 3, 1)))
+    option = workload.as_option()
+    assert option == [
+        {"columns": ["a", "b"], "weight": "1"},
+        {"pairs_with": ["a", "c"], "weight": "2"},
+        "all-1-way",
+        {"columns": ["b"], "weight": "3"},
+    ]
+    again = Workload.parse(SMALL, option)
+    assert again == workload
+    assert again.as_option() == option
+    # Groups that together are everything, each with the weight 1, have the short name.
+    assert Workload.parse(SMALL, [{"pairs_with": ["a", "b"]}]).as_option() == "all-2-way"
+    # The last group sets the weight.
+    twice = Workload.parse(SMALL, ["all-2-way", {"pairs_with": ["a"], "weight": "1/2"}])
+    assert twice.weights == (Fraction(1, 2), Fraction(1, 2), Fraction(1))

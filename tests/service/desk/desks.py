@@ -1,37 +1,28 @@
-"""A desk over small streams, for tests."""
+"""A service over small streams, and its worker, for tests of the desk and of the pages."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from cli_stream import make
+
 from dpstream.service.desk import Desk, Person
 from dpstream.service.desk.board import HeldRow, write_board
+from dpstream.service.desk.worker import Worker
 
-CONFIG = """\
-format = 1
-[stream]
-name = "{name}"
-{stream}
-[source]
-path = "data/*.csv"
-time_column = "step"
-end = {steps}
+COLUMNS = """\
 [schema.columns.zip]
 type = "categorical"
 values = ["a", "b", "c"]
 [schema.columns.paid]
 type = "boolean"
-[mechanism]
-{mechanism}
-[budget]
-epsilon = "1"
-[output]
-format = "csv"
-approve = {approve}
 """
+#: The lines of a mechanism that answers questions, which needs ``total = "public"``.
+QUESTIONS = 'name = "pmwg"\nalpha = "0.3"\nstart = 21\n'
 ROWS = ["a,true", "b,false", "c,true", "a,false", "b,true"]
 OWNER = Person("Olga", frozenset({"owner"}))
 ANNA = Person("Anna", frozenset({"approver"}))
@@ -58,23 +49,46 @@ def make_service(
     stream: str = "",
     service: str = "office",
     times: int = 2,
+    columns: str = COLUMNS,
+    head: str = "zip,paid",
+    rows: Sequence[str] = ROWS,
+    private: str = "",
+    place: str = ".",
 ) -> Path:
-    """A folder with one stream, each of whose steps holds the rows so many ``times``, and ``service.toml``."""
-    (folder / "data").mkdir(parents=True)
-    (folder / "dpstream.toml").write_text(
-        CONFIG.format(
-            name=name, steps=steps, mechanism=mechanism, approve=str(approve).lower(), stream=stream
-        ),
-        encoding="utf-8",
+    """A folder with one stream, each of whose steps holds the rows so many ``times``, and ``service.toml``.
+
+    Args:
+        private: begins the names of the stream's files.
+        place: of the stream, below the folder.
+    """
+    (folder / place).mkdir(parents=True)
+    config = make(folder / place, 0, columns=columns, mechanism=mechanism, end=steps)
+    text = config.read_text(encoding="utf-8").replace(
+        'name = "test"\n', f"name = {json.dumps(name)}\n{stream}\n"
     )
+    text = text.replace('epsilon = "1"\n', 'epsilon = "1"  # decided\n')
+    config.write_text(f"{text}approve = {str(approve).lower()}\n", encoding="utf-8")
     for step in range(1, steps + 1):
-        rows = "\n".join(f"{row},{step}" for row in ROWS * times)
-        (folder / "data" / f"{step}.csv").write_text(f"zip,paid,step\n{rows}\n", encoding="utf-8")
+        lines = "\n".join([f"{head},step", *(f"{row},{step}" for row in [*rows] * times), ""])
+        (folder / place / "data" / f"{private}{step}.csv").write_text(lines, encoding="utf-8")
     (folder / "service.toml").write_text(
-        f'[service]\nname = "{service}"\n{more}\n[[stream]]\nconfig = "dpstream.toml"\napprovals = {approvals}\n',
+        f'[service]\nname = "{service}"\n{more}\n[[stream]]\nconfig = "{place}/dpstream.toml"\n'
+        f"approvals = {approvals}\n",
         encoding="utf-8",
     )
     return folder
+
+
+def work(desk: Desk, *, clock: float = 2e9) -> list[dict[str, object]]:
+    """Rounds of a worker until there is nothing to do; its log."""
+    lines: list[str] = []
+    worker = Worker(desk, lambda: clock, lines.append)
+    try:
+        while worker.round():
+            pass
+    finally:
+        worker.close()
+    return [json.loads(line) for line in lines]
 
 
 def tell(desk: Desk, stream: str = "test", held: dict[int, str] | None = None, **facts: Any) -> None:

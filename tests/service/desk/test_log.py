@@ -96,17 +96,7 @@ def test_a_line_that_cannot_be_read_stops_decisions_with_a_sentence(folder: Path
     for act in (lambda: desk.decisions(OWNER), lambda: desk.decide(ANNA, "test", 1, "reject", "no")):
         with pytest.raises(StoreDamagedError, match="log cannot be read"):
             act()
-    assert "has no database yet" in CliRunner().invoke(main, ["ledger", "verify", str(_empty(folder))]).output
-
-
-def _empty(folder: Path) -> Path:
-    """A service that nobody has started."""
-    (folder / "other").mkdir()
-    text = (
-        (folder / "service.toml").read_text(encoding="utf-8").replace('"dpstream.toml"', '"../dpstream.toml"')
-    )
-    (folder / "other" / "service.toml").write_text(text, encoding="utf-8")
-    return folder / "other"
+    assert "has no database yet" in verify(make_service(folder / "other"))[1]
 
 
 def test_what_was_changed_with_its_hash_breaks_the_next_line(folder: Path) -> None:

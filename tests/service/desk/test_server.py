@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from desks import ANNA, BEN, OWNER, make_service, tell
-from test_worker import work
+from desks import ANNA, BEN, OWNER, make_service, tell, work
 
 from dpstream.core.errors import ConfigError, StoreError
 from dpstream.service.desk import Desk

@@ -9,12 +9,11 @@ import json
 import re
 import sqlite3
 from collections.abc import Iterator
-from fractions import Fraction
 from pathlib import Path
 from unittest import mock
 
 import pytest
-from desks import ANNA, OWNER, ROWS, make_service
+from desks import ANNA, OWNER, QUESTIONS, ROWS, make_service, work
 
 from dpstream.core.errors import ConfigError, StoreError, StoreLockedError
 from dpstream.io.sinks import read_catalogue, read_manifest, read_table
@@ -25,19 +24,18 @@ from dpstream.service.desk.worker import Worker
 from dpstream.stream import Stream
 from dpstream.stream.store.store_database import StoreDatabase
 
-QUESTIONS = 'name = "pmwg"\nalpha = "0.3"\nstart = 21\n'
+
+@pytest.fixture
+def approved(tmp_path: Path) -> Desk:
+    """Step 1 is held, and its approval waits for the worker."""
+    desk = Desk.open(make_service(tmp_path / "service", steps=1))
+    work(desk)
+    desk.decide(ANNA, "test", 1, "approve")
+    return desk
 
 
-def work(desk: Desk, *, clock: float = 2e9) -> list[dict[str, object]]:
-    """Rounds of a worker until there is nothing to do; its log."""
-    lines: list[str] = []
-    worker = Worker(desk, lambda: clock, lines.append)
-    try:
-        while worker.round():
-            pass
-    finally:
-        worker.close()
-    return [json.loads(line) for line in lines]
+def states(desk: Desk) -> list[str]:
+    return [one.state for one in desk.tasks(OWNER, "test")]
 
 
 def test_steps_are_taken_and_decisions_followed(tmp_path: Path) -> None:
@@ -121,40 +119,24 @@ def test_a_stream_that_catches_up_is_kept_open_and_let_go(
         assert len(opened) == (1 if span else 6)
 
 
-def test_no_private_value_is_told(tmp_path: Path) -> None:
-    """A value outside the public domain, a number of records, and the names of batches are nowhere in the service."""
-    folder = make_service(tmp_path / "planted", steps=2)
-    planted = "SECRET-9317"
-    (folder / "data" / "2.csv").write_text(f"zip,paid,step\n{planted},true,2\n", encoding="utf-8")
-    desk = Desk.open(folder)
-    log = work(desk)
-    card = desk.card(OWNER, "test")
-    assert card.steps == 1
-    assert card.trouble is not None
-    assert card.trouble.startswith(
-        "DataError: the records do not fit: dpstream check on the machine says where"
-    )
-    files = b"".join(path.read_bytes() for path in folder.glob("service.sqlite*"))
-    # The control: what is told can be found in that way.
-    assert b"the records do not fit" in files
-    for private in (planted, "step-1", "step-2", f'"{len(ROWS * 2)}"'):
-        assert private.encode() not in files
-        assert private not in json.dumps(log)
-
-
 def test_no_name_of_a_batch_and_no_exact_number_is_told(tmp_path: Path) -> None:
-    """Batches are files here, so that their names are those of files; and the numbers of records are odd ones."""
-    folder = make_service(tmp_path / "numbers", steps=2)
+    """Nor a value outside the public domain. Batches are files here, so that their names are those of files; and the
+    numbers of records are odd ones."""
+    folder = make_service(tmp_path / "numbers", steps=3, private="PLANTED-")
     config = folder / "dpstream.toml"
-    text = config.read_text().replace('time_column = "step"\nend = 2', 'every = "files"')
+    text = config.read_text().replace('time_column = "step"\nend = 3', 'every = "files"')
     config.write_text(text, encoding="utf-8")
-    for step, rows in ((1, 731), (2, 1913)):
-        (folder / "data" / f"{step}.csv").unlink()
-        lines = "\n".join(ROWS[row % 5] for row in range(rows))
-        (folder / "data" / f"{step}-PLANTED.csv").write_text(f"zip,paid\n{lines}\n", encoding="utf-8")
+    planted = ("731", "1913", "2644", "SECRET-9317", "PLANTED")
+    for step, rows in ((1, 731), (2, 1913), (3, 0)):
+        lines = [ROWS[row % 5] for row in range(rows)] or [f"{planted[3]},true"]
+        file = folder / "data" / f"PLANTED-{step}.csv"
+        file.write_text("\n".join(["zip,paid", *lines, ""]), encoding="utf-8")
     desk = Desk.open(folder)
     log = json.dumps(work(desk))
-    assert desk.card(OWNER, "test").steps == 2
+    card = desk.card(OWNER, "test")
+    assert (card.steps, card.trouble is None) == (2, False)
+    words = "DataError: the records do not fit: dpstream check on the machine says where"
+    assert (card.trouble or "").startswith(words)
     desk.decide(ANNA, "test", 1, "approve")
     log += json.dumps(work(desk))
     db = sqlite3.connect(folder / "service.sqlite")
@@ -166,12 +148,13 @@ def test_no_name_of_a_batch_and_no_exact_number_is_told(tmp_path: Path) -> None:
     ]
     db.close()
     for told in (log, desk.metrics(), *texts):
-        assert "PLANTED" not in told
-        assert not re.search(r"\b(731|1913|2644)\b", told)
+        assert not re.search(rf"\b({'|'.join(planted[:3])})\b|{'|'.join(planted[3:])}", told)
     data = b"".join(path.read_bytes() for path in folder.glob("service.sqlite*"))
-    assert b"PLANTED" not in data
-    # The control: the state, which nobody reads, has both.
-    assert b"1-PLANTED" in b"".join(path.read_bytes() for path in (folder / "state").glob("stream.sqlite*"))
+    assert not any(private.encode() in data for private in planted[3:])
+    # The controls: what is told can be found in that way, and the state, which nobody reads, has the names.
+    assert b"the records do not fit" in data
+    state = b"".join(path.read_bytes() for path in (folder / "state").glob("stream.sqlite*"))
+    assert b"PLANTED-1" in state
 
 
 def test_a_source_that_cannot_be_read_is_tried_again_later(tmp_path: Path) -> None:
@@ -244,15 +227,11 @@ def test_it_goes_on_after_the_services_database_failed(
     ]
 
 
-def test_the_worker_owns_a_stream_only_while_it_works(tmp_path: Path) -> None:
-    folder = make_service(tmp_path / "lock", steps=1)
-    desk = Desk.open(folder)
-    work(desk)
-    desk.decide(ANNA, "test", 1, "approve")
-    worker = Worker(desk, lambda: 2e9, lambda line: None)
+def test_the_worker_owns_a_stream_only_while_it_works(tmp_path: Path, approved: Desk) -> None:
+    desk, worker = approved, Worker(approved, lambda: 2e9, lambda line: None)
     with pytest.raises(StoreLockedError, match="another worker"):
         Worker(desk)
-    with Config.load(folder / "dpstream.toml").open_stream() as stream:
+    with Config.load(tmp_path / "service" / "dpstream.toml").open_stream() as stream:
         assert not worker._task(worker._places[0])
         # Nobody has begun: a rejection still wins.
         assert desk.tasks(OWNER, "test")[0].state == "waiting"
@@ -260,7 +239,7 @@ def test_the_worker_owns_a_stream_only_while_it_works(tmp_path: Path) -> None:
         assert stream.held() == [1]
     worker.close()
     work(desk)
-    assert [one.state for one in desk.tasks(OWNER, "test")] == ["cancelled", "done"]
+    assert states(desk) == ["cancelled", "done"]
 
 
 def test_a_signal_ends_it_after_the_step(tmp_path: Path) -> None:
@@ -277,25 +256,6 @@ def test_a_signal_ends_it_after_the_step(tmp_path: Path) -> None:
     assert [json.loads(line)["step"] for line in lines] == [1]
     card = desk.card(OWNER, "test")
     assert (card.steps, card.held) == (1, (1,)), "the step is whole, and told"
-
-
-def test_questions_have_a_price_and_are_answered_once(tmp_path: Path) -> None:
-    folder = make_service(
-        tmp_path / "asked", approve=False, mechanism=QUESTIONS, times=3, stream='total = "public"'
-    )
-    desk = Desk.open(folder)
-    work(desk)
-    price = desk.price(OWNER, "test", "zip = 'a'")
-    assert Fraction(price.most) > 0
-    task = desk.ask(OWNER, "test", "zip = 'a'")
-    assert desk.tasks(OWNER, "test") == [task]
-    work(desk)
-    (done,) = desk.tasks(OWNER, "test")
-    assert (done.state, done.why) == ("done", None)
-    assert done.result is not None
-    assert "of the records" in done.result["words"] or done.result["words"]
-    # The board tells what was spent, and a further question is priced anew.
-    assert desk.price(OWNER, "test", "zip = 'b'").spent != "0"
 
 
 def test_nothing_is_answered_while_steps_are_held(tmp_path: Path) -> None:
@@ -364,32 +324,24 @@ def test_names_and_reasons_are_data_and_nothing_else(tmp_path: Path) -> None:
                 desk.decide(ANNA, "test", 1, "approve", name)
 
 
-def test_rejecting_wins_until_the_table_is_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejecting_wins_until_the_table_is_out(tmp_path: Path, approved: Desk) -> None:
     """Also over an approval that has begun, has failed, and is to be done again."""
-    folder = make_service(tmp_path / "failed", steps=1)
-    desk = Desk.open(folder)
-    work(desk)
-    desk.decide(ANNA, "test", 1, "approve")
-    with monkeypatch.context() as patched:
-        patched.setattr(Stream, "approve", mock.Mock(side_effect=OSError(errno.ENOSPC, "no space left")))
+    desk = approved
+    with mock.patch.object(Stream, "approve", side_effect=OSError(errno.ENOSPC, "no space left")):
         work(desk)
-    assert [one.state for one in desk.tasks(OWNER, "test")] == ["begun"]
+    assert states(desk) == ["begun"]
     desk.decide(OWNER, "test", 1, "reject", "the wrong table")
     work(desk)
     approval, rejection = desk.tasks(OWNER, "test")
     assert (approval.state, approval.why) == ("failed", "step 1 was rejected before it was published")
     assert rejection.state == "done"
     assert desk.card(OWNER, "test").held == ()
-    assert not (folder / "releases" / "step-000001").exists()
+    assert not (tmp_path / "service" / "releases" / "step-000001").exists()
 
 
-def test_a_step_that_was_rejected_late_is_not_withdrawn(tmp_path: Path) -> None:
+def test_a_step_that_was_rejected_late_is_not_withdrawn(tmp_path: Path, approved: Desk) -> None:
     """The rejection came when the table was out: its reason, which is for inside, is not published."""
-    folder = make_service(tmp_path / "late", steps=1)
-    desk = Desk.open(folder)
-    work(desk)
-    desk.decide(ANNA, "test", 1, "approve")
-    worker = Worker(desk, lambda: 2e9, lambda line: None)
+    desk, worker = approved, Worker(approved, lambda: 2e9, lambda line: None)
     real = worker._do
     with mock.patch.object(worker, "_do", side_effect=lambda *given: (real(*given), rejected())[0]):
 
@@ -401,21 +353,16 @@ def test_a_step_that_was_rejected_late_is_not_withdrawn(tmp_path: Path) -> None:
             pass
     worker.close()
     work(desk)
-    assert [(one.kind, one.state) for one in desk.tasks(OWNER, "test")] == [
-        ("approve", "done"),
-        ("reject", "failed"),
-    ]
-    assert (
-        desk.tasks(OWNER, "test")[1].why == "step 1 was published before it was rejected; it can be withdrawn"
-    )
-    assert "inside only" not in "".join(p.read_text() for p in (folder / "releases").rglob("*.json"))
+    assert states(desk) == ["done", "failed"]
+    why = "step 1 was published before it was rejected; it can be withdrawn"
+    assert desk.tasks(OWNER, "test")[1].why == why
+    released = (tmp_path / "service" / "releases").rglob("*.json")
+    assert "inside only" not in "".join(path.read_text() for path in released)
     assert desk.card(OWNER, "test").withdrawn == ()
 
 
-def test_what_was_looked_at_is_what_is_decided_about(tmp_path: Path) -> None:
-    desk = Desk.open(make_service(tmp_path / "other", steps=1))
-    work(desk)
-    desk.decide(ANNA, "test", 1, "approve")
+def test_what_was_looked_at_is_what_is_decided_about(approved: Desk) -> None:
+    desk = approved
     with desk.database.writing() as db:
         db.execute("UPDATE tasks SET what = replace(what, 'manifest_sha256\":\"', 'manifest_sha256\":\"0')")
     work(desk)

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from desks import ANNA, BEN, OWNER, make_service
+from desks import ANNA, BEN, OWNER, QUESTIONS, make_service, work
 from fault_harness import faulty, in_child, kill
-from test_worker import QUESTIONS, work
 
 from dpstream.project import Config
 from dpstream.service.desk import Desk, Task

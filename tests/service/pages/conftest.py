@@ -1,15 +1,11 @@
-"""Makes the pages' helpers importable by name (tests are no packages), and one service for all tests of pages."""
+"""One service for all tests of pages."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from offices import Office, make_office
 
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from desks import make_service, work
 from httpx import Client as Http
 from httpx import Response
 
 from dpstream.service.desk import Desk, Person
 from dpstream.service.desk.board import read_facts, write_board
-from dpstream.service.desk.worker import Worker
 from dpstream.service.pages.serving import server_of
 from dpstream.service.releases import listen
 
@@ -32,14 +32,7 @@ PEOPLE = {"Anna": "approver", "Ben": "approver", "Olga": "owner", "Ada": "analys
 STEPS = 6
 #: Folders that only the worker reads.
 PRIVATE = ("state", "data")
-CONFIG = f"""\
-format = 1
-[stream]
-name = {json.dumps(EVIL)}
-[source]
-path = "data/*.csv"
-time_column = "step"
-end = {STEPS}
+COLUMNS = f"""\
 [expect]
 size = 60
 records_per_step = 10
@@ -51,14 +44,6 @@ type = "categorical"
 values = ["a", {json.dumps(EVIL_VALUE)}, "c"]
 [schema.columns.paid]
 type = "boolean"
-[mechanism]
-[budget]
-epsilon = "1"  # decided
-[output]
-format = "csv"
-approve = true
-[state]
-dir = "state"
 """
 
 
@@ -67,18 +52,10 @@ def make_office(folder: Path) -> Path:
 
     The state and the private files are moved away: whatever a page shows, it does not read them.
     """
-    stream = folder / "stream"
-    (stream / "data").mkdir(parents=True)
-    (stream / "dpstream.toml").write_text(CONFIG, encoding="utf-8")
     quoted = '"' + EVIL_VALUE.replace('"', '""') + '"'
-    for step in range(1, STEPS + 1):
-        rows = [f"{('a', quoted, 'c')[i % 3]},{('true', 'false')[i % 2]},{step},{PLANTED}" for i in range(9)]
-        text = "\n".join([f"{quoted},paid,step,note", *rows, ""])
-        (stream / "data" / f"{PLANTED}-{step}.csv").write_text(text, encoding="utf-8")
-    (folder / "service.toml").write_text(
-        '[service]\nname = "office"\n[[stream]]\nconfig = "stream/dpstream.toml"\napprovals = 2\n',
-        encoding="utf-8",
-    )
+    rows = [f"{('a', quoted, 'c')[i % 3]},{('true', 'false')[i % 2]},{PLANTED}" for i in range(9)]
+    stream = {"name": EVIL, "columns": COLUMNS, "head": f"{quoted},paid,note", "rows": rows, "times": 1}
+    make_service(folder, steps=STEPS, approvals=2, private=PLANTED, place="stream", **stream)
     desk = Desk.open(folder)
     owner = desk.operator("root")
     for name, role in PEOPLE.items():
@@ -88,7 +65,7 @@ def make_office(folder: Path) -> Path:
         desk.decide(Person(name, frozenset(["approver"])), EVIL, [1, 2, 3, 4], "approve")
     work(desk)
     for private in PRIVATE:
-        (stream / private).rename(folder / f"private {private}")
+        (folder / "stream" / private).rename(folder / f"private {private}")
     with desk.database.writing() as db:
         facts = read_facts(db, EVIL)[1]
         for key in ("why", "trouble", "last_period", "unfit"):
@@ -98,16 +75,6 @@ def make_office(folder: Path) -> Path:
         facts["account"] = {**account, "unit": "event", "streams": 1}
         write_board(db, EVIL, facts, [], None)
     return folder
-
-
-def work(desk: Desk) -> None:
-    """Rounds of a worker until there is nothing to do."""
-    worker = Worker(desk, lambda: 2e9, lambda line: None)
-    try:
-        while worker.round():
-            pass
-    finally:
-        worker.close()
 
 
 @dataclass

@@ -49,20 +49,13 @@ def test_two_persons_approve(browser: Browser, office: Office) -> None:
     assert browser.script("new URLSearchParams(location.search).get('step')") == "5"
     assert "What differs most from the last released table" in browser.words
     browser.click(APPROVE)
-    assert "Step 5: your approval is kept, 1 of 2." in browser.words
     assert "Held too: step 6." in browser.words
-    assert office.tasks() == []
     browser.go(f"{office.address}{held}")
-    assert "1 of 2" in browser.words
-    assert re.search(r"Anna approved on \d+ \w+ \d{4}", browser.words)
+    assert re.search(r"1 of 2.*Anna approved on \d+ \w+ \d{4}", browser.words, re.DOTALL)
     assert "It takes 1 more person" in browser.words
-    assert not browser.script(f"document.querySelector('{APPROVE}')")
     sign_in(browser, office, "Ben", held)
-    assert "1 of 2" in browser.words
     browser.click(APPROVE)
     assert office.tasks() == [("approve", "waiting")]
-    browser.go(f"{office.address}/stream?{STREAM}")
-    assert "waiting" in browser.words
     sign_in(browser, office, "Aldo", "/decisions")
     assert [one in browser.words for one in ("Anna", "Ben", "approve step 5")] == [True] * 3
     office.work()

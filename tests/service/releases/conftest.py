@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "streams")]
-
-from feed_server import make_stream  # noqa: E402
+from feed_server import make_stream
 
 
 @pytest.fixture(scope="session")

@@ -9,42 +9,31 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
+from small_streams import small_schema, small_step, small_stream
 
-from dpstream.core.schema import Boolean, Categorical, Schema
-from dpstream.core.tables import Workload
-from dpstream.families.tabular import DPStabs
-from dpstream.io.sinks import Publisher
 from dpstream.service.releases import find_places, listen, make_app, server_of
-from dpstream.stream import Batch, Stream, open_stream
-from dpstream.stream.release.publishing import Publishing
+from dpstream.stream import Stream
 
-SCHEMA = Schema((Categorical("zip", ["a", "b", "c"]), Boolean("paid")))
 #: Published; step 5 is held.
 LAST = 4
 BASE = "/v1/streams/invented"
 
 
-def opened(folder: Path, publish: Any = "changes") -> Stream:
+def opened(folder: Path, publish: str = "changes") -> Stream:
     """The stream of a folder."""
-    plan = DPStabs(Workload.all_k_way(SCHEMA.domain, 2)).calibrate(epsilon=4)
-    return open_stream(
-        plan,
-        SCHEMA,
-        folder / "state",
-        name="invented",
-        publish_to=Publisher(folder / "releases"),
-        publishing=Publishing(records="persistent", publish=publish, full_every=3, approve=True),
+    schema = small_schema("zip", "paid")
+    output = {"records": "persistent", "publish": publish, "approve": True}
+    output |= {"full_every": 3} if publish == "changes" else {}
+    return small_stream(
+        folder, mechanism="dpstabs", schema=schema, stream={"name": "invented"}, output=output
     )
 
 
-def make_stream(folder: Path, approved: Iterable[int] = range(1, LAST + 1), publish: Any = "changes") -> None:
+def make_stream(folder: Path, approved: Iterable[int] = range(1, LAST + 1), publish: str = "changes") -> None:
     """Steps 1 and 4 are full tables with ids, 2 and 3 changes, 5 is held."""
     with opened(folder, publish) as stream:
         for step in range(1, LAST + 2):
-            drawn = np.random.default_rng(step)
-            rows = {"zip": drawn.choice(["a", "b", "c"], 100).tolist(), "paid": drawn.random(100) < 0.4}
-            stream.step(Batch(rows), str(step))
+            small_step(stream, "growing", step)
         stream.approve(approved)
 
 

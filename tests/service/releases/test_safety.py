@@ -165,7 +165,7 @@ def test_nothing_else_is_opened(stream: Path) -> None:
 #: Python itself may lie where nobody else may read, so what the command needs is loaded before the rights are dropped.
 AS_NOBODY = f"""
 import os, sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+sys.path[:0] = {[str(Path(__file__).parents[i]) for i in (0, 2)]!r}
 from feed_server import BASE, served
 from dpstream.cli import main
 paths, state, words = sys.argv[1].split(), sys.argv[2], sys.argv[3:]
