@@ -236,7 +236,7 @@ def _tell(bar: StepProgress, taken: TakenStep, as_json: bool, *, held: bool) -> 
         click.echo(json.dumps(facts))
         sys.stdout.flush()
     else:
-        rows = int(release.manifest["rows"])
+        rows = int(taken.release.manifest["rows"])
         bar.step(taken.step, taken.batch_id, rows, released=taken.released, held=held)
 
 
