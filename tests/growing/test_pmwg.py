@@ -18,7 +18,7 @@ from dpstream.core.errors import BudgetError, ConfigError, DpstreamError, LimitE
 from dpstream.core.privacy import DiscreteLaplace, Event, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.families.growing.blackbox import LinearQuery
-from dpstream.families.growing.pmwg_facts import WEIGHT_BITS, hard_limit, matched, mixed, multiplied
+from dpstream.families.growing.pmwg_facts import WEIGHT_BITS, hard_limit, matched
 from dpstream.families.growing.pmwg_noise import XI_BITS, RootNoise, published_noise
 from dpstream.families.growing.pmwg_plan import (
     GRID,
@@ -293,16 +293,6 @@ def test_matching_never_loses_a_cell_for_good(seed: int) -> None:
         matched(y, f, float(rng.normal(0.5, 5)), 10.0 ** -int(rng.integers(1, 12)))
         assert (y > 0).all()
         assert y.sum() == pytest.approx(1)
-
-
-def test_mixing_is_the_same_in_one_step_as_in_many() -> None:
-    one, many = np.array([0.7, 0.2, 0.1]), np.array([0.7, 0.2, 0.1])
-    mixed(one, 10, 1000)
-    for t in range(11, 1001):
-        mixed(many, t - 1, t)
-    assert one == pytest.approx(many, rel=1e-12)
-    multiplied(one, np.array([2**WEIGHT_BITS, 0, 0]), down=True, rate=0.5)
-    assert one.sum() == pytest.approx(1)
 
 
 def test_records_that_are_taken_to_be_alike_leave_the_histogram_as_it_is() -> None:

@@ -13,12 +13,13 @@ import random
 import socket
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import chdir
 from pathlib import Path
 
 import click
 import pyarrow as pa
 import pyarrow.parquet
-from bad_input_judge import ROWS, Case, World, configure, inside
+from bad_input_judge import ROWS, Case, World, configure
 
 from dpstream.cli import main
 from dpstream.cli.types import FilePath, Whole
@@ -94,7 +95,7 @@ def pipe(folder: Path) -> None:
 
 
 def plug(folder: Path) -> None:
-    with inside(folder), socket.socket(socket.AF_UNIX) as made:
+    with chdir(folder), socket.socket(socket.AF_UNIX) as made:
         made.bind("bad")
 
 

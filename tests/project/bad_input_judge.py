@@ -7,7 +7,8 @@ import shutil
 import signal
 import sqlite3
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import chdir, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from small_configs import write_config, write_rows
 
 from dpstream.cli import main
 
-__all__ = ["MARKS", "ROWS", "Case", "World", "configure", "inside", "judge"]
+__all__ = ["MARKS", "ROWS", "Case", "World", "configure", "judge"]
 
 #: Private values of the tables; no output may hold one.
 MARKS = ("Zq7-Korvath", "73912846")
@@ -63,7 +64,7 @@ class World:
         self.model = root / "model"
         write_rows(self.model, "1.csv", "step,zip,age", ROWS.splitlines())
         configure(self.model, "dpstream.toml", "data/*.csv")
-        with inside(self.model):
+        with chdir(self.model):
             for line in (
                 "run",
                 "ledger export --out ledger.jsonl",
@@ -83,26 +84,12 @@ class World:
         return folder
 
 
-class inside:
-    """The working directory, for a while."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __enter__(self) -> None:
-        self.before = Path.cwd()
-        os.chdir(self.folder)
-
-    def __exit__(self, *_: object) -> None:
-        os.chdir(self.before)
-
-
 def judge(world: World, case: Case) -> list[str]:
     """Run a case; what is wrong with how it went."""
     folder = world.copy()
     case.prepare(folder)
     before, devices, around = spent(folder), device_facts(folder), sorted(os.listdir(world.root))
-    with inside(folder), deadline():
+    with chdir(folder), deadline():
         try:
             done = CliRunner().invoke(main, case.args, prog_name="dpstream", input="")
         except TooLate:
@@ -174,16 +161,17 @@ class TooLate(BaseException):
     """No handler of the program may take it for an error of the system."""
 
 
-class deadline:
+@contextmanager
+def deadline() -> Iterator[None]:
     """Stops what hangs."""
 
-    def __enter__(self) -> None:
-        def late(*_: object) -> None:
-            raise TooLate
+    def late(*_: object) -> None:
+        raise TooLate
 
-        self.before = signal.signal(signal.SIGALRM, late)
-        signal.alarm(SECONDS)
-
-    def __exit__(self, *_: object) -> None:
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(SECONDS)
+    try:
+        yield
+    finally:
         signal.alarm(0)
-        signal.signal(signal.SIGALRM, self.before)
+        signal.signal(signal.SIGALRM, before)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from small_streams import small_stream
 
 import dpstream as dp
 from dpstream.cli import main
@@ -28,11 +29,8 @@ FLAW = {
 
 @pytest.fixture(scope="module")
 def releases(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("notices")
-    schema = dp.Schema([dp.Boolean("paid")])
-    with dp.open(folder, schema, epsilon=1) as stream:
-        for step in range(1, 4):
-            stream.step({"paid": [True] * 40}, name=str(step))
+    folder: Path = tmp_path_factory.mktemp("notices")
+    small_stream(folder, steps=3).close()
     return folder / "releases"
 
 

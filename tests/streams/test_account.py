@@ -67,7 +67,11 @@ def test_a_stream_is_charged_once_and_another_kind_of_limit_is_refused(tmp_path:
     assert book.read() == state
     with start(tmp_path, "b") as stream:  # those inside go on
         stream.step(batch(1), "b1")
-    for limit, words in (("epsilon=1", "does not raise"), ("rho=5", "another kind")):
+    for limit, words in (
+        ("epsilon=1", "does not raise"),
+        ("epsilon=1/2", "does not raise"),
+        ("rho=5", "another kind"),
+    ):
         with pytest.raises(ConfigError, match=words):
             book.raise_limit(Limit.parse(limit))
 

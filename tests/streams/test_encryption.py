@@ -255,6 +255,7 @@ def test_killed_anywhere_a_store_has_one_of_the_two_keys(
     stopped = {"old": 0, "new": 0}
     shutil.copytree(made, tmp_path / "undisturbed")
     total = killed_at_statement(0, lambda: rekey_store(tmp_path / "undisturbed" / "state", old=old, new=new))
+    assert new is None or seen(marks, files_of(tmp_path / "undisturbed" / "state")) == set()
     for at in [*range(1, total - 8, 5), *range(total - 8, total + 1)]:
         home = tmp_path / str(at)
         shutil.copytree(made, home)

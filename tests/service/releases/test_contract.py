@@ -61,7 +61,7 @@ def test_requests_made_from_the_document(made: Path) -> None:
 @pytest.mark.parametrize("name", list(CASES))
 def test_every_family(name: str, tmp_path: Path) -> None:
     family, options = CASES[name]
-    form = {"format": "csv"} if family == "panel" else {}
+    form = {"format": "csv"} if family in ("panel", "keyed") else {}  # whose texts are digits
     persistent = family != "growing"
     kept = {"output": {"records": "persistent", "publish": "both", **form}} if persistent else {}
     small_stream(tmp_path, family, 3, **kept, **options).close()
