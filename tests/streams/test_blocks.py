@@ -21,7 +21,7 @@ from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StepError, StoreError
 from dpstream.core.privacy import Randomness
 from dpstream.core.threads import in_order
-from dpstream.io.sinks import Publisher, read_manifest, read_table
+from dpstream.io.sinks import Publisher, read_manifest, read_table, table_files
 from dpstream.io.sinks.standard_output import StandardOutput
 from dpstream.io.sinks.target import Differences, TakesTables, Target
 from dpstream.stream import Publishing, StateKey, Stream, open_stream
@@ -107,7 +107,7 @@ def test_a_full_disk_while_a_table_is_staged_is_a_failure_after_drawing(
 ) -> None:
     """The size of the file depends on what was drawn, so nothing is drawn again without a decision, in no process.
     Nothing is left behind."""
-    monkeypatch.setattr(staging, "_CHUNK", chunk)
+    monkeypatch.setattr(table_files, "CHUNK", chunk)
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
