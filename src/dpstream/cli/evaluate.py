@@ -114,7 +114,7 @@ def _print(result: EvaluationResult, *, everything: bool) -> None:
     from dpstream.tools.evaluate.private_folder import LABEL
 
     out = console()
-    out.print(LABEL.upper())
+    out.print(LABEL)
     for part in result.summary:
         if isinstance(part, str):
             out.print(part)
