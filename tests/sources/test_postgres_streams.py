@@ -173,7 +173,7 @@ def test_check_and_dry_run_move_nothing(
     assert "4 steps read: all rows fit the schema" in dpstream("check", config).stdout
     assert "4 steps can be read" in dpstream("run", config, "--dry-run").stdout
     assert server.execute(place) == before
-    plan = " ".join(dpstream("plan", config).stdout.split())
+    plan = " ".join(dpstream("plan", config, "--all", "--quick").stdout.split())
     assert "When transactions commit is declared public" in plan
     assert "4 new steps" in dpstream("run", config, "--until", 4).stdout
     assert server.execute(place) != before
