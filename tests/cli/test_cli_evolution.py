@@ -315,7 +315,7 @@ def test_held_and_withdrawn_releases_are_no_base(tmp_path: Path) -> None:
     assert "was withdrawn" in dpstream("plan", new, code=2).stderr
     # The one before it can be taken; the border stays where the withdrawn step ended, and what is lost is told.
     new.write_text(text, encoding="utf-8")
-    told = " ".join(dpstream("plan", new).stdout.split())
+    told = " ".join(dpstream("plan", new, "--all", "--quick").stdout.split())
     assert "step 2 was withdrawn" in told
     facts = json.loads(dpstream("plan", new, "--json").stdout)["base"]
     assert (facts["step"], facts["withdrawn_since"]) == (1, [2])

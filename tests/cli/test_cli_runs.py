@@ -26,7 +26,7 @@ def test_from_simulation_to_sample(tmp_path: Path) -> None:
     assert [row["epsilon"] for row in facts["compared"]] == ["0.5", "1", "2"]
     assert facts["compared"][1]["deviation"] == one
     assert facts["compared"][0]["deviation"] == pytest.approx(2 * one, rel=0.01)
-    assert "one record inserted or deleted at one step" in dpstream("plan", config).stdout
+    assert "one record inserted or deleted at one step" in dpstream("plan", config, "--all", "--quick").stdout
     assert status(config)["started"] is False
     dry = dpstream("run", config, "--dry-run").stdout
     assert "5 steps can be read" in dry

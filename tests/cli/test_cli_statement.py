@@ -61,8 +61,8 @@ def test_the_numbers_are_those_of_the_plan(tmp_path: Path) -> None:
     assert page.startswith("# Privacy statement: test\n")
     assert "at most 2.72 times likelier with it than without it." in page
     assert "in at most 73.2 of 100" in page
-    assert "epsilon = 2 (pure): the example above then reads 88.1 of 100" in page
-    assert "Nothing has been published yet." in page
+    assert "epsilon = 2 (pure); a guess is right in at most 88.1 of 100 cases" in page
+    assert "Nothing is published yet." in page
     assert "Spent so far: nothing." in page
 
 
@@ -72,8 +72,7 @@ def test_a_stream_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     asked = ("statement", config, "--contact", "data@example.org <Ann>")
     page = dpstream(*asked).stdout
     for words in (
-        "2 tables have been published so far. The newest one is made from all records up to step 2.",
-        "At most 8 will be.",
+        "2 tables are published of 8 that are planned. The newest one is made from all records up to step 2.",
         "Spent so far: epsilon = 0.5 (pure).",
         "in at most 62.3 of 100",
         r"data@example.org \<Ann\>",
@@ -109,7 +108,7 @@ def test_files(tmp_path: Path) -> None:
     page = out.read_text(encoding="utf-8")
     assert not [one for _, attributes in Page(out).attributes for one in attributes if one in ("src", "href")]
     assert "<script" not in page
-    assert re.search(r"<p>&lt;script&gt;</p>", page)
+    assert re.search(r"<p>Questions: &lt;script&gt;</p>", page)
     assert "there is a file" in dpstream("statement", config, "--out", out, code=2).stderr
     dpstream("statement", config, "--out", out, "--force")
     dpstream("statement", config, "--out", tmp_path / "s.md")

@@ -174,7 +174,7 @@ def test_records_that_come_sorted_are_alike_and_as_many() -> None:
     """Of one column at least the first step knows one value only; the records together are those of any order."""
 
     def steps(ordered: bool) -> list[Any]:
-        guess = Guess(ExpectedTable(2000, 100, "grows", ordered), 20, (), "uniform", None, 7)
+        guess = Guess(ExpectedTable(2000, 100, "grows", ordered, varies=0), 20, (), "uniform", None, 7)
         return [
             come for come, *_ in imagined_changes(guess, uniform_columns(DOMAIN), np.zeros((0, 4), np.int32))
         ]

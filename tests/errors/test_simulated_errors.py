@@ -370,7 +370,7 @@ def facts(*arguments: object) -> list[dict[str, Any]]:
 def test_of_tables(tmp_path: Path) -> None:
     path = certain(tmp_path, mechanism='name = "pooled"')
     dpstream("run", path, "--test-seed", 1)
-    text = dpstream("errors", path, "--runs", 2, "--question", "zip = 'a' or paid").output
+    text = dpstream("errors", path, "--runs", 2, "--question", "zip = 'a' or paid", "--all").output
     assert "by simulation" in text
     assert "zip = 'a' or paid" in text
     assert "cannot see" in " ".join(text.split())

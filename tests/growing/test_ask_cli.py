@@ -92,7 +92,7 @@ def test_from_the_configuration_to_answers(config: Path) -> None:
     assert (again[2]["value"], again[2]["spent"]) == (1 - told[0]["value"], told[1]["spent"])
     assert "the same question as: smoker" in ask(str(config), "smoker != false")[1]
     assert len(ask(str(config), "--list", "--json")[1].splitlines()) == 4
-    plan = CliRunner().invoke(main, ["plan", str(config)])
+    plan = CliRunner().invoke(main, ["plan", str(config), "--all", "--quick"])
     assert plan.exit_code == 0
     assert "at least 20 hard questions" in " ".join(plan.stdout.split())
     # The tables are drawn from the public histogram, of the public size.
@@ -151,10 +151,10 @@ def test_a_stream_of_answers_is_not_sent_to_errors_or_to_a_guess_that_is_there(c
     refused = CliRunner().invoke(main, ["errors", str(config)])
     assert (refused.exit_code, "made of its answers" in refused.stderr) == (2, True)
     config.write_text(CONFIG + "[expect]\nrecords_per_step = 1000\n")
-    plan = CliRunner().invoke(main, ["plan", str(config)]).stdout
+    plan = CliRunner().invoke(main, ["plan", str(config), "--all", "--quick"]).stdout
     assert "predicts no errors of tables" in " ".join(plan.split())
     config.write_text(CONFIG.replace('total = "public"', 'unit = "individual"'))
-    unit = CliRunner().invoke(main, ["plan", str(config)])
+    unit = CliRunner().invoke(main, ["plan", str(config), "--all", "--quick"])
     assert (unit.exit_code, "allowed: event-replace; or" in unit.stderr) == (3, True)
 
 

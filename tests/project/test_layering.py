@@ -55,6 +55,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("tools.running",),
     ("tools.audit",),
     ("tools.choosing",),
+    ("tools.forecast",),
     ("tools.families",),
     ("tools.demo",),
     ("service.tokens",),

@@ -72,7 +72,7 @@ def test_it_runs_and_every_text_says_something_true_of_it(toy: Path) -> None:
     assert len(list((toy.parent / "releases").rglob("*.parquet"))) == 2
     statement = " ".join(dpstream("statement", toy).replace("\\", "").split())
     assert "Every record is charged in the one step it belongs to." in statement
-    assert "toy: 2 steps released" in dpstream("status", toy)
+    assert "toy · 2 steps released" in dpstream("status", toy)
     manifest = read_manifest(toy.parent / "releases", 2)
     assert "The listed marginal is measured at every step" in manifest["accuracy"]["words"]
     assert manifest["spent"]["composition"].startswith("parallel over steps")

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     metavar="TEXT",
     help="The error of an answer, such as \"zip = '94110' and paid\". Repeat it for several.",
 )
+@click.option("--all", "explain", is_flag=True, help="Show the errors of cells by their size, too.")
 @json_option
 def command(
     config: Config,
@@ -43,6 +44,7 @@ def command(
     seed: int,
     until: int | None,
     questions: tuple[str, ...],
+    explain: bool,
     as_json: bool,
 ) -> int:
     """Find out by simulation how far the releases are off, and publish it beside them.
@@ -86,6 +88,7 @@ def command(
         as_json=as_json,
         wrap=True,
         last=found[-1],
+        explain=explain,
         folder=simulation.releases.folder / "errors",
         variation=_variation,
         size=_number,

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Leave out the offline run that the last table is compared with.",
 )
+@click.option("--all", "everything", is_flag=True, help="Print all tables of the page, too.")
 @json_option
 def command(
     config: Config,
@@ -59,6 +60,7 @@ def command(
     every: int | None,
     target: str | None,
     without: bool,
+    everything: bool,
     as_json: bool,
 ) -> None:
     """Compare the releases of a run with the private table, step by step.
@@ -77,7 +79,7 @@ def command(
       dpstream evaluate dpstream.toml --workload all-3-way --every 26 --target nuisance
     """
     from dpstream.tools.evaluate.contract import PAGE, EvaluationRequest, FamilyEvaluation, write_result_files
-    from dpstream.tools.evaluate.private_folder import LABEL, check_private_folder, open_private_folder
+    from dpstream.tools.evaluate.private_folder import check_private_folder, open_private_folder
     from dpstream.tools.family_tools import tool_of
     from dpstream.tools.report.evaluation_page import evaluation_page
 
@@ -102,19 +104,22 @@ def command(
     if as_json:
         print_json({**result.facts, "folder": str(folder), "files": [path.name for path in written]})
         return
-    _print(result)
-    click.echo(f"The page: {folder / PAGE}")
-    click.echo(f"{LABEL}: {counted(len(written), 'file')} in {folder}")
+    _print(result, everything=everything)
+    more = "" if everything else "; --all shows more"
+    click.echo(f"page: {folder / PAGE}; {counted(len(written), 'file')} in {folder}{more}")
 
 
-def _print(result: EvaluationResult) -> None:
+def _print(result: EvaluationResult, *, everything: bool) -> None:
+    """What it found, with the verdict first; without ``everything`` only down to the first table."""
     from dpstream.tools.evaluate.private_folder import LABEL
 
     out = console()
     out.print(LABEL)
-    for one in result.summary:
-        if isinstance(one, str):
-            out.print(one)
+    for part in result.summary:
+        if isinstance(part, str):
+            out.print(part)
         else:
-            out.print(f"\n{one.title}")
-            print_table(one.headings, one.rows, right=one.right)
+            out.print(f"\n{part.title}")
+            print_table(part.headings, part.rows, right=part.right)
+            if not everything:
+                break

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from dpstream.stream.ledger.reading import Ledger
 
 
+#: Steps that are shown where nothing else is said.
+_SHOWN = 10
+
+
 @click.group("ledger", short_help="Say what was spent, check it, and export it; add streams up.")
 def command() -> None:
     """Say what a stream spent, on which step and part; check that, and write a public copy of it.
@@ -34,7 +38,7 @@ def command() -> None:
 
 @command.command("show", short_help="Print what every step cost, and what is left.")
 @of_stream("--state")
-@click.option("--last", type=Whole(), metavar="N", help="Only the last N steps.")
+@click.option("--last", type=Whole(), metavar="N", help="The last N steps (10; all with --json).")
 @json_option
 def show(config: Config, last: int | None, as_json: bool) -> None:
     """Print what every step cost each unit in it, part by part, when, and the total against the plan.
@@ -49,8 +53,16 @@ def show(config: Config, last: int | None, as_json: bool) -> None:
     from dpstream.stream.ledger.limit import shown_amount
 
     facts = ledger_facts(config, _read(config))
-    facts["spends"] = facts["spends"][-(last or 0) :]
-    print_facts("ledger", facts, as_json=as_json, amount=lambda text: shown_amount(Fraction(text)))
+    shown = last or (len(facts["spends"]) if as_json else _SHOWN)
+    earlier = max(0, len(facts["spends"]) - shown)
+    facts["spends"] = facts["spends"][earlier:]
+    print_facts(
+        "ledger",
+        facts,
+        as_json=as_json,
+        earlier=earlier,
+        amount=lambda text: shown_amount(Fraction(text)),
+    )
 
 
 @command.command("verify", short_help="Recompute a ledger from all that is known, and say what is wrong.")

@@ -10,12 +10,15 @@ import click
 from dpstream.cli.progress import counted_progress
 from dpstream.cli.shared import json_option, of_stream, print_facts
 from dpstream.cli.types import Whole
-from dpstream.core.errors import ConfigError
+from dpstream.core.errors import ConfigError, counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dpstream.project import Config
+
+#: What ``--explain`` shows.
+TOPICS = ("privacy", "budget", "schedule", "halting", "errors", "assumptions")
 
 
 @click.command("plan", short_help="Print guarantee, costs and noise; reads no data.")
@@ -40,8 +43,7 @@ if TYPE_CHECKING:
     "--at",
     metavar="STEP",
     type=Whole(),
-    help="The step whose verdicts are told, and at which a --want is to hold. Without it verdicts are told for the "
-    "last step, or where nothing says which that is, for a year's.",
+    help="The step that is predicted, and at which a --want is to hold; by default the last one, or else a year's.",
 )
 @click.option(
     "--compare",
@@ -60,9 +62,14 @@ if TYPE_CHECKING:
     "--steps", type=Whole(), help="With --compare: steps of a run (those of the stream, at most 100)."
 )
 @click.option(
-    "--seconds", type=Whole(), help="With --compare: the limit of CPU, which may allow fewer runs (60)."
+    "--seconds", type=Whole(), help="The limit of CPU: of the simulation (2), or of --compare (60)."
 )
-@click.option("--seed", type=Whole(0), help="With --compare: of the invented streams and the noise (0).")
+@click.option("--seed", type=Whole(0), help="Of the invented streams and the noise (0).")
+@click.option("--quick", is_flag=True, help="Simulate nothing: show what the noise alone lets predict.")
+@click.option(
+    "--explain", "topic", type=click.Choice(TOPICS), help="Show everything about one topic instead."
+)
+@click.option("--all", "everything", is_flag=True, help="Show all topics below the first screen.")
 @json_option
 def command(
     config: Config,
@@ -76,18 +83,21 @@ def command(
     steps: int | None,
     seconds: int | None,
     seed: int | None,
+    quick: bool,
+    topic: str | None,
+    everything: bool,
     as_json: bool,
 ) -> None:
-    """Print the guarantee, what each part costs, the noise, sizes, and every default with its reason.
+    """Show how accurate the releases will be, what is protected, and what the budget is spent on. Reads no data.
 
-    Reads no data. With [expect] in the file it predicts the errors of a table of that size, and what it is fit for.
-    --compare invents streams of that size in this schema, of uniform columns and of columns that depend on each other
-    (and like the public table that the stream begins with), runs this and other mechanisms on them with the same
-    guarantee, and says which one it would take, and by how much. Differences up to 10 % count as none. Equal seeds give
-    equal results. Where --seconds do not do for one run of each, the plan is printed without a comparison.
+    With [expect] in the file the mechanism runs on invented tables of that size for 2 seconds; the errors come from
+    these runs. --compare runs other mechanisms, too, and says which one is best under the same guarantee; differences
+    up to 10 % count as none. Equal seeds give equal results.
 
     \b
     Examples:
+      dpstream plan
+      dpstream plan --explain halting
       dpstream plan dpstream.toml --compare-epsilon 0.5,1,2
       dpstream plan dpstream.toml --want "total within 2 %" --want "zip within 5 %"
       dpstream plan dpstream.toml --compare --seconds 300
@@ -95,28 +105,38 @@ def command(
     from dpstream.project.planning import describe, expected_table, smallest_budget
     from dpstream.stream.release.verdicts import MEANING
 
-    given = {"against": against or None, "runs": runs, "steps": steps, "seconds": seconds, "seed": seed}
-    given = {key: value for key, value in given.items() if value is not None}
-    if given and not fits:
+    options = {"against": against or None, "runs": runs, "steps": steps}
+    options = {key: value for key, value in options.items() if value is not None}
+    if options and not fits:
         raise ConfigError(
-            "it belongs to a comparison of mechanisms",
-            where=f"--{next(iter(given))}",
+            "the option belongs to a comparison of mechanisms",
+            where=f"--{next(iter(options))}",
             allowed="with --compare",
         )
+    limits = {key: value for key, value in {"seconds": seconds, "seed": seed}.items() if value is not None}
     config.schema().require_exact(f"{config.path} [schema]")
-    facts = describe(config, at, runs_until)
+    facts: dict[str, Any] = describe(config, at, runs_until) | {"forecast": None}
+    no_forecast = "--quick leaves the simulation out"
     if compare_epsilon is not None:
         facts["compared"] = _compare(config, compare_epsilon)
     if wishes:
         facts["wanted"] = smallest_budget(config, wishes, at)
     if fits:
-        facts["mechanisms_compared"] = _compared(config, given)
+        facts["mechanisms_compared"] = _compared(config, options | limits)
+    elif not (quick or wishes or compare_epsilon):
+        facts["forecast"], no_forecast = _forecast(config, at, limits)
     errors = facts.get("mechanisms_compared", {}).get("errors", ())
     print_facts(
         "plan",
         facts,
         as_json=as_json,
         wrap=True,
+        topic="all" if everything else topic,
+        topics=TOPICS,
+        no_forecast=no_forecast,
+        answers=_answers(facts),
+        shares=[f"{part['name']} {_amount(part['total'])}" for part in facts["parts"]],
+        defaults=sum(value["default_because"] is not None for value in facts["values"]),
         table=None if facts["expected_errors"] is None else expected_table(facts["expected_errors"]),
         meaning=MEANING,
         compares=next(iter(facts.get("compares", ())), "deviation"),
@@ -124,6 +144,41 @@ def command(
         exact=_amount,
         shown=_shown,
     )
+
+
+def _forecast(config: Config, at: int | None, limits: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]:
+    """The errors on invented tables; or None, and why there are none."""
+    from dpstream.project.planning import last_step
+    from dpstream.tools.forecast import forecast_facts
+
+    if config.expected is None:
+        return None, "write [expect] size and records_per_step, as anybody may guess them"
+    try:
+        return forecast_facts(config, at or last_step(config, config.plan())[0], **limits), ""
+    except ConfigError as error:
+        return None, error.what
+
+
+def _answers(facts: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The first screen's table: from the simulation, else from what the noise alone lets predict; None without both."""
+    from dpstream.project.planning import answer_rows
+
+    expected, forecast = facts["expected_errors"], facts["forecast"]
+    if forecast is not None:
+        step, size, runs = forecast["step"], forecast["size"], forecast["runs"]
+        how = f"Standard errors, from {counted(runs, 'run')} on invented records (seed {forecast['seed']})."
+        if forecast["simulated_steps"] < step:
+            how = f"Standard errors: {forecast['simulated_steps']} steps were simulated; they grow as the plan says."
+        rows = answer_rows(size, forecast["total"], forecast["marginals"])
+    elif expected is not None:
+        last = expected["steps"][-1]
+        step, size = last["step"], last["size"]
+        how = "Standard errors of what is measured, predicted from the noise alone."
+        rows = answer_rows(size, last["total"], last["marginals"])
+    else:
+        return None
+    reason = "" if expected is None else f" ({expected['verdict_step']['because']})"
+    return {"when": f"After step {step}{reason}, with about {size:,.0f} records", "rows": rows, "how": how}
 
 
 def _compare(config: Config, text: str) -> list[dict[str, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -38,7 +37,7 @@ def counted_progress(done: str, what: str, *, quiet: bool) -> Iterator[Callable[
 
 
 class StepProgress:
-    """On a terminal a bar with step, steps per second, and the time left where the number of steps is known.
+    """On a terminal one line: step, period, released rows, and the time left where the number of steps is known.
 
     Elsewhere a line for each new step, or nothing if ``quiet``.
     """
@@ -52,28 +51,25 @@ class StepProgress:
         self._bar = Progress(
             TextColumn("step {task.fields[label]}"),
             BarColumn(),
-            TextColumn("{task.fields[rate]}"),
+            TextColumn("{task.fields[rows]}"),
             TimeRemainingColumn(),
             console=console(err=True, bar=True),
             transient=True,
         )
-        self._task = self._bar.add_task("steps", total=None, label="...", rate="")
+        self._task = self._bar.add_task("steps", total=None, label="...", rows="")
         self._bar.start()
-        self._began, self._done = time.monotonic(), 0
 
     def expect(self, steps: int | None) -> None:
         """How many steps there will be, where that is known."""
         if self._bar is not None:
             self._bar.update(self._task, total=steps)
 
-    def step(self, step: int, batch_id: str, *, released: bool, held: bool = False) -> None:
-        """A step is done; ``released``: it had been taken before and was only compared; ``held``: it waits for
-        approval."""
+    def step(self, step: int, batch_id: str, rows: int, *, released: bool, held: bool = False) -> None:
+        """A step is done, with so many released rows; ``released``: it had been taken before and was only compared;
+        ``held``: it waits for approval."""
         if self._bar is not None:
-            self._done += 1
-            rate = self._done / max(1e-9, time.monotonic() - self._began)
             label = shown(f"{step} ({batch_id})")
-            self._bar.update(self._task, completed=step, label=label, rate=f"{rate:.1f} steps/s")
+            self._bar.update(self._task, completed=step, label=label, rows=f"{rows:,} rows")
         elif not released and not self._quiet:
             click.echo(f"step {step} ({batch_id}) {'held' if held else 'released'}")
 

@@ -236,7 +236,8 @@ def _tell(bar: StepProgress, taken: TakenStep, as_json: bool, *, held: bool) -> 
         click.echo(json.dumps(facts))
         sys.stdout.flush()
     else:
-        bar.step(taken.step, taken.batch_id, released=taken.released, held=held)
+        rows = int(taken.release.manifest["rows"])
+        bar.step(taken.step, taken.batch_id, rows, released=taken.released, held=held)
 
 
 def _dry_run(config: Config, until: int | None) -> int:

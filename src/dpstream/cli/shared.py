@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dpstream.stream import Stream
 
 _Verb = TypeVar("_Verb", bound=Callable[..., Any])
-_PLAIN_WIDTH = 110
+_PLAIN_WIDTH = 100
 _SCREENS = Path(__file__).with_name("screens.j2")
 _RULE = re.compile("-+:?")
 _NUMBER = re.compile(r"unknown|inf|nan|-?[0-9][0-9,.]*(e[+-][0-9]+)?")
@@ -140,6 +140,13 @@ def print_facts(block: str, facts: Any, *, as_json: bool = False, wrap: bool = F
             out.print(line)
         else:
             click.echo(line)
+
+
+def screen_paragraphs(block: str, facts: dict[str, Any]) -> list[str]:
+    """The sentences of a block of ``screens.j2``."""
+    from dpstream.stream.templates import Words, said
+
+    return said(Words(_SCREENS).paragraphs(block, **facts))
 
 
 def _print_markdown(table: list[list[str]]) -> None:

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpstream.cli.shared import ATTENTION, UNFIT, json_option, of_stream, print_facts, print_json
+from dpstream.cli.shared import (
+    ATTENTION,
+    UNFIT,
+    json_option,
+    of_stream,
+    print_facts,
+    print_json,
+    screen_paragraphs,
+)
 from dpstream.cli.types import Duration
 from dpstream.core.errors import ConfigError
 
@@ -81,5 +89,6 @@ def command(
         else:
             click.echo(f"{config.name}: {word}: {why}")
         return {"healthy": 0, "unfit": UNFIT}.get(word, ATTENTION)
-    print_facts("status", facts, as_json=as_json, steps_words=steps_words(facts))
+    attention = screen_paragraphs("status_attention", facts)
+    print_facts("status", facts, as_json=as_json, steps_words=steps_words(facts), attention=attention)
     return 0

@@ -30,7 +30,7 @@ from dpstream.core.privacy import (
 )
 from dpstream.core.privacy.convert import best_guess
 from dpstream.project.sections import round_down
-from dpstream.stream.declared import counted_records, declared_public
+from dpstream.stream.declared import counted_records, declared_public, visible_stops
 from dpstream.stream.predecessor_cost import base_words, broken_words, covered
 from dpstream.stream.release.verdicts import (
     NOT_KNOWN,
@@ -39,6 +39,7 @@ from dpstream.stream.release.verdicts import (
     Verdict,
     only_good_news,
     verdicts_from,
+    word_of,
 )
 from dpstream.stream.templates import Words, about_plan, paragraphs, said, words
 
@@ -122,7 +123,7 @@ def expected_facts(config: Config, plan: StreamPlan, at: int | None = None) -> d
     """
     if at is not None and config.expected is None:
         raise _no_guess("--at")
-    last, because = (_step(config, plan, at), "--at") if at is not None else _last_step(config, plan)
+    last, because = (_step(config, plan, at), "--at") if at is not None else last_step(config, plan)
     predicted = _predicted(config, plan, sorted({*(step for step in _STEPS if step <= last), last}))
     if predicted is None or config.expected is None:
         return None
@@ -180,6 +181,50 @@ def expected_table(facts: Mapping[str, Any]) -> ErrorsTable:
     return ErrorsTable(headings, rows)
 
 
+@dataclass(frozen=True)
+class AnswerRow:
+    """A line of a plan's first screen: what is asked of a table, the standard error in records and as a share, and the
+    word for it."""
+
+    what: str
+    error: str
+    share: str
+    word: str
+
+
+def answer_rows(size: float, total: float | None, marginals: Sequence[Mapping[str, Any]]) -> list[AnswerRow]:
+    """The number of records, a typical count in half of the columns and in the worst one, and in half of the pairs.
+
+    Args:
+        marginals: each with columns, cells, standard_error and share, as the facts of predictions have them.
+    """
+    rows = [] if total is None else [_row("number of records", total, total / size if size > 0 else None)]
+    known = [one for one in marginals if one["share"] is not None]
+    for width, noun in ((1, "column"), (2, "pair of columns")):
+        of_width = sorted(
+            (one for one in known if len(one["columns"]) == width), key=lambda one: one["share"]
+        )
+        if not of_width:
+            continue
+        half = of_width[(len(of_width) - 1) // 2]
+        many = f"a typical {noun}" if len(of_width) > 1 else f"the {noun} {', '.join(half['columns'])}"
+        rows.append(_row(f"a count of {many}", half["standard_error"], half["share"]))
+        if width == 1 and len(of_width) > 1:
+            worst = of_width[-1]
+            name = f"a count of column {worst['columns'][0]}, the worst of {len(of_width)}"
+            rows.append(_row(name, worst["standard_error"], worst["share"]))
+    return rows
+
+
+def _row(what: str, error: float, share: float | None) -> AnswerRow:
+    if error == 0:
+        return AnswerRow(what, "0", "0 %", "public")
+    records = f"{error:,.3g}" if error < 1000 else f"{error:,.0f}"
+    if share is None:
+        return AnswerRow(what, records, "", "")
+    return AnswerRow(what, records, "over 999 %" if share > 9.99 else f"{100 * share:.3g} %", word_of(share))
+
+
 def smallest_budget(config: Config, wishes: Sequence[str], at: int | None) -> dict[str, Any]:
     """The smallest budget on a grid of two digits that fulfils all wishes at a step; JSON-able.
 
@@ -229,7 +274,7 @@ def _together(base: float | None, total: float | None) -> float | None:
     return None if base is None or total is None else math.hypot(base, total)
 
 
-def _last_step(config: Config, plan: StreamPlan) -> tuple[int, str]:
+def last_step(config: Config, plan: StreamPlan) -> tuple[int, str]:
     """The step whose verdicts are told, and why it is that one."""
     options = config.source_options
     if plan.horizon is not None:
@@ -381,8 +426,6 @@ def _text(error: float | None, share: float | None) -> str:
     return f"{error:.4g} (over 1000 %)" if share > 10 else f"{error:.4g} ({100 * share:.3g} %)"
 
 
-#: Steps whose errors are predicted where the plan has no horizon.
-_LEDGER_STEPS = (1, 10, 100, 1000)
 #: The delta at which a rho is told as (epsilon, delta) where the file names none.
 _USUAL_DELTA = "1e-9"
 _HARDLY_A_BOUND = 30
@@ -487,7 +530,7 @@ def describe(config: Config, at: int | None = None, runs_until: int | None = Non
         "mechanism": plan.name,
         "guarantee": guarantee(config, plan),
         "unit": plan.unit.name,
-        "budget": plan.budget.as_dict(),
+        "budget": {**plan.budget.as_dict(), "text": str(plan.budget)},
         **_contribution(plan),
         "horizon": plan.horizon,
         "parts": [
@@ -502,13 +545,14 @@ def describe(config: Config, at: int | None = None, runs_until: int | None = Non
         ],
         "sum": str(sum(part.total for part in plan.parts())),
         "noise": {"one_measurement": None},
-        "predicted_errors": _predicted_errors(plan, base),
         "expect": config.expected is not None,
         "expected_errors": expected_facts(config, plan, at),
         "advice": advice(config, plan),
         **known,
         "words": {
             "warning": words(plan, "warning"),
+            "protects": words(plan, "protects"),
+            "stops": visible_stops(plan, config.schema(), config.source_options.pinned()),
             "not_protected": declared_public(
                 plan,
                 config.schema(),
@@ -518,7 +562,7 @@ def describe(config: Config, at: int | None = None, runs_until: int | None = Non
                 most=_MOST_NAMES,
             ),
             **{block: paragraphs(plan, block, **known) for block in ("says", "further")},
-            **{block: words(plan, block) for block in ("predicted_note", "compared")},
+            **{block: words(plan, block) for block in ("compared",)},
         },
         "size": {
             "columns": len(plan.domain),
@@ -553,28 +597,6 @@ def compare_budgets(config: Config, budgets: list[Budget]) -> list[dict[str, Any
         other = facts.get("compares", {})
         rows.append({"budget": budget.as_dict(), "text": str(budget), "deviation": deviation, **other})
     return rows
-
-
-def _predicted_errors(plan: StreamPlan, base: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Standard errors in records at some steps: 1, 10, 100, 1000, or with a horizon its quarters.
-
-    Args:
-        base: the facts about what the stream begins with; its error is in the number of records for ever.
-    """
-    steps: tuple[int, ...] = _LEDGER_STEPS
-    if plan.horizon is not None:
-        steps = tuple(sorted({1, *(-(-plan.horizon * i // 4) for i in range(1, 5))}))
-    predicted = plan.expected_errors(steps)
-    if predicted is None:
-        return None
-    turns = any(error.even_share is not None for error in predicted)
-    more = _WORDS.text("predicted", turns=turns, begins=base is not None)
-    if base is not None:
-        base_error = base["total_standard_error"]
-        predicted = tuple(replace(error, total=_together(base_error, error.total)) for error in predicted)
-    names = ("step", "every_step", "even_share", "measurements", "total")
-    rows = [{name: getattr(error, name) for name in names} for error in predicted]
-    return {"steps": rows, "unit": "records", "words": f"{words(plan, 'predicted')} {more}".rstrip()}
 
 
 def _contribution(plan: StreamPlan) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -35,35 +36,49 @@ if TYPE_CHECKING:
 
 
 _WORDS = Words(Path(__file__).with_name("words.j2"))
-_SECTIONS = (
-    *("published", "fit", "protected", "each", "trust", "costs"),
-    *("decided", "before", "renewed", "limits", "questions"),
-)
+_FIRST = ("protected", "published", "fit", "costs", "decided")
+_ANNEX = ("exact", "each", "words", "trust", "before", "renewed", "limits")
+_LISTS = ("fit", "words", "each", "limits")
 
 
 #: How far the stream is, as ``status_facts`` tells it.
 Facts = Mapping[str, Any]
 
 
+#: A heading and its paragraphs; a list of items where the last one is true.
+Section = tuple[str, tuple[str, ...], bool]
+
+
 @dataclass(frozen=True)
 class Statement:
-    """A title and sections; each section is a heading and its paragraphs (a list of items where ``bullets``)."""
+    """A title, the sections of a first page (400 words at most), and those of an annex."""
 
     title: str
-    sections: tuple[tuple[str, tuple[str, ...], bool], ...]
+    first: tuple[Section, ...]
+    annex: tuple[Section, ...]
+
+    @property
+    def sections(self) -> tuple[Section, ...]:
+        """All of them, in order."""
+        return self.first + self.annex
 
     def markdown(self) -> str:
-        """One page of Markdown."""
-        return self._page("# {}", lambda heading: f"## {_escape(heading)}", _escape)
+        """One page of Markdown, with the annex."""
+        return self._page(self.sections, "# {}", lambda heading: f"## {_escape(heading)}", _escape)
 
     def plain(self) -> str:
-        """The same for a terminal, without the signs of Markdown."""
-        return self._page("{}", str.upper, str)
+        """The first page for a terminal."""
+        return self._page(self.first, "{}", str.upper, lambda text: textwrap.fill(text, 98))
 
-    def _page(self, title: str, shown: Callable[[str], str], text: Callable[[str], str]) -> str:
+    def _page(
+        self, sections: Sequence[Section], title: str, shown: Callable[[str], str], text: Callable[[str], str]
+    ) -> str:
         lines = [title.format(text(self.title)), ""]
-        for heading, paragraphs, bullets in self.sections:
-            lines += [shown(heading), ""]
+        for number, (heading, paragraphs, bullets) in enumerate(sections):
+            if number == len(self.first):
+                lines += [shown(f"Annex: {heading}"), ""]
+            else:
+                lines += [shown(heading), ""]
             for paragraph in paragraphs:
                 lines += [f"* {text(paragraph)}"] if bullets else [text(paragraph), ""]
             lines += [""] if bullets else []
@@ -79,12 +94,13 @@ def statement(config: Config, facts: Facts, *, date: str, contact: str | None = 
     """
     plan = config.plan()
     known = _known(config, plan, facts) | {"date": date, "contact": contact}
-    found = [
-        (said(_WORDS.paragraphs(f"section_{name}", **known)), name in ("each", "limits"))
-        for name in _SECTIONS
-    ]
-    sections = tuple((text[0], tuple(text[1:]), bullets) for text, bullets in found if text)
-    return Statement(f"Privacy statement: {config.publication.title or config.name}", sections)
+
+    def sections(names: Sequence[str]) -> tuple[Section, ...]:
+        made = ((name, said(_WORDS.paragraphs(f"section_{name}", **known))) for name in names)
+        return tuple((text[0], tuple(text[1:]), name in _LISTS) for name, text in made if text)
+
+    title = f"Privacy statement: {config.publication.title or config.name}"
+    return Statement(title, sections(_FIRST), sections(_ANNEX))
 
 
 def _known(config: Config, plan: StreamPlan, facts: Facts) -> dict[str, Any]:
@@ -100,6 +116,7 @@ def _known(config: Config, plan: StreamPlan, facts: Facts) -> dict[str, Any]:
     return {
         **promised(config, plan),
         "told": config.publication,
+        "protects": words(plan, "protects"),
         "steps": facts["steps"],
         "holds": facts["holds"],
         "unfit": facts["unfit"],

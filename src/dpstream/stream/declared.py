@@ -42,7 +42,20 @@ def declared_public(
     the releases sees that none comes, and learns that there is such a record. For
     coordinates the mechanism has sentences of its own.
     """
-    rules, pinned = schema.rules, source or {}
+    facts = _facts(plan, schema, source or {}, begins=begins, most=most)
+    # The stream and its mechanism may declare the same sentence.
+    return list(dict.fromkeys([*given, *said(paragraphs(plan, "not_protected", **plan.facts(), **facts))]))
+
+
+def visible_stops(plan: StreamPlan, schema: Schema, source: Mapping[str, Any]) -> list[str]:
+    """The most frequent causes that stop a stream visibly, in short; ``declared_public`` says all in sentences."""
+    return said(paragraphs(plan, "halts", **_facts(plan, schema, source, begins=False, most=None)))
+
+
+def _facts(
+    plan: StreamPlan, schema: Schema, pinned: Mapping[str, Any], *, begins: bool, most: int | None
+) -> dict[str, Any]:
+    rules = schema.rules
     read = () if rules is None else rules.read
     columns = [
         column
@@ -50,20 +63,19 @@ def declared_public(
         if not isinstance(column, FineColumn)
     ]
     files = "kind" not in pinned
-    facts = {
+    return {
         "violations": rules is not None and bool(read or rules.impossible) and not rules.constraints.repair,
         "no_other": [column.name for column in columns if column.other is None],
         "no_missing": [column.name for column in columns if column.missing is None],
         "all_columns": len(schema.names),
         "most": most,
+        "late": pinned.get("late") == "error",
         "steps_are_files": files and pinned.get("every") == "files",
         # Whether records are lines of text: those of a file, or of standard input.
         "lines": "time_column" in pinned and pinned.get("kind", "stdin") == "stdin",
         "left_out_before_start": files and pinned.get("late") is not None and begins,
         "same_unit": pinned.get("same_unit"),
     }
-    # The stream and its mechanism may declare the same sentence.
-    return list(dict.fromkeys([*given, *said(paragraphs(plan, "not_protected", **plan.facts(), **facts))]))
 
 
 def counted_records(unit: Unit, schema: Schema) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 from collections.abc import Iterable
 from fractions import Fraction
 from functools import cache
@@ -175,7 +176,15 @@ def _environment() -> Environment:
         # Tells what blocks give from values.
         autoescape=True,
     )
+
+    def beside(text: str, label: str, flag: str = "") -> Any:
+        """A label, the text beside it, and at column 79 the flag that shows more."""
+        lines = textwrap.wrap(text, 64 if flag else 86) or [""]
+        first = f"{label:<14}{lines[0]:<65}{flag}".rstrip()
+        return Markup("\n".join([first, *(f"{'':<14}{line}" for line in lines[1:])]))
+
     made.filters |= {
+        "beside": beside,
         "bytes": shown_bytes,
         "columns": _columns,
         "counted": counted,

@@ -268,7 +268,7 @@ def compare_mechanisms(
     chosen = contenders(config, against)
     far, planned = _steps(config, steps)
     table = config.expected
-    _check_size(config, table, far)
+    check_size(config, table, far)
     runnable = [one for one in chosen if one.config is not None]
     left_out = {one.label: one.why_not for one in chosen if one.config is None}
     _left(config, runnable, left_out)
@@ -411,7 +411,7 @@ def _steps(config: Config, steps: int | None) -> tuple[int, int | None]:
     return steps, planned
 
 
-def _check_size(config: Config, table: ExpectedTable, steps: int) -> None:
+def check_size(config: Config, table: ExpectedTable, steps: int) -> None:
     """ConfigError for a stream of more records than are invented."""
     grows, steady = table.change == "grows", table.change == "steady"
     records = table.size_at(steps) if grows else float(table.size)

@@ -59,17 +59,14 @@ def demo(folder: Path, steps: int, seed: int) -> int:
             return code
     program = _program()
     print(f"""
-  {folder / "evaluation" / "evaluation.html"}   true and synthetic values over time: look at this page first.
-                  It holds the (invented) private truth; of real data it is for their owner alone.
-  {folder / "releases"}   {steps} synthetic tables with their manifests: what you would publish.
-  {folder / "state"}      secret: exact counts, never to be published.
+Look first    {folder / "evaluation" / "evaluation.html"}   true and synthetic values over time
+              It holds the (invented) private truth; of real data it is for their owner alone.
+To publish    {folder / "releases"}   {steps} synthetic tables with their manifests
+Secret        {folder / "state"}      exact counts, never to be published
 
-Look next:
-
-  {program} status {config}
-  {program} plan {config}
-  {program} sample {config} --step {steps} --rows 1000 --out {folder / "sample.csv"}
-""")
+Next   {program} status {config}
+       {program} plan {config}
+       {program} sample {config} --step {steps} --rows 1000 --out {folder / "sample.csv"}""")
     return 0
 
 
@@ -102,15 +99,24 @@ def fresh_folder(folder: Path, fill: Callable[[Path], object]) -> None:
 
 
 def _run(words: list[str]) -> int:
-    """A command as a program of its own: its progress, its interrupts, its exit code."""
+    """A command as a program of its own: its progress, its interrupts, its exit code; of what it prints the last line.
+
+    On a terminal a run shows its own progress there.
+    """
     print(f"$ dpstream {shlex.join(words)}", flush=True)
-    # The page says what an evaluation prints.
-    quiet = subprocess.DEVNULL if words[0] == "evaluate" else None
-    with subprocess.Popen([sys.executable, "-m", "dpstream", *words], stdout=quiet) as process:
+    # The page says what an evaluation prints; elsewhere a run prints a line a step.
+    evaluates, terminal = words[0] == "evaluate", sys.stderr.isatty()
+    quiet = subprocess.DEVNULL if evaluates else None if terminal else subprocess.PIPE
+    errors = subprocess.DEVNULL if evaluates and not terminal else None
+    command = [sys.executable, "-m", "dpstream", *words]
+    with subprocess.Popen(command, stdout=quiet, stderr=errors, text=True) as process:
         try:
-            return process.wait()
+            printed, _ = process.communicate()
         except KeyboardInterrupt:  # The terminal has told it too; it ends its step first.
             return process.wait()
+    if printed:
+        print(printed.splitlines()[-1], flush=True)
+    return process.returncode
 
 
 def _program() -> str:

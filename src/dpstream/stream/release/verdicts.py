@@ -15,12 +15,14 @@ from dpstream.core.contracts.expectations import MarginalError
 from dpstream.core.errors import StoreDamagedError
 from dpstream.stream.templates import sentence
 
-#: Where a standard error comes from: the law of the noise, the mechanism's model, the plan, or simulations.
-How = Literal["exact", "modelled", "predicted", "simulated"]
+#: Where a standard error comes from: the law of the noise, the mechanism's model, the plan, simulations on what was
+#: released, or on an invented stream.
+How = Literal["exact", "modelled", "predicted", "simulated", "invented"]
 EXACT: How = "exact"
 MODELLED: How = "modelled"
 PREDICTED: How = "predicted"
 SIMULATED: How = "simulated"
+INVENTED: How = "invented"
 Use = Literal["totals", "columns", "pairs", "small groups", "averages"]
 
 #: The largest standard error that a word allows, as a share of the number it belongs to; above all of them: unfit.
@@ -48,6 +50,7 @@ _HOW: Mapping[str, str] = {
     "modelled": "by its model",
     "predicted": "predicted by the plan",
     "simulated": "by simulation, widened",
+    "invented": "by simulation on an invented table",
 }
 
 
@@ -169,6 +172,11 @@ def _as_of(verdict: Verdict, step: int, when: str) -> Verdict:
     return replace(verdict, why=f"records that came after {when} are expected, not measured", as_of=step)
 
 
+def word_of(share: float) -> str:
+    """The word for a standard error that is this share of the number it belongs to."""
+    return next((word for word, most in THRESHOLDS.items() if share <= most), "unfit")
+
+
 def is_unfit(found: Iterable[Verdict]) -> bool:
     """Whether a table is unfit as a whole: its number of records is, or half of its columns."""
     return any(
@@ -195,7 +203,7 @@ def _verdict(
         what += f" in {worst}, the worst of {len(errors)} columns, and {_percent(half)} in half of them"
     elif len(errors) > 1 and use == "pairs":
         what += f" in half of {len(errors)} pairs"
-    word = next((word for word, most in THRESHOLDS.items() if share <= most), "unfit")
+    word = word_of(share)
     # Rounded away from the better word, so that the number and the word agree.
     why = f"one standard error is {_percent(share)} of {what} ({_HOW[how]})"
     return Verdict(use, word, share, how, why, half if use == "columns" and len(errors) > 1 else None)

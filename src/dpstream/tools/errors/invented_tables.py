@@ -6,6 +6,7 @@ Trusted base: invented (counts invented records).
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,6 +39,10 @@ Grouping = Callable[[Codes], Sequence[tuple[Ints, int]]]
 _ROUNDS = 12
 #: A record whose groups lack twice as much is so many times (as a power of 2) as likely to be chosen.
 _SHARPNESS = 3.0
+#: Correlation of arrivals of neighbouring steps, as in weeks and months of real streams.
+_LIKE_BEFORE = 0.8
+#: How far the shares of two kinds of records move, on the logistic scale.
+_DRIFT = 0.4
 
 
 def never_falling(values: Floats) -> Floats:
@@ -126,7 +131,7 @@ Draw = Callable[[int, np.random.Generator], Codes]
 #: Ranges from which each column's skew and each pair's dependence are drawn: standard deviations of logarithms of
 #: shares. 0: all values alike; 1: shares that differ by a factor of about 3 as a rule; 2: by a factor of 7 and more.
 _SKEW = (0.0, 2.5)
-_DEPENDENCE = (0.0, 2.0)
+_DEPENDENCE = (0.3, 1.0)
 
 
 def uniform_columns(domain: Domain) -> Draw:
@@ -427,7 +432,8 @@ def _imagine(config: Config, guess: Guess) -> Invented:
     records = np.zeros((0, len(domain)), np.int32) if guess.base is None else guess.base.records()
     tree = np.random.default_rng([guess.seed, 13])
     if guess.columns == "correlated":
-        draw = correlated_columns(domain, tree)
+        kinds = correlated_columns(domain, tree), correlated_columns(domain, tree)
+        draw = drifting(*kinds, guess.steps, tree)
     elif guess.columns == "uniform" or not len(records):
         draw = uniform_columns(domain)
     else:
@@ -438,7 +444,7 @@ def _imagine(config: Config, guess: Guess) -> Invented:
 
 
 def imagined_changes(guess: Guess, draw: Draw, there: Codes) -> Changes:
-    """The steps of a guessed table: numbers vary as those of independent arrivals do, and all records leave alike.
+    """The steps of a guessed table. Arrivals rise and fall over several steps; all records leave alike.
 
     Args:
         there: the public table that it begins with. What is in it stays.
@@ -447,8 +453,9 @@ def imagined_changes(guess: Guess, draw: Draw, there: Codes) -> Changes:
     table, first = guess.table, len(there)
     if table.ordered:
         draw = _in_order(draw, round(guess.steps * table.records_per_step), generator)
-    for step in range(1, guess.steps + 1):
-        many = generator.poisson(table.records_per_step)
+    rates = table.records_per_step * np.exp(_wandering(guess.steps, generator) * table.varies)
+    for step, rate in enumerate(rates.tolist(), start=1):
+        many = generator.poisson(rate)
         if table.change == "steady":
             many = table.size if step == 1 else many
             leaves = generator.random(len(there) - first) < table.records_per_step / table.size
@@ -460,6 +467,26 @@ def imagined_changes(guess: Guess, draw: Draw, there: Codes) -> Changes:
         come = draw(int(many), generator)
         left, there = there[gone], np.concatenate([np.delete(there, gone, axis=0), come])
         yield come, left, gone, there
+
+
+def _wandering(steps: int, generator: np.random.Generator) -> Floats:
+    """Standard normal numbers, each like the one before."""
+    values = generator.standard_normal(steps)
+    for step in range(1, steps):
+        values[step] = _LIKE_BEFORE * values[step - 1] + math.sqrt(1 - _LIKE_BEFORE**2) * values[step]
+    return values
+
+
+def drifting(first: Draw, second: Draw, steps: int, generator: np.random.Generator) -> Draw:
+    """Records of two kinds, in shares that move from step to step; a call is a step."""
+    shares = iter(1 / (1 + np.exp(-_DRIFT * _wandering(steps, generator))))
+
+    def draw(rows: int, generator: np.random.Generator) -> Codes:
+        of_first = generator.binomial(rows, next(shares, 0.5))
+        codes = np.concatenate([first(of_first, generator), second(rows - of_first, generator)])
+        return codes[generator.permutation(rows)]
+
+    return draw
 
 
 def _in_order(draw: Draw, many: int, generator: np.random.Generator) -> Draw:

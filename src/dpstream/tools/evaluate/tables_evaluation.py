@@ -117,6 +117,7 @@ def _summary_parts(found: Evaluation) -> Iterator[str | SummaryTable]:
         yield measures_table(judged.measures)
         alone = judged.targets[0] if len(judged.targets) == 1 else None
         yield from said(WORDS.paragraphs("judged", missing=judged.missing, alone=alone, broken=judged.broken))
+    yield from said(WORDS.paragraphs("compared", found=found))
     errors = last.errors.as_dict()
     rows = [
         [

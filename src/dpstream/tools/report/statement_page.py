@@ -30,6 +30,7 @@ def statement_page(made: Statement, releases: Path, columns: int) -> str:
         StoreDamagedError, StoreFormatError: released files that differ from their hashes, or cannot be read.
     """
     (first, opening, _), *rest = made.sections
+    annex = made.annex[0][0]
     kicker, title = made.title.split(": ", 1)
     fit, newest = fitness_of(releases), newest_release(releases)
     size, beside = 0, dict[Use, str]()
@@ -45,6 +46,7 @@ def statement_page(made: Statement, releases: Path, columns: int) -> str:
         opening=opening,
         verdicts=table_of_verdicts(fit.verdicts, size, beside, columns=columns),
         sections=[one for one in rest if one[0] != "What it is fit for" or not fit.verdicts],
+        annex=annex,
     )
     above = Html("") if fit.unfit is None else part("warning", "unfit:", fit.unfit)
     return frame(made.title, above, body, _FOOTER, marker=_MARKER)

@@ -274,11 +274,11 @@ def points_summary(found: PointEvaluation) -> dict[str, Any]:
 
 def _summary_parts(found: PointEvaluation) -> Iterator[str | SummaryTable]:
     last = found.steps[-1]
+    measures = point_measures(found)
+    yield f"Step {last.step}: {verdict_words(measures)}"
+    yield measures_table(measures)
     yield f"Compared with the private points: {len(found.steps)} of the steps up to {found.released}."
     yield f"What the releases promise: {found.guarantee}"
-    measures = point_measures(found)
-    yield f"Verdict on step {last.step}: {verdict_words(measures)}"
-    yield measures_table(measures)
     yield (
         "W1 is the average way, in sides of the space (the largest coordinate counts), by which released points would "
         "have to be moved to become the true ones. Beside it: the same for points spread evenly."

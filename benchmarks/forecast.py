@@ -1,0 +1,99 @@
+"""What ``dpstream plan`` predicts beside the true errors: the default mechanism on the committed streams.
+
+    python benchmarks/forecast.py [--streams LIST] [--runs 4] [--result FILE]
+
+Predicted: the standard errors of plan's first screen, from a file with coarse guesses (1, 3, 10, 30, ...) and no data.
+True: root mean squares over the last quarter of the steps, in some runs on the stream itself, of released rows. Streams
+are those of ``targets.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from itertools import combinations
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from bench import show_result
+from keyed_streams import is_there, load
+from targets import PRESETS, configuration, facts, mechanism, moments
+
+from dpstream.core.privacy import Randomness
+from dpstream.core.tables import count_marginals
+from dpstream.project import Config
+from dpstream.tools.forecast import forecast
+
+LONG = "about an hour"
+#: A prediction is right within this factor.
+WITHIN = 1.5
+#: Streams that no forecast was looked at on before.
+HELD_OUT = ("hotel:week", "hotel:day")
+
+
+def predicted(config: Config, steps: int) -> dict[str, float]:
+    """Of the number of records, and of a cell in half of the columns and of the pairs, in records."""
+    made = forecast(config, steps)
+    errors = {width: [x.error for x in made.marginals if len(x.columns) == width] for width in (1, 2)}
+    return {"total": made.total, **{NAMES[width]: median(known) for width, known in errors.items() if known}}
+
+
+NAMES = {1: "columns", 2: "pairs"}
+
+
+def true(stream: str, config: Config, runs: int) -> dict[str, float]:
+    """The same of releases, against the true tables."""
+    columns = range(len(facts(stream).domain))
+    cliques = [clique for width in NAMES for clique in combinations(columns, width)]
+    squares: list[list[float]] = []
+    for run in range(runs):
+        method = mechanism(config.plan(), Randomness.seeded(f"forecast {stream} {run}"))
+        for moment in moments(load(stream, run)):
+            release = method(moment)
+            if release is not None and moment.step > 0.75 * facts(stream).steps:
+                rows = release.sample(max(0, round(release.total)), moment.step)
+                made = count_marginals(rows, moment.table.domain, cliques)
+                pairs = zip(moment.table.marginals(cliques), made, strict=True)
+                cells = [float(np.mean((np.asarray(b, float) - a) ** 2)) for a, b in pairs]
+                squares.append([(release.total - moment.table.records) ** 2, *cells])
+    total, *cells = np.sqrt(np.mean(squares, axis=0)).tolist()
+    widths = {
+        name: [error for error, clique in zip(cells, cliques, strict=True) if len(clique) == width]
+        for width, name in NAMES.items()
+    }
+    return {"total": total, **{name: median(errors) for name, errors in widths.items() if errors}}
+
+
+def main() -> None:
+    """Print a line for each stream and use."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    usual = " ".join(PRESETS[name].streams for name in ("compare", "changing", "targets")).split()
+    parser.add_argument("--streams", nargs="+", default=list(dict.fromkeys(usual)))
+    parser.add_argument("--runs", type=int, default=4)
+    parser.add_argument("--result", type=Path)
+    asked = parser.parse_args()
+    lines = ["| stream | of | predicted | true | predicted / true |  |", "|---|---|---:|---:|---:|---|"]
+    right: list[bool] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for stream in filter(is_there, asked.streams):
+            config = configuration(stream, "default", "1", Path(folder))
+            said, found = predicted(config, facts(stream).steps), true(stream, config, asked.runs)
+            for use, error in found.items():
+                if error > 0 and use in said:
+                    ratio = said[use] / error
+                    right.append(1 / WITHIN <= ratio <= WITHIN)
+                    held = " (held out)" if stream in HELD_OUT else ""
+                    mark = "" if right[-1] else "!"
+                    lines.append(
+                        f"| {stream}{held} | {use} | {said[use]:.3g} | {error:.3g} | {ratio:.2f} | {mark} |"
+                    )
+                    print(lines[-1], flush=True)
+    lines += ["", f"{sum(right)} of {len(right)} are within a factor of {WITHIN:g}."]
+    show_result("\n".join([*lines, ""]), asked.result)
+
+
+if __name__ == "__main__":
+    main()
