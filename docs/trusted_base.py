@@ -277,7 +277,7 @@ def page(package: Package) -> str:
         "",
         "## Beside the kernel",
         "",
-        "These parts never draw noise. The store keeps what the kernel computes; of the others a stream needs what it uses.",
+        "These parts never draw noise. The store keeps what the kernel computes; a stream needs those that it uses.",
         "",
         "| part | modules |",
         "|---|---|",
