@@ -281,7 +281,7 @@ def test_a_page_says_which_records_and_which_day_it_is_about(tmp_path: Path) -> 
     assert manifest["period"] == "2013-03-01/2013-03-31"
     assert manifest["holds"] == "all records up to 31 March 2013"
     assert "made from all records up to 31 March 2013" in dpstream("statement", config).stdout
-    assert "newest release: all records up to 31 March 2013" in dpstream("status", config).stdout
+    assert "newest        all records up to 31 March 2013" in dpstream("status", config).stdout
 
 
 def test_error_bars_where_everything_is_measured(tmp_path: Path) -> None:
