@@ -90,7 +90,7 @@ def open_stream(
         and (policy.records != "fresh" or plan.reads == "reports")
     ):
         raise ConfigError(
-            "the sink draws each table anew, and these records persist",
+            "the sink draws each table anew; records persist",
             where="publish_to",
             allowed='a folder, a database or standard output; or records = "fresh"',
         )

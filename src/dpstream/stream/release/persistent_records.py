@@ -312,7 +312,7 @@ class Succession:
     Attributes:
         records: the new ones.
         changes: operation, id and values; deletes first, then updates, each in the order of their ids. None where
-            there was no table before.
+            this is the first table.
         deletes, inserts, updates: how many.
     """
 

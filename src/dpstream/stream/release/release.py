@@ -40,10 +40,7 @@ if TYPE_CHECKING:
     from dpstream.stream.release.pictures import Picture
 
 #: Why an answer carries no interval.
-NO_INTERVAL = (
-    "The plan does not measure these columns together at every step, or the stream began with another one's table. "
-    f"{NOT_MEASURED}"
-)
+NO_INTERVAL = f"Not measured together at every step, or the stream began with another table. {NOT_MEASURED}"
 
 
 @dataclass(frozen=True)
@@ -156,7 +153,7 @@ class Release:
             return as_frame(self.sample(), frame)
         if self._folder is None:
             raise ConfigError(
-                "persistent records are kept with the releases, and the stream has no place for any",
+                "persistent records need a place for releases",
                 where="release",
                 allowed="a stream with a folder for its releases",
             )
@@ -394,9 +391,9 @@ class Release:
     def _answers(self, where: str) -> SyntheticTable:
         if self._model.answers is None:
             raise ConfigError(
-                f"the release is {self._model.noun}: no records can be drawn from it, and no counts be answered",
+                f"the release is {self._model.noun}: it gives neither records nor counts",
                 where=where,
-                allowed="sample() without arguments, which gives the released table",
+                allowed="sample() without arguments",
             )
         return self._model.answers
 
@@ -440,4 +437,4 @@ def _error_of_sum(cells: int, error: float | None) -> tuple[float | None, str]:
     if cells == 1:
         return error, "standard deviation of the noise in the one cell that answers"
     # Cauchy-Schwarz: holds whatever the correlation between the cells.
-    return error * cells, f"upper bound: {cells} cells answer, and their noise may be correlated"
+    return error * cells, f"upper bound: {cells} cells answer; their noise may be correlated"

@@ -62,8 +62,8 @@ def warn_of_network(path: Path) -> None:
     kind = network_file_system(path.resolve())
     if kind is not None:
         warnings.warn(
-            f"{path}: this is a file system of kind {kind}, whose locks may not be seen by other machines and "
-            "which may not share memory: keep the state on a local disk",
+            f"{path}: a file system of kind {kind}, which may lack locks and shared memory: keep the state on a "
+            "local disk",
             NetworkFileSystemWarning,
             stacklevel=4,
         )
@@ -95,7 +95,7 @@ def repair_mode(path: Path, mode: int) -> None:
         return
     except PermissionError:
         raise StoreError(
-            "its permissions let others in, and it belongs to another user",
+            "others may read it, and it belongs to another user",
             where=str(path),
             allowed=f"{mode:04o}, owned by the user who runs the stream",
         ) from None
@@ -107,7 +107,7 @@ def repair_mode(path: Path, mode: int) -> None:
 
 
 class FolderLock:
-    """``flock`` on a folder itself: there is no lock file that could be deleted, and the kernel releases it when the
+    """``flock`` on a folder itself: no lock file could be deleted, and the kernel releases it when the
     process dies. Local file systems only."""
 
     def __init__(self) -> None:
@@ -130,7 +130,7 @@ class FolderLock:
         except OSError as error:
             self.close()
             raise StoreError(
-                f"the directory cannot be locked ({error.strerror}); some network file systems know no locks",
+                f"the directory cannot be locked ({error.strerror}); some network file systems lack locks",
                 where=str(path),
                 allowed="a local disk",
             ) from None
@@ -159,8 +159,7 @@ class StateDirectory(FolderLock):
         self._create()
         self.take(
             self.path,
-            "another process (or another stream object in this one) has this stream open; "
-            "wait until it ends or stop it; there is no lock file to delete",
+            "another process or stream object has this stream open; wait or stop it; no lock file needs deleting",
         )
         try:
             warn_of_network(self.path)
@@ -193,9 +192,9 @@ class StateDirectory(FolderLock):
         """Refuse a link: what is written through it lies where nobody repairs the rights of others."""
         if path.is_symlink() or not (path.is_file() or not path.exists()):
             raise StoreError(
-                "a file of the state is a link, or no file at all",
+                "a file of the state is a link or a folder",
                 where=str(path),
-                allowed="files in the state directory itself (which may be a link as a whole)",
+                allowed="files in the state directory itself",
             )
 
     def _create(self) -> None:
@@ -204,14 +203,14 @@ class StateDirectory(FolderLock):
             self.path.mkdir(mode=0o700, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
             raise ConfigError(
-                "is not a directory", where=str(self.path), allowed="a state directory"
+                "expected a directory, got a file", where=str(self.path), allowed="a state directory"
             ) from None
 
     def _check_content(self) -> None:
         strangers = [entry.name for entry in self.path.iterdir() if not self._is_ours(entry.name)]
         if strangers:
             raise ConfigError(
-                f"holds files that are not a stream's state, such as {min(strangers)!r}",
+                f"holds other files than a stream's state, such as {min(strangers)!r}",
                 where=str(self.path),
                 allowed="an empty directory, or the state of this stream",
             )

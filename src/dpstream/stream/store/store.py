@@ -160,16 +160,16 @@ class Store:
                 raise StoreDamagedError(
                     f"the state is gone, but its witness {witness.name} is among the releases",
                     where=str(witness.parent),
-                    allowed="the newest state; or another folder for the releases of a new stream",
+                    allowed="the newest state; or another folder for a new stream's releases",
                 )
 
     def _create(self, facts: dict[str, Any], genesis: Genesis | None) -> None:
         """Make the store, whole; one of which no step was ever begun gives way to it."""
         if genesis is None:
             raise StoreError(
-                "there is no stream yet",
+                "the stream is missing",
                 where=str(self.path),
-                allowed="a state directory that dpstream run made",
+                allowed="a state directory of dpstream run",
             )
         given, state = genesis()
         sealing, key = sealing_for(self._key, given["stream_id"], self._where), secrets.token_bytes(32)
@@ -214,10 +214,9 @@ class Store:
             self._head.check(history, self._where)
             if published is not None and published(self.meta["stream_id"].hex()):
                 raise StoreDamagedError(
-                    "no step was begun in this state, and steps of its stream are published: the state was "
-                    "rolled back, and does not begin anew with another plan",
+                    "the state was rolled back: its stream has published steps, so the plan cannot change",
                     where=str(self.path),
-                    allowed="the newest state, or a new state directory and releases of its own",
+                    allowed="the newest state, or new folders for state and releases",
                 )
             # The head names the plan before. Without one, a store without steps opens under either.
             self._head.forget()
@@ -225,8 +224,7 @@ class Store:
             self._database = None
             self._create(facts, genesis)
             warnings.warn(
-                f"{self.path}: the state belonged to another plan, of which no step was ever begun; it begins anew "
-                "with this one",
+                f"{self.path}: the state, of another plan and without steps, begins anew",
                 stacklevel=2,
             )
             self._open(facts, None)
@@ -248,8 +246,7 @@ class Store:
             if self.user_folder.is_dir():
                 self._users.take(
                     self.user_folder,
-                    "a copy of this state is open and uses the same files in the folder users; stop it, and keep "
-                    "one of the two",
+                    "a copy of this state is open and uses the same files; stop it, and keep one",
                 )
                 with self._reading() as db:
                     sweep_files(self.user_folder, read_shards(db, self.meta["key"]))
@@ -467,16 +464,15 @@ class Store:
         """Refuse counters or records that are where this batch cannot be compared with them."""
         if files and self.last_step and shards is None:
             raise ConfigError(
-                f"{what} are in its store, where Spark's executors do not read them",
+                f"{what} are in the store, out of reach of Spark's executors",
                 where=self._where,
-                allowed="records of files, databases or frames of this process at every step, as at the first one; or "
-                "a new stream for records of Spark",
+                allowed="records of this process at every step, as at the first; or a new stream for Spark",
             )
         if not files and shards is not None:
             raise ConfigError(
-                f"{what} are files, which Spark's executors read and write",
+                f"{what} are files of Spark's executors",
                 where=self._where,
-                allowed="records of Spark at every step, as at the first one; or a new stream for other records",
+                allowed="records of Spark at every step, as at the first; or a new stream",
             )
 
     def any_departed(self, keys: NDArray[np.uint64]) -> bool:
@@ -687,7 +683,7 @@ class Store:
             try:
                 db.begin(lasting=lasting)
                 yield db
-                self._broken = "a commit was interrupted; whether it took effect is unknown"
+                self._broken = "a commit was interrupted; its effect is not known"
                 durable.commit(db)
                 self._last_entry = self._noted
                 if then is not None:
@@ -794,8 +790,7 @@ def rollback_problems(
         for step in sorted(set(published) - states.keys())
     ]
     problems += [
-        f"step {step} was withdrawn ({NOTICE} is in its folder), and the store does not know it: the state was rolled "
-        "back"
+        f"step {step} was withdrawn ({NOTICE} is in its folder), but not in the store: the state was rolled back"
         for step in sorted(withdrawn)
         if states.get(step) not in ("withdrawing", "withdrawn")
     ]

@@ -218,7 +218,7 @@ def verify_events(db: StoreDatabase, key: bytes) -> str | None:
     try:
         for ids, data in value_pages(db, _USERS):
             if not there:
-                return "counters of users are there without their sum"
+                return "the sum of the users' counters is missing"
             values = _as_values(data, _CHANGED, db.where)
             if values.shape[1] != _COUNTER:
                 return _CHANGED
@@ -412,7 +412,7 @@ def verify_present(db: StoreDatabase, key: bytes) -> str | None:
     except StoreDamagedError as error:
         return error.what
     if sums is None:
-        return "present records are there without their sum" if total.rows or left.rows else None
+        return "the sum of the present records is missing" if total.rows or left.rows else None
     return None if sums == (total, left) else _DAMAGED
 
 

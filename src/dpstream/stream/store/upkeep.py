@@ -53,8 +53,8 @@ def stored_problems(db: StoreDatabase, key: bytes, last_step: int, users: Path) 
     problems: list[str] = []
     if is_half_rekeyed(db):
         problems.append(
-            "dpstream store rekey was stopped: values under the key before, or under none, may still be in the "
-            "database's files; run the same command once more"
+            "dpstream store rekey was interrupted: values under the old key may remain in the files; run the same "
+            "command again"
         )
     try:
         shards = read_shards(db, key)
@@ -118,7 +118,7 @@ def stored_key(path: Path, *, server: PostgresServer | None = None) -> str | Non
     """The name of the key that the store of ``path`` is encrypted with; None where it is not.
 
     Errors:
-        ConfigError: there is no stream. StoreLockedError: a stream has it open.
+        ConfigError: the stream is missing. StoreLockedError: a stream has it open.
     """
     with locked_store(path, server) as (db, _):
         return key_name(db)
