@@ -57,7 +57,7 @@ def test_what_was_changed_is_told_and_never_replaced(tmp_path: Path) -> None:
     assert healthy(config) == "releases"
     told = dpstream("run", config, code=4).stderr
     assert "table.csv of step 4 is not what was published" in told
-    assert "moving it away and running again" in told
+    assert "move it away and run again" in told
     assert table.read_bytes() != before["step-000004/table.csv"], "it is left as it is"
     table.rename(tmp_path / "edited.csv")
     assert "step 4" in dpstream("run", config).stderr

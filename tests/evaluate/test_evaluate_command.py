@@ -101,7 +101,7 @@ def test_json_repeats_the_summary_and_older_results_are_replaced(config):
         (["--steps", "1-"], "'1-' is not a step"),
         (["--steps", "0"], "'0' holds no step"),
         (["--steps", "3", "--every", "2"], "both given"),
-        (["--steps", "11-15"], "no released data of step 15 (allowed: steps 1 to 14)"),
+        (["--steps", "11-15"], "released data are missing at step 15 (allowed: steps 1 to 14)"),
         (["--workload", "all-4-way"], "all-4-way needs 4 columns and the domain has 3"),
         (["--workload", "pairs"], "unknown workload 'pairs'"),
         (["--target", "rent"], "unknown column 'rent' (allowed: zip, paid, size)"),

@@ -252,7 +252,7 @@ def test_a_sample_of_the_truth_is_at_the_floor_and_another_law_is_not():
     rng = np.random.default_rng(6)
     sample = judge(SCHEMA, 1, REAL, REAL[rng.integers(0, len(REAL), len(REAL))], NO_TRENDS)
     assert {one.word for one in sample.measures} <= {"good", "not known"}
-    assert "Nothing is far from" in sample.words
+    assert "Every measure is near" in sample.words
     for one in sample.measures:
         if one.name in ("columns", "pairs", "sets", "groups"):
             assert one.floor / 2 < one.value < 2 * one.floor

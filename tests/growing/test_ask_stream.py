@@ -319,9 +319,9 @@ def restore(old: Path, path: Path) -> None:
     ("what", "lost", "words"),
     [
         ("state", "nothing", "rolled back"),
-        ("state", "state-questions", "what was spent is not known"),
+        ("state", "state-questions", "the spent budget is not known"),
         # With an older copy of what was spent, it could be spent again; without the witness, the step knows.
-        ("state-questions", "state/questions.json", "more questions than are stored"),
+        ("state-questions", "state/questions.json", "the store of the questions was rolled back"),
     ],
 )
 def test_a_store_that_was_rolled_back_is_refused(tmp_path: Path, what: str, lost: str, words: str) -> None:

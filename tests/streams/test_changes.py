@@ -373,7 +373,7 @@ def test_changes_wait_for_the_step_that_they_change(tmp_path: Path, publish: Any
 
 def test_what_cannot_be_published_is_refused(tmp_path: Path) -> None:
     for wrong, words in (
-        ({"publish": "changes"}, "needs records that persist"),
+        ({"publish": "changes"}, "needs persistent records"),
         ({"records": "sticky"}, "fresh, persistent"),
         ({"full_every": 0}, "a number from 1"),
     ):

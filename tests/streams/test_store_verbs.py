@@ -22,7 +22,7 @@ from cli_stream import dpstream, make, released
 
 
 def test_check_says_what_is_damaged(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="there is no stream"):
+    with pytest.raises(ConfigError, match="the stream is missing"):
         check_store(tmp_path / "state", None)
     run(tmp_path, 3)
     state, releases = tmp_path / "state", tmp_path / "releases"

@@ -35,7 +35,7 @@ def test_another_plan_takes_the_place_of_one_that_spent_nothing(tmp_path: Path) 
         home = tmp_path / str(key is None)
         unspent(home, key=key)
         assert read_status(home / "state").unspent
-        with pytest.warns(UserWarning, match="no step was ever begun; it begins anew"):
+        with pytest.warns(UserWarning, match="without steps, begins anew"):
             run(home, 2, plan=OTHER, key=key)
         assert plan_of(home) == "other"
         assert check_store(home / "state", home / "releases", key=key).problems == ()

@@ -217,7 +217,7 @@ def test_the_owner_chooses_the_columns_that_may_change(tmp_path: Path) -> None:
     assert ops_of(tmp_path, range(4, 7)) == {"delete", "insert"}, "off, and then as the feed has it"
     with pytest.raises(ConfigError, match="'city', which is no column"):
         live(tmp_path, range(7, 8), Publishing(records="persistent", may_change=("city",)))
-    with pytest.raises(ConfigError, match="may_change needs records that persist"):
+    with pytest.raises(ConfigError, match="may_change needs persistent records"):
         Publishing(may_change="any")
 
 

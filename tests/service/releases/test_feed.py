@@ -416,11 +416,11 @@ def test_places_are_folders_with_names(made: Path, tmp_path: Path) -> None:
     assert one.name == "other"
     (tmp_path / "empty").mkdir()
     wrong = {
-        folder + "/nowhere": "no such folder",
+        folder + "/nowhere": "the folder is missing",
         str(tmp_path / "empty"): "there are no releases",
         f"a b={folder}": "cannot stand in an address",
-        "s3://bucket/releases": "folders of this machine",
-        "x=https://example.org/v1": "folders of this machine",
+        "s3://bucket/releases": "only local folders",
+        "x=https://example.org/v1": "only local folders",
     }
     for text, words in wrong.items():
         with pytest.raises(ConfigError, match=words):
