@@ -129,7 +129,7 @@ def test_wrong_settings_are_one_sentence(tmp_path: Path) -> None:
     for lines, words in (
         (['publish = "changes"'], "persistent records"),
         (['may_change = "any"'], "with records = persistent"),
-        (['records = "persistent"', 'may_change = ["city"]'], "'city', which is no column"),
+        (['records = "persistent"', 'may_change = ["city"]'], "unknown column 'city'"),
         (['sink = "kafka"'], "folder, duckdb, postgresql, bucket, stdout"),
         (['sink = "postgresql"'], "database: the key is missing"),
         (['sink = "postgresql"', 'database = "postgresql://me:secret@host/db"'], "holds a password"),

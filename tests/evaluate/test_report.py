@@ -142,10 +142,10 @@ def other_budget(folder: Path) -> Path:
     ("damage", "kind", "words"),
     [
         (lambda folder: folder / "nowhere", ConfigError, "nothing of that name"),
-        (lambda folder: folder / "data", ConfigError, "there are no releases"),
+        (lambda folder: folder / "data", ConfigError, "releases are missing"),
         (lambda folder: make(folder / "fresh", 1), ConfigError, "the run has not started"),
         (empty, ConfigError, "no step is released yet"),
-        (other_budget, ConfigError, "made under another plan"),
+        (other_budget, ConfigError, "another plan than the file"),
         (damaged("step-000006/table.csv", '"a"', '"b"'), StoreDamagedError, "published hash"),
         (damaged("step-000002/manifest.json", '"step": 2', '"step": 3'), StoreDamagedError, "hash"),
         (damaged("codebook.json", '"label": "a"', '"label": "q"'), StoreDamagedError, "codebook"),
@@ -166,7 +166,7 @@ def test_what_is_no_run_stops_with_a_sentence(
 def test_places_that_cannot_be_taken(folder: Path, tmp_path: Path) -> None:
     releases, mine = folder / "releases", tmp_path / "notes.html"
     mine.write_text("my notes")
-    with pytest.raises(ConfigError, match="no report"):
+    with pytest.raises(ConfigError, match="something else than a report"):
         write_report(releases, mine)
     assert mine.read_text() == "my notes"
     for name in ("dpstream.toml", "report"):
@@ -178,7 +178,7 @@ def test_places_that_cannot_be_taken(folder: Path, tmp_path: Path) -> None:
     write_report(releases, mine)  # its own page is replaced without asking
     with pytest.raises(SchemaError, match="unknown column 'zap'"):
         write_report(releases, mine, pairs=[("zip", "zap")])
-    with pytest.raises(ConfigError, match="not a pair"):
+    with pytest.raises(ConfigError, match="repeats or lacks"):
         write_report(releases, mine, pairs=[("zip", "zip")])
 
 
@@ -281,7 +281,7 @@ def test_a_page_says_which_records_and_which_day_it_is_about(tmp_path: Path) -> 
     assert manifest["period"] == "2013-03-01/2013-03-31"
     assert manifest["holds"] == "all records up to 31 March 2013"
     assert "made from all records up to 31 March 2013" in dpstream("statement", config).stdout
-    assert "newest release: all records up to 31 March 2013" in dpstream("status", config).stdout
+    assert "newest        all records up to 31 March 2013" in dpstream("status", config).stdout
 
 
 def test_error_bars_where_everything_is_measured(tmp_path: Path) -> None:

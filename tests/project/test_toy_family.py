@@ -89,7 +89,7 @@ def test_it_is_reported_and_evaluated(toy: Path, monkeypatch: pytest.MonkeyPatch
         read_manifest(toy.parent / "releases", step)["rows_in_table"] for step in (1, 2)
     ]
     words = " ".join(page.words.split())
-    for text in ("Protected is", "From the codebook", "zip 3", "paid 2", "How wrong it can be"):
+    for text in ("This guarantee protects", "From the codebook", "zip 3", "paid 2", "How wrong it can be"):
         assert text in words
     assert "lacks heat maps" in dpstream("report", toy, "--pair", "zip", "paid", "--out", "x.html", code=2)
     facts = json.loads(dpstream("evaluate", toy, "--json"))

@@ -287,7 +287,7 @@ def test_a_withdrawn_step_is_gone_and_its_manifest_says_why(tmp_path: Path) -> N
         read(root, 4)
     with open_stream(ToyPlan(), SCHEMA, tmp_path / "alone") as stream:
         stream.step(batch(1), "b1")
-        with pytest.raises(StepError, match="without a place"):
+        with pytest.raises(StepError, match="no place"):
             stream.withdraw(1, "x")
 
 

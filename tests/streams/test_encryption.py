@@ -189,7 +189,7 @@ def test_a_value_in_another_place_is_found(tmp_path: Path, made: Path, statement
     [
         (KEY, OTHER, f"with the key {KEY.name}, not with {OTHER.name}"),
         (KEY, None, f"is encrypted .key {KEY.name}., and no key is given"),
-        (None, KEY, "is plain, and a key is given"),
+        (None, KEY, "is plain; a key is given"),
     ],
     # Keys are drawn anew by every process: their names would make tests that no other process knows.
     ids=["another key", "no key", "a key too many"],
@@ -306,7 +306,7 @@ def test_the_verbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         made_key = dpstream("store", "key", "--out", file).stdout.split()[-1]
     dpstream("store", "key", "--out", key, code=2)
     config.write_text(text + f'[state]\nkey_file = "{key.name}"\n')
-    assert "is not encrypted" in dpstream("run", config, code=4).stderr
+    assert "is plain" in dpstream("run", config, code=4).stderr
     assert "no new key" in dpstream("store", "rekey", config, code=2).stderr
     dpstream("store", "rekey", config, "--to", key)
     dpstream("run", config, "--until", 2)

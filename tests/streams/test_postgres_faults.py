@@ -288,7 +288,7 @@ def test_an_older_snapshot_keeps_nothing_of_what_was_readable(
         other.execute("SELECT count(*) FROM pg_class")
         dump.execute("BEGIN")
         dump.execute(f"LOCK TABLE {schema}.files IN ACCESS SHARE MODE".encode())
-        with pytest.raises(StoreError, match="another session reads the stream's tables"):
+        with pytest.raises(StoreError, match="another session reads the tables"):
             rekey_store(state, old=None, new=key, server=server)
         [problem] = check_store(state, None, server=server, key=key).problems
         assert "rekey was interrupted" in problem

@@ -108,7 +108,7 @@ def as_batch(
         raise ConfigError(
             "deletes and users belong inside the batch",
             where="step",
-            allowed="dpstream.Batch(inserts, deletes, users), or a frame with them beside it",
+            allowed="dpstream.Batch(inserts, deletes, users), or a frame",
         )
     if isinstance(given, (KeyedBatch, Snapshot)):
         kind = _engine_of(given.events if isinstance(given, KeyedBatch) else given.rows)
@@ -170,7 +170,7 @@ def separate(batch: Batch, schema: Schema, where: str, unit: str = "user") -> tu
 
     Errors:
         DataError: the batch does not say whose records they are.
-        ConfigError: the column of the user ids is an attribute of the schema.
+        ConfigError: the column of user ids is an attribute of the schema.
     """
     users = batch.users
     if users is None:
@@ -183,9 +183,9 @@ def separate(batch: Batch, schema: Schema, where: str, unit: str = "user") -> tu
         pair = users if isinstance(users, tuple) else (users, None)
         if len(pair) != 2:
             raise DataError(
-                "users is a tuple, and not a pair",
+                "users is a tuple, expected a pair",
                 where=where,
-                allowed="(ids of the inserts, ids of the deletes)",
+                allowed="(ids of inserts, ids of deletes)",
             )
         first, second = (
             None if ids is None else arrow.to_table({"ids": ids}, where).column("ids") for ids in pair
@@ -193,7 +193,7 @@ def separate(batch: Batch, schema: Schema, where: str, unit: str = "user") -> tu
         return batch, (first, second)
     if users in schema.names:
         raise ConfigError(
-            f"the column {users!r} of the user ids is declared in the schema as well",
+            f"the column {users!r} of the user ids is in the schema too",
             where=where,
             allowed=f"another column, or a copy of {users!r} under another name",
         )
@@ -209,7 +209,7 @@ def _split(frame: Any, name: str, where: str) -> tuple[Any, Any]:
         raise DataError("codes have no column of user ids", where=where, allowed="users as arrays")
     table = arrow.to_table(frame, where)
     if name not in table.column_names:
-        raise DataError(f"column {name!r} is missing", where=where, allowed="the column of the user ids")
+        raise DataError(f"column {name!r} is missing", where=where, allowed="the column of user ids")
     return table.drop_columns([name]), table.column(name)
 
 
@@ -311,13 +311,13 @@ def _require_kind(plan: StreamPlan, where: str, *, keyed: bool) -> None:
     """The batch has keys where the plan reads the records that are present, and has none elsewhere."""
     if keyed and plan.reads != "present":
         raise ConfigError(
-            f"the batch holds keyed records, and the mechanism {plan.name!r} reads what a step brings",
+            f"keyed records do not fit the mechanism {plan.name!r} reads what a step brings",
             where=where,
             allowed="dpstream.Batch(inserts, deletes), or the unit record",
         )
     if not keyed and plan.reads == "present":
         raise ConfigError(
-            f"the mechanism {plan.name!r} reads the records that are present, and the batch has no keys",
+            f"the mechanism {plan.name!r} reads present records by key; the batch has no keys",
             where=where,
             allowed="dpstream.KeyedBatch(events, key=...) or dpstream.Snapshot(rows, key=...)",
         )
@@ -337,9 +337,7 @@ def _reports(batch: Batch, wanted: ReadRequest) -> BatchAccess:
     """Grant one period of a panel: the reports, with a keyed mark of each person."""
     domain, where = wanted.schema.domain, wanted.where
     if batch.deletes is not None:
-        raise DataError(
-            "the batch of a panel has deletes", where=where, allowed="reports of people, one a person"
-        )
+        raise DataError("panels have no deletes", where=where, allowed="reports of people, one a person")
     batch, columns = separate(batch, wanted.schema, where, wanted.unit)
     _, codes, none = encode_batch(batch, wanted.schema, where=where)
     owners = read_owners(columns, (len(codes), 0), key=wanted.key, where=where)
@@ -453,5 +451,5 @@ def require_record(plan: StreamPlan) -> None:
         raise ConfigError(
             f"the mechanism {plan.name!r} reads {reads}, and the unit is {plan.unit.name!r}",
             where="stream",
-            allowed="the unit record for mechanisms that read present records, else another unit",
+            allowed="the unit record if the mechanism reads present records, else another",
         )

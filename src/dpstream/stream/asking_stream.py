@@ -308,17 +308,17 @@ class AskingStream(Stream):
         try:
             step, t, asked = (int(books[name]) for name in ("step", "t", "asked"))
         except (KeyError, TypeError, ValueError):
-            raise damaged_store("the books of the questions cannot be read", where) from None
+            raise damaged_store("the questions' books are unreadable", where) from None
         if step > self.last_step or t > self._asks.standing(state).t:
             raise StoreDamagedError(
-                "the stream was rolled back: questions were asked at later steps",
+                "the stream was rolled back behind its questions",
                 where=where,
                 allowed="the newest copies of both stores",
             )
         # As of the last step: with older books, what was spent since could be spent again.
         if self._asks.standing(state).asked > asked:
             raise StoreDamagedError(
-                "the store of the questions was rolled back",
+                "the questions' store was rolled back",
                 where=where,
                 allowed="the newest copies of both stores",
             )
@@ -336,7 +336,7 @@ class AskingStream(Stream):
         stream_id = self._store.meta["stream_id"]
         if self.last_step and not has_store(path, server=server):
             raise StoreDamagedError(
-                "the store of the questions is gone: the spent budget is not known",
+                "the questions' store is gone: the spent budget is not known",
                 where=str(path),
                 allowed="the newest copies of both stores",
             )
@@ -370,8 +370,8 @@ class AskingStream(Stream):
 
 def _undecided(kind: str, name: str) -> StepError:
     return StepError(
-        f"a question, or a step, stopped with {kind} after noise was drawn; the stop may depend on that noise, so "
-        "you decide before more is drawn",
+        f"a question, or a step, stopped with {kind} after noise was drawn; the stop may depend on the noise: the "
+        "owner decides",
         where=f"question {name!r}",
-        allowed="discard_reservation() or run --discard-reserved, after the cause is found",
+        allowed="run --discard-reserved (discard_reservation()), after finding the cause",
     )

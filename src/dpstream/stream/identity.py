@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 #: How a stream goes on under another plan.
 _SUCCESSOR = (
-    "a successor with the new plan (dpstream init --after, with the old file); or another state directory "
-    "(a new stream spends anew)"
+    "a successor (dpstream init --after, with the old file); or another state directory, which spends anew"
 )
 
 
@@ -108,15 +107,15 @@ def require_constraints(plan: StreamPlan, schema: Schema, *, begins: bool) -> No
         return
     if begins:
         raise ConfigError(
-            "the table that the stream begins with may break its constraints",
+            "the first table may break the constraints",
             where="schema.constraints",
-            allowed="a stream without [base], or a schema without constraints",
+            allowed="no [base], or no constraints",
         )
     if not plan.follows_constraints:
         raise ConfigError(
             f"the mechanism {plan.name!r} cannot follow public constraints",
             where="schema.constraints",
-            allowed="pooled, dpstabs, baseline, census; or a schema without constraints",
+            allowed="pooled, dpstabs, baseline, census; or no constraints",
         )
 
 
@@ -198,9 +197,9 @@ def _require_same_prior(stored: dict[str, Any], given: dict[str, Any], where: st
         began, has = ("without", "one") if before is None else ("with", "none")
         what, allowed = f"the stream began {began} a [prior], and this file has {has}", f"the file {began} it"
     elif before.get("sha256") != now.get("sha256"):
-        what, allowed = "the file of [prior] has changed since the start", "the file as it was"
+        what, allowed = "the file of [prior] has changed", "the file as it was"
     else:
-        what = "columns or weight of [prior] have changed since the start"
+        what = "columns or weight of [prior] have changed"
         allowed = "the section as it was"
     raise ConfigError(what, where=where, allowed=f"{allowed}; or {_SUCCESSOR}")
 

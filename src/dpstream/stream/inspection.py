@@ -357,7 +357,7 @@ def _manifest_problems(db: StoreDatabase, ledger: Ledger) -> list[str]:
     for spend in ledger.spends:
         (data,) = db.execute("SELECT manifest FROM steps WHERE step = ?", (spend.step,)).fetchone()
         if hashlib.sha256(data).hexdigest() != spend.manifest_sha256:
-            problems.append(f"the stored manifest of step {spend.step} does not have the recorded hash")
+            problems.append(f"the stored manifest of step {spend.step} differs from its hash")
         manifest = parse_json(data)
         facts = (
             manifest["step"],
@@ -379,7 +379,7 @@ def _account_problems(ledger: Ledger, account: str | Path | None) -> list[str]:
         return [f"the account: {error.what}"]
     charge = state.find(ledger.stream_id)
     if charge is None or (ledger.pin is not None and not state.knows(ledger.pin)):
-        return ["the account lacks the stream's charge: rolled back, changed, or another account"]
+        return ["the account lacks the stream's charge"]
     if charge.budget != ledger.planned:
         return [f"the account charged {charge.budget}, and the plan says {ledger.planned}"]
     return []

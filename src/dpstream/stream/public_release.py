@@ -42,10 +42,7 @@ if TYPE_CHECKING:
     from dpstream.core.schema import Schema
     from dpstream.stream.release.pictures import Picture
 
-_BASE = (
-    "Counted in the released table, part of which comes from the table that the stream began with: its errors "
-    "are not known."
-)
+_BASE = "Counted in the released table, in part from an earlier table: errors are not known."
 
 
 class PublicRelease:
@@ -308,16 +305,15 @@ class PublicRelease:
             cells = table.column(column.name)
             if released_alike(column) and cells.null_count and (alike.min(axis) != alike.max(axis)).any():
                 raise ConfigError(
-                    f"column {column.name!r} shows {column.other!r} and {column.missing!r} both as null; the "
-                    "question tells them apart",
+                    f"column {column.name!r} shows {column.other!r} and {column.missing!r} both as null",
                     where="question",
-                    allowed="both, or neither; or an answer of Stream.release",
+                    allowed="both or neither; or Stream.release",
                 )
         try:
             codes = tuple(as_released(column).encode(table.column(column.name)) for column in columns)
         except DataError:
             raise StoreDamagedError(
-                "the released table holds values outside of its codebook", where=str(self.folder)
+                "the table holds values outside of its codebook", where=str(self.folder)
             ) from None
         count = float(satisfied[codes].sum()) if columns else 0.0
         return count * (manifest["rows"] / table.num_rows if table.num_rows else 1.0)
@@ -460,7 +456,7 @@ class OtherKinds:
         if since:
             about += f", but for those known to have left at step {since}"
         if missing is not None:
-            about += f" (step {missing} was never published, so counts since cannot be added)"
+            about += f" (step {missing} was never published: later counts cannot be added)"
         epochs = tuple(dict.fromkeys((one.first, one.last) for one in own))
         parts = tuple(CellsOf(one, 1.0, one.values.size) for one in own)
         return Estimate((), (), values, last, epochs, False, parts, about)

@@ -111,14 +111,14 @@ def broken_border(broken: Sequence[Broken], where: str) -> ConfigError:
     return ConfigError(
         f"{'; '.join(one.words for one in broken)}: records cost more than the manifests say",
         where=where,
-        allowed="a new stream after the last step of the earlier stream; this stream's releases can be withdrawn",
+        allowed="a new stream after the earlier stream's last step; dpstream withdraw here",
     )
 
 
 def no_place(verb: str) -> StepError:
     """The stream publishes nothing, because it was opened without a sink."""
     return StepError(
-        "the stream was opened without a place for releases",
+        "the stream has no place for releases",
         where=verb,
         allowed="publish_to, or [output]",
     )
@@ -128,16 +128,14 @@ def undecided(step: int, kind: str, batch_id: str) -> StepError:
     """The step failed after noise was drawn for it, or the store that knew whether it did was lost."""
     if kind == RESTORED:
         return StepError(
-            "the store is a restored copy: noise may have been drawn for this step before",
+            "the store is a restored copy: this step's noise may be drawn already",
             where=f"step {step}",
             allowed="discard_reservation() or run --discard-reserved, once",
         )
     return StepError(
-        f"step {step} stopped with {kind} after noise was drawn; the stop may depend on that noise, so you decide "
-        "before more is drawn",
+        f"step {step} stopped with {kind} after noise was drawn; the stop may depend on the noise: the owner decides",
         where=f"batch {batch_id!r}",
-        allowed="discard_reservation() or run --discard-reserved, after the cause is found; readers can see each "
-        "repetition",
+        allowed="run --discard-reserved (discard_reservation()), after finding the cause; readers see repetitions",
     )
 
 
@@ -147,7 +145,7 @@ def other_batch(held: Reservation, batch_id: str) -> StepError:
     return StepError(
         f"step {held.step} was reserved for {what} when the process stopped",
         where=f"batch {batch_id!r}",
-        allowed="the reserved batch, or discard_reservation() first (nothing is spent)",
+        allowed="the reserved batch, or discard_reservation() (nothing is spent)",
     )
 
 
@@ -537,7 +535,7 @@ class Stream:
         period: str | None,
         randomness: Randomness,
     ) -> Prepared:
-        seed = int(randomness.coins("the seed of the synthetic records, which the manifest has")[0]) >> 1
+        seed = int(randomness.coins("the seed of the synthetic records")[0]) >> 1
         seeded = self._store.used_test_seed or (self._base is not None and self._base.seeded)
         test_seed = seeded or not randomness.secure
         label = label_of(self._plan, self._facts, self._stream_id, reservation.step, period, test_seed)
@@ -630,5 +628,5 @@ class Stream:
     def _check_process(self) -> None:
         if os.getpid() != self._process:
             raise StoreError(
-                "the stream was opened by the parent process", where=str(self.path), allowed="opening it here"
+                "the parent process opened the stream", where=str(self.path), allowed="opening it here"
             )

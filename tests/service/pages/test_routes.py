@@ -180,7 +180,7 @@ def test_the_ledger_says_why_costs_do_not_add_up(office: Office) -> None:
     desk.decide(anna, EVIL, 4, "withdraw", "sent twice")
     office.work()
     page = office.client("Aldo").get("/ledger", stream=EVIL).text
-    assert "steps do not add up" in page
+    assert "Steps do not add up" in page
     rows = {
         row[1]: row[0]
         for row in re.findall(r'(<tr><th scope="row" data-is="step">([0-9]+)</th>.*?</tr>)', page)

@@ -109,7 +109,7 @@ class Proxy(_Table):
     header: _Header
     secret_header: _Header = "X-Proxy-Secret"
     secret_file: _Below = Field(
-        description="a file with a secret of the proxy: other programs could pose as anybody without it"
+        description="a file with the proxy's secret: without it other programs could pose as anybody"
     )
     _secret: str = PrivateAttr()
 
@@ -286,7 +286,7 @@ def _secret(file: Path) -> str:
         raise ConfigError(
             f"others may read the proxy's secret (mode {stat.S_IMODE(status.st_mode):04o})",
             where=str(file),
-            allowed="mode 0600 or 0400, owned by who runs the service; a new secret if others may have read it",
+            allowed="mode 0600 or 0400, your file; a new secret if others may have read it",
         )
     if not re.fullmatch(f"[!-~]{{{_SHORTEST},{_LONGEST}}}", secret):
         raise ConfigError(

@@ -37,9 +37,8 @@ if TYPE_CHECKING:
 
 _HEAD = """\
 # A draft of the planning board: {what}.
-# Nothing runs with it. A stream that was started keeps its plan, so another budget is for a new stream: put these
-# numbers into a copy of the configuration of the stream, give it a name and folders of its own, look at it with
-# `dpstream plan`, and let somebody decide.
+# A started stream keeps its plan. For a new stream put these numbers into a copy of the configuration, with a new
+# name and new folders, and look at it with `dpstream plan`.
 """
 #: Amounts beside the chosen one, as factors.
 _BESIDE = ((Fraction(1, 2), "half of it"), (Fraction(1), ""), (Fraction(2), "twice as much"))

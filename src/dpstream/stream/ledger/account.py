@@ -62,7 +62,7 @@ class Pin:
             closed = bool(stored["closed"])
             return cls(str(stored["account_id"]), int(stored["entry"]), str(stored["seal"]), closed)
         except (ValueError, KeyError, TypeError):
-            raise StoreDamagedError("the record of the stream's charge cannot be read", where=where) from None
+            raise StoreDamagedError("the stream's charge is unreadable", where=where) from None
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class Account:
         with file_errors("the account could not be created", account.path), _only_one(folder):
             if account.path.exists() or account._head.exists():
                 raise ConfigError(
-                    "exists; replacing an account would lose its charges",
+                    "exists; its charges would be lost",
                     where=str(account.path),
                     allowed="another file, or a higher limit",
                 )
@@ -299,7 +299,7 @@ class Account:
                 f"with this stream ({charged} in the account's unit {state.unit!r}) all streams together would "
                 f"cost {after}, and the limit is {state.limit}",
                 where=str(self.path),
-                allowed="a smaller budget, or a higher limit (dpstream ledger account raise)",
+                allowed="a smaller budget, or dpstream ledger account raise",
             )
 
     def _read(self) -> tuple[AccountState, list[bytes]]:
@@ -312,7 +312,7 @@ class Account:
         problems, entries = read_chain(data)
         if not entries or entries[0].get("kind") != _KIND:
             # Nothing is done to the file: it may be anybody's.
-            raise StoreDamagedError("is cut short, or has another content than an account", where=where)
+            raise StoreDamagedError("is cut short, or no account", where=where)
         for path in (self.path, self._head):
             repair_mode(path, 0o600)
         require_format(int(entries[0].get("format", 0)), where, ACCOUNT_FORMAT)
@@ -341,8 +341,8 @@ class Account:
         number, seal = head
         if number > len(lines):
             raise StoreDamagedError(
-                f"{self._head.name} knows entry {number}, the account ends at entry {len(lines)}: rolled back; "
-                "going on would spend a budget twice",
+                f"{self._head.name} knows entry {number}, the account ends at entry {len(lines)}: rolled back; a "
+                "budget would be spent twice",
                 where=where,
             )
         if number < 1 or seal != line_hash(lines[number - 1]):
@@ -377,9 +377,7 @@ def _replay(entries: list[dict[str, Any]], lines: list[bytes], where: str) -> Ac
                     known = charges[entry["stream_id"]]
                     charges[known.stream_id] = replace(known, closed=True)
                 case _:
-                    raise StoreFormatError(
-                        f"entry {number} has an unknown kind, of a newer version", where=where
-                    )
+                    raise StoreFormatError(f"entry {number} is of a newer version", where=where)
         state = AccountState(
             str(entries[0]["account_id"]), unit, limit, tuple(charges.values()), tuple(raised), len(entries)
         )
@@ -435,7 +433,7 @@ class Membership:
             raise ConfigError(
                 f"the account {str(account)!r} lies inside the state {str(state)!r}",
                 where="account",
-                allowed="a place outside of all states and releases",
+                allowed="a place outside of states and releases",
             )
         self._note = state.absolute() / _NOTE
         self._facts = facts
@@ -485,7 +483,7 @@ class Membership:
         """
         if self._charge(self._account.read(), meta).closed:
             raise BudgetError(
-                "the stream is closed in its account: it takes no further step",
+                "the stream is closed in its account",
                 where=f"step {step}",
             )
 
@@ -510,9 +508,9 @@ class Membership:
             # Started before it was in an account: the owner charged it later.
             if charge is None:
                 raise ConfigError(
-                    "the stream started without an account and has no charge here",
+                    "the stream has no charge here",
                     where=where,
-                    allowed="dpstream ledger account charge first, or no account",
+                    allowed="dpstream ledger account charge, or no account",
                 )
             return charge
         pin = Pin.from_bytes(remembered, where)
@@ -525,8 +523,7 @@ class Membership:
         if charge is None or not state.knows(pin):
             what = "that the stream was closed" if pin.closed else "the stream's charge"
             raise StoreDamagedError(
-                f"the account does not know {what} (entry {pin.entry}): rolled back or changed; other streams could "
-                "spend this budget again",
+                f"the account does not know {what} (entry {pin.entry}): rolled back or changed",
                 where=where,
             )
         return charge
@@ -541,7 +538,7 @@ class Membership:
         except (ValueError, KeyError, TypeError, AttributeError):
             sound = False
         if not sound:
-            raise StoreDamagedError("the note of an interrupted start is unreadable", where=str(self._note))
+            raise StoreDamagedError("the note of a start is unreadable", where=str(self._note))
         return dict(notes)
 
     def _write_notes(self, notes: dict[str, str]) -> None:
@@ -567,7 +564,7 @@ def check_account(membership: Membership | None, meta: dict[str, bytes], where: 
         return pin if pin != remembered else None
     if remembered is not None:
         raise ConfigError(
-            "the stream is charged in an account, but [budget] account is missing",
+            "[budget] account is missing",
             where=where,
             allowed='[budget] account = "..." as at the start',
         )

@@ -230,7 +230,7 @@ def release_problems(there: Files, committed: Files, withdrawn: Collection[int] 
     words = {
         "missing": "{name} of step {step} is missing",
         "changed": "{name} of step {step} differs from the committed file",
-        "withdrawn": "{name} is in the folder of the withdrawn step {step}: move it away",
+        "withdrawn": "{name} of the withdrawn step {step} is there: move it away",
     }
     differences = Comparison(committed, withdrawn, deep=True).of_files(
         lambda step: there.get(step, {}), lambda step, name: there[step][name]
@@ -247,9 +247,9 @@ def catalogue_problems(folder: Path, stream_id: str, known: Mapping[int, str]) -
     except FileNotFoundError:
         return ["the releases have no catalogue"] if published_steps(folder) else []
     except (StoreDamagedError, StoreFormatError):
-        return ["the catalogue of the releases cannot be read"]
+        return ["the releases' catalogue is unreadable"]
     if owner != stream_id:
-        return ["the releases belong to another stream"]
+        return ["releases of another stream"]
     return [
         f"the catalogue's hash of step {step} differs from the ledger's"
         for step, digest in sorted(listed.items())
@@ -304,7 +304,7 @@ def export_ledger(ledger: Ledger, *, secret: bool = False, times: bool = False) 
         "budget": facts["budget"],
         "horizon": facts["horizon"],
         "parts": facts["parts"],
-        "total_is": "the largest step's cost: all steps together cost a unit no more",
+        "total_is": "the largest step's cost",
     }
     lines, total = [chained(head, None)], Fraction(0)
     for one in ledger.spends:
@@ -366,7 +366,7 @@ def check_export(data: bytes, releases: str | Path | None = None) -> CheckedExpo
         findings += plan_problems(ledger)
         largest = accumulate((spend.spent for spend in spends), max)
         findings += [
-            f"the total at step {spend.step} is not the largest cost so far"
+            f"the total at step {spend.step} is below the largest cost"
             for spend, total, wanted in zip(spends, totals, largest, strict=True)
             if total != wanted
         ]
@@ -377,7 +377,7 @@ def check_export(data: bytes, releases: str | Path | None = None) -> CheckedExpo
             ledger.total.amount,
             len(spends) + 2,
         ):
-            findings.append("the last line contradicts the lines before")
+            findings.append("the last line contradicts earlier lines")
         elif end["sha256"] != line_hash(canonical_json({key: end[key] for key in end if key != "sha256"})):
             findings.append("the last line was changed")
         name, inside = str(head["stream"]), set(end.get("not_released", ()))

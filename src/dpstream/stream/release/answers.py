@@ -27,7 +27,7 @@ ErrorKind = Literal["exact", "bound", "simulated"]
 MAX_ANSWER_CELLS = 2_000_000
 
 #: What follows where the error is not known.
-NOT_MEASURED = "Part of this number is what the model expects; that error is not known."
+NOT_MEASURED = "Part of this number is modelled; that error is not known."
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def impossible_answer(predicate: Predicate, schema: Schema) -> Answer | None:
         return None
     note = "public constraints exclude all such records"
     if schema.constraints is not None and schema.constraints.repair:
-        note += "; about repaired records: some arrivals that satisfied it were changed"
+        note += "; repair changed some arrivals that satisfied it"
     return Answer(0.0, 0.0, note, 0.0, 0.0, _half_width=WeightedSum().half_width, error_kind="exact")
 
 

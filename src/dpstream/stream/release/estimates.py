@@ -592,7 +592,7 @@ class Published:
                 name, sources = one.column.name, ", ".join(one.sources)
                 return Missing(
                     (),
-                    f"{name} follows from {sources}, measured in its place; a question may name it",
+                    f"{name} follows from {sources}, measured in its place",
                 )
         names = names_of(columns, self.schema)
         if combine not in get_args(Combine):
@@ -653,9 +653,8 @@ class Published:
             newest = newest or chosen
         assert newest is not None
         words = (
-            "No census counted this of all records of one step. At the end of step "
-            f"{ends[0]} records of steps {_step_words(newest.steps)} lack it, and counts as of other steps must not "
-            "be added."
+            "No census counted this of all records. At the end of step "
+            f"{ends[0]} records of steps {_step_words(newest.steps)} lack it; counts of other steps must not be added."
         )
         return replace(newest, reason=words)
 
@@ -682,7 +681,7 @@ class Published:
         if end not in best:
             gaps = _gaps(names, known, max(best), end)
             if combine == "mean" and any(_chose(one, names) for one in counts):
-                why = "or chosen by earlier measurements: such a choice has no interval."
+                why = "or chosen by earlier measurements, which leaves no interval."
                 return replace(gaps, reason=f"{gaps.reason.rstrip('.')}, {why}")
             if any(one.series is not None and one.first > 1 for one in counts):
                 why = "Gains of steps that share noise are not added up."
@@ -778,8 +777,8 @@ def error_words(estimate: Estimate, law: WeightedSum) -> str:
     about = estimate.about or f"the {estimate.records} as of step {estimate.as_of}"
     if estimate.chosen:
         return (
-            f"standard error of the noise alone; it is about {about}. Earlier measurements chose some of these: "
-            "such a choice has no interval"
+            f"standard error of the noise; about {about}. Earlier measurements chose some: such a choice has no "
+            "interval"
         )
     sums = "one measurement" if many == 1 else f"measurements of {many} groups of steps, added up"
     if estimate.about and many > 1:
@@ -787,9 +786,9 @@ def error_words(estimate: Estimate, law: WeightedSum) -> str:
     if law.variance == 0.0:
         how = f"exact: the number of {'people' if estimate.about else 'records'} was declared public"
     elif law.exact:
-        how = f"exact: from the law of the noise in {sums}"
+        how = f"exact, by the law of noise in {sums}"
     else:
-        how = f"from the exact variance of the noise in {sums}, by Chebyshev's inequality"
+        how = f"from the exact noise variance in {sums}, by Chebyshev's inequality"
     return f"{how}; it is about {about}"
 
 

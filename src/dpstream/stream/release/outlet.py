@@ -103,7 +103,7 @@ class ReleasePublisher:
             log_step(
                 StepEvent.AWAY,
                 self._store.last_step,
-                " is the last, and a place of releases is missing",
+                " is the last; a place of releases is missing",
                 error,
             )
 
@@ -127,7 +127,7 @@ class ReleasePublisher:
         made = self._remade()
         pending: list[int] = []
         stuck: NotMadeError | None = None
-        with file_errors("the release waits for the next try: writing failed", self._where):
+        with file_errors("the release waits: writing failed", self._where):
             for step in waiting:
                 files = self._files(made, step)
                 try:
@@ -164,9 +164,7 @@ class ReleasePublisher:
         made, failures = self._remade(), list[StoreError]()
         for target in self._sink.targets:  # whatever else does not answer, readers of the folder are told
             try:
-                with file_errors(
-                    "the table's withdrawal waits for the next try: writing failed", self._where
-                ):
+                with file_errors("the withdrawal waits: writing failed", self._where):
                     self._take_from(target, leaving, made)
             except StoreError as error:
                 failures.append(error)
@@ -239,16 +237,16 @@ class ReleasePublisher:
         states = {step: state for step, state, _ in committed}
         for problem in rollback_problems([step for step, _ in published], told, states):
             raise StoreDamagedError(
-                f"{problem}: continuing would spend the budget twice",
+                f"{problem}: the budget would be spent twice",
                 where=str(self._where),
-                allowed="the newest state, or a new stream and releases directory",
+                allowed="the newest state, or a new stream with new releases",
             )
         for step, digest in published:
             if hashes[step] != digest:
                 raise StoreDamagedError(
                     f"the published manifest of step {step} differs from the committed manifest",
                     where=str(self._where),
-                    allowed="move the step away (folder and database) and run again: the store publishes it",
+                    allowed="move the step away (folder and database) and run again",
                 )
         return {step for step, _ in published}
 
@@ -265,7 +263,7 @@ class ReleasePublisher:
         restored: set[int] = set()
         made = self._remade()
         for _ in range(2):  # what stands beside the folder is compared with it once it is whole
-            with file_errors("the releases cannot be compared with the store", self._where):
+            with file_errors("releases and store cannot be compared", self._where):
                 differences = self._sink.compared(committed, deep=False, withdrawn=withdrawn)
                 left = sorted(place for place, how in differences.items() if how == "withdrawn")
                 if left:
@@ -273,7 +271,7 @@ class ReleasePublisher:
                     raise StoreDamagedError(
                         f"{name} is in the folder of step {step}, which was withdrawn",
                         where=str(self._where),
-                        allowed="manifest, notice and measurements; move the file away and run again",
+                        allowed="move the file away and run again",
                     )
                 changed = sorted(place for place, how in differences.items() if how == "changed")
                 if changed:
@@ -281,7 +279,7 @@ class ReleasePublisher:
                     raise StoreDamagedError(
                         f"{name} of step {step} differs from the published file",
                         where=str(self._where),
-                        allowed="move it away and run again: the store publishes the step",
+                        allowed="move it away and run again",
                     )
                 missing = sorted({step for step, _ in differences})
                 for step in missing:
@@ -321,8 +319,7 @@ class ReleasePublisher:
         for step in chosen:
             if step - 1 in held and step - 1 not in chosen and self._has_changes(step):
                 raise StepError(
-                    f"step {step} has the changes since step {step - 1}, which is held: changes would publish its "
-                    "table",
+                    f"step {step} has the changes since step {step - 1}, which is held",
                     where="approve",
                     allowed=f"approving step {step - 1} too, or withdrawing it first",
                 )
@@ -330,7 +327,7 @@ class ReleasePublisher:
             # Before the decision is kept: a step that cannot be published stays held, so that it can be rejected.
             made = self._remade()
             try:
-                with file_errors("a table that waits could not be made again", self._where):
+                with file_errors("a waiting table could not be made", self._where):
                     for step in chosen:
                         self._files(made, step).all()
             except StoreError:
@@ -394,9 +391,9 @@ class ReleasePublisher:
             self._take_back()
         except StoreError as error:
             raise StoreError(
-                f"step {step} is withdrawing: the table is gone from all places but one ({error.what})",
+                f"step {step} is withdrawing: all places but one are done ({error.what})",
                 where=error.where,
-                allowed="the same call again, or the next run",
+                allowed="the same call, or the next run",
             ) from None
         if self._store.in_publication("pending"):
             self.publish(skip=True)  # another step that cannot be made is withdrawn by a call of its own

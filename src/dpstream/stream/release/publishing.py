@@ -93,7 +93,7 @@ class Publishing:
         taken = [name for name in (ID, OP) if name in names]
         if self.records == "persistent" and taken:
             raise ConfigError(
-                f"column {taken[0]!r} of the schema has a name that persistent records need",
+                f"column {taken[0]!r} has a name of persistent records",
                 where="records",
                 allowed=f'another name than {ID} and {OP}, or records = "fresh"',
             )

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from dpstream.stream.release.pictures import Picture
 
 #: Why an answer carries no interval.
-NO_INTERVAL = f"Not measured together at every step, or the stream began with another table. {NOT_MEASURED}"
+NO_INTERVAL = f"Not measured together at every step. {NOT_MEASURED}"
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Release:
             raise ConfigError(
                 "persistent records need a place for releases",
                 where="release",
-                allowed="a stream with a folder for its releases",
+                allowed="a stream with releases",
             )
         return read_table(self._folder, self.step, frame=frame)
 
@@ -421,10 +421,10 @@ def _smallest(
 
 def _note(cells: int, label: str) -> str:
     if cells == 0:
-        return "no value combination satisfies the question"
+        return "no combination satisfies the question"
     where = f"of the measured marginal {label}"
     if cells == 1:
-        return f"standard deviation of the noise in the one cell {where} that answers"
+        return f"standard deviation of the noise in the cell {where} that answers"
     return f"standard deviation of the noise in the sum of {cells} cells {where}"
 
 
@@ -433,8 +433,8 @@ def _error_of_sum(cells: int, error: float | None) -> tuple[float | None, str]:
     if error is None:
         return None, NO_INTERVAL
     if cells == 0:
-        return 0.0, "no value combination satisfies the question"
+        return 0.0, "no combination satisfies the question"
     if cells == 1:
-        return error, "standard deviation of the noise in the one cell that answers"
+        return error, "standard deviation of the noise in the cell"
     # Cauchy-Schwarz: holds whatever the correlation between the cells.
     return error * cells, f"upper bound: {cells} cells answer; their noise may be correlated"

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 _ROWS = 10
 #: Joins what the manifest says of released counts with the lines that a picture draws.
 _MEASURED = (
-    "Noisy counts published beside the tables have exact errors (measured, plot); released counts combine "
-    "several, and may lie outside their intervals."
+    "Noisy counts beside the tables have exact errors (measured, plot); released counts combine several and "
+    "may lie outside."
 )
 
 
@@ -166,7 +166,7 @@ def _codes(release: PicturedRelease, name: str) -> tuple[Column, NDArray[np.int3
         return column, as_released(column).encode(release.table.column(name))
     except DataError:
         raise StoreDamagedError(
-            "the released table holds values outside of its codebook", where=f"column {name!r}"
+            "the table holds values outside of its codebook", where=f"column {name!r}"
         ) from None
 
 
@@ -208,8 +208,8 @@ def _errors(
         sums = np.array([found.values[mask].sum() for mask in masks])
         widths = np.array([found.law(mask).half_width(0.95) for mask in masks])
         told = (
-            f"Lines: the counts as they were measured up to step {found.as_of}, with exact 95 % intervals. Bars: "
-            "the released counts, which combine several and may end outside."
+            f"Lines: counts measured up to step {found.as_of}, with exact 95 % intervals. Bars: released counts, "
+            "which combine several and may end outside."
         )
         return sums, widths, told
     simulated = None if release.folder is None else simulated_errors(release.folder, step)

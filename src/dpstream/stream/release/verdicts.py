@@ -108,9 +108,9 @@ class Verdict:
             return cls(**{name: value for name, value in facts.items() if name != "words"})
         except (TypeError, AttributeError):
             raise StoreDamagedError(
-                "a verdict of the manifest cannot be read",
+                "a verdict is unreadable",
                 where="accuracy",
-                allowed="releases that this version of dpstream made",
+                allowed="releases of this version of dpstream",
             ) from None
 
 

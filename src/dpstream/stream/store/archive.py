@@ -96,9 +96,9 @@ def export_store(
         meta = read_meta(db)
         if read_shards(db, meta["key"]) is not None:
             raise ConfigError(
-                "counters of users or present records are files beside the store, outside of an archive",
+                "files of users or records lie beside the store, outside of an archive",
                 where=where,
-                allowed="a copy of the closed state directory, with the folder behind its link users",
+                allowed="a copy of the closed state directory and the folder behind users",
             )
         moved = is_moved(db)
         if moved and not move:
@@ -175,7 +175,7 @@ def import_store(
             pass
         if read.moving and read.taken is None and not file.writable():
             raise ConfigError(
-                "the archive cannot be marked as imported; a second import would fork the stream",
+                "the archive cannot be marked as imported",
                 where=str(archive),
                 allowed="the archive on a writable disk",
             )
@@ -195,9 +195,7 @@ def import_store(
                 history = _checked(db, key, facts, directory.path, str(archive))
                 store_key = read_meta(db)["key"]
                 if read.moving and SealedLog(db, store_key).entries()[-1].kind != LEFT:
-                    raise StoreDamagedError(
-                        "the archive was changed: its log has no move", where=str(archive)
-                    )
+                    raise StoreDamagedError("the archive's log has no move", where=str(archive))
                 number = _allow_import(history, before, witness, read, str(archive))
                 # First the witness: a store without it could be rolled back unseen, and one that is missing
                 # is made by the same import again.
@@ -255,7 +253,7 @@ def _opened(archive: Path) -> Iterator[BinaryIO]:
             try:
                 fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise StoreLockedError("another import is reading this archive", where=str(archive)) from None
+                raise StoreLockedError("another import reads the archive", where=str(archive)) from None
             if file.read(len(_MAGIC)) != _MAGIC:
                 raise _no_archive(archive)
             yield file
@@ -378,7 +376,7 @@ def _allow_import(
     """
     if before is not None and not before.seals.items() <= history.seals.items():
         raise ConfigError(
-            "the store moved from here has another or a longer history",
+            "the moved store has another or a longer history",
             where=where,
             allowed="the newest archive of the same stream",
         )
@@ -394,12 +392,12 @@ def _allow_import(
         return None
     if moving:
         raise ConfigError(
-            "the archive was imported already: a second import would spend the budget twice",
+            "the archive was imported already: the budget would be spent twice",
             where=where,
-            allowed="the stream's present place; or a new archive of store export --move from there",
+            allowed="the stream's present place, or a new store export --move there",
         )
     raise ConfigError(
-        "the archive is a copy: source and copy would spend the budget twice",
+        "the archive is a copy: the budget would be spent twice",
         where=where,
-        allowed="an archive of store export --move; for a lost store, a copy as new as its head.json",
+        allowed="store export --move; for a lost store, a copy as new as head.json",
     )

@@ -86,7 +86,7 @@ class StateKey:
         except ValueError:
             secret = b""
         if not body.startswith(_PREFIX) or len(secret) != _KEY_BYTES:
-            raise ConfigError("expected a key", where=where, allowed="the text that dpstream store key made")
+            raise ConfigError("expected a key", where=where, allowed="the text of dpstream store key")
         return cls(secret)
 
     @classmethod
@@ -111,8 +111,7 @@ class StateKey:
             raise ConfigError(
                 f"others may read the key (mode {stat.S_IMODE(status.st_mode):04o})",
                 where=where,
-                allowed="mode 0600 or 0400, owned by who runs the stream; a new key if others may have read it "
-                "(dpstream store rekey)",
+                allowed="mode 0600 or 0400, your file; if others may have read it, dpstream store rekey",
             )
         return cls.from_text(data.decode("ascii", "replace"), where)
 
@@ -125,7 +124,7 @@ class StateKey:
         """
         where = f"the environment variable {name}"
         if not os.environ.get(name):
-            raise ConfigError("is not set", where=where, allowed="the text that dpstream store key made")
+            raise ConfigError("is not set", where=where, allowed="the text of dpstream store key")
         return cls.from_text(os.environ[name], where)
 
     @property
@@ -153,7 +152,7 @@ def write_key(path: Path) -> StateKey:
     except StoreError as error:
         if isinstance(error.__cause__, FileExistsError):
             raise ConfigError(
-                "there is a file already",
+                "the file exists",
                 where=str(path),
                 allowed="another name",
             ) from None
@@ -243,7 +242,7 @@ def unlock(db: StoreDatabase, key: StateKey | None) -> None:
     used = key_name(db)
     if used is None and key is not None:
         raise StoreError(
-            "the store is plain, and a key is given",
+            "the store is plain; a key is given",
             where=db.where,
             allowed="dpstream store rekey --to, or no key",
         )
@@ -291,7 +290,7 @@ def _library() -> tuple[Any, Any]:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ImportError:
         raise ConfigError(
-            "an encrypted store needs the package cryptography",
+            "encryption needs the package cryptography",
             where="[state]",
             allowed="pip install 'dpstream[encryption]'",
         ) from None

@@ -62,8 +62,7 @@ def warn_of_network(path: Path) -> None:
     kind = network_file_system(path.resolve())
     if kind is not None:
         warnings.warn(
-            f"{path}: a file system of kind {kind}, which may lack locks and shared memory: keep the state on a "
-            "local disk",
+            f"{path}: a file system of kind {kind}may lack locks: keep the state on a local disk",
             NetworkFileSystemWarning,
             stacklevel=4,
         )
@@ -95,9 +94,9 @@ def repair_mode(path: Path, mode: int) -> None:
         return
     except PermissionError:
         raise StoreError(
-            "others may read it, and it belongs to another user",
+            "open to others, and another user's",
             where=str(path),
-            allowed=f"{mode:04o}, owned by the user who runs the stream",
+            allowed=f"{mode:04o}, owned by you",
         ) from None
     warnings.warn(
         f"{path}: permissions were {rights:04o} and are now {mode:04o}; others may have read private counts",
@@ -159,7 +158,7 @@ class StateDirectory(FolderLock):
         self._create()
         self.take(
             self.path,
-            "another process or stream object has this stream open; wait or stop it; no lock file needs deleting",
+            "another process or stream object has this stream open; wait or stop it",
         )
         try:
             warn_of_network(self.path)
@@ -210,9 +209,9 @@ class StateDirectory(FolderLock):
         strangers = [entry.name for entry in self.path.iterdir() if not self._is_ours(entry.name)]
         if strangers:
             raise ConfigError(
-                f"holds other files than a stream's state, such as {min(strangers)!r}",
+                f"holds foreign files, such as {min(strangers)!r}",
                 where=str(self.path),
-                allowed="an empty directory, or the state of this stream",
+                allowed="an empty directory, or this stream's state",
             )
 
     def _is_ours(self, name: str) -> bool:

@@ -37,10 +37,9 @@ def backend_for(path: Path, server: PostgresServer | None) -> StoreBackend:
             old.close()
         if not moved:
             raise ConfigError(
-                "holds a store, and the configuration names a database server",
+                "holds a store; the configuration names a server",
                 where=str(path),
-                allowed="dpstream store export --move without url, then store import with url; or another state "
-                "directory",
+                allowed="dpstream store export --move, then store import with url; or another state directory",
             )
     return PostgresBackend(server)
 
@@ -122,9 +121,9 @@ def refuse_moved(db: StoreDatabase, where: str) -> None:
     """
     if is_moved(db):
         raise StoreError(
-            "the stream was moved away (dpstream store export --move): going on here would spend the budget twice",
+            "the stream was moved away (dpstream store export --move)",
             where=where,
-            allowed="its new place, or dpstream store import of its archive",
+            allowed="the new place, or dpstream store import",
         )
 
 

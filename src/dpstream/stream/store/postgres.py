@@ -104,7 +104,7 @@ class PostgresDatabase(PostgresSession):
         "denied": (
             StoreError,
             "the role may not do this",
-            "a role that owns or may create the stream's schema",
+            "the schema's owner, or a role that may create it",
         ),
         "away": (StoreError, "the store could not be used ({})", None),
         "unreadable": (StoreDamagedError, "the store cannot be read ({})", NEWEST_STATE),
@@ -158,7 +158,7 @@ class PostgresDatabase(PostgresSession):
             raise StoreError(
                 "the session has lost the stream's lock",
                 where=self.where,
-                allowed="a direct connection to the server (no transaction pooler)",
+                allowed="a connection without transaction pooler",
             )
         if not lasting:
             self.execute("SET LOCAL synchronous_commit TO off")
@@ -230,7 +230,7 @@ class PostgresDatabase(PostgresSession):
         except self._driver.errors.LockNotAvailable:
             self.rollback()
             raise StoreError(
-                "another session reads the stream's tables (a dump?): dropped values remain in the files",
+                "another session reads the tables (a dump?): dropped values remain",
                 where=self.where,
                 allowed="the same command after that session",
             ) from None
@@ -278,7 +278,7 @@ class PostgresDatabase(PostgresSession):
         if row is not None:
             self.execute(f"REVOKE ALL ON SCHEMA {self._schema} FROM PUBLIC")
             warnings.warn(
-                f"{self.where}: everybody had rights on the schema until now; others may have read private counts",
+                f"{self.where}: until now everybody had rights on the schema",
                 StatePermissionWarning,
                 stacklevel=6,
             )
@@ -291,8 +291,8 @@ class PostgresDatabase(PostgresSession):
         if readers:
             names = ", ".join(name for (name,) in readers)
             warnings.warn(
-                f"{self.where}: other roles may read private counts: {names}; REVOKE their rights on schema and "
-                "tables and their default privileges, or encrypt the store",
+                f"{self.where}: other roles may read private counts: {names}; REVOKE rights and default privileges, "
+                "or encrypt the store",
                 StatePermissionWarning,
                 stacklevel=6,
             )

@@ -247,7 +247,7 @@ def account_pin(meta: dict[str, bytes], where: str) -> bytes | None:
         return meta.get(PINNED)
     pin = meta[PINNED_LATER][_SEAL_BYTES:]
     if not hmac.compare_digest(sealed_pin(meta, pin), meta[PINNED_LATER]):
-        raise damaged_store("the record of the stream's charge was changed", where)
+        raise damaged_store("the stream's charge was changed", where)
     return pin
 
 
@@ -445,7 +445,7 @@ class Head:
             return
         seals = {"seal": shown[0].hex(), "entry_seal": shown[1].hex()}
         for path in self.outside:
-            with file_errors("the witness of the state could not be written", path):
+            with file_errors("the witness could not be written", path):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 # Hidden ones are among the releases, which others may read and copy.
                 mode = 0o644 if path.name.startswith(".") else 0o600
@@ -456,7 +456,7 @@ class Head:
         for path in self.outside:
             left = path.with_name(f".{path.name}.tmp")
             if left.exists():
-                with file_errors("the witness of the state could not be written", left):
+                with file_errors("the witness could not be written", left):
                     durable.unlink(left)
 
     def forget(self) -> None:
@@ -476,8 +476,8 @@ def _read_outside(path: Path) -> tuple[bytes, bytes]:
 
 def _unknown(path: Path) -> str:
     return (
-        f"{path.name} {'among the releases' if path.name.startswith('.') else 'in the state'} knows more steps "
-        "or events than the state: the state was rolled back, or the releases belong to another stream"
+        f"{path.name} {'among the releases' if path.name.startswith('.') else 'in the state'} knows more than "
+        "the state: the state was rolled back, or the releases are another stream's"
     )
 
 
@@ -503,8 +503,8 @@ def head_problem(heads: Heads | None, history: SealedHistory) -> str | None:
         return f"{HEAD} is missing" if last > 0 else None
     if heads.step > last:
         return (
-            f"{HEAD} knows step {heads.step}, the store ends at step {last}: the store was rolled back; going on "
-            "would spend the budget twice"
+            f"{HEAD} knows step {heads.step}, the store ends at step {last}: the store was rolled back, and the "
+            "budget would be spent twice"
         )
     seal = seals.get(heads.step)
     if seal is None or (seal and not hmac.compare_digest(heads.seal, seal)):

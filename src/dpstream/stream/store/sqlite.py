@@ -119,7 +119,7 @@ class SQLiteDatabase:
             yield
         except UnicodeDecodeError as error:
             # From Python's driver, which reads the schema's texts and a message that quotes them.
-            raise damaged_store("the store cannot be read (a text in it was changed)", self.where) from error
+            raise damaged_store("the store cannot be read (changed text)", self.where) from error
         except sqlite3.Error as error:
             name = getattr(error, "sqlite_errorname", "") or ""
             if isinstance(error, (sqlite3.ProgrammingError, sqlite3.InterfaceError)):
@@ -163,7 +163,7 @@ class SQLiteDatabase:
         (busy, *_) = self.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if busy:
             raise StoreError(
-                "another process reads the store: dropped values may remain in the file",
+                "another process reads the store: dropped values may remain",
                 where=self.where,
                 allowed="the same command once more",
             )

@@ -160,7 +160,7 @@ class Store:
                 raise StoreDamagedError(
                     f"the state is gone, but its witness {witness.name} is among the releases",
                     where=str(witness.parent),
-                    allowed="the newest state; or another folder for a new stream's releases",
+                    allowed="the newest state, or a new folder of releases",
                 )
 
     def _create(self, facts: dict[str, Any], genesis: Genesis | None) -> None:
@@ -214,9 +214,9 @@ class Store:
             self._head.check(history, self._where)
             if published is not None and published(self.meta["stream_id"].hex()):
                 raise StoreDamagedError(
-                    "the state was rolled back: its stream has published steps, so the plan cannot change",
+                    "the state was rolled back behind published steps",
                     where=str(self.path),
-                    allowed="the newest state, or new folders for state and releases",
+                    allowed="the newest state, or new folders",
                 )
             # The head names the plan before. Without one, a store without steps opens under either.
             self._head.forget()
@@ -224,7 +224,7 @@ class Store:
             self._database = None
             self._create(facts, genesis)
             warnings.warn(
-                f"{self.path}: the state, of another plan and without steps, begins anew",
+                f"{self.path}: a state of another plan without steps begins anew",
                 stacklevel=2,
             )
             self._open(facts, None)
@@ -242,15 +242,15 @@ class Store:
     def sweep_staged(self) -> None:
         """Remove staged files that no committed step waits for, such as those of a step that was never committed; and
         files of users or records that no committed row names."""
-        with file_errors("files in the folder users could not be removed", self.path):
+        with file_errors("files of users could not be removed", self.path):
             if self.user_folder.is_dir():
                 self._users.take(
                     self.user_folder,
-                    "a copy of this state is open and uses the same files; stop it, and keep one",
+                    "a copy of this state uses the same files; stop it",
                 )
                 with self._reading() as db:
                     sweep_files(self.user_folder, read_shards(db, self.meta["key"]))
-        with file_errors("files that wait to be published could not be removed", self.path):
+        with file_errors("waiting files could not be removed", self.path):
             if not self.staging.names():
                 return
             with self._reading() as db:
@@ -408,7 +408,7 @@ class Store:
         Errors:
             ConfigError: the counters are files.
         """
-        self._require_place("the counters of this stream's users", self._counted(), files=False)
+        self._require_place("the users' counters", self._counted(), files=False)
         with self._reading() as db:
             return read_events(db, ids)
 
@@ -419,7 +419,7 @@ class Store:
             ConfigError: the counters are rows.
         """
         shards = self._counted()
-        self._require_place("the counters of this stream's users", shards, files=True)
+        self._require_place("the users' counters", shards, files=True)
         return self.user_folder, shards
 
     @property
@@ -434,7 +434,7 @@ class Store:
         Errors:
             StoreDamagedError: one was changed, lost or added. ConfigError: they are files.
         """
-        self._require_place("the present records of this stream", self._shards(), files=False)
+        self._require_place("the present records", self._shards(), files=False)
         with self._reading() as db:
             return read_present(db, self.meta["key"], domain, self.last_step)
 
@@ -446,7 +446,7 @@ class Store:
             ConfigError: the present records are rows.
         """
         shards = self._shards()
-        self._require_place("the present records of this stream", shards, files=True)
+        self._require_place("the present records", shards, files=True)
         return self.user_folder, shards
 
     def _shards(self) -> CounterShards | None:
@@ -464,15 +464,15 @@ class Store:
         """Refuse counters or records that are where this batch cannot be compared with them."""
         if files and self.last_step and shards is None:
             raise ConfigError(
-                f"{what} are in the store, out of reach of Spark's executors",
+                f"{what} are in the store, out of Spark's reach",
                 where=self._where,
-                allowed="records of this process at every step, as at the first; or a new stream for Spark",
+                allowed="records of this process, as at step 1; or a new stream",
             )
         if not files and shards is not None:
             raise ConfigError(
                 f"{what} are files of Spark's executors",
                 where=self._where,
-                allowed="records of Spark at every step, as at the first; or a new stream",
+                allowed="records of Spark, as at step 1; or a new stream",
             )
 
     def any_departed(self, keys: NDArray[np.uint64]) -> bool:
@@ -790,7 +790,7 @@ def rollback_problems(
         for step in sorted(set(published) - states.keys())
     ]
     problems += [
-        f"step {step} was withdrawn ({NOTICE} is in its folder), but not in the store: the state was rolled back"
+        f"step {step} was withdrawn ({NOTICE} is in the folder): the state was rolled back"
         for step in sorted(withdrawn)
         if states.get(step) not in ("withdrawing", "withdrawn")
     ]

@@ -275,12 +275,12 @@ def problem_of_files(folder: Path, shards: CounterShards, step: int, *, everythi
     """
     files = shards.all_files()
     if missing_files(folder, files):
-        return "a file in the folder users is missing, or was cut short"
+        return "a file of users is missing or cut short"
     chosen, size = files if everything else [], 0
     while not everything and len(chosen) < len(files) and size < _SAMPLE:
         chosen.append(files[(step + len(chosen)) % len(files)])
         size += file_bytes(chosen[-1])
-    return "a file in the folder users was changed" if damaged_files(folder, chosen) else None
+    return "a file of users was changed" if damaged_files(folder, chosen) else None
 
 
 def pack_shards(shards: CounterShards) -> bytes:

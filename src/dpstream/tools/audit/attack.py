@@ -422,7 +422,7 @@ def _planned(
     if wanted > total:
         can = wanted <= 2 * _MAX_RUNS
         raise TooShortError(
-            f"{seconds / 60:g} minutes of CPU cannot catch a program without noise at epsilon {claimed:.3g}"
+            f"{seconds / 60:g} minutes cannot catch a program without noise at epsilon {claimed:.3g}"
             + ("" if can else f", and {2 * _MAX_RUNS:,} runs would not: the claim is too large"),
             where="audit",
             allowed=(f"--minutes {1.2 * wanted * each / 60:.2g}, or " if can else "")

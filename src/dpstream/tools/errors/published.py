@@ -141,10 +141,7 @@ LABEL = "by simulation"
 _FORMAT = 1
 #: Cells whose errors are published one by one; the smallest marginals come first.
 _MAX_CELLS = 100_000
-_CANNOT_SEE = (
-    "Simulation cannot see what the releases have lost, such as two columns' dependence. Errors may be "
-    "larger."
-)
+_CANNOT_SEE = "Simulation cannot see what the releases have lost: errors may be larger."
 _BASE = " The earlier stream's table counts as true: its errors come on top."
 
 
@@ -179,7 +176,7 @@ def step_facts(simulation: Simulation, step: int, questions: Sequence[str] = ())
         "format": _FORMAT,
         "label": LABEL,
         "words": f"Errors {LABEL}: the configuration ran on the released stream as an invented truth {runs} times; "
-        f"a standard error is the root mean square of the errors. "
+        "standard errors are root mean square errors. "
         f"{_CANNOT_SEE}{'' if simulation.invented.base is None else _BASE}",
         "stream": simulation.config.name,
         "step": step,

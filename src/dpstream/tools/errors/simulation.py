@@ -185,7 +185,7 @@ def _base(config: Config, digest: str) -> StartTable:
     predecessor = read_predecessor(options)
     if predecessor.digest != digest:
         raise ConfigError(
-            "the earlier stream's last release differs from the release that this stream began with",
+            "the earlier stream's last release differs from [base]",
             where=options.place,
             allowed="the folder of releases as of then",
         )
@@ -309,9 +309,9 @@ def _all(task: _Task, todo: Sequence[int], jobs: int) -> Iterator[int]:
                     yield waiting.pop(ready)
         except BrokenProcessPool:
             raise StoreError(
-                "a process was killed; finished runs stay",
+                "a process was killed",
                 where="errors",
-                allowed="the same command again; fewer --jobs need less memory",
+                allowed="the same command, with fewer --jobs",
             ) from None
         except DpstreamError:
             raise

@@ -23,8 +23,8 @@ _CATALOGUE: Final = "catalogue.json"
 _TEXT = f"""\
 {LABEL}
 
-The files in this folder compare synthetic tables with the private table itself, without any noise.
-Do not publish them, and do not choose options by them that you then publish with.
+These files compare synthetic tables with the private table, without noise.
+Do not publish them, and do not choose options for publishing by them.
 """
 
 

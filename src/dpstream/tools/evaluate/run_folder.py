@@ -285,8 +285,8 @@ def _not_yet(config: Config) -> str:
     if status.last_step:
         return f"releases are missing here: {status.last_step} steps are committed"
     if status.reserved is not None:
-        return f"the first releases are missing: step {status.reserved} is not finished"
-    return "the first releases are missing: the first step is not finished"
+        return f"releases are missing: step {status.reserved} is not finished"
+    return "releases are missing: the first step is not finished"
 
 
 def require_same_plan(config: Config, catalogue: dict[str, Any], place: Path) -> str:
@@ -317,7 +317,7 @@ def require_same_plan(config: Config, catalogue: dict[str, Any], place: Path) ->
     elif manifest["source"] != facts["source"]:
         what = "the releases have other steps than the file"
     else:
-        what = "the releases have another plan (mechanism, options, budget or unit) than the file"
+        what = "the releases have another plan than the file"
         mechanism = str(manifest["mechanism"]["name"])
         file = mechanism_remedy(mechanism, str(facts["mechanism"])) or file
     raise ConfigError(what, where=str(config.path), allowed=f"{file}, or the folder {str(place)!r} itself")

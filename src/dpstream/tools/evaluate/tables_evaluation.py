@@ -58,7 +58,7 @@ def _find_any(config: Config, asked: EvaluationRequest) -> EvaluationResult:
         raise ConfigError(
             "the stream releases other columns than its private table's",
             where=str(config.path),
-            allowed="a stream that releases them, or a family with its evaluation",
+            allowed="a stream that releases them",
         )
     return _compare(config, asked, asked.workload or "all-1-way")
 

@@ -48,7 +48,7 @@ def old_stream(config: Config, options: BaseOptions) -> tuple[Config, int]:
 
     if options.config is None:
         raise ConfigError(
-            "the place of the earlier stream's private records is missing",
+            "earlier private records are missing",
             where=options.place,
             allowed='config = "..." (the earlier stream)',
         )
@@ -76,7 +76,7 @@ def record_rule(options: BaseOptions, old: Schema, new: Schema) -> Callable[[Cod
                 f"the old records' values of column {column.name!r} are declared shares, without a truth to compare "
                 "with",
                 where=options.place,
-                allowed="a stream whose rule names a value for every old value",
+                allowed="a rule with a value for every old value",
             )
         codes = rule.shares.argmax(axis=1).astype(np.int32)
         if rule.old is None:
@@ -227,7 +227,7 @@ def encoded_steps(
     """
     if not config.source_options.repeatable:
         raise ConfigError(
-            "change feeds, present tables and standard input cannot be read again",
+            "the source cannot be read again",
             where=f"{config.path} [source]",
             allowed="a configuration with a file of all records",
         )
@@ -238,9 +238,9 @@ def encoded_steps(
             return
         if entry.engine is not None:
             raise ConfigError(
-                "the true records are in an engine; evaluation needs them in this process",
+                "the true records are in an engine",
                 where=f"{config.path} [source]",
-                allowed="a configuration with files of these records or a sample",
+                allowed="a configuration with files of the records",
             )
         if entry.keyed is not None:
             with named_step(entry.step, entry.batch_id):

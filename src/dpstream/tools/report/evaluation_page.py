@@ -55,8 +55,7 @@ def evaluation_page(result: EvaluationResult) -> str:
         body,
         (
             f"Made by dpstream {__version__} from the private table and the releases.",
-            "Do not choose options for publishing by these numbers: the guarantee does not cover that. Choose with "
-            "invented or public data.",
+            "The guarantee does not cover options chosen by these numbers: choose with invented or public data.",
             "The page loads nothing.",
         ),
         data=data,

@@ -195,7 +195,7 @@ def panel_measures(errors: Sequence[PanelError]) -> tuple[Measure, ...]:
                 share,
                 floor,
                 math.nan,
-                "The root mean square error over the periods, as a share of the mean true number.",
+                "Root mean square error as a share of the mean true number.",
                 f"counting people ({question})",
             )
         )

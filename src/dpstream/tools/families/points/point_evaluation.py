@@ -233,7 +233,7 @@ def point_measures(found: PointEvaluation) -> tuple[Measure, ...]:
             moved,
             floor,
             math.nan,
-            "The 1-Wasserstein distance (W1) of released to true points, as a share of that of evenly spread points.",
+            "The 1-Wasserstein distance (W1), as a share of that of evenly spread points.",
             "the places of points",
         )
     ]
@@ -279,8 +279,8 @@ def _summary_parts(found: PointEvaluation) -> Iterator[str | SummaryTable]:
     yield f"Compared with the private points: {len(found.steps)} of the steps up to {found.released}."
     yield f"What the releases promise: {found.guarantee}"
     yield (
-        "W1 is the mean distance, in sides of the space (the largest coordinate counts), from released to true "
-        "points. Beside it: evenly spread points."
+        "W1 is the mean distance of released to true points, in sides of the space (largest coordinate), beside "
+        "evenly spread points."
     )
     rows = [
         [
