@@ -206,7 +206,7 @@ def test_a_plan_explains_itself_in_words_full_tables_and_facts(told: Told) -> No
     assert {key: value for key, value in stored.items() if key != "size"}.items() <= described.items()
     assert stored.get("size", {}).items() <= described["size"].items()
     usual = set(described) - set(facts)
-    assert {"guarantee", "parts", "words", "predicted_errors", "options", "values"} <= usual
+    assert {"guarantee", "parts", "words", "options", "values"} <= usual
     until = plan.facts_until(500)
     assert (until is None) == (not isinstance(plan, GrowingPlan))
     assert until is None or set(until) == set(facts)

@@ -337,7 +337,10 @@ def test_no_password_and_no_value_is_written_anywhere(
 
 def test_the_guides_statements_are_enough(server: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """They run as they stand; the role they make can read both kinds, and nothing else was granted."""
-    page = (Path(__file__).resolve().parents[2] / "docs/guide/postgres.md").read_text(encoding="utf-8")
+    guide = Path(__file__).resolve().parents[2] / "docs/guide"
+    page = "".join(
+        (guide / name).read_text(encoding="utf-8") for name in ("postgres.md", "postgres-changes.md")
+    )
     column, replicate, drop = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
     tables = re.findall(r"```toml\n\[source\]\n(.*?)```", page, re.DOTALL)
     tables = [text for text in tables if "key_column" not in text]

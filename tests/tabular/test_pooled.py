@@ -424,7 +424,7 @@ def test_a_run_of_few_marginals_measures_the_number_that_says_most(budget, relat
 
 def test_the_page_of_constants_names_all_of_them() -> None:
     """Numbers at the top of the modules of pooled streams, and the joint groups' largest histogram."""
-    page = (Path(__file__).parents[2] / "docs" / "theory" / "pooled-constants.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "theory" / "pooled.md").read_text(encoding="utf-8")
     found = set[str]()
     source = Path(__file__).parents[2] / "src" / "dpstream"
     for path in [

@@ -426,8 +426,6 @@ def _text(error: float | None, share: float | None) -> str:
     return f"{error:.4g} (over 1000 %)" if share > 10 else f"{error:.4g} ({100 * share:.3g} %)"
 
 
-#: Steps whose errors are predicted where the plan has no horizon.
-_LEDGER_STEPS = (1, 10, 100, 1000)
 #: The delta at which a rho is told as (epsilon, delta) where the file names none.
 _USUAL_DELTA = "1e-9"
 _HARDLY_A_BOUND = 30
@@ -547,7 +545,6 @@ def describe(config: Config, at: int | None = None, runs_until: int | None = Non
         ],
         "sum": str(sum(part.total for part in plan.parts())),
         "noise": {"one_measurement": None},
-        "predicted_errors": _predicted_errors(plan, base),
         "expect": config.expected is not None,
         "expected_errors": expected_facts(config, plan, at),
         "advice": advice(config, plan),
@@ -565,7 +562,7 @@ def describe(config: Config, at: int | None = None, runs_until: int | None = Non
                 most=_MOST_NAMES,
             ),
             **{block: paragraphs(plan, block, **known) for block in ("says", "further")},
-            **{block: words(plan, block) for block in ("predicted_note", "compared")},
+            **{block: words(plan, block) for block in ("compared",)},
         },
         "size": {
             "columns": len(plan.domain),
@@ -600,28 +597,6 @@ def compare_budgets(config: Config, budgets: list[Budget]) -> list[dict[str, Any
         other = facts.get("compares", {})
         rows.append({"budget": budget.as_dict(), "text": str(budget), "deviation": deviation, **other})
     return rows
-
-
-def _predicted_errors(plan: StreamPlan, base: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Standard errors in records at some steps: 1, 10, 100, 1000, or with a horizon its quarters.
-
-    Args:
-        base: the facts about what the stream begins with; its error is in the number of records for ever.
-    """
-    steps: tuple[int, ...] = _LEDGER_STEPS
-    if plan.horizon is not None:
-        steps = tuple(sorted({1, *(-(-plan.horizon * i // 4) for i in range(1, 5))}))
-    predicted = plan.expected_errors(steps)
-    if predicted is None:
-        return None
-    turns = any(error.even_share is not None for error in predicted)
-    more = _WORDS.text("predicted", turns=turns, begins=base is not None)
-    if base is not None:
-        base_error = base["total_standard_error"]
-        predicted = tuple(replace(error, total=_together(base_error, error.total)) for error in predicted)
-    names = ("step", "every_step", "even_share", "measurements", "total")
-    rows = [{name: getattr(error, name) for name in names} for error in predicted]
-    return {"steps": rows, "unit": "records", "words": f"{words(plan, 'predicted')} {more}".rstrip()}
 
 
 def _contribution(plan: StreamPlan) -> dict[str, Any]:

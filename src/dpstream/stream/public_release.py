@@ -104,7 +104,7 @@ class PublicRelease:
     def measurements(self, step: int | None = None) -> list[NoisyCounts]:
         """The noisy counts that were published with the steps up to this one, in their order.
 
-        Every query and every field is described in docs/guide/measurements.md.
+        Every query and every field is described in docs/reference/measurements.md.
 
         Errors:
             StoreDamagedError: files that are missing or differ from the published hashes.

@@ -77,9 +77,6 @@ class ExpectedErrors:
         marginals: of marginals that are measured whatever the records are. Of all others nothing is predicted.
         at_most: whether these are bounds, which may be many times too large.
         every_step: one cell of a marginal that is measured at every step; None where the plan cannot say.
-        even_share: one cell of a marginal's running sum where all marginals take turns. Only the noise of what was
-            measured: what a model books for the other steps is not in it.
-        measurements: how many measurements that even share is by then (at least 1).
     """
 
     step: int
@@ -88,8 +85,6 @@ class ExpectedErrors:
     marginals: tuple[MarginalError, ...] = ()
     at_most: bool = False
     every_step: float | None = None
-    even_share: float | None = None
-    measurements: int = 1
 
     def of(self, columns: Iterable[str]) -> MarginalError | None:
         """The error of one marginal; None where it is not predicted."""

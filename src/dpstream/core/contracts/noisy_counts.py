@@ -38,7 +38,7 @@ class NoisyCounts:
             read (their clock counts points, and the number of points of every step is public).
         query: which counts of them, JSON-able: ``{"kind": "marginal", "columns": ["zip", "paid"]}`` are all cells of a
             marginal in C order (no columns: the number of records); every other ``kind`` is described in
-            docs/guide/measurements.md.
+            docs/reference/measurements.md.
         values: shape (cells,), whole numbers; negative ones are normal.
         noise: of the values: the noise of each one, drawn independently; or one joint draw of them all
             (``CubeNoise``, ``HistogramsNoise``).

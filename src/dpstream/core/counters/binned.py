@@ -12,7 +12,7 @@ every ``m_s z_s`` up to noise, one after the other.
 Privacy. ``y`` is an integer linear map of the increments plus independent noise. A change of one cell by 1 at
 tick ``s`` moves it by column ``s``, whose sum of squares is at most that of the first column, exactly (see
 ``multipliers``). With ``sigma^2 = cells * that / (2 rho)`` all of ``y`` together, chosen adaptively, costs ``rho``. The
-rest is computed from ``y`` and the clock alone. Proof: docs/theory/counters-zcdp.md.
+rest is computed from ``y`` and the clock alone. Proof: docs/theory/counters.md.
 
 Arithmetic. Everything is integers modulo 2^64. The decoder works with multiples of a small unit; however large the
 sums, its rounding moves an estimate by at most two hundredths in ``10^6`` ticks, before it is rounded to an integer.

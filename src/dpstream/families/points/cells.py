@@ -290,7 +290,7 @@ class CellRule:
 
     Guarantee: everything a cell gives in the level is pure DP with ``epsilon`` for one arrival in it. The sparse
     counter costs ``test_share epsilon``: half for the tests (one arrival moves all later counts of its segment the same
-    way, so the scale is 1 over that half: docs/theory/counters-sparse.md), half for the counter of segments. The
+    way, so the scale is 1 over that half: docs/theory/counters.md), half for the counter of segments. The
     level's sum costs the rest, but for what the sums of blocks cost where the cells give them.
 
     Attributes:

@@ -192,11 +192,8 @@ class BaselinePlan(StreamPlan):
         cell, total = self.offline.cell_variance * sides, self.offline.total_variance() * sides
         errors = []
         for step in asked:
-            turns = max(1, round(step * self.offline.k / len(cliques)))
-            every, even, whole = (math.sqrt(v * n) for v, n in ((cell, step), (cell, turns), (total, step)))
-            errors.append(
-                ExpectedErrors(step, 0.0, whole, every_step=every, even_share=even, measurements=turns)
-            )
+            every, whole = math.sqrt(cell * step), math.sqrt(total * step)
+            errors.append(ExpectedErrors(step, 0.0, whole, every_step=every))
         return with_table(errors, self.domain, cliques if self.offline.k >= len(cliques) else (), expected)
 
     def pack_state(self, state: BaselineState) -> Packed:

@@ -549,12 +549,10 @@ class DPStabsFacts(StreamPlan):
             totals = total_in_turns(self.counter, sizes, rounds, asked, gain, self._fits)
         sides, errors = len(self.recipe.sides), []
         for step in asked:
-            turns, total = max(1, round(step * rounds / len(sizes))), totals.get(step)
-            every, even = (math.sqrt(self.counter.variance(ticks) * sides) for ticks in (step, turns))
+            total = totals.get(step)
             whole = None if total is None else math.sqrt(total * sides)
-            errors.append(
-                ExpectedErrors(step, 0.0, whole, every_step=every, even_share=even, measurements=turns)
-            )
+            every = math.sqrt(self.counter.variance(step) * sides)
+            errors.append(ExpectedErrors(step, 0.0, whole, every_step=every))
         always = () if self.selector is not None else self.cells.cliques
         return with_table(errors, self.domain, always, expected)
 

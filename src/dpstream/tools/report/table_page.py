@@ -301,7 +301,7 @@ def _pairs(run: ReportedRun, chosen: Sequence[Clique]) -> Html:
 
 
 _WORST = 12
-_TOTAL, _IN_TURN = "the number of records", "a count measured in turn (predicted)"
+_TOTAL = "the number of records"
 
 
 def _errors(run: ReportedRun, charts: Charts) -> Html:
@@ -315,7 +315,7 @@ def _errors(run: ReportedRun, charts: Charts) -> Html:
     elif lines:
         labels = [line.label for line in lines]
         title = "Noise of the number of records" if labels == [_TOTAL] else "Noise of a count"
-        note = block("tables", "noise", in_turn=_IN_TURN in labels, thinned=len(shown) < len(run.shown))
+        note = block("tables", "noise", thinned=len(shown) < len(run.shown))
         steps, unit = [facts.step for facts in shown], Unit("standard error, records")
         figures = [
             charts.lines(title, steps, lines, unit, note=" ".join(note.split())),
@@ -348,8 +348,6 @@ def _noise_lines(run: ReportedRun, shown: Sequence[StepFacts]) -> list[ChartLine
     else:
         every = _known([p.every_step for p in predicted])
         lines = [ChartLine("a count measured at every step (predicted)", every, style=1)]
-        if any(p.measurements < p.step for p in predicted):
-            lines.append(ChartLine(_IN_TURN, _known([p.even_share for p in predicted]), style=2))
     totals = _known([None if a is None else a.total for a in accuracies])
     # A public number has no noise to be drawn.
     if totals.any():
@@ -383,14 +381,13 @@ def _weak(run: ReportedRun, dates: Calendar) -> Html:
     """The section "Where it is weak"."""
     if run.codes is None:
         return block("tables", "weak", table=None)
-    error, source = _cell_error(run)
+    error = None if run.accuracy is None else run.accuracy.cell
     least = None if error is None else math.ceil(2 * error)
     unknown = error is None and run.simulated is None
     return block(
         "tables",
         "weak",
         error=error,
-        source=source,
         least=least,
         simulated=run.simulated is not None,
         measured=measured_words(run, dates) if unknown else None,
@@ -400,18 +397,6 @@ def _weak(run: ReportedRun, dates: Calendar) -> Html:
         lagging=run.measured_up_to if run.measured_up_to < run.shown[-1].step else None,
         table=_thin_marginals(run, least),
     )
-
-
-def _cell_error(run: ReportedRun) -> tuple[float | None, str]:
-    """The standard error of a count, and how it is known: measured ``always``, or by the plan, at each ``step`` or in
-    ``turn``."""
-    if run.accuracy is not None and run.accuracy.cell is not None:
-        return run.accuracy.cell, "always"
-    assert run.last_table is not None
-    predicted = _predicted(run, [run.last_table])
-    if predicted is None or predicted[0].even_share is None:
-        return None, ""
-    return predicted[0].even_share, "turn" if predicted[0].measurements < predicted[0].step else "step"
 
 
 def _thin_marginals(run: ReportedRun, least: int | None) -> Html:
