@@ -74,7 +74,7 @@ def test_steps_are_held_approved_and_withdrawn(tmp_path: Path) -> None:
     left.write_bytes(b"what was withdrawn")
     checked = dpstream("store", "check", config, code=4).stderr
     assert checked == (
-        f"error: {tmp_path / 'releases'}: table.parquet is in the folder of the withdrawn step 2: move it away\n"
+        f"error: {tmp_path / 'releases'}: table.parquet of the withdrawn step 2 is there: move it away\n"
     )
     left.unlink()
     assert [e["state"] for e in read_catalogue(tmp_path / "releases")["steps"]] == [

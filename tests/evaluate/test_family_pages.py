@@ -348,7 +348,7 @@ def test_evaluation_of_categories_and_chosen_steps(finished: Callable[[str], Pat
     assert facts["categories"]
     for row in facts["categories"]:
         assert row["released_points"] == released[row["category"]]
-    assert told.count(LABEL) == 2
+    assert told.count(LABEL) >= 1
     assert (out / "evaluation.html").read_text().count(LABEL) >= 3
 
 

@@ -287,7 +287,7 @@ def test_where_two_real_samples_are_unfit_there_are_too_few_records_to_tell():
     assert [one.word for one in (few, red, fine)] == ["not known", "unfit", "usable"]
     words = verdict_words([few, red, fine])
     assert words.startswith(
-        "Of 2 measures: 1 usable, 1 unfit. Too few records to tell: change over time (released 38.3 %"
+        "Of 2 measures: 1 usable, 1 unfit. Too few records: change over time (released 38.3 %"
     )
     assert "The weakest: pairs (61.0 % of the table; two samples of real records: 2.3 %)" in words
     assert "Fit for: counts of columns; not fit for: counts of pairs." in words

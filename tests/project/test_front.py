@@ -101,8 +101,8 @@ def step_with(*args: Any, **named: Any) -> Any:
 WORKLOAD = Workload.all_k_way(SCHEMA.domain, 1)
 OTHER = Workload.all_k_way(dp.Schema([dp.Boolean("x")]).domain, 1)
 BAD_CALLS = [
-    (open_with(place=5), "expected a path"),
-    (open_with(place=""), "expected a path"),
+    (open_with(place=5), "allowed: a path"),
+    (open_with(place=""), "allowed: a path"),
     (open_with(schema={"zip": ["a"]}), "dict is no schema"),
     (open_with(schema=[dp.Boolean("paid")]), "list is no schema"),
     (open_with(epsilon=None), "no budget"),

@@ -414,7 +414,7 @@ def test_keys_are_read_from_files_that_nobody_else_may_read(
     assert path.stat().st_mode & 0o777 == 0o600
     assert StateKey.from_file(path) == made_key
     assert made_key.text not in repr(made_key)
-    with pytest.raises(ConfigError, match="a file already"):
+    with pytest.raises(ConfigError, match="the file exists"):
         write_key(path)
     monkeypatch.setenv("THE_KEY", path.read_text())
     assert StateKey.from_environment("THE_KEY") == made_key

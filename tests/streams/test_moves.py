@@ -284,7 +284,7 @@ def test_an_archive_moves_a_stream_and_leaves_a_store_that_refuses(moved: Path) 
         export_store(moved / "new", there)
     assert export_store(moved / "new", copy) == 2
     for place in ("elsewhere", "state"):
-        with pytest.raises(errors.ConfigError, match="its source may still go on"):
+        with pytest.raises(errors.ConfigError, match="the archive is a copy"):
             take(moved, place, "copy")
     assert alive(moved, "new") == ["new"]
     # The way back: over the store that was moved away, but not with an archive that is older than it.

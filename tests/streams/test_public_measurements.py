@@ -62,7 +62,7 @@ def test_owner_and_reader_get_the_same_numbers(tmp_path: Path) -> None:
     for step in (0, 6):
         with pytest.raises(ConfigError, match=f"step {step}"):
             release.measured(["zip"], step=step)
-    with pytest.raises(ConfigError, match="no step"):
+    with pytest.raises(ConfigError, match="expected a step"):
         release.measurements("last")
 
 

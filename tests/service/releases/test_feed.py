@@ -373,7 +373,7 @@ def test_a_reader_asks_for_what_is_not_there(feed: httpx.Client) -> None:
         assert feed.get(path).status_code in (404, 422)
     assert "has a table" in problem(feed.get(f"{BASE}/steps/1/changes.csv"), 404)["detail"]
     wrong = problem(feed.get(f"{BASE}/steps/1/table.csv?columns=paid,nobody"), 400)
-    assert (wrong["detail"], wrong["allowed"]) == ("there is no column 'nobody'", "record_id, zip, paid")
+    assert (wrong["detail"], wrong["allowed"]) == ("unknown column 'nobody'", "record_id, zip, paid")
     refused = feed.post(BASE)
     assert problem(refused, 405)
     assert refused.headers["allow"]
