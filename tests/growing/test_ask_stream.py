@@ -319,9 +319,9 @@ def restore(old: Path, path: Path) -> None:
     ("what", "lost", "words"),
     [
         ("state", "nothing", "rolled back"),
-        ("state", "state-questions", "what was spent is not known"),
+        ("state", "state-questions", "the spent budget is not known"),
         # With an older copy of what was spent, it could be spent again; without the witness, the step knows.
-        ("state-questions", "state/questions.json", "more questions than are stored"),
+        ("state-questions", "state/questions.json", "the questions' store was rolled back"),
     ],
 )
 def test_a_store_that_was_rolled_back_is_refused(tmp_path: Path, what: str, lost: str, words: str) -> None:
@@ -405,7 +405,7 @@ def test_an_answer_leaves_only_after_its_witness(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    ("key", "words"), [(None, "the state was changed"), (KEY, "another place")], ids=["plain", "encrypted"]
+    ("key", "words"), [(None, "the state was changed"), (KEY, "changed or moved")], ids=["plain", "encrypted"]
 )
 def test_the_state_of_one_store_is_none_in_the_other(
     tmp_path: Path, key: StateKey | None, words: str

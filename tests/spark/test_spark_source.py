@@ -89,7 +89,7 @@ def test_a_file_runs_from_check_to_releases_and_compares_on_the_next_run(spark: 
     # A late record changes a released step: the next run stops, and says which step it is.
     pq.write_table(visits(7), folder / "visits" / "two.parquet")
     stops(file, "run", "step 1")
-    stops(file, "evaluate", "the true records stay in an engine")
+    stops(file, "evaluate", "the true records are in an engine")
 
 
 def test_records_of_a_table_that_only_grows_count_once_a_key(tmp_path: Path) -> None:

@@ -208,7 +208,7 @@ def test_a_life_in_spark_is_that_of_one_process(
 @KINDS
 def test_a_stream_keeps_its_files_or_rows_where_they_began(tmp_path: Path, kind: Kind) -> None:
     for name, first, second, words in (
-        ("rows", kind.in_process, kind.in_spark, "are in its store"),
+        ("rows", kind.in_process, kind.in_spark, "are in the store"),
         ("files", kind.in_spark, kind.in_process, "are files, which Spark's executors"),
     ):
         (tmp_path / name).mkdir()
@@ -218,7 +218,7 @@ def test_a_stream_keeps_its_files_or_rows_where_they_began(tmp_path: Path, kind:
                 stream.step(second(2), "b2")
             assert stream.last_step == 1
             stream.step(first(2), "b2")  # nothing was reserved for the other one
-    with pytest.raises(ConfigError, match="files beside the store, which an archive does not hold"):
+    with pytest.raises(ConfigError, match="beside the store, outside of an archive"):
         export_store(tmp_path / "files" / "state", tmp_path / "copy.dpstore")
 
 
@@ -302,7 +302,7 @@ def test_the_folder_may_be_a_link_to_shared_storage(tmp_path: Path) -> None:
     shutil.copytree(home, copy, symlinks=True)
     with USERS.start(home) as stream:
         before = sorted(shared.rglob("*"))
-        with pytest.raises(StoreLockedError, match="a copy of this state is open"):
+        with pytest.raises(StoreLockedError, match="a copy of this state uses the same files"):
             USERS.start(copy)
         assert sorted(shared.rglob("*")) == before
         stream.step(USERS.in_spark(2), "b2")
