@@ -315,7 +315,7 @@ def test_a_plan_says_what_public_facts_speak_for(tmp_path: Path) -> None:
     ):
         events(tmp_path, expect=expect)
         path = str(tmp_path / "dpstream.toml")
-        advice = json.loads(CliRunner().invoke(main, ["plan", path, "--json"]).stdout)["advice"]
+        advice = json.loads(CliRunner().invoke(main, ["plan", path, "--json", "--quick"]).stdout)["advice"]
         assert ["--compare" in words for words in advice] == [True] * told
         printed = " ".join(CliRunner().invoke(main, ["plan", path, "--all", "--quick"]).stdout.split())
         assert all(words in printed for words in advice)

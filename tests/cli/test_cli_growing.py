@@ -144,8 +144,12 @@ def test_a_classifier_runs_from_a_file_through_the_verbs(tmp_path: Path) -> None
         ("", "", "target: the key is missing"),
         ('target = "paid"\npositive = "maybe"', "", "has no label 'maybe'"),
         ('target = "paid"\nworkload = "all-1-way"', "", "has no option 'workload'"),
-        ('target = "paid"\npredictors = ["paid"]', "", "one of them is the target"),
-        ('target = "paid"', 'records = "persistent"', "no records that could persist"),
+        (
+            'target = "paid"\npredictors = ["paid"]',
+            "",
+            "predictors are missing, repeated, or include the target",
+        ),
+        ('target = "paid"', 'records = "persistent"', "a classifier has no persistent records"),
     ],
     ids=["none", "label", "workload", "itself", "persistent"],
 )

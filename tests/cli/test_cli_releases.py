@@ -131,7 +131,7 @@ def test_no_other_file_is_taken_for_a_database(tmp_path: Path, monkeypatch: pyte
             more = ["--health"] if verb == "status" and (tmp_path / "state").exists() else []
             if verb == "run" or more:
                 told = dpstream(verb, config, *more, code=2).stderr
-                assert "exists and is no DuckDB database" in told
+                assert "the file has another format" in told
         assert (tmp_path / "mine.csv").read_bytes() == content
     assert not (tmp_path / "state").exists(), "nothing was begun"
     (tmp_path / "mine.csv").unlink()

@@ -76,7 +76,12 @@ WRONG = {
     "weight of the schema": (PRIOR.replace("homes", "paid"), TABLE, "[prior] weight", "in the schema"),
     "text": (PRIOR, TABLE.replace("3.5", "few"), "[prior] weight", "no number"),
     "negative": (PRIOR, TABLE.replace("3.5", "-1"), "[prior] weight", "below 0"),
-    "not finite": (PRIOR, TABLE.replace("3.5", "inf"), "[prior] weight", "none where one is needed"),
+    "a number is infinite or undefined": (
+        PRIOR,
+        TABLE.replace("3.5", "inf"),
+        "[prior] weight",
+        "none where one is needed",
+    ),
     "shares": (PRIOR, TABLE.replace("6", "0.6").replace("3.5", "0.4"), "[prior] weight", "as shares do"),
     "parts of a record": (
         PRIOR,

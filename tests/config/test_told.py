@@ -174,7 +174,7 @@ def test_what_is_said_of_errors_is_what_the_manifest_can_tell(told: Told) -> Non
         assert ("padding" in words.lower().replace("no padding", "")) == (padding > 0)
         bound = plan.bounds[STEPS - 1] if isinstance(plan, CumulativePlan) else plan.bound
         assert f"by more than {bound:.4g} people" in words
-        assert f"; {plan.padding * getattr(plan, 'patterns', 1)} of them are padding" in told.printed
+        assert f"; {plan.padding * getattr(plan, 'patterns', 1)} are padding" in told.printed
     deviation = plan.facts().get("noise", {}).get("one_measurement")
     for value in re.findall(r"standard deviation ([0-9.e+]+) records", told.printed):
         assert float(value) == pytest.approx(deviation, rel=1e-3)

@@ -215,7 +215,7 @@ def test_damaged_files_are_refused(done: Done, tmp_path: Path) -> None:
     shutil.copytree(done[0].output.dir, folder)
     cells = folder / FOLDER / "step-000004.parquet"
     cells.write_bytes(cells.read_bytes()[:-1] + b"x")
-    with pytest.raises(StoreDamagedError, match="by simulation cannot be read"):
+    with pytest.raises(StoreDamagedError, match="unreadable simulated errors"):
         simulated_errors(folder, 4)
     assert simulated_errors(folder, 3) is None
 

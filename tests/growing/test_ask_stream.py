@@ -97,7 +97,11 @@ def violations(home: Path, key: StateKey | None = None) -> list[str]:
         charged = sum((entry for entry in _charges(home)), Fraction(0))
         found += ["given and not stored" for told in given if stored.get(told["id"]) != told]
         found += [] if charged == stream.standing.spent else ["the charges do not add up"]
-        found += [] if charged <= small_plan().budget.amount else ["more than the budget"]
+        found += (
+            []
+            if charged <= small_plan().budget.amount
+            else ["records the published noise exceeds the budget"]
+        )
         implied = [name for name in stored if name.endswith("-not")]
         found += [] if stream.standing.asked == len(stored) - len(implied) else ["questions are lost"]
         for name in implied:

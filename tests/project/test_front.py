@@ -154,8 +154,8 @@ BAD_CALLS = [
     (lambda place: dp.read(place, step="last"), "expected a step"),
     (lambda place: dp.Config.load(5), "no file"),
     (lambda place: dp.Config.load(place / "dpstream.toml"), "dpstream.toml"),
-    (lambda place: dp.certify(dp.counters.Tree(4), 4), "no calibrated counter"),
-    (lambda place: dp.certify(None, 4), "no calibrated counter"),
+    (lambda place: dp.certify(dp.counters.Tree(4), 4), "expected a calibrated counter, got"),
+    (lambda place: dp.certify(None, 4), "expected a calibrated counter, got"),
     (lambda place: dp.certify(dp.counters.Tree(4).calibrate(dp.PureDP(1), dp.Event()), "four"), "four"),
     (lambda place: dp.counters.Tree("x"), "horizon"),
     (lambda place: dp.counters.Tree(4).calibrate(1, dp.Event()), "budget"),
@@ -176,7 +176,7 @@ BAD_CALLS = [
     (lambda place: dp.DateTime("at", start=5), "at"),
     (lambda place: dp.Workload.all_k_way(SCHEMA.domain, "two"), "k"),
     (lambda place: dp.Workload.parse(SCHEMA.domain, 5), "workload"),
-    (lambda place: dp.Publisher(5), "not a path"),
+    (lambda place: dp.Publisher(5), ": expected a path"),
 ]
 
 

@@ -122,7 +122,7 @@ def test_its_draft_says_its_options_and_runs_when_it_is_filled_in(toy: Path) -> 
         assert line in text.splitlines(), line
     assert "next-step" not in text, "a histogram is never late"
     for old, new, words in (
-        ('end = "FILL IN"', "end = 2", "end is not a step number"),
+        ('end = "FILL IN"', "end = 2", "end must be a step number"),
         ('column = "FILL IN"', 'column = "zip"', "'FILL IN' is no column"),
         ("confirmed = false", "confirmed = true", "the schema is a draft"),
     ):

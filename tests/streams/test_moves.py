@@ -250,7 +250,7 @@ def test_copies_of_an_archive_are_seen_by_the_common_releases_only(moved: Path) 
     with opened("a", "common") as first:
         second = opened("b", "common")
         assert first.step(batch(3), "b3").step == 3
-        with second, pytest.raises(errors.StoreDamagedError, match="differ from what was committed"):
+        with second, pytest.raises(errors.StoreDamagedError, match="differ from the committed bytes"):
             second.step(batch(3), "b3")
     with pytest.raises(errors.StoreDamagedError, match="differs from the committed"):
         opened("b", "common")

@@ -128,7 +128,7 @@ def test_a_configuration_names_a_server(
     config.write_text(text + '[state]\nurl_env = "STREAM_URL"\n')
     failed = dpstream("run", config, code=2)
     assert "S3cret" not in failed.output + failed.stderr
-    assert "signs such as @ : / in names are written as" in failed.stderr
+    assert "write @ : / in names as %40 %3A %2F" in failed.stderr
     for wrong in (
         f"postgresql://guarded:{postgres.password}@localhost/postgres",
         "postgresql://u:S3cret/x@h/db",

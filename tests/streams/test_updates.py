@@ -138,8 +138,8 @@ def test_an_equal_neighbour_is_found_among_many() -> None:
         (["update"], [9], ["b"], "not there"),
         (["update"], [1], ["a"], "changes nothing"),
         (["update"], [3], [None], "changes nothing"),
-        (["delete", "update"], [1, 1], ["a", "b"], "changed twice"),
-        (["update", "update"], [1, 1], ["b", "c"], "changed twice"),
+        (["delete", "update"], [1, 1], ["a", "b"], "a record changes twice"),
+        (["update", "update"], [1, 1], ["b", "c"], "a record changes twice"),
         (["delete"], [9], ["a"], "not there"),
     ],
 )

@@ -53,7 +53,7 @@ def linear_query(question: Question, schema: Schema) -> LinearQuery:
     try:
         query = LinearQuery(tuple(range(len(schema.domain))), np.asarray(question).reshape(-1))
     except (TypeError, ValueError):
-        raise ConfigError("the question cannot be read", where="query", allowed="words, or numbers") from None
+        raise ConfigError("unreadable question", where="query", allowed="words, or numbers") from None
     query.check(schema.domain)
     return query
 
@@ -123,7 +123,7 @@ class QueryAnswer:
         try:
             return cls(**{**stored, "spent": Fraction(stored["spent"]), "left": Fraction(stored["left"])})
         except (KeyError, TypeError, ValueError):
-            raise StoreDamagedError("a stored answer cannot be read", where="pmwg") from None
+            raise StoreDamagedError("unreadable stored answer", where="pmwg") from None
 
     @property
     def changes_memory(self) -> bool:
@@ -425,17 +425,17 @@ class PMWGFacts(StreamPlan):
 
 ALPHA = Option(
     'an exact number between 0 and 1, such as "0.1"',
-    "The accuracy aimed at, as a share of the records: a question is hard where a noisy test finds the public "
-    "histogram further from the truth than two thirds of it.",
+    "The accuracy aimed at, as a share of the records. Noisy tests call a question hard where the public "
+    "histogram is off by two thirds of it.",
 )
 START = Option(
     "a number of records from 2",
-    "How many records there are before the first question. Public; the noise is made for it.",
+    "Records before the first question; public. The noise is made for it.",
 )
 HARD_QUESTIONS = Option(
     "a number from 1",
-    "How many hard questions the budget has to pay at least; the noise is made for them. Theory then promises nothing, "
-    "and every answer says how far its noise may carry it.",
-    "theory's own noise pays for 36 log(cells)/alpha^2 hard questions and more, and is rarely of use",
+    "How many hard questions the budget must pay; the noise is made for them. Theory then promises nothing, and "
+    "each answer gives its noise.",
+    "theory's noise pays for 36 log(cells)/alpha^2 hard questions, and is rarely of use",
     "not set",
 )
