@@ -241,7 +241,7 @@ def test_too_few_records_for_a_derived_gamma_say_how_many_would_do() -> None:
     enough = int(str(told.value).split("n above ")[1].split(",")[0])
     assert BBScheduler(box, enough + 1).calibrate(epsilon=1).schedule.options() == {"gamma": "499/500"}
     wide = SmallDB(Workload.all_k_way(Domain(("a", "b"), (4, 4)), 2))
-    with pytest.raises(LimitError, match="SmallDB would compare .* databases of"):
+    with pytest.raises(LimitError, match=r"SmallDB would compare .* databases of"):
         BBScheduler(wide, 10**6).calibrate(epsilon=1)
 
 
