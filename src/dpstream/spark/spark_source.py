@@ -60,8 +60,7 @@ class SparkKeys:
         "local[*]",
         allowed='"local[*]", "spark://host:7077", "yarn", "k8s://https://host"',
         reason="a laptop has no cluster",
-        meaning="Where a new session runs. `spark-submit` names the cluster itself, and a session that this process "
-        "has already is used as it is.",
+        meaning="Where a new session runs; `spark-submit` or an existing session decides otherwise.",
     )
     remote: str | None = option(
         None,
@@ -74,30 +73,28 @@ class SparkKeys:
         "2g",
         allowed="a size as Spark writes it, such as 512m or 8g",
         reason="enough for millions of cells",
-        meaning="The driver's memory. The counts of a step have to fit into it, whatever the number of records; a "
-        "plan whose counts do not is refused.",
+        meaning="The driver's memory, into which a step's counts must fit; else the plan is refused.",
     )
     order_column: str | None = option(
         None,
         allowed="a column of whole numbers, dates or timestamps",
         shown="time_column",
-        reason="rows of Spark have no order of their own",
-        meaning="With `key_column`: which row of a key comes first within a step. Two rows of a key that it does not "
-        "tell apart stop the stream.",
+        reason="rows of Spark have no order",
+        meaning="With `key_column`: which row of a key comes first within a step. Ties stop the stream.",
     )
     settings: tuple[str, ...] = option(
         (),
-        allowed='a list such as ["spark.executor.memory=4g"], without secrets',
+        allowed='a list such as ["spark.executor.memory=4g"]',
         reason="Spark's own defaults",
-        meaning="Settings of a new session: memory, cores, shuffles and connections. What changes which records "
-        "are read, such as a time zone, is refused. Secrets belong into those of Spark itself: this file is public.",
+        meaning="Settings of a new session. What changes which records are read, such as a time zone, is "
+        "refused. This file is public: no secrets.",
     )
     allow_plain_shuffle: bool = option(
         False,
         allowed="true, false",
         reason="executors write and send private counts",
-        meaning="Whether a session may be used that does not encrypt shuffle files and connections. Disks and "
-        "network of the cluster are then trusted, and plan and manifests say so.",
+        meaning="Whether shuffle files and connections may be unencrypted. Plan and manifests then say "
+        "that disks and network are trusted.",
     )
 
 

@@ -135,19 +135,17 @@ def _checked(section: SectionReader, key: str, check: Callable[[Any], T], what: 
 
 TURNOVER = Option(
     _TURNOVERS,
-    "A public guess: in so many steps about as many records come as the table holds. It sets how often a census is "
-    "taken, and is published. `none`: records hardly ever leave.",
-    "three times too large or too small makes cells 4 to 15 % worse; it must not be computed from the private table",
+    "After how many steps as many records have come as the table holds, by a public guess. "
+    "Sets how often a census is taken.",
+    "a factor of three costs cells 4 to 15 %; never compute it from the private table",
     "size / records_per_step of [expect]",
     read=_turnover,
     fragment={"anyOf": [NUMBER, {"enum": ["none"]}]},
 )
 LEVELS = Option(
     _LEVELS,
-    "How often a stay is counted again: never, once, or again and again at ever longer intervals, each time with less "
-    "of the budget.",
-    "a second census corrects what a first one said of records that stay; `unlimited` is for records that change "
-    "while they stay much longer than the turnover",
+    "How often a stay is counted again: never, once, or at ever longer intervals with ever less budget.",
+    "a second census corrects the first; `unlimited` is for records that change while they stay long",
     "2; 1 where records stay as long as the stream",
     read=_levels,
     fragment={"enum": [1, 2, "unlimited"]},

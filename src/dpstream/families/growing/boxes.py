@@ -130,7 +130,7 @@ _CHUNK = 1 << 22
 
 SIZE = Option(
     "a number from 1, with black_box = smalldb",
-    "Records of the small database. At most 200,000 databases of that size are compared.",
+    "Records of the small database; at most 200,000 databases are compared.",
     "it follows from the accuracy that the first run promises",
     "not set",
 )

@@ -95,15 +95,15 @@ class ERM(BlackBox[LinearClassifier]):
         allowed="a label of the target, with black_box = erm",
         shown="its second label",
         reason="for a boolean target that is true",
-        meaning="The value of the target that counts as positive; all others are negative.",
+        meaning="The target's positive value; all others are negative.",
         read=_positive,
     )
     predictors: tuple[str, ...] | None = option(
         None,
         allowed="a list of columns, with black_box = erm",
         shown="all other columns",
-        reason="a choice of columns needs knowledge; fewer features mean less noise",
-        meaning="The columns to predict from. Together with the target they have at most 10^7 combinations of values.",
+        reason="fewer features mean less noise, but need knowledge",
+        meaning="Columns to predict from: with the target at most 10^7 combinations.",
         read=_predictors,
     )
     as_numbers: tuple[str, ...] = option(
@@ -111,13 +111,13 @@ class ERM(BlackBox[LinearClassifier]):
         key="numbers",
         allowed="a list of integer, real or date columns, with black_box = erm",
         reason="a feature for each bin can follow any shape",
-        meaning="Predictors that are taken as one number each, by the position of the bin: far fewer features.",
+        meaning="Predictors that are one number each, by the bin's position.",
     )
     loss: LossName = option(
         "logistic",
         allowed="logistic, svm, with black_box = erm",
         reason="it gives probabilities",
-        meaning="Logistic regression, or a linear support vector machine with a rounded hinge.",
+        meaning="Logistic regression, or a linear support vector machine.",
     )
     radius: float | None = None
     lam: float | None = None

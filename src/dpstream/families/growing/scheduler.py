@@ -28,21 +28,19 @@ from dpstream.families.growing.tables import PowerLaw
 BLACK_BOXES: dict[str, type[BlackBox[Any]]] = {"mwem-pgm": MWEMPGMBox, "smalldb": SmallDB, "erm": ERM}
 
 BLACK_BOX = Option(
-    meaning="What is run on the whole database, again and again: MWEM+PGM; "
-    "SmallDB, which compares all small databases (exact, for a handful of cells); or `erm`, a classifier.",
-    reason="it measures whole marginals and needs no universe",
+    meaning="What runs on the whole database: MWEM+PGM, SmallDB (exact, for few cells), or a classifier.",
+    reason="it measures whole marginals",
     key="black_box",
     placed=True,
 )
 FIRST_RUN = Option(
     "a number of records from 1",
-    "The size at which the database is looked at for the first time; releases before it are uniform. The budgets "
-    "follow from it: a late start leaves more for each run.",
+    "Records at the first run; releases before it are uniform. A late start leaves each run more budget.",
     key="first_run",
 )
 GAMMA = Option(
     'an exact number from 1/1000 to below 1, such as "0.1"',
-    "The black box runs again when the records have grown by the factor 1 + gamma.",
+    "Runs again when the records have grown by the factor 1 + gamma.",
     "of SmallDB the accuracy is known as a function of the budget, and gamma follows from it",
     "not set; needed unless black_box = smalldb",
 )

@@ -217,14 +217,14 @@ COUNTER = Option(
 )
 THRESHOLDS = Option(
     "a number from 1 to the horizon",
-    'The largest number of times that is followed: "at least b so far" for b = 1, 2, ... up to it.',
-    "each threshold that is left out leaves its budget to the others",
+    'Largest b of the counts "at least b so far".',
+    "each threshold left out leaves its budget to the others",
     "the horizon",
 )
 COUNTED = Option(
     'a list of values of the column, such as ["late"]',
-    "The reports that are counted; all others, missing ones included, are not.",
-    "a boolean column says itself what is counted",
+    "The reports that are counted; missing ones never are.",
+    "a boolean column says what is counted",
     "true, of a boolean column",
     read=_counted,
     fragment={"type": "array", "minItems": 1, "items": {"type": ["string", "integer", "boolean"]}},

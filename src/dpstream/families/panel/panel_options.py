@@ -55,20 +55,20 @@ def _period_names(
 
 FAILURE = Option(
     "an exact number between 0 and 1",
-    "The probability that the stated bound fails anywhere; of a window it also sets the padding.",
+    "Probability that the stated bound fails anywhere; sets a window's padding.",
     "the bound holds for all periods at once in 95 of 100 streams",
     "1/20",
 )
 PEOPLE = Option(
     "a number of places from 1, with unit = individual-replace",
-    "How many people there is room for, declared public, so that others may join later. Who has not joined, or has "
-    "no report, has the value `missing`, which every column then has to declare.",
+    "Public number of people, so that others may join later; columns must declare `missing` "
+    "for those without a report.",
     "those who report in the first period are the panel",
     "not set",
 )
 PERIOD_NAMES = Option(
     "a list of names, one for each period of the horizon",
-    "What published tables call the periods (`poor_2005-04`). A stream keeps what it began with.",
+    "What tables call the periods (`poor_2005-04`). A stream keeps its names.",
     "what readers call them",
     "names of the calendar, or what stands for the period in the columns of the source; else numbers",
     read=_period_names,

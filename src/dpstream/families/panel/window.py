@@ -61,8 +61,8 @@ _MAX_PERIODS = 10_000
 
 WINDOW = Option(
     "a number of periods from 1 to the horizon",
-    "How many periods in a row the synthetic people are right about. Every further one multiplies the patterns, "
-    "and the padding, by the number of values.",
+    "Periods in a row that synthetic people follow. Each multiplies patterns and padding by "
+    "the number of values.",
 )
 
 

@@ -90,27 +90,26 @@ class Points(Recipe["PointsPlan"]):
     schema: Schema
     variant: Variant = option(
         "default",
-        reason="calibrated budgets and thresholds, the same guarantee, smaller errors",
-        meaning="The online synthesizer as it is here, or as published (`paper`).",
+        reason="calibrated budgets and thresholds: the same guarantee, smaller errors",
+        meaning="The online synthesizer as calibrated here, or as published.",
     )
     max_depth: int = option(
         20,
         allowed="1 to 24",
-        reason="about a million cells: finer ones would come after some ten million points at epsilon 1",
-        meaning="No cells of points are deeper: 2^max_depth cells are the most that memory must hold.",
+        reason="about a million cells; finer ones come after ten million points at epsilon 1",
+        meaning="Most levels of cells; memory holds up to 2^max_depth.",
     )
     log: tuple[str, ...] = option(
         (),
         allowed='a list of columns such as ["price"]',
-        reason="halves of an interval are as wide as each other",
-        meaning="Coordinates that are cut on a logarithmic scale: halves have equal ratios. Bounds above 0.",
+        reason="both halves of an interval have equal width",
+        meaning="Coordinates cut on a logarithmic scale; bounds above 0.",
     )
     periodic: tuple[str, ...] = option(
         (),
         allowed='a list of columns such as ["hour"]',
         reason="a coordinate has two ends",
-        meaning="Coordinates on a circle: a real column's upper bound is its lower one again (hour 24 is hour 0). "
-        "Whole numbers, say 0 to 23, stay what they are.",
+        meaning="Real coordinates on a circle: the upper bound is the lower one (hour 24 is hour 0).",
     )
 
     def __post_init__(self) -> None:

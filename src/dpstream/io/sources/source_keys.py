@@ -97,187 +97,177 @@ class SourceKeys:
         default="files",
         words=KINDS,
         reason="most tables are exported as files",
-        meaning="Where the private rows are: files (or standard input), a query to a DuckDB file, a "
-        "PostgreSQL table that only grows, the changes of one (logical replication), or a table or query of MySQL "
-        "(MariaDB) or of Spark.",
+        meaning="Where the private rows are: files (or standard input), a query to DuckDB, a growing "
+        "PostgreSQL table, its changes (logical replication), MySQL (MariaDB) or Spark.",
     )
     path: tuple[str, ...] = _key(
         ("files", STDIN),
         default=(),
         allowed='a pattern such as data/*.parquet, a list of them, or "-"',
         shown="not set; needed for files",
-        reason="other kinds of sources have no files",
-        meaning="The data: csv, parquet or ndjson files (csv and ndjson also with .gz), relative to this "
-        "file, or objects such as s3://bucket/data/*.parquet; `-`: ndjson on standard input.",
+        reason="other kinds have no files",
+        meaning="CSV, Parquet or NDJSON files (CSV and NDJSON also .gz), relative to this file, or objects "
+        "such as s3://bucket/data/*.parquet; `-`: NDJSON on standard input.",
         fragment={"anyOf": [TEXT, TEXTS]},
     )
     database: str | None = _key(
         ("duckdb",),
         allowed="a file, relative to this one",
-        meaning="The DuckDB file. It is opened for reading only.",
+        meaning="The DuckDB file, opened for reading only.",
     )
     query: str | None = _key(
         ("duckdb", "postgres", "mysql", "spark"),
         allowed="one SELECT with two parameters, such as SELECT * FROM t WHERE day >= ? AND day < ?",
-        meaning="Gives the records of one step. The parameters are the first day of the period and the day "
-        'after its last one, or a step number and the next one. With `shape = "snapshots"` it gives the whole table, '
-        "and has no parameter, or one, `$1` (mysql: `?`): the first day after the period, or the number after the "
-        'step\'s. With `shape = "stays"` it gives all stays, and has no parameter. In PostgreSQL, names without a '
-        "schema are looked for in `public`.",
+        meaning="Gives the records of one step; the parameters are its first day (or number) and that of "
+        "the next step. Snapshots: the whole table, with none or one parameter (`$1`; mysql: `?`), "
+        "the first day after. Stays: all stays, no parameter.",
     )
     eof: Literal["hold", "close"] = _key(
         (STDIN,),
         default="hold",
-        reason="a pipe that broke looks like one that ended",
-        meaning="What the end of standard input means for the step that is open: it is not released and "
-        "its records have to be sent again (`hold`), or it is complete (`close`).",
+        reason="a broken pipe looks like an ended one",
+        meaning="What the end of standard input does to the open step: it is not released and must be sent "
+        "again (`hold`), or it is complete (`close`).",
     )
     time_column: str | None = _key(
         (*_ROWS, *_TIMED),
         allowed="a column of the data that is not in the schema",
         reason="without it, steps are files or numbers of rows",
-        meaning="Says to which step a row belongs: a date or a time with `every`, a whole step number "
-        "without it.",
+        meaning="The step of a row: a date or time with `every`, else a whole step number.",
     )
     every: str | None = _key(
         (*_ALL, "calendar", "each file"),
         allowed='day, week, month, "14 days", "2 weeks", "3 months", files',
         reason="without it the time column holds step numbers",
-        meaning="Length of a step, counted from `start`; or `files`: one file, one step.",
+        meaning="Length of a step, counted from `start`; `files`: one file, one step.",
     )
     rows: int | None = _key(
         ("files", "rows", "events"),
-        allowed="a number of rows from 1, where sizes are public",
-        reason="cutting by rows makes the size of every step public",
-        meaning="Cut into steps of this many rows, in the order of the files. Needs `[stream] total = "
-        '"public"`.',
+        allowed="a number of rows from 1",
+        reason="cutting by rows makes every step's size public",
+        meaning='Rows a step, in the order of the files. Needs `[stream] total = "public"`.',
     )
     start: datetime.date | int | None = _key(
         (*_ALL, *_TIMES),
         allowed="a day such as 2026-01-05, or a step number",
         shown="1 for step numbers; needed with a calendar",
-        reason="borders of steps must not depend on private data, such as the first record's date",
-        meaning="The public first day of step 1, or the number of the first step.",
+        reason="borders of steps must not depend on private data",
+        meaning="The public first day of step 1, or the first step's number.",
         fragment={"type": ["string", "integer"]},
     )
     end: datetime.date | int | str | None = _key(
         (*_ALL, *_TIMES),
         allowed="a day, a step number, today (with a calendar), data",
         shown="not set; needed with a time column",
-        reason="the number of steps must not depend on private data unless the owner says that it may",
-        meaning="The last day or step. `today`: every period that is over by the clock. `data`: the step "
-        "of the newest record, which the owner thereby declares public.",
+        reason="the number of steps must not depend on private data unless the owner allows it",
+        meaning="The last day or step. `today`: every period that is over. `data`: the step of the newest "
+        "record, which the owner thereby declares public.",
         fragment={"type": ["string", "integer"]},
     )
     op_column: str | None = _key(
         (*_ROWS, *_TIMES, "each file", "rows", "events", "changes"),
         allowed="a column that says insert or delete",
         reason="without it, every row is an insert",
-        meaning="What a row does. A delete is an event of its own. The baseline then runs twice at every "
-        "step. With `key_column`: what a row does to the record of its key.",
+        meaning="What a row does: a delete is an event of its own, and the baseline then runs twice a "
+        "step. With `key_column`: what it does to its record.",
     )
     op_values: Operations = _key(
         (*_ROWS, "events", "changes"),
         default=Operations(),
         allowed='words such as {insert = ["c", "after"], delete = ["d", "before"]}',
         shown="insert and update-after; delete and update-before",
-        reason="an update is two rows, the old one as a delete and the new one as an insert",
-        meaning="The words of `op_column`. A word for updates that comes without the old row cannot be used; with "
-        "`key_column` it can: `update` (also `update-after`) has the new row, and words under `ignore` "
-        "(`update-before`) are rows that are passed over.",
+        reason="an update is a delete and an insert",
+        meaning="The words of `op_column`. With `key_column` also `update` (the new row) and `ignore` "
+        "(rows to pass over).",
         fragment={"type": "object", "additionalProperties": {"anyOf": [TEXT, TEXTS]}},
     )
     late: Late = _key(
         (*_ALL, *_TIMED),
         default="error",
         reason="nothing is moved or dropped unless the owner says so",
-        meaning="What happens to a row that belongs to a step that is already released.",
+        meaning="What happens to a row of a step that is already released.",
     )
     lag: str | None = _key(
         (*_STORED, "calendar"),
         allowed='"30 minutes", "6 hours", "2 days", "1 week"',
-        reason="a period is taken as soon as it is over by the clock",
-        meaning="Grace period of a calendar: a period is taken when it has been over for so long, so that "
-        "records may arrive a little later.",
+        reason="a period is taken as soon as it is over",
+        meaning="How long a period has to be over before it is taken.",
     )
     complete: Literal["rename", "done"] = _key(
         ("files",),
         default="rename",
-        reason="a file that is renamed into place is never half-written",
-        meaning="When a file is finished: as soon as its name matches `path`, or when an empty file "
-        "`NAME.done` is there too. That its size has stopped growing proves nothing.",
+        reason="a renamed file is never half-written",
+        meaning="A file is finished when its name matches `path`, or when an empty `NAME.done` is there, "
+        "too.",
     )
     offsets: bool = _key(
         ("files", STDIN, "calendar"),
         default=False,
         allowed="true, false",
-        reason="a record that is read in both forms may be counted on two days",
-        meaning="Whether the times of a calendar have an offset, such as `2026-01-31T12:00:00Z`, and are taken in UTC: "
-        "all of them, or none (days, and times as they stand). A time of the other form is an error. A successor's "
-        "times have the form of its predecessor's.",
+        reason="a record read in both forms may be counted on two days",
+        meaning="Whether all times have an offset, such as `2026-01-31T12:00:00Z`, and are taken in UTC, "
+        "or none has. A successor reads times as its predecessor.",
     )
     user_column: str | None = _key(
         _ALL,
-        allowed="a column of the data that is not in the schema, with unit = user or individual",
-        reason="it has to be written where the unit is a user or a person, and means nothing elsewhere",
-        meaning="The column that says whose record a row is: texts or whole numbers. A null or empty id is "
-        "an error.",
+        allowed="a column outside the schema, with unit = user or individual",
+        reason="needed where the unit is a user or a person",
+        meaning="Whose record a row is: texts or whole numbers, never empty.",
     )
     key_column: str | None = _key(
         _ALL,
-        allowed="a column of the data that is not in the schema, with unit = record",
-        reason="it has to be written with the unit record, and means nothing without it",
-        meaning="The column that names a record: texts or whole numbers, one key a record. Keys are kept as keyed "
-        "hashes, and forgotten when their record has left. A null or empty key is an error.",
+        allowed="a column outside the schema, with unit = record",
+        reason="needed with the unit record",
+        meaning="Which record a row is about: texts or whole numbers, never empty. Kept as keyed hashes "
+        "until the record has left.",
     )
     shape: Shape = _key(
         (*_WHOLE, "states", "changes", "snapshots", "stays"),
         default="changes",
         reason="only with key_column",
-        meaning="What the rows are: what happened to records (`changes`), the whole table as it is, once a step "
-        "(`snapshots`), or records with a start and an end (`stays`).",
+        meaning="What the rows are: what happened to records, the whole table once a step, or records with "
+        "a start and an end.",
     )
     delete_time_column: str | None = _key(
         (*_WHOLE, "stays"),
-        allowed="a column of the data that is not in the schema, with shape = stays",
-        reason="it has to be written with shape = stays, and means nothing without it",
-        meaning="When a record left: a date, a time or a step number as in `time_column`. Null: it is still there.",
+        allowed="a column outside the schema, with shape = stays",
+        reason="needed with shape = stays",
+        meaning="When a record left, as in `time_column`; null while it is there.",
     )
     updates: Literal["rows", "changed"] = _key(
         ("files", STDIN, "duckdb", "spark", "changes"),
         default="rows",
         reason="only with key_column and op_column",
-        meaning="What an update of a change feed has: the whole new row (`rows`), or the changed columns only "
-        "(`changed`): a null, an empty cell of a csv file or a missing key of a JSON object then keeps the old value.",
+        meaning="An update has the whole new row, or the changed columns only (null, empty or missing: the "
+        "old value stays).",
     )
     unknown: Literal["error", "drop"] = _key(
         ("files", STDIN, "duckdb", "postgres-changes", "spark", "changes"),
         default="error",
         reason="nothing is left out unless the owner says so",
-        meaning="What becomes of a delete or an update of a key that is not there.",
+        meaning="What becomes of a delete or update of an unknown key.",
     )
     known: Literal["error", "update"] | None = _key(
         (*_ALL, "changes", "stays"),
         words=("error", "update"),
         shown="update; with shape = stays error",
-        reason="feeds send inserts again, and stays of one key that overlap contradict each other",
-        meaning="What becomes of an insert of a key that is there already.",
+        reason="feeds send inserts again, and overlapping stays contradict each other",
+        meaning="What becomes of an insert of a known key.",
     )
     repeated: Literal["error", "last"] | None = _key(
         (*_ALL, "states", "changes", "snapshots"),
         words=("error", "last"),
         shown="last; with shape = snapshots error",
-        reason="a record may change several times in a step, and a table has each key once",
-        meaning="What becomes of several rows of one key in a step: they are taken in their order, and the last one "
-        "holds (`last`), or they are an error.",
+        reason="a record may change several times in a step; a table has each key once",
+        meaning="What becomes of several rows of a key in a step: the last one counts, or they are an error.",
     )
     shrinks: float = _key(
         (*_WHOLE, "snapshots", "stays"),
         default=0.1,
         allowed="a share from 0 to below 1",
         reason="a broken export must not become a mass deletion",
-        meaning="A snapshot that is empty, or has less than this share of the records that were there before, stops "
-        "the stream until `dpstream run --confirm-shrink` confirms it. 0: only an empty one does.",
+        meaning="A snapshot that is empty, or below this share of the records before, stops the stream "
+        "until `dpstream run --confirm-shrink`. 0: only an empty one.",
         fragment=NUMBER,
     )
     insert_only: bool = _key(
@@ -285,53 +275,49 @@ class SourceKeys:
         default=False,
         allowed="true, false",
         reason="only with key_column",
-        meaning="Whether the owner declares that records are never updated and never leave. A record is then its one "
-        "insert: the unit stays `record`, one row of each key is counted (of its first step, one that a keyed hash "
-        "chooses) and all others are left out, and the mechanism is `pooled` unless another one is named.",
+        meaning="The owner declares that records never change or leave. One row of each key is counted, "
+        "all others are left out; the mechanism is `pooled` unless another is named.",
     )
     period_columns: tuple[str, ...] | str | None = _key(
         ("files", "columns", "events"),
-        allowed='a list such as ["m1", "m2"], or a text such as "m{period}" or "{column}_{period:02}", '
-        "where the mechanism follows people",
+        allowed='in panels, a list such as ["m1", "m2"], or a text such as "m{period}" or '
+        '"{column}_{period:02}"',
         reason="without it, files have one row for each person and period",
-        meaning="Files with one row a person: the columns of the periods, in their order. A text stands "
-        "for as many as there are, counted from 1; with several variables it has `{column}` in it.",
+        meaning="Files with one row a person: the columns of the periods, in order; a text stands for as "
+        "many as there are, from 1.",
         fragment={"anyOf": [TEXT, TEXTS]},
     )
     url: str | None = _key(
         _SERVER,
         secret=True,
-        allowed="a URL without a password: of libpq, such as postgresql://user@host:5432/database, or "
-        "mysql://user@host:3306/database",
-        meaning="The server with the private table. A password is in PGPASSWORD, a password file or a "
-        "service file; of MySQL in MYSQL_PWD or ~/.my.cnf.",
+        allowed="postgresql://user@host:5432/database or mysql://user@host:3306/database, without a password",
+        meaning="The server. The password is in PGPASSWORD, a password or service file; of MySQL in "
+        "MYSQL_PWD or ~/.my.cnf.",
     )
     url_env: str | None = _key(
         _SERVER,
-        allowed="the name of an environment variable, in the place of url",
-        meaning="The variable that holds the URL; there it may hold a password.",
+        allowed="an environment variable's name, in the place of url",
+        meaning="The variable that holds the URL, also with a password.",
     )
     table: str | None = _key(
         (*_SERVER, "spark"),
-        allowed="a name as the catalog has it, with its schema where that is not public",
+        allowed="a name as the catalog has it",
         shown="not set; needed without `query`",
-        meaning="The table, or (kind = postgres, mysql, spark) a view; for records with keys, and for MySQL and Spark, "
-        "also `query` in its place. Spark also takes a folder, such as parquet.`data/visits`, and a staging table, "
-        "staged.`data/staged`.",
+        meaning="The table or view (`postgres-changes`: a table). Spark also takes parquet.`folder` and a "
+        "staging table, staged.`folder`.",
     )
     wait: str | None = _key(
         ("postgres", *_EVENTS),
         allowed='"0 minutes", "30 minutes", "6 hours"',
         shown="10 minutes",
-        meaning="How long a reading waits for transactions that were open when it began. After that the "
-        "run stops, and nothing was spent.",
+        meaning="How long a reading waits for transactions that were open; then the run stops and nothing "
+        "is spent.",
     )
     xid_column: str | None = _key(
         ("postgres", *_EVENTS),
         allowed="a column of the type xid8 with DEFAULT pg_current_xact_id()",
-        meaning="The number of the transaction that added a row. Without it the server's own number is "
-        'used, which changes when a row or the table is rewritten; so `late = "next-step"` needs '
-        "the column.",
+        meaning='The transaction that added a row; `late = "next-step"` needs it, because the server\'s own '
+        "number changes with a row.",
     )
     slot: str | None = _key(
         ("postgres-changes",),
@@ -340,8 +326,8 @@ class SourceKeys:
     )
     publication: str | None = _key(
         ("postgres-changes",),
-        allowed="the name of a publication that sends the table",
-        meaning="Says what the server sends: inserts, updates, deletes and truncations of the table.",
+        allowed="a publication that sends the table",
+        meaning="Must send the table's inserts, updates, deletes and truncations.",
     )
     continues: bool = False
     same_unit: str | None = None
