@@ -62,7 +62,7 @@ WRONG: list[Case] = [
     stream('unit = "evnt"', "[stream] unit", "'evnt'", "event-replace"),
     stream('unit = "individual"', "[stream] unit", "'individual'", "event", kind=UnitError),
     stream('unit = "user"', "[stream] unit", "'user'", "max_events", kind=UnitError),
-    stream(USERS, "[source] user_column", "missing", "a column of the data"),
+    stream(USERS, "[source] user_column", "missing", "a column outside the schema"),
     stream('unit = "user"\nmax_events = 1000001', "[stream] max_events", "1000001", "1 to 1000000"),
     stream(f'{USERS}\ntotal = "public"', "[stream] total", "contradicts", "private"),
     stream(USERS, "[source] rows", "publish the size", source=f'{ROWS}\nuser_column = "u"'),
