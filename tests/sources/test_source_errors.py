@@ -121,7 +121,7 @@ def test_missing_things(tmp_path: Path) -> None:
     )
     with pytest.raises(StepError, match="there is no step 0"):
         FileSource(SourceOptions.parse(OPTIONS), ReadOptions(base=tmp_path)).steps(0)
-    with pytest.raises(DataError, match="there is no such file"):
+    with pytest.raises(DataError, match="the file is missing"):
         read_table(tmp_path / "nothing.csv")
 
 

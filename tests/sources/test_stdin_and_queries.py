@@ -191,7 +191,7 @@ def test_that_a_changed_answer_stops_the_stream_is_said() -> None:
 
 def test_queries_that_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.duckdb"
-    with pytest.raises(UnreadableError, match="there is no such file"):
+    with pytest.raises(UnreadableError, match="the file is missing"):
         asked(tmp_path)
     make_database(path)
     for query, kind, message in (

@@ -402,7 +402,7 @@ def read_predecessor(options: BaseOptions) -> Predecessor:
     folder = options.releases
     if not (folder / "catalogue.json").is_file():
         allowed = "the folder of a stream that has published"
-        raise options.wrong("releases", f"there are no releases in {str(folder)!r}", [allowed])
+        raise options.wrong("releases", f"no release was found in {str(folder)!r}", [allowed])
     entries = {int(entry["step"]): entry for entry in read_catalogue(folder)["steps"]}
     if not entries:
         raise options.wrong("", "the predecessor has no release", ["one or more"])
@@ -476,8 +476,8 @@ def _require_form(cut: Mapping[str, Any], own: Mapping[str, Any], stream: str, p
     forms = [f"{'with' if one.get('offsets') else 'without'} an offset" for one in (own, cut)]
     if files and forms[0] != forms[1]:
         raise ConfigError(
-            f"this stream reads times {forms[0]}, and the stream {stream!r} read them {forms[1]}: a record could be "
-            "counted in both",
+            f"times are read {forms[0]}, and those of the stream {stream!r} {forms[1]}: "
+            "a record could be counted in both",
             where=f"{place}, [source] time_column = {own['time_column']!r}",
             allowed=f"times {forms[1]}, as there (cast the column), and offsets = "
             f"{'true' if cut.get('offsets') else 'false'} in [source]",

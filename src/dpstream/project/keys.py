@@ -89,7 +89,7 @@ def _headline(section: Section, given: Any, earlier: Mapping[str, Any]) -> Headl
         isinstance(names, list) and names and all(isinstance(name, str) for name in names)
         for names in marginals
     ):
-        raise section.wrong("headline", f"{shown(marginals)} is no list of marginals")
+        raise section.wrong("headline", f"{shown(marginals)} has to be a list of marginals")
     if not marginals:
         raise section.wrong("headline", "no marginal is named", "one marginal or more, or no headline")
     section.note("headline", ", ".join(" x ".join(names) for names in marginals), default=False)
@@ -635,7 +635,7 @@ def section_of(
     written, table = table is not None, {} if table is None else table
     if not isinstance(table, Mapping):
         raise ConfigError(
-            f"{name} = {shown(table)} is not a table", where=file, allowed=f"a section [{name}]"
+            f"{name} = {shown(table)} has to be a table", where=file, allowed=f"a section [{name}]"
         )
     section = Section(file, name, table, rows_of(name, table, mechanism), folder, written, title=title)
     known = set(section.rows) if name else {*section.rows, *SECTIONS} - {""}
