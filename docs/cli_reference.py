@@ -17,9 +17,9 @@ def reference() -> str:
     lines = [
         "# Command line",
         "",
-        "All verbs have `--help`. Where they exist, `--json` prints JSON, `--state` and `--out` (`--releases`) name other",
-        "places for state and releases, `--by NAME` says who decides (the login name; not published), `--force` replaces",
-        "a file. Made by `python docs/cli_reference.py`; a test compares it with the program.",
+        "All verbs have `--help`. Where they exist, `--json` prints JSON, `--state` and `--out` (`--releases`)",
+        "name other places for state and releases, `--by NAME` says who decides (the login name; not published),",
+        "`--force` replaces a file. Made by `python docs/cli_reference.py`; a test compares it with the program.",
         "",
     ]
     for path, text in _helps():
