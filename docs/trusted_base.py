@@ -15,7 +15,7 @@ import ast
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -44,6 +44,8 @@ KINDS = {
     "owner": "Sees private records or state, and shows what it finds to their owner only",
     "invented": "Counts records that it has invented itself",
 }
+#: Kinds that are neither the kernel nor for the owner's eyes.
+BESIDE = ("store", "source", "spark", "server", "encryption")
 #: Rooms of the kernel from the outside to the noise, in the order of reading, and what each has to guarantee.
 READING = {
     "core/schema": "A record becomes codes by public rules; a value outside them is refused, not bent.",
@@ -133,11 +135,6 @@ class Module:
     @property
     def room(self) -> str:
         return "/".join(self.name.split(".")[:-1])
-
-    @property
-    def purpose(self) -> str:
-        """The first sentence of the docstring."""
-        return (ast.get_docstring(self.tree) or "").partition("\n")[0]
 
 
 class Package:
@@ -247,12 +244,12 @@ def page(package: Package) -> str:
         "<!-- Made by docs/trusted_base.py. -->",
         "# The trusted base",
         "",
-        f"Whoever has to trust the guarantee reads **{sizes['kernel']:,} lines of code** of {total:,}, the store, "
-        "and the source that the stream uses. All other modules see public values only: a test holds them to it.",
+        f"The guarantee rests on **{sizes['kernel']:,} lines of code** of {total:,}, the store, and the source that "
+        "the stream uses. A test holds all other modules to public values.",
         "",
         "A module belongs to the kernel if it encodes, admits, bounds or counts private records, draws noise, "
         "divides or spends a budget, or decides what a step writes of it. The last line of its docstring says so. "
-        "Moving a mark needs a [decision record](decisions/index.md).",
+        "Moving a mark needs a [decision record](decisions/0046-the-trusted-base-is-marked.md).",
         "",
         "| part | modules | lines of code | |",
         "|---|---:|---:|---|",
@@ -266,57 +263,34 @@ def page(package: Package) -> str:
         "",
         "## The kernel, in the order of reading",
         "",
-        "From the outside to the noise, then what is kept. Read a room against the sentence beside it.",
+        "From the outside to the noise, then what is kept. Read each room against the sentence beside it.",
         "",
-        "| room | lines | what it has to guarantee |",
+        "| room | lines | guarantees |",
         "|---|---:|---|",
     ]
     for room, modules in rooms.items():
         text.append(f"| [`{room}`](#{anchor(room)}) | {sum(m.lines for m in modules):,} | {READING[room]} |")
     for room, modules in rooms.items():
-        text += [
-            "",
-            f"### {room}",
-            "",
-            "| module | lines | sees private values because it | what it is |",
-            "|---|---:|---|---|",
-        ]
-        text += [
-            f"| `{m.name.split('.')[-1]}` | {m.lines} | {m.reason} | {cell(m.purpose)} |" for m in modules
-        ]
+        text += ["", f"### {room}", "", *table(modules, "sees private values because it")]
+    beside = [m for kind in BESIDE for m in package.modules.values() if m.kind == kind]
     text += [
         "",
         "## Beside the kernel",
         "",
-        "The store keeps what the kernel computes; it draws nothing and counts nothing. Of the others only what a "
-        "stream uses counts: one kind of source, Spark where records stay there, a server where "
-        "state is kept there, encryption where it is encrypted.",
+        "These parts never draw noise. The store keeps what the kernel computes; a stream needs those that it uses.",
         "",
-        "| module | lines | |",
-        "|---|---:|---|",
-    ]
-    for kind in ("store", "source", "spark", "server", "encryption"):
-        for module in package.modules.values():
-            if module.kind == kind:
-                text.append(f"| `{module.name}` | {module.lines} | {cell(module.purpose)} |")
-    text += [
+        "| part | modules |",
+        "|---|---|",
+        *(
+            f"| {kind} | {', '.join(f'`{m.name}` {m.lines}' for m in beside if m.kind == kind)} |"
+            for kind in BESIDE
+        ),
         "",
         "## What the owner sees",
         "",
-        "These modules see private records or state, and show the owner what they find. Nothing of it is released, "
-        "and no budget pays for it.",
+        "These modules show private records or state to the owner only. Nothing of it is released.",
         "",
-        "| module | lines | |",
-        "|---|---:|---|",
-    ]
-    for module in package.modules.values():
-        if module.kind == "owner":
-            text.append(f"| `{module.name}` | {module.lines} | {module.reason} |")
-    text += [
-        "",
-        "A stop is visible, too: a stream that refuses a record, or a batch that it cannot read, stands still, and "
-        "whoever sees that the next release is late learns that. What stops a stream, and what that may show, is in "
-        "the [threat model](threat-model.md).",
+        *table([m for m in package.modules.values() if m.kind == "owner"], "because it", whole=True),
         "",
         "## How the rest is held to public values",
         "",
@@ -324,24 +298,28 @@ def page(package: Package) -> str:
         "A module without a mark may import from them the names that are listed in `docs/trusted_base.py`, and calls "
         "none of "
         f"{', '.join(f'`.{name}()`' for name in sorted(PRIVATE_METHODS))}. "
-        "`tests/project/test_trusted_base.py` checks it, with an import and a call that it has to find.",
+        "`tests/project/test_trusted_base.py` checks that, with planted faults.",
         "",
-        "The check reads the text of imports and calls. It does not follow a private value that a marked module hands "
-        "on as a result; that marked modules hand on public values only is what their readers check, and what the "
-        "[audit](audit.md) of exact transcripts tests: a release that depends on more than the noisy counts has an "
-        "infinite loss.",
+        "The check reads imports and calls, and follows no value. That marked modules hand on public values only is "
+        "tested by the [audit](audit.md) of exact transcripts: a release that depends on more than noisy counts has "
+        "an infinite loss. What a stop shows is in the [threat model](threat-model.md).",
         "",
     ]
     return "\n".join(text)
 
 
+def table(modules: Iterable[Module], reason: str, *, whole: bool = False) -> list[str]:
+    """A line a module: its name (whole, or within its room), its size and why it sees private values."""
+    named = ((m.name if whole else m.name.split(".")[-1], m) for m in modules)
+    return [
+        f"| module | lines | {reason} |",
+        "|---|---:|---|",
+        *(f"| `{name}` | {m.lines} | {m.reason} |" for name, m in named),
+    ]
+
+
 def anchor(room: str) -> str:
     return room.replace("/", "")
-
-
-def cell(text: str) -> str:
-    """A sentence in a table."""
-    return text.replace("|", "\\|")
 
 
 def with_number(readme: str, package: Package) -> str:

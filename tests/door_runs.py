@@ -16,6 +16,8 @@ from dpstream.tools.audit.door import (
     Loss,
     Run,
     Streamed,
+    Wrap,
+    as_it_is,
     published_lines,
     record,
     replay,
@@ -24,11 +26,11 @@ from dpstream.tools.audit.door import (
 )
 
 
-def run_loss(base: Run, other: Run, randomness: Randomness, *, pure: bool) -> Loss:
+def run_loss(base: Run, other: Run, randomness: Randomness, *, pure: bool, wrap: Wrap = as_it_is) -> Loss:
     """The largest loss of one random transcript of ``base`` against ``other``; infinite where something is revealed
     beside the door."""
-    first = record(base, randomness)
-    second, differs = replay(other, first)
+    first = record(base, randomness, wrap)
+    second, differs = replay(other, first, wrap)
     return Loss(math.inf, 0.0) if differs else transcript_loss(first, second, pure=pure)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import importlib.util
 import pkgutil
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -110,6 +112,74 @@ def missing_modules(readme: Path) -> list[str]:
             if not there and not any(f"/{other.with_suffix('')}".endswith(f"/{path}") for other in modules):
                 missing.append(name)
     return missing
+
+
+@pytest.mark.parametrize("readme", sorted(SOURCE.rglob("README.md")), ids=lambda path: path.parent.name)
+def test_a_readme_is_a_map(readme: Path) -> None:
+    """Each name in backticks is there, beside its module where a table names both; each module is in the map."""
+    text = readme.read_text(encoding="utf-8")
+    assert missing_names(readme) == []
+    named = {re.split(r"[/.]", name.removesuffix(".py"))[-1] for name in re.findall(r"`([^`\n]+)`", text)}
+    within = [path.parent for path in SOURCE.rglob("README.md")]
+    mine = [
+        path
+        for path in readme.parent.rglob("*.py")
+        if next(folder for folder in path.parents if folder in within) == readme.parent
+    ]
+    assert {path.stem for path in mine} - {"__init__"} <= named
+
+
+def test_a_name_that_is_gone_is_missed(tmp_path: Path) -> None:
+    (tmp_path / "here.py").write_text("class Here: ...\n")
+    readme = tmp_path / "README.md"
+    readme.write_text(
+        "`Schema.gone_long_ago`, `docs/gone.md`\n\n| name | module |\n|---|---|\n| `Here`, `Schema` | `here` |\n"
+    )
+    assert missing_names(readme) == ["gone_long_ago", "docs/gone.md", "Schema"]
+
+
+def rows(readme: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """A README's lines outside of code: a row of a table with its cells by column, another line without any."""
+    text = re.sub(r"```.*?```", "", readme.read_text(encoding="utf-8"), flags=re.DOTALL)
+    columns = list[str]()
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        yield line, dict(zip(columns, cells, strict=False))
+        columns = [] if not cells else columns or cells
+
+
+def missing_names(readme: Path) -> list[str]:
+    """Files and names in a README's backticks that are not there, or not in the module of their row.
+
+    Symbols of papers, in columns of their own, are no names.
+    """
+    missing = list[str]()
+    for line, cells in rows(readme):
+        symbols = [cell for head, cell in cells.items() if "symbol" in head or "paper" in head]
+        for name in re.findall(r"`([^`]+)`", line.replace(symbols[0], "", 1) if symbols else line):
+            if re.fullmatch(r"(?:docs|tests|benchmarks)/[\w./-]+\.\w+", name):
+                missing += [name] * (not (ROOT / name).exists())
+            else:
+                words = re.findall(r"\w*[a-z]_\w+|\b[A-Z]\w+[a-z]\w*", name)
+                missing += [word for word in words if word not in program_words()]
+        if {"name", "module"} <= set(cells):
+            module, name = (re.findall(r"`([^`]+)`", cells[head]) for head in ("module", "name"))
+            ends = [f"/{part.removesuffix('.py').lstrip('./').replace('.', '/')}.py" for part in module]
+            paths = [*readme.parent.rglob("*.py"), *SOURCE.rglob("*.py")]
+            texts = [path.read_text(encoding="utf-8") for path in paths if f"/{path}".endswith(tuple(ends))]
+            there = set(re.findall(r"\w+", "\n".join(texts)))
+            found = [word for part in name for word in re.findall(r"[A-Za-z_]\w{2,}", part)]
+            missing += [word for word in found if texts and word not in there]
+    return missing
+
+
+@functools.cache
+def program_words() -> frozenset[str]:
+    """All words of the program's code, templates and tests."""
+    files = [path for folder in (SOURCE, LAB, ROOT / "tests") for path in folder.rglob("*")]
+    texts = [path.read_text(encoding="utf-8") for path in files if path.suffix in (".py", ".j2", ".toml")]
+    here = Path(__file__).read_text(encoding="utf-8")
+    return frozenset(re.findall(r"\w+", "\n".join(text for text in texts if text != here)))
 
 
 @pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])

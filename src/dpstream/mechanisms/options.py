@@ -25,7 +25,7 @@ def _workload(section: SectionReader, given: RecipeContext, earlier: Mapping[str
         return workload
     single = len(given.domain) == 1
     spec = "all-1-way" if single else "all-2-way"
-    section.note("workload", spec, default=True, reason="there is one column" if single else None)
+    section.note("workload", spec, default=True, reason="a single column" if single else None)
     with located(section.place("workload")):
         return Workload.parse(given.domain, spec)
 
@@ -36,7 +36,7 @@ def _k(section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any])
     most = len(workload)
     value = section.raw("k") if section.has("k") else default_rounds(workload)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        what = f"{shown(value)} does not fit a workload of {most} marginals"
+        what = f"{shown(value)} exceeds the workload's {most} marginals"
         raise section.wrong("k", what, f"1 to {most}")
     section.note("k", f"{value} marginals of {most}", default=not section.has("k"))
     return value
@@ -64,7 +64,7 @@ WORKLOAD = Option(
     '"1/2"}, {pairs_with = ["rent"], weight = 2}, "all-1-way"]',
     "The marginals to preserve. `pairs_with`: all pairs with one of these columns. A marginal "
     "listed by itself keeps its weight; of groups the last one sets it.",
-    "most readers look at pairs of columns",
+    "readers look mostly at pairs",
     "all-2-way",
     read=_workload,
     fragment={
@@ -96,8 +96,8 @@ WORKLOAD = Option(
 )
 K = Option(
     "1 to the number of marginals",
-    "Marginals measured at every step, or in every run of a black box.",
-    "each further one takes its share of the budget from the others",
+    "Marginals measured at every step, or in every black-box run.",
+    "each marginal shares the noise budget",
     f"{DEFAULT_ROUNDS}, or all marginals if fewer",
     read=_k,
     fragment=COUNT,
@@ -109,19 +109,18 @@ COUNTER = Option(
     words=("best", *counters.COUNTER_NAMES),
 )
 PRIOR = Option(
-    meaning="Whether a run starts from the previous run's model or from the uniform distribution.",
+    meaning="Where runs start: at the previous model, or at the uniform distribution.",
     reason="a batch looks about like the one before",
 )
 STALENESS = Option(
     "an exact number above 0, up to 1/2",
-    "How far a release may be behind, as a share of the steps so far; at least one step. Sets "
-    "the length of epochs.",
+    ("How far a release may lag: this share of the steps so far, or one step. Sets the length of epochs."),
     "shorter epochs follow a stream more closely, longer ones have less noise",
 )
 ITERATIONS = Option(
     "1 or more",
     "Iterations of each fit; costs time only.",
-    "a fit that starts from little needs so many (dpstabs, aim: from the last model it needs no more)",
+    "enough for a fit from little (dpstabs and aim, from the last model, need fewer)",
 )
 TREE_CELLS = Option(
     "1 or more",

@@ -53,7 +53,7 @@ def linear_query(question: Question, schema: Schema) -> LinearQuery:
     try:
         query = LinearQuery(tuple(range(len(schema.domain))), np.asarray(question).reshape(-1))
     except (TypeError, ValueError):
-        raise ConfigError("the question cannot be read", where="query", allowed="words, or numbers") from None
+        raise ConfigError("unreadable question", where="query", allowed="words, or numbers") from None
     query.check(schema.domain)
     return query
 
@@ -123,7 +123,7 @@ class QueryAnswer:
         try:
             return cls(**{**stored, "spent": Fraction(stored["spent"]), "left": Fraction(stored["left"])})
         except (KeyError, TypeError, ValueError):
-            raise StoreDamagedError("a stored answer cannot be read", where="pmwg") from None
+            raise StoreDamagedError("unreadable stored answer", where="pmwg") from None
 
     @property
     def changes_memory(self) -> bool:

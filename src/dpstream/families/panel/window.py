@@ -101,7 +101,7 @@ class PanelWindow(Recipe["WindowPlan"]):
             )
         if plan.padding * plan.patterns > MAX_PEOPLE:
             raise LimitError(
-                f"a budget of {plan.budget} needs more than {MAX_PEOPLE} people of padding",
+                f"{plan.budget} needs more than {MAX_PEOPLE} people of padding",
                 where="panel",
                 allowed="a larger rho, a shorter window or fewer periods",
             )
@@ -333,7 +333,7 @@ class WindowPlan(PeoplePlan):
         """See ``PanelSynthesis.answer``: shares are of the public number of people, or of the released total."""
         if not isinstance(question, WindowQuery):
             raise ConfigError(
-                "the question cannot be read",
+                "unreadable question",
                 where="panel",
                 allowed="words, or AtLeast, Consecutive, Pattern",
             )

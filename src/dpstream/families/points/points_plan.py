@@ -90,19 +90,19 @@ class Points(Recipe["PointsPlan"]):
     schema: Schema
     variant: Variant = option(
         "default",
-        reason="calibrated budgets and thresholds: the same guarantee, smaller errors",
-        meaning="The online synthesizer as calibrated here, or as published.",
+        reason="calibrated budgets and thresholds, the same guarantee, smaller errors",
+        meaning="The online synthesizer, calibrated here or as published (`paper`).",
     )
     max_depth: int = option(
         20,
         allowed="1 to 24",
-        reason="about a million cells; finer ones come after ten million points at epsilon 1",
-        meaning="Most levels of cells; memory holds up to 2^max_depth.",
+        reason="about a million cells: finer ones need ten million points at epsilon 1",
+        meaning="The deepest cells: memory must hold 2^max_depth of them.",
     )
     log: tuple[str, ...] = option(
         (),
         allowed='a list of columns such as ["price"]',
-        reason="both halves of an interval have equal width",
+        reason="halves of equal width",
         meaning="Coordinates cut on a logarithmic scale; bounds above 0.",
     )
     periodic: tuple[str, ...] = option(
@@ -119,7 +119,7 @@ class Points(Recipe["PointsPlan"]):
             for name in getattr(self, key):
                 if name not in self.schema.names or not isinstance(self.schema[name], Ordered):
                     raise ConfigError(
-                        f"{name!r} is no coordinate",
+                        f"{name!r}: expected a coordinate",
                         where=key,
                         allowed=", ".join(c.name for c in self.schema.columns if isinstance(c, Ordered))
                         or "none",
@@ -131,7 +131,7 @@ class Points(Recipe["PointsPlan"]):
             BudgetError: no epsilon. UnitError: another unit than ``Event("replace")``. SchemaError: a column that is
             no coordinate.
         """
-        budget = terms.pure("the noise of online points is Laplace: the guarantee is pure")
+        budget = terms.pure("online points need a pure budget: their noise is Laplace")
         reading = Schema(
             tuple(self._axis(column) for column in self.schema.columns),
             self.schema.ignore,
@@ -140,7 +140,7 @@ class Points(Recipe["PointsPlan"]):
         )
         categorical = tuple(not isinstance(column, Ordered) for column in self.schema.columns)
         space = Space(reading.domain.sizes, categorical, self.max_depth)
-        reason = "points cannot protect the unit {unit!r}: their clock counts points, so the number of points is public"
+        reason = "points cannot protect the unit {unit!r}: their clock is the public number of points"
         unit = check_unit(terms.unit, Event("replace"), ("event-replace",), reason)
         design = PAPER if self.variant == "paper" else default_design(space.dimension)
         schedule = Schedule(space.dimension, budget.epsilon, design, space.depth)
@@ -201,12 +201,12 @@ class PointsPlan(StreamPlan):
         """
         if batch.declares_deletes:
             raise DataError(
-                "the batch comes with deletes",
+                "the batch has deletes",
                 where="points",
-                allowed="batches without deletes: points stay once they came",
+                allowed="batches without deletes: points stay",
             )
         if batch.records is None:
-            raise DataError("the batch does not hold records", where="points", allowed="an EncodedRecords")
+            raise DataError("the batch must hold records", where="points", allowed="an EncodedRecords")
         cells = self.space.cells_of(batch.records)
         self.check_room(state, len(cells))
         if not state.points and len(cells):
@@ -245,7 +245,7 @@ class PointsPlan(StreamPlan):
         """HorizonError where a stream cannot take so many points more; their number is public."""
         if state.points + more > self.schedule.most_points:
             raise HorizonError(
-                "a stream has too many points", where="points", allowed=f"up to {self.schedule.most_points}"
+                "too many points", where="points", allowed=f"up to {self.schedule.most_points}"
             )
 
     def counts(self, state: PointsState) -> Ints:
@@ -357,7 +357,7 @@ class PointsPlan(StreamPlan):
         meta, arrays = packed.meta, packed.arrays
         if meta.get("format") != _FORMAT:
             raise StoreFormatError(
-                f"the points were packed in format {meta.get('format')!r}",
+                f"points packed in format {meta.get('format')!r}",
                 where="state",
                 allowed=f"format {_FORMAT}",
             )
@@ -372,7 +372,7 @@ class PointsPlan(StreamPlan):
         fits += [len(state.stored) >= cells.depth]
         fits += [sorted(cells.counter[counted].tolist()) == list(range(len(cells.segments)))]
         if not all(fits) or len(blocks.counted) != 2 << len(blocks.sums):
-            raise StoreDamagedError("the stored cells of the points do not fit each other", where="state")
+            raise StoreDamagedError("stored cells contradict each other", where="state")
         for cell in counted.tolist():
             cells.rules[cell.bit_length() - 2].segments.check_state(cells.segments[cells.counter[cell]], 1)
         return state
@@ -427,9 +427,9 @@ class PointsPlan(StreamPlan):
         """
         if schema != self.recipe.schema:
             raise ConfigError(
-                "the plan of the points was calibrated for another schema",
+                "the plan was calibrated for another schema",
                 where="stream",
-                allowed="the schema that the recipe was made with",
+                allowed="the recipe's schema",
             )
         return self.reading
 
