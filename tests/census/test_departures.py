@@ -55,7 +55,9 @@ class Quiet(Randomness):
         return super().draw(DiscreteLaplace(noise.scale * Fraction(2, 3)), size)
 
 
-@pytest.mark.parametrize("times", [None, rare_times(7)], ids=["at censuses", "between them, too"])
+@pytest.mark.parametrize(
+    "times", [None, rare_times(7)], ids=["censuses and workload do not fit", "between them, too"]
+)
 def test_the_counted_number_has_mean_zero_and_the_told_variance(times: CensusSchedule | None) -> None:
     """16 Laplace draws and more: squares have a variance below 2.5. 5 deviations: false alarms below 1e-6; control."""
     plan = Census(Workload.all_k_way(TINY, 1), turnover=4, iterations=1).calibrate(epsilon=1)
@@ -124,7 +126,7 @@ def test_counts_cost_nothing_more_and_plans_without_them_are_as_they_were() -> N
     lasts = {step: [more.schedule.censuses(1, step)[-1][0]] for step in (45, 60)}
     facts = {step: accuracy_facts(more, step, last, 1.0, None) for step, last in lasts.items()}
     at_45, at_60 = (words(more, "accuracy", step=step, **told) for step, told in facts.items())
-    assert at_45.count("who left was counted at this step") == 1
+    assert at_45.count("departures were counted at this step") == 1
     assert "last counted at step 59, with noise" in at_60
     # Where many leave, departures are counted between censuses; but not where presence is public.
     for unit, counted in ((Record(), True), (Record("replace"), False)):

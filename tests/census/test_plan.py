@@ -120,8 +120,8 @@ def test_words_about_counts_follow_what_is_public() -> None:
         lasts = [max(census for census, _ in taken if census <= step) for step in range(1, 40)]
         facts = [accuracy_facts(plan, step, [lasts[step - 1]], 1.0, None) for step in range(1, 40)]
         told = " ".join(words(plan, "accuracy", step=step, **one) for step, one in enumerate(facts, 1))
-        assert ("who came and left since is expected, not measured" in told) != public
-        assert ("how many records came and left since is public and exact" in told) == public
+        assert ("arrivals and departures since are expected, not measured" in told) != public
+        assert ("numbers of arrivals and departures since are public and exact" in told) == public
 
 
 # The options of a census as a file says them.

@@ -352,7 +352,10 @@ def test_what_is_not_linear_is_refused() -> None:
     def looks(t, total, increment, state, draw):
         return total + draw() if total[0] > 3 else total + draw() + draw()
 
-    for rule, message in ((rounds, "not a linear map"), (looks, "depends on the data")):
+    for rule, message in (
+        (rounds, "outputs must be a linear map of increments and noise"),
+        (looks, "depends on the data"),
+    ):
         with pytest.raises(ConfigError, match=message):
             certify(planted(rule), 3)
 
@@ -375,7 +378,7 @@ def test_numbers_of_ticks() -> None:
             certify(simple, bad)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="ticks to certify"):
         certify(altered(SimpleCounter(), step=over(broadcast)), 513)
-    for ticks, message in ((1, "two ticks"), (513, "in pairs")):
+    for ticks, message in ((1, "two ticks"), (513, "in pairs|ticks to certify")):
         with pytest.raises(ConfigError, match=message):
             certify(simple, ticks, pairs=True)
     for bad in (0, 1.5, 10**4):

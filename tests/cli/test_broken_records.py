@@ -25,7 +25,7 @@ def test_a_broken_record_stops_the_run_and_the_owner_is_told_its_line(
     for number, (broken, why) in enumerate(
         (
             (b"SECRET,SECRET", "a line has 2 columns and the first line 4"),
-            (b'1,"SECRET', "a quote is not closed at the end of its line"),
+            (b'1,"SECRET', "a line ends inside a quote"),
             (b"1,a,yes,SECRET,1", "a line has 5 columns and the first line 4"),
         )
     ):

@@ -299,7 +299,7 @@ def test_held_and_withdrawn_releases_are_no_base(tmp_path: Path) -> None:
     old, new = make(tmp_path, epsilon="1")
     rewrite(old, "[budget]", "[output]\napprove = true\n[budget]")
     dpstream("run", old)
-    assert "there are no releases in" in dpstream("plan", new, code=2).stderr
+    assert "no release was found in" in dpstream("plan", new, code=2).stderr
     dpstream("approve", old, "--step", 1)
     # The next one may still be approved: public files do not show it, the old state does.
     early = new.read_text(encoding="utf-8").replace("start = 3", "start = 2")
@@ -364,7 +364,7 @@ def test_an_evaluation_begins_with_the_old_records(ran: Ran, tmp_path: Path) -> 
     text = new.read_text(encoding="utf-8").replace(*CERTAIN)
     new.write_text(text, encoding="utf-8")
     dpstream("run", new)
-    assert "where its private records are" in dpstream("evaluate", new, code=2).stderr
+    assert "earlier private records are missing" in dpstream("evaluate", new, code=2).stderr
     new.write_text(text.replace("[base]\n", '[base]\nconfig = "old.toml"\n'), encoding="utf-8")
     facts = json.loads(dpstream("evaluate", new, "--json", "--out", tmp_path / "found").stdout)
     assert facts["last"]["true_records"] == len(FIRST) + len(SECOND) + 7 - 4 + 3

@@ -51,7 +51,7 @@ def test_a_scheduler_runs_from_a_file_through_every_verb(tmp_path: Path) -> None
     assert status(made)["spent"] == "epsilon = 2 (pure)"
     sentences = dpstream("statement", made).output
     assert "every run reads all records so far" in sentences
-    assert "charged in the one step" not in sentences
+    assert "charged in its step" not in sentences
     assert json.loads(dpstream("evaluate", made, "--json").stdout)
     dpstream("report", made, "--out", tmp_path / "page.html")
     page = " ".join((tmp_path / "page.html").read_text(encoding="utf-8").split())
@@ -130,7 +130,7 @@ def test_a_classifier_runs_from_a_file_through_the_verbs(tmp_path: Path) -> None
     assert "A synthetic table" not in page
     for options in (("--rows", "2"), ("--seed", "1"), ("--draws", "2")):
         drawn = dpstream("sample", made, "--step", "4", *options, "--out", tmp_path / "drawn.csv", code=2)
-        assert "no records can be drawn" in drawn.stderr
+        assert "neither records nor counts" in drawn.stderr
     dpstream("sample", made, "--step", "4", "--out", tmp_path / "drawn.csv")
     assert len((tmp_path / "drawn.csv").read_text().splitlines()) == 5
     book = json.loads((tmp_path / "releases" / "codebook.json").read_text())
@@ -144,8 +144,12 @@ def test_a_classifier_runs_from_a_file_through_the_verbs(tmp_path: Path) -> None
         ("", "", "target: the key is missing"),
         ('target = "paid"\npositive = "maybe"', "", "has no label 'maybe'"),
         ('target = "paid"\nworkload = "all-1-way"', "", "has no option 'workload'"),
-        ('target = "paid"\npredictors = ["paid"]', "", "one of them is the target"),
-        ('target = "paid"', 'records = "persistent"', "no records that could persist"),
+        (
+            'target = "paid"\npredictors = ["paid"]',
+            "",
+            "predictors are missing, repeated, or include the target",
+        ),
+        ('target = "paid"', 'records = "persistent"', "a classifier has no persistent records"),
     ],
     ids=["none", "label", "workload", "itself", "persistent"],
 )

@@ -74,7 +74,7 @@ def test_steps_are_held_approved_and_withdrawn(tmp_path: Path) -> None:
     left.write_bytes(b"what was withdrawn")
     checked = dpstream("store", "check", config, code=4).stderr
     assert checked == (
-        f"error: {tmp_path / 'releases'}: table.parquet is in the folder of step 2, which was withdrawn: move it away\n"
+        f"error: {tmp_path / 'releases'}: table.parquet of the withdrawn step 2 is there: move it away\n"
     )
     left.unlink()
     assert [e["state"] for e in read_catalogue(tmp_path / "releases")["steps"]] == [
@@ -127,9 +127,9 @@ def test_standard_output_carries_releases_only(tmp_path: Path) -> None:
 
 def test_wrong_settings_are_one_sentence(tmp_path: Path) -> None:
     for lines, words in (
-        (['publish = "changes"'], "records that persist"),
+        (['publish = "changes"'], "persistent records"),
         (['may_change = "any"'], "with records = persistent"),
-        (['records = "persistent"', 'may_change = ["city"]'], "'city', which is no column"),
+        (['records = "persistent"', 'may_change = ["city"]'], "unknown column 'city'"),
         (['sink = "kafka"'], "folder, duckdb, postgresql, bucket, stdout"),
         (['sink = "postgresql"'], "database: the key is missing"),
         (['sink = "postgresql"', 'database = "postgresql://me:secret@host/db"'], "holds a password"),

@@ -56,8 +56,8 @@ def test_what_was_changed_is_told_and_never_replaced(tmp_path: Path) -> None:
     table.write_bytes(table.read_bytes() + b"a,true,x\n")
     assert healthy(config) == "releases"
     told = dpstream("run", config, code=4).stderr
-    assert "table.csv of step 4 is not what was published" in told
-    assert "moving it away and running again" in told
+    assert "table.csv of step 4 differs from the published file" in told
+    assert "move it away and run again" in told
     assert table.read_bytes() != before["step-000004/table.csv"], "it is left as it is"
     table.rename(tmp_path / "edited.csv")
     assert "step 4" in dpstream("run", config).stderr
@@ -101,7 +101,7 @@ def test_what_cannot_be_made_again_stops_the_run(tmp_path: Path, monkeypatch: py
     with monkeypatch.context() as patch:
         patch.setattr(SyntheticTable, "released", lambda *arguments: real(*arguments).slice(1))
         told = dpstream("run", config, code=StoreError.exit_code).stderr
-    assert "cannot be made again" in told
+    assert "cannot be made identical" in told
     assert "dpstream withdraw" in told
     assert not (tmp_path / "releases" / "step-000001").exists()
     reason = "the file was lost"
@@ -131,7 +131,7 @@ def test_no_other_file_is_taken_for_a_database(tmp_path: Path, monkeypatch: pyte
             more = ["--health"] if verb == "status" and (tmp_path / "state").exists() else []
             if verb == "run" or more:
                 told = dpstream(verb, config, *more, code=2).stderr
-                assert "exists and is no DuckDB database" in told
+                assert "the file has another format" in told
         assert (tmp_path / "mine.csv").read_bytes() == content
     assert not (tmp_path / "state").exists(), "nothing was begun"
     (tmp_path / "mine.csv").unlink()

@@ -97,7 +97,7 @@ def test_changed_data_of_a_released_step_are_refused(tmp_path: Path, change: Cal
     before = released(tmp_path)
     change(tmp_path)
     error = dpstream("run", config, code=2).stderr
-    assert "step 2 (step-2): this id was used at step 2 for other records" in error
+    assert "step 2 (step-2): the id belongs to other records, of step 2" in error
     assert released(tmp_path) == before
     assert status(config)["steps"] == 2
 

@@ -81,7 +81,10 @@ def test_the_baseline_may_run_aim(tmp_path: Path) -> None:
         if value is not None:
             assert used[key].value == str(value).lower()
             assert str(value).lower() in str(keys_of("mechanism")[key].default)
-    assert used["iterations"].reason == "from the last model it needs no more"
+    assert (
+        used["iterations"].reason
+        == "enough for a fit from little (dpstabs and aim, from the last model, need fewer)"
+    )
     assert describe(config)["noise"]["one_measurement"] is None
     chosen = """
 iterations = 7
@@ -100,7 +103,9 @@ def test_an_operation_column_makes_the_baseline_handle_deletes(tmp_path: Path, o
     plan = config.plan()
     assert isinstance(plan, BaselinePlan)
     (iterations,) = [used for used in config.used if used.key == "iterations"]
-    assert iterations.reason == "a fit that starts from little needs so many"
+    assert (
+        iterations.reason == "enough for a fit from little (dpstabs and aim, from the last model, need fewer)"
+    )
     assert plan.recipe == Baseline(
         plan.recipe.workload,
         offline=MWEMPGM(k=3),
@@ -203,7 +208,7 @@ def test_the_page_about_the_file_shows_every_section() -> None:
     assert with_tables(page) == page, (
         "make it again: python docs/key_tables.py docs/reference/configuration.md"
     )
-    assert "| `epsilon` |" in page
+    assert "|`epsilon`|" in page
 
 
 def test_the_plan_says_what_is_public_and_a_public_end_may_move(tmp_path: Path) -> None:

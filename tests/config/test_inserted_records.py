@@ -61,7 +61,7 @@ def test_a_record_without_a_key_is_told_of_a_key(tmp_path: Path, verb: str) -> N
     path = made(tmp_path)
     write_rows(tmp_path, "2.csv", "step,booking,paid", ["2,,true"])
     output = dpstream(verb, path, code=2, error=verb == "run").output
-    assert "without a key" in output
+    assert "lacks a key" in output
     assert "user" not in output
 
 

@@ -153,7 +153,7 @@ def test_guarantee_unit_and_costs_are_the_plans_in_every_text(told: Told) -> Non
     assert ("that are planned" in statement) == (plan.horizon is not None)
     if isinstance(plan.unit, User):
         assert f"Each costs {plan.unit.per_event(plan.budget)}" in statement
-        assert "charged in the one step" not in statement
+        assert "charged in its step" not in statement
     total = sum((part.total for part in plan.parts()), 0 * plan.budget.amount)
     assert total == plan.budget.amount
 
@@ -174,7 +174,7 @@ def test_what_is_said_of_errors_is_what_the_manifest_can_tell(told: Told) -> Non
         assert ("padding" in words.lower().replace("no padding", "")) == (padding > 0)
         bound = plan.bounds[STEPS - 1] if isinstance(plan, CumulativePlan) else plan.bound
         assert f"by more than {bound:.4g} people" in words
-        assert f"; {plan.padding * getattr(plan, 'patterns', 1)} of them are padding" in told.printed
+        assert f"; {plan.padding * getattr(plan, 'patterns', 1)} are padding" in told.printed
     deviation = plan.facts().get("noise", {}).get("one_measurement")
     for value in re.findall(r"standard deviation ([0-9.e+]+) records", told.printed):
         assert float(value) == pytest.approx(deviation, rel=1e-3)

@@ -260,7 +260,7 @@ def test_decoding_is_the_rational_solution_rounded() -> None:
 def test_refusals() -> None:
     for name in ("toeplitz", "blt"):
         recipe = counter_by_name(name, horizon=10)
-        with pytest.raises(BudgetError, match="cannot keep a pure budget"):
+        with pytest.raises(BudgetError, match="is Gaussian, and the budget pure"):
             recipe.calibrate(PureDP.of(1), Event())
         with pytest.raises(LimitError, match="does not fit"):
             recipe.calibrate(ZCDP.of("1e-20"), Event())

@@ -44,14 +44,16 @@ def test_demo_leaves_releases_and_a_page(made: tuple[Path, str]) -> None:
     page = (folder / "evaluation" / "evaluation.html").read_text(encoding="utf-8")
     assert page.count("data-chart=") > 4
     assert LABEL in page
-    for word in ("evaluation.html", "releases", "secret", "status", "sample"):
+    for word in ("evaluation.html", "releases", "Secret", "status", "sample"):
         assert word in said
 
 
 def test_demo_prints_commands_that_work(made: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> None:
     folder, said = made
     commands = [
-        line.split() for line in said.splitlines() if line.startswith("  ") and "dpstream.toml" in line
+        line.removeprefix("Next").split()
+        for line in said.splitlines()
+        if line.startswith(("  ", "Next")) and "dpstream.toml" in line
     ]
     assert [words[words.index("demo/dpstream.toml") - 1] for words in commands] == [
         "status",
@@ -85,7 +87,7 @@ def test_demo_is_made_anew_and_keeps_other_files(made: tuple[Path, str], tmp_pat
 
 def test_folders_of_others_and_numbers_that_mean_nothing_are_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    assert "no demo made it" in refused(str(tmp_path), 2)
+    assert "something else than a demo" in refused(str(tmp_path), 2)
     assert refused(str(tmp_path / "thesis.tex"), 2)
     for steps in (1, 100000):
         assert refused(str(tmp_path / "demo"), steps)

@@ -222,18 +222,18 @@ def test_what_cannot_be_attacked_is_refused(config, tmp_path, monkeypatch):
     text = config.read_text(encoding="utf-8")
     large = tmp_path / "stream" / "large.toml"
     large.write_text(text.replace('epsilon = "1"', 'epsilon = "30"'), encoding="utf-8")
-    assert "so large a claim is hardly one" in dpstream("audit", large, "--only", "attack", code=2).stderr
+    assert "the claim is too large" in dpstream("audit", large, "--only", "attack", code=2).stderr
     short = dpstream("audit", config, "--only", "attack", "--minutes", "0.00001", code=2).stderr
-    assert "minutes of CPU do not do to catch a program without noise" in short
+    assert "minutes cannot catch a program without noise" in short
     # Without --only the other parts go on, and everything says what was left out.
     monkeypatch.setattr(configured, "_SECONDS", {"short": 0.5})
     monkeypatch.setattr(samplers_audit, "_SECONDS", 1.0)
     rest = dpstream("audit", large, "--processes", 1, "--out", tmp_path)
-    assert "not audited: audit: 0.5 minutes of CPU do not do" in rest.stderr
+    assert "not audited: audit: 0.5 minutes cannot" in rest.stderr
     assert "This configuration" in rest.stdout
     assert "Attack on the releases" not in rest.stdout
     for name in ("audit.html", "audit.json"):
-        assert "0.5 minutes of CPU do not do" in (tmp_path / name).read_text(encoding="utf-8")
+        assert "0.5 minutes cannot" in (tmp_path / name).read_text(encoding="utf-8")
 
 
 # The whole attack.
@@ -273,5 +273,5 @@ def test_an_attack_that_finds_nothing_without_noise_is_left_out(config, monkeypa
     """It would be no evidence. Here noise is not taken away."""
     monkeypatch.setattr(attack, "Silence", lambda randomness: randomness)
     monkeypatch.setattr(attack, "_planned", lambda *given: (4, 8))
-    with pytest.raises(ConfigError, match="it would be no evidence"):
+    with pytest.raises(ConfigError, match="too little for evidence"):
         list(attack_of(Config.load(config))("short", Randomness.seeded(2), silent))

@@ -50,7 +50,7 @@ def test_files_are_private_labelled_and_readable(finished, config):
     assert mode(folder) == 0o700
     assert {mode(path) for path in folder.iterdir()} == {0o600}
     assert result.stdout.startswith(f"{LABEL}\n")
-    assert result.stdout.endswith(f"{LABEL}: 3 files in {folder}\n")
+    assert f"3 files in {folder}; --all" in result.stdout
     for path in folder.iterdir():
         text = path.read_text(encoding="utf-8")
         assert LABEL in text
@@ -101,7 +101,7 @@ def test_json_repeats_the_summary_and_older_results_are_replaced(config):
         (["--steps", "1-"], "'1-' is not a step"),
         (["--steps", "0"], "'0' holds no step"),
         (["--steps", "3", "--every", "2"], "both given"),
-        (["--steps", "11-15"], "no released data of step 15 (allowed: steps 1 to 14)"),
+        (["--steps", "11-15"], "released data are missing at step 15 (allowed: steps 1 to 14)"),
         (["--workload", "all-4-way"], "all-4-way needs 4 columns and the domain has 3"),
         (["--workload", "pairs"], "unknown workload 'pairs'"),
         (["--target", "rent"], "unknown column 'rent' (allowed: zip, paid, size)"),
@@ -136,7 +136,7 @@ def test_a_folder_of_results_is_never_somebody_elses(tmp_path):
     # Releases that nobody named: another stream's, or the configured ones while a copy is evaluated.
     (tmp_path / "releases" / "catalogue.json").touch()
     for place in (tmp_path / "releases", link / "deep", tmp_path / "releases" / "deep" / "er"):
-        with pytest.raises(ConfigError, match="not releasable"):
+        with pytest.raises(ConfigError, match="these numbers are private"):
             private_folder.open_private_folder(place, {"releases": tmp_path / "copy"})
     assert [path.name for path in (tmp_path / "releases").iterdir()] == ["catalogue.json"]
     (tmp_path / "other").mkdir(mode=0o755)

@@ -92,7 +92,7 @@ def test_public_page_needs_nothing_private(
 
 @pytest.mark.parametrize("kind", [*PANELS, "classifier"])
 def test_pages_without_pairs_refuse_them(finished: Callable[[str], Path], tmp_path: Path, kind: str) -> None:
-    with pytest.raises(ConfigError, match="has no heat maps"):
+    with pytest.raises(ConfigError, match="heat maps"):
         write_report(finished(kind) / "dpstream.toml", tmp_path / "r.html", pairs=[("poor", "person")])
     assert not (tmp_path / "r.html").exists()
 
@@ -104,32 +104,32 @@ def test_the_tables_of_a_census_are_read_and_drawn(finished: Callable[[str], Pat
     assert "3 manifests and 3 tables were read" in page.words
     # No command was run yet, but what was measured of columns has exact intervals.
     assert re.search(r"measured numbers are right to within [\d, to]+ records as of step", page.words)
-    assert "the publisher can find out with dpstream errors" in page.words
+    assert "the publisher can run dpstream errors" in page.words
     assert len(page.data["heat"]["pairs"]) == 3
     assert set(page.bars) >= {"region", "sector"}
     for title in ("Two columns together", "What changed since last time", "Where it is weak"):
         assert title in page.words
-    assert "What was measured, and when, is published beside the tables" in page.words
+    assert "dpstream measured shows what was measured, and when" in page.words
 
 
 def test_errors_by_simulation_stand_on_the_page_beside_what_was_measured(
     finished: Callable[[str], Path], tmp_path: Path
 ) -> None:
     stock = Path(shutil.copytree(finished("turnover"), tmp_path / "stock"))
-    unknown = "How wrong its counts may be is not known"
+    unknown = "Errors of its counts are not known"
     assert unknown in dpstream("statement", stock / "dpstream.toml").output
     dpstream("errors", stock / "dpstream.toml", "--runs", 3)
     statement = dpstream("statement", stock / "dpstream.toml").output
     assert unknown not in statement
-    assert "How wrong its counts may be was found by simulation" in statement
+    assert "Errors of its counts come from simulation" in statement
     dpstream("report", stock / "dpstream.toml", "--out", tmp_path / "r.html")
     page = Page(tmp_path / "r.html")
     assert "Errors by simulation, 95 %. Measured: records as of step" in page.words
     assert "A bracket marks a 95 % interval by simulation." in page.words
-    assert "Errors by simulation, everything included" in page.words
+    assert "Standard error of a cell by its size, by simulation" in page.words
     assert "have no error bars" not in page.words
-    assert "By simulation the standard error of a cell is" in page.data["heat"]["pairs"][0]["e"]
-    assert "cannot be told from what is public" not in page.words
+    assert "By simulation the mean standard error of a cell is" in page.data["heat"]["pairs"][0]["e"]
+    assert "Errors of counts are not known" not in page.words
     # As far as the card says, 19 of 20 of the single counts are off by their own simulated errors.
     (reach,) = re.findall(r"19 of 20 single counts to within ([\d,]+) records", page.words)[:1]
     found = simulated_errors(stock / "releases", 3)
@@ -161,9 +161,9 @@ def test_page_of_a_classifier(finished: Callable[[str], Path], tmp_path: Path) -
         for value, error, measured in zip(*coefficients, strict=True)
     )
     assert f"{beyond} of {len(coefficients[0])} are beyond the noise" in page.words
-    assert "nobody has counted it" in page.words
-    assert "Above 0 speaks for late." in page.words
-    assert "Rows are no sample" not in page.words
+    assert "not counted" in page.words
+    assert "A sum above 0 speaks for late." in page.words
+    assert "Standard errors and p-values computed from the rows" not in page.words
 
 
 @pytest.mark.parametrize("mechanism", PANELS)
@@ -348,7 +348,7 @@ def test_evaluation_of_categories_and_chosen_steps(finished: Callable[[str], Pat
     assert facts["categories"]
     for row in facts["categories"]:
         assert row["released_points"] == released[row["category"]]
-    assert told.count(LABEL) == 2
+    assert told.count(LABEL) >= 1
     assert (out / "evaluation.html").read_text().count(LABEL) >= 3
 
 
@@ -359,7 +359,7 @@ def test_what_does_not_fit_is_refused(plane: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "e").exists()
     copy = Path(shutil.copytree(plane, tmp_path / "copy"))
     (copy / "data" / "3.csv").unlink()
-    with pytest.raises(StepError, match="does not have the number of records"):
+    with pytest.raises(StepError, match="another number of records"):
         evaluate_points(Config.load(copy / "dpstream.toml"), EvaluationRequest(copy / "releases"))
     other = copy / "other.toml"
     other.write_text((copy / "dpstream.toml").read_text().replace('epsilon = "1"', 'epsilon = "2"'))

@@ -195,7 +195,7 @@ def test_a_named_target_is_judged_alone_and_one_that_cannot_be_learned_is_refuse
     assert check_target(SCHEMA, "rooms") == 2
     with pytest.raises(SchemaError, match="unknown column 'rent'"):
         check_target(SCHEMA, "rent")
-    with pytest.raises(ConfigError, match="no other column"):
+    with pytest.raises(ConfigError, match="other columns to predict from"):
         check_target(Schema([Boolean("paid")]), "paid")
     with pytest.raises(ConfigError, match="one value only"):
         check_target(Schema([Categorical("fixed", ["x"]), Boolean("paid")]), "fixed")
@@ -252,7 +252,7 @@ def test_a_sample_of_the_truth_is_at_the_floor_and_another_law_is_not():
     rng = np.random.default_rng(6)
     sample = judge(SCHEMA, 1, REAL, REAL[rng.integers(0, len(REAL), len(REAL))], NO_TRENDS)
     assert {one.word for one in sample.measures} <= {"good", "not known"}
-    assert "Nothing is far from" in sample.words
+    assert "Every measure is near" in sample.words
     for one in sample.measures:
         if one.name in ("columns", "pairs", "sets", "groups"):
             assert one.floor / 2 < one.value < 2 * one.floor
@@ -287,7 +287,7 @@ def test_where_two_real_samples_are_unfit_there_are_too_few_records_to_tell():
     assert [one.word for one in (few, red, fine)] == ["not known", "unfit", "usable"]
     words = verdict_words([few, red, fine])
     assert words.startswith(
-        "Of 2 measures: 1 usable, 1 unfit. Too few records to tell: change over time (released 38.3 %"
+        "Of 2 measures: 1 usable, 1 unfit. Too few records: change over time (released 38.3 %"
     )
     assert "The weakest: pairs (61.0 % of the table; two samples of real records: 2.3 %)" in words
     assert "Fit for: counts of columns; not fit for: counts of pairs." in words

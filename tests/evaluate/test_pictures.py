@@ -39,8 +39,8 @@ def test_bars_are_the_counts_and_lines_the_published_intervals(config):
     lines = axes.collections[0].get_segments()
     assert np.array(lines)[:, :, 0] == pytest.approx(np.column_stack([low, high]))
     note = axes.figure.get_supxlabel().replace("\n", " ")
-    assert f"measured up to step {public.step}, with their exact 95 % intervals" in note
-    assert "which rest on more than these, and may end outside" in note
+    assert f"measured up to step {public.step}, with exact 95 % intervals" in note
+    assert "which combine several and may end outside" in note
     assert axes.get_xlim()[0] <= min(0.0, low.min())
     # The stream's own release draws the same.
     with config.open_stream() as stream:

@@ -100,7 +100,7 @@ def test_a_model_is_its_joint_table(case: Case, seed: int, spread: float) -> Non
     domain, cliques = case
     inside = possible(domain)
     if not inside.any():
-        with pytest.raises(ConfigError, match="together exclude every record"):
+        with pytest.raises(ConfigError, match="the constraints exclude every record"):
             random_model(domain, cliques, seed, spread)
         return
     model = random_model(domain, cliques, seed, spread)

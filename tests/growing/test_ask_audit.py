@@ -62,12 +62,12 @@ def test_conversations_have_answers_of_every_kind_and_a_loss() -> None:
     assert any(loss.measured > 0 for loss in losses)
 
 
-@pytest.mark.parametrize("limit", ["fresh", "none", "older", "one of two"])
+@pytest.mark.parametrize("limit", ["fresh", "none", "older", "must be a code of"])
 def test_a_limit_holds_the_noise_that_was_drawn_for_it(limit: str) -> None:
     def run(number: int) -> door.Run:
         def tested(randomness: Randomness) -> Any:
             older = randomness.draw(LIMIT, 1)[0]
-            fresh = randomness.draw(LIMIT, 2 if limit == "one of two" else 1)[0]
+            fresh = randomness.draw(LIMIT, 2 if limit == "must be a code of" else 1)[0]
             noise = {"none": 0, "older": older}.get(limit, fresh)
             yield [np.array([randomness.test(number, 9 + int(noise), LAW)])]
 

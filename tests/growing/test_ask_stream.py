@@ -97,7 +97,11 @@ def violations(home: Path, key: StateKey | None = None) -> list[str]:
         charged = sum((entry for entry in _charges(home)), Fraction(0))
         found += ["given and not stored" for told in given if stored.get(told["id"]) != told]
         found += [] if charged == stream.standing.spent else ["the charges do not add up"]
-        found += [] if charged <= small_plan().budget.amount else ["more than the budget"]
+        found += (
+            []
+            if charged <= small_plan().budget.amount
+            else ["records the published noise exceeds the budget"]
+        )
         implied = [name for name in stored if name.endswith("-not")]
         found += [] if stream.standing.asked == len(stored) - len(implied) else ["questions are lost"]
         for name in implied:
@@ -319,9 +323,9 @@ def restore(old: Path, path: Path) -> None:
     ("what", "lost", "words"),
     [
         ("state", "nothing", "rolled back"),
-        ("state", "state-questions", "what was spent is not known"),
+        ("state", "state-questions", "the spent budget is not known"),
         # With an older copy of what was spent, it could be spent again; without the witness, the step knows.
-        ("state-questions", "state/questions.json", "more questions than are stored"),
+        ("state-questions", "state/questions.json", "the questions' store was rolled back"),
     ],
 )
 def test_a_store_that_was_rolled_back_is_refused(tmp_path: Path, what: str, lost: str, words: str) -> None:
@@ -405,7 +409,7 @@ def test_an_answer_leaves_only_after_its_witness(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    ("key", "words"), [(None, "the state was changed"), (KEY, "another place")], ids=["plain", "encrypted"]
+    ("key", "words"), [(None, "the state was changed"), (KEY, "changed or moved")], ids=["plain", "encrypted"]
 )
 def test_the_state_of_one_store_is_none_in_the_other(
     tmp_path: Path, key: StateKey | None, words: str

@@ -160,7 +160,7 @@ def test_an_own_function_gives_weights_or_records() -> None:
 @pytest.mark.parametrize(
     ("wrong", "what"),
     [
-        (np.array([[0], [3]]), "codes outside the domain"),
+        (np.array([[0], [3]]), "the function's codes leave the domain"),
         (np.array([1.0, 2.0]), "no table"),
         (np.array([1.0, -2.0, 4.0]), "no table"),
         (np.zeros(3), "no table"),

@@ -204,8 +204,8 @@ def test_what_was_left_of_a_step_is_replaced_and_what_was_published_is_not(
     ("place", "what"),
     [
         ("s3://name:hunter2@b/x", "perhaps a secret"),
-        ("releases", "names no bucket"),
-        ("https://b/hunter2", "names no bucket"),
+        ("releases", "bucket missing in URL"),
+        ("https://b/hunter2", "bucket missing in URL"),
     ],
 )
 def test_places_that_are_none_are_refused(tmp_path: Path, place: str, what: str) -> None:
@@ -226,5 +226,5 @@ def test_a_store_that_is_away_loses_nothing(tmp_path: Path, bucket: Place) -> No
     assert objects(bucket) == files(tmp_path)
     with pytest.raises(StoreError, match="cannot be reached"):
         dp.read(f"s3://b/shop{nobody}")
-    with pytest.raises(ConfigError, match="there are no releases"):
+    with pytest.raises(ConfigError, match="no releases found"):
         dp.read(f"{bucket[0]}/elsewhere{bucket[1]}")

@@ -94,7 +94,7 @@ def test_a_stream_is_its_synthesizer(tmp_path: Path) -> None:
     assert release.marginal(["kind"]).values.sum() == 2800
     asked = release.answer("kind = 'cafe'")
     assert asked.value > 1500
-    assert "nearly empty region has too many points" in asked.note
+    assert "nearly empty regions have too many points" in asked.note
 
 
 @pytest.mark.parametrize(("schema", "options"), [(CITY, {}), (LINE, {}), (LINE, {"variant": "paper"})])
@@ -211,7 +211,7 @@ def test_persistent_points_change_as_little_as_counts_do(tmp_path: Path, publish
                 )
             before = cells
     book = json.loads((tmp_path / "releases" / "codebook.json").read_text())
-    assert "Points are placed in cells" in book["description"]
+    assert "Points lie evenly within cells" in book["description"]
     assert [field["name"] for field in book["resources"][0]["schema"]["fields"]] == table.column_names
 
 
@@ -273,20 +273,24 @@ def of(*columns: Any, **options: Any) -> Any:
 
 
 WRONG: dict[str, tuple[Any, type[errors.DpstreamError], str]] = {
-    "no coordinate": (of(Boolean("a")), errors.ConfigError, "no column is one"),
-    "one value": (of(Integer("a", min=3, max=3)), errors.SchemaError, "more than one value"),
+    ": expected a coordinate": (of(Boolean("a")), errors.ConfigError, "points need a coordinate column"),
+    "one value": (of(Integer("a", min=3, max=3)), errors.SchemaError, "a coordinate needs two values"),
     "nulls": (of(Real("a", [0, 1], missing="none")), errors.SchemaError, "has no place"),
     "strangers": (of(Real("a", [0, 1], other="far")), errors.SchemaError, "has no place"),
     "log of 0": (of(*LINE.columns, log=("x",)), errors.SchemaError, "positive numbers"),
-    "log of a category": (of(*TWO.columns, log=("a",)), errors.ConfigError, "no coordinate"),
-    "unknown": (of(*TWO.columns, periodic=("z",)), errors.ConfigError, "no coordinate"),
+    "log of a category": (of(*TWO.columns, log=("a",)), errors.ConfigError, ": expected a coordinate"),
+    "unknown": (of(*TWO.columns, periodic=("z",)), errors.ConfigError, ": expected a coordinate"),
     "clipped circle": (
         of(Real("a", [0, 1], outside="clip"), periodic=("a",)),
         errors.SchemaError,
         "no border",
     ),
     "too deep": (of(*TWO.columns, max_depth=60), errors.ConfigError, "max_depth"),
-    "categories only": (of(MANY, Real("x", [0, 1]), max_depth=6), errors.ConfigError, "leave none"),
+    "categories only": (
+        of(MANY, Real("x", [0, 1]), max_depth=6),
+        errors.ConfigError,
+        "depths before any coordinate",
+    ),
     "rho": (lambda: Points(TWO).calibrate(rho="1", unit=REPLACE), errors.BudgetError, "pure"),
     "event": (lambda: Points(TWO).calibrate(epsilon="1", unit=Event()), errors.UnitError, "number of points"),
     "variant": (lambda: Points(TWO, "best"), errors.ConfigError, "variant"),

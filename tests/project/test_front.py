@@ -101,10 +101,10 @@ def step_with(*args: Any, **named: Any) -> Any:
 WORKLOAD = Workload.all_k_way(SCHEMA.domain, 1)
 OTHER = Workload.all_k_way(dp.Schema([dp.Boolean("x")]).domain, 1)
 BAD_CALLS = [
-    (open_with(place=5), "no folder"),
-    (open_with(place=""), "no folder"),
-    (open_with(schema={"zip": ["a"]}), "dict is no schema"),
-    (open_with(schema=[dp.Boolean("paid")]), "list is no schema"),
+    (open_with(place=5), "allowed: a path"),
+    (open_with(place=""), "allowed: a path"),
+    (open_with(schema={"zip": ["a"]}), "dict expected a schema"),
+    (open_with(schema=[dp.Boolean("paid")]), "list expected a schema"),
     (open_with(epsilon=None), "no budget"),
     (open_with(epsilon="one"), "not a number"),
     (open_with(budget={"rho": 1}), "epsilon and rho do not make a budget"),
@@ -146,16 +146,16 @@ BAD_CALLS = [
     (step_with(ROWS, name="1", period=3), "period"),
     (step_with(ROWS, name="1", deletes=3), "not a table"),
     (step_with(ROWS, name="1", users=["a"] * 60), "user"),
-    (step_with(dp.Batch(ROWS), name="1", deletes=ROWS), "beside a batch"),
+    (step_with(dp.Batch(ROWS), name="1", deletes=ROWS), "inside the batch"),
     (step_with({"zip": ["94102"]}, name="1"), "paid"),
     (step_with({**ROWS, "rent": [1] * 60}, name="1"), "1 column"),
-    (lambda place: dp.read(5), "no folder"),
+    (lambda place: dp.read(5), "expected a path"),
     (lambda place: dp.read(place), "no releases"),
-    (lambda place: dp.read(place, step="last"), "no step"),
+    (lambda place: dp.read(place, step="last"), "expected a step"),
     (lambda place: dp.Config.load(5), "no file"),
     (lambda place: dp.Config.load(place / "dpstream.toml"), "dpstream.toml"),
-    (lambda place: dp.certify(dp.counters.Tree(4), 4), "no calibrated counter"),
-    (lambda place: dp.certify(None, 4), "no calibrated counter"),
+    (lambda place: dp.certify(dp.counters.Tree(4), 4), "expected a calibrated counter, got"),
+    (lambda place: dp.certify(None, 4), "expected a calibrated counter, got"),
     (lambda place: dp.certify(dp.counters.Tree(4).calibrate(dp.PureDP(1), dp.Event()), "four"), "four"),
     (lambda place: dp.counters.Tree("x"), "horizon"),
     (lambda place: dp.counters.Tree(4).calibrate(1, dp.Event()), "budget"),
@@ -176,7 +176,7 @@ BAD_CALLS = [
     (lambda place: dp.DateTime("at", start=5), "at"),
     (lambda place: dp.Workload.all_k_way(SCHEMA.domain, "two"), "k"),
     (lambda place: dp.Workload.parse(SCHEMA.domain, 5), "workload"),
-    (lambda place: dp.Publisher(5), "not a path"),
+    (lambda place: dp.Publisher(5), ": expected a path"),
 ]
 
 

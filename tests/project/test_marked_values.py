@@ -142,7 +142,7 @@ BAD: dict[str, Callable[[Path], None]] = {
     "text for a day": csv_line(f"2,insert,{PERSON},b,7,20.5,{TEXT}"),
     "text for a step": csv_line(f"{TEXT},insert,{PERSON},b,7,20.5,1990-05-06"),
     "a step far beyond the end": csv_line(f"{NUMBER},insert,{PERSON},b,7,20.5,1990-05-06"),
-    "an unknown operation": csv_line(f"2,{TEXT},{PERSON},b,7,20.5,1990-05-06"),
+    "holds a null or unknown operation": csv_line(f"2,{TEXT},{PERSON},b,7,20.5,1990-05-06"),
     "a short line": csv_line(f"{GOOD}\n2,insert,{PERSON},{TEXT}"),
     "a long line": csv_line(f"{GOOD},{TEXT},{NUMBER}"),
     "no text": raw(".csv", f"{HEAD}\n2,insert,{PERSON},{TEXT}".encode() + b"\xff\xfe,7,20.5,1990-05-06\n"),

@@ -71,7 +71,7 @@ def test_it_runs_and_every_text_says_something_true_of_it(toy: Path) -> None:
     dpstream("run", toy)
     assert len(list((toy.parent / "releases").rglob("*.parquet"))) == 2
     statement = " ".join(dpstream("statement", toy).replace("\\", "").split())
-    assert "Every record is charged in the one step it belongs to." in statement
+    assert "A record is charged in its step only." in statement
     assert "toy · 2 steps released" in dpstream("status", toy)
     manifest = read_manifest(toy.parent / "releases", 2)
     assert "The listed marginal is measured at every step" in manifest["accuracy"]["words"]
@@ -89,9 +89,9 @@ def test_it_is_reported_and_evaluated(toy: Path, monkeypatch: pytest.MonkeyPatch
         read_manifest(toy.parent / "releases", step)["rows_in_table"] for step in (1, 2)
     ]
     words = " ".join(page.words.split())
-    for text in ("Protected is", "From the codebook", "zip 3", "paid 2", "How wrong it can be"):
+    for text in ("This guarantee protects", "From the codebook", "zip 3", "paid 2", "How wrong it can be"):
         assert text in words
-    assert "made of manifests" in dpstream("report", toy, "--pair", "zip", "paid", "--out", "x.html", code=2)
+    assert "lacks heat maps" in dpstream("report", toy, "--pair", "zip", "paid", "--out", "x.html", code=2)
     facts = json.loads(dpstream("evaluate", toy, "--json"))
     assert (facts["workload"], facts["marginals"]) == ("all-1-way", 2)
     for one in facts["worst_workloads"]:
@@ -122,7 +122,7 @@ def test_its_draft_says_its_options_and_runs_when_it_is_filled_in(toy: Path) -> 
         assert line in text.splitlines(), line
     assert "next-step" not in text, "a histogram is never late"
     for old, new, words in (
-        ('end = "FILL IN"', "end = 2", "end is not a step number"),
+        ('end = "FILL IN"', "end = 2", "end must be a step number"),
         ('column = "FILL IN"', 'column = "zip"', "'FILL IN' is no column"),
         ("confirmed = false", "confirmed = true", "the schema is a draft"),
     ):

@@ -121,7 +121,7 @@ def test_where_the_border_is(build: type[Column]) -> None:
         assert accepted(declared(sign * (LIMIT - 1)))
         assert not accepted(declared(sign * LIMIT))
         assert not accepted(declared(sign * (LIMIT + 1)))
-    with pytest.raises(SchemaError, match=r"column 'x' .* as text; .* init --after"):
+    with pytest.raises(SchemaError, match=r"column 'x' .* as texts; .* init --after"):
         Schema([declared(LIMIT)]).encode({"x": [7]})
     # What is released stays readable, so that a successor can begin with it.
     assert declared(LIMIT).encode(pa.array([LIMIT if build is Categorical else 5])).tolist() is not None

@@ -144,10 +144,10 @@ def test_drafts_that_cannot_be_made(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no data file"):
         draft_config(tmp_path / "absent.csv")
     for name, content, words in (
-        ("a.xls", b"x", "unknown ending"),
+        ("a.xls", b"x", "unknown file ending"),
         ("b.csv", b"x,y\n1,2\nhush,3,4\n", r"b\.csv: a line has more or fewer columns"),
         ("c.parquet", b"PAR1 half a file", r"c\.parquet: the file cannot be read"),
-        ("d.csv", b"", r"d\.csv: the file is empty"),
+        ("d.csv", b"", r"d\.csv: empty file"),
     ):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(ConfigError if name == "a.xls" else DataError, match=words) as caught:
@@ -160,7 +160,7 @@ def test_a_draft_does_not_say_when_the_calendar_begins() -> None:
     text = draft_config(pa.table(example()), "file_date")
     source = tomllib.loads(text)["source"]
     assert (source["start"], source["end"]) == ("YYYY-MM-DD", "YYYY-MM-DD")
-    with pytest.raises(ConfigError, match="start = 'YYYY-MM-DD' is not a day"):
+    with pytest.raises(ConfigError, match="start = 'YYYY-MM-DD': expected a day"):
         SourceOptions.parse(source)
     SourceOptions.parse({**source, "start": "2026-01-05", "end": "today"})
 
@@ -168,14 +168,14 @@ def test_a_draft_does_not_say_when_the_calendar_begins() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"null\n", "a line is not a JSON object"),
-        (b'{"a": 1}\nnull\n{"a": 2}\n', "a line is not a JSON object"),
-        (b'{"a":' + b"[" * 100_000 + b"\n", "a line is not a JSON object"),
-        (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "a line is not a JSON object"),
-        (b"[" * 100_000 + b"]" * 100_000, "a line is not a JSON object"),
-        (b'{"a": 1}\xff\n', "the file is not UTF-8"),
-        (b"\n\n", "the file is empty"),
-        (b"{}\n", "the file is empty"),
+        (b"null\n", "expected JSON objects without repeated keys"),
+        (b'{"a": 1}\nnull\n{"a": 2}\n', "expected JSON objects without repeated keys"),
+        (b'{"a":' + b"[" * 100_000 + b"\n", "expected JSON objects without repeated keys"),
+        (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "expected JSON objects without repeated keys"),
+        (b"[" * 100_000 + b"]" * 100_000, "expected JSON objects without repeated keys"),
+        (b'{"a": 1}\xff\n', "expected UTF-8, found"),
+        (b"\n\n", "empty file"),
+        (b"{}\n", "empty file"),
     ],
     ids=range(8),
 )
@@ -190,7 +190,7 @@ def test_a_line_that_ended_arrows_reader_is_told(
     assert "[[" not in str(caught.value)
     path.write_bytes(path.read_bytes()[:-9])
     if pack is not bytes:
-        with pytest.raises(DataError, match=r"cannot be read|not a JSON object"):
+        with pytest.raises(DataError, match=r"cannot be read|expected JSON objects"):
             draft_config(path)
 
 

@@ -109,7 +109,7 @@ def test_any_text_and_number_survives_the_file(values, names, edges, confirmed) 
 
 def test_a_draft_must_be_confirmed() -> None:
     draft = Schema([Boolean("a")], confirmed=False)
-    with pytest.raises(ConfigError, match=r"my\.toml \[schema\]: this schema is a draft.*confirmed = true"):
+    with pytest.raises(ConfigError, match=r"my\.toml \[schema\]: the schema is a draft.*confirmed = true"):
         draft.require_confirmed("my.toml")
     Schema([Boolean("a")]).require_confirmed()
     assert read_schema({"confirmed": False, "columns": {"a": {"type": "boolean"}}}) == draft
@@ -137,9 +137,9 @@ def _with(line: str, instead_of: str = 'outside = "clip"') -> str:
             ["column 'rent'", "'reel'", "did you mean 'real'", "boolean"],
         ),
         (_with("type = 5", 'type = "real"'), ["column 'rent'", "unknown type = 5"]),
-        (_with("", 'type = "real"'), ["column 'rent'", "there is no type"]),
+        (_with("", 'type = "real"'), ["column 'rent'", "type is missing"]),
         (_with("colums = 1", 'ignore = ["address"]'), ["[schema]", "'colums' (1)", "did you mean 'columns'"]),
-        (_with("ignore = 1", 'ignore = ["address"]'), ["[schema]", "ignore is not a list"]),
+        (_with("ignore = 1", 'ignore = ["address"]'), ["[schema]", "ignore: expected a list"]),
         (_with('ignore = ["zip"]', 'ignore = ["address"]'), ["[schema]", "'zip' is declared and ignored"]),
         (_with('confirmed = "yes"', 'ignore = ["address"]'), ["[schema]", "'yes'", "true, false"]),
         (_with("format = 2", 'ignore = ["address"]'), ["[schema]", "unknown format 2"]),
@@ -147,8 +147,8 @@ def _with(line: str, instead_of: str = 'outside = "clip"') -> str:
         (_with('every = "sometimes"', 'every = "14 days"'), ["column 'filed'", "'sometimes'", "quarter"]),
         ("[schema]\n", ["[schema]", "no columns"]),
         ("schema = 5\n", ["not a table"]),
-        ("[schema.columns]\na = 5\n", ["column 'a'", "5 is not a table"]),
-        ("[schema\n", ["this is not TOML"]),
+        ("[schema.columns]\na = 5\n", ["column 'a'", "5: expected a table"]),
+        ("[schema\n", ["invalid TOML"]),
     ],
 )
 def test_errors_name_file_key_value_and_what_is_allowed(tmp_path: Path, text: str, parts: list[str]) -> None:

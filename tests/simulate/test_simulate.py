@@ -136,8 +136,8 @@ def test_policy_changes_and_composition_drifts(tmp_path: Path) -> None:
         ({"name": "evictions", "steps": 1201}, "steps: 1201 is too large (allowed: at most 1200)"),
         ({"seed": -1}, "seed: -1 is too small"),
         ({"file_format": "xlsx"}, "unknown format 'xlsx' (allowed: csv, parquet)"),
-        ({"stock": Stock()}, "census: has no records that leave"),
-        ({"name": "stock", "rows_per_step": 10}, "rows_per_step: follows from the number of records"),
+        ({"stock": Stock()}, "census: options of stock do not fit"),
+        ({"name": "stock", "rows_per_step": 10}, "rows_per_step: follows from records"),
         ({"name": "stock", "steps": 0}, "steps: 0 is too small"),
     ],
 )
@@ -158,7 +158,7 @@ def test_other_content_is_never_overwritten(tmp_path: Path) -> None:
         simulate("census", 3, folder)
     assert contents(folder) == before
     (folder / "simulation.json").write_text("[]", encoding="utf-8")
-    with pytest.raises(ConfigError, match="holds no simulation"):
+    with pytest.raises(ConfigError, match="holds other files"):
         simulate("census", 4, folder)
     with pytest.raises(ConfigError, match="is a file"):
         simulate("census", 4, folder / "simulation.json")

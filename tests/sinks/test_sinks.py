@@ -39,7 +39,7 @@ def test_published_steps_are_read_back(tmp_path: Path, form: str) -> None:
     assert read(root).column_names == list(small_schema().names)
     assert read_manifest(root, 1)["step"] == 1
     for step in (5, 0):
-        with pytest.raises(ConfigError, match=f"there is no step {step}.*allowed: steps 1-4"):
+        with pytest.raises(ConfigError, match=f"unknown step {step}.*allowed: steps 1-4"):
             read(root, step)
     for _ in range(2):
         edit(root / "catalogue.json", 1)
@@ -50,14 +50,14 @@ def test_published_steps_are_read_back(tmp_path: Path, form: str) -> None:
 
 
 def test_damage_and_states_have_clear_errors(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="there are no releases"):
+    with pytest.raises(ConfigError, match="no releases found"):
         read(tmp_path / "nowhere")
     small_stream(tmp_path, steps=1, output={"format": "csv"}).close()
     root = tmp_path / "releases"
     catalogue, stream_id = root / "catalogue.json", read_manifest(root, 1)["stream_id"]
     good = catalogue.read_text()
     for changes, words in (
-        ({"kept": False}, "dropped by the keep policy"),
+        ({"kept": False}, "the keep policy dropped"),
         ({"state": "withdrawn", "reason": "wrong week"}, "was withdrawn: wrong week"),
         ({"state": "change"}, "is a change, and step 0 before it is not published"),
     ):
@@ -86,7 +86,7 @@ def test_damage_and_states_have_clear_errors(tmp_path: Path) -> None:
     with pytest.raises(StoreDamagedError, match="is missing"):
         read(root)
     (root / "step-000001" / "manifest.json").unlink()
-    with pytest.raises(StoreDamagedError, match="manifest is missing"):
+    with pytest.raises(StoreDamagedError, match="manifest missing"):
         Publisher(root).published(stream_id)
 
 

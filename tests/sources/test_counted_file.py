@@ -140,7 +140,7 @@ def test_a_second_pass_over_other_records_is_refused(tmp_path: Path, monkeypatch
     assert found.view is not None
     write(path, 5)
     assert len(found.view.count([PAIRS[0]])) == 1  # counted in the first pass
-    with pytest.raises(DataError, match="the file changed while it was read"):
+    with pytest.raises(DataError, match="the file changed during reading"):
         found.view.count([PAIRS[1]])
 
 
@@ -152,7 +152,7 @@ def test_one_pass_over_a_file_that_changes_is_refused(
     write(path, 4)
     found = granted(tmp_path, monkeypatch, PAIRS[0])
     path.write_bytes(path.read_bytes())
-    with pytest.raises(UnreadableError, match="the file changed while it was read"):
+    with pytest.raises(UnreadableError, match="the file changed during reading"):
         found.rows.fingerprint(KEY)
 
 

@@ -95,7 +95,7 @@ def test_a_log_that_does_not_name_the_key_is_refused(identity: str, table: Table
     table.db.execute("INSERT INTO f VALUES (1, 'a', 1)")
     table.db.execute(identity.encode())
     table.end_day()
-    with pytest.raises(ConfigError, match="does not hold the 'id'"):
+    with pytest.raises(ConfigError, match="lacks the 'id'"):
         list(table.source().steps())
 
 
@@ -131,5 +131,5 @@ def test_a_partitioned_table_names_its_key_in_each_partition(table: Table) -> No
     assert words == [("insert", "1"), ("insert", "11"), ("update", "11"), ("delete", "1")]
     table.db.execute("ALTER TABLE f_high REPLICA IDENTITY NOTHING")
     table.end_day()
-    with pytest.raises(ConfigError, match="does not hold the 'id'"):
+    with pytest.raises(ConfigError, match="lacks the 'id'"):
         list(table.source().steps())

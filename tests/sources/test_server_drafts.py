@@ -83,8 +83,8 @@ def test_the_url_may_stand_in_the_environment_with_its_password(
 def test_what_cannot_be_drafted_is_said(server: Cluster, schema: str, tmp_path: Path) -> None:
     for address, more, what in (
         (server.url, [], "several tables"),
-        (server.url, ["--table", "shop.nothing"], "there is no table 'nothing'"),
-        (server.url, ["--table", "shop.bad"], "the records cannot be read"),
+        (server.url, ["--table", "shop.nothing"], "missing table 'nothing'"),
+        (server.url, ["--table", "shop.bad"], "unreadable records"),
         (server.url, ["--table", "shop.events"], "nothing says which rows of the table are in a step"),
         (server.url, ["--table", "shop.numbers", "--time-column", "step"], "cut into steps by a calendar"),
         (server.url, ["--table", "shop.feed"], "the rows of a PostgreSQL table have no order"),

@@ -53,7 +53,7 @@ def _says_that_it_is_gone(session: Any) -> None:
         lambda: granted.rows.fingerprint(WANTED.key),
         lambda: batch(frame).problems(SCHEMA, "x"),
     ):
-        with pytest.raises(UnreadableError, match="the Spark session is gone"):
+        with pytest.raises(UnreadableError, match="the Spark session has ended"):
             use()
 
 

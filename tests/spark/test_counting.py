@@ -140,8 +140,8 @@ def test_only_counts_leave(spark: Any, made: Made) -> None:
     assert view is not None
     assert (view.records, view.marks, view.present) == (None, None, None)
     for reads, words in (
-        ("records", "only counts leave the executors"),
-        ("reports", "only counts leave the executors"),
+        ("records", ", and only counts leave Spark's executors"),
+        ("reports", ", and only counts leave Spark's executors"),
         ("present", r"the batch has no keys .*keyed_batch"),
     ):
         with pytest.raises(ConfigError, match=words):
@@ -177,14 +177,17 @@ def test_an_unprotected_session_is_refused(spark: Any, made: Made, monkeypatch: 
             def getConf() -> dict[str, str]:
                 return {"spark.master": "spark://somewhere:7077"}
 
-    with pytest.raises(ConfigError, match="plain text") as caught:
+    with pytest.raises(
+        ConfigError,
+        match="the Spark session writes or sends private counts and keys unencrypted or unauthenticated",
+    ) as caught:
         require_protected(Plain, allow_plain_shuffle=False, where="x")
     for name in ("spark.io.encryption.enabled", "spark.authenticate", "spark.network.crypto.enabled"):
         assert f"{name} = true" in str(caught.value)
     require_protected(Plain, allow_plain_shuffle=True, where="x")
     # Other users of this machine reach the ports of a local session: nobody can allow that.
     monkeypatch.setattr(Plain._sc, "getConf", lambda: {"spark.master": "local[2]"})
-    with pytest.raises(ConfigError, match=r"or to anybody who asks.*spark\.authenticate = true"):
+    with pytest.raises(ConfigError, match=r"unencrypted or unauthenticated.*spark\.authenticate = true"):
         require_protected(Plain, allow_plain_shuffle=True, where="x")
     require_protected(frame.sparkSession, allow_plain_shuffle=False, where="x")
 

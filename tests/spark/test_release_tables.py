@@ -169,7 +169,10 @@ def test_a_table_that_cannot_be_drawn_leaves_a_committed_step_that_waits(
         stream.step(table(ROWS), "1")
     monkeypatch.setattr(SparkTables, "_in_executors", lambda *given: good(*given)[:-1])
     # A place that does not answer does not stop the opening, which a withdrawal needs; it stops the next step.
-    with opened(tmp_path, seed=None) as stream, pytest.raises(StoreError, match="did not give all parts"):
+    with (
+        opened(tmp_path, seed=None) as stream,
+        pytest.raises(StoreError, match="Spark lost parts of the table of step"),
+    ):
         stream.step(table(ROWS), "2")
     monkeypatch.setattr(SparkTables, "_in_executors", good)
     with opened(tmp_path, seed=None) as stream:

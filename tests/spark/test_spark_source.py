@@ -89,7 +89,7 @@ def test_a_file_runs_from_check_to_releases_and_compares_on_the_next_run(spark: 
     # A late record changes a released step: the next run stops, and says which step it is.
     pq.write_table(visits(7), folder / "visits" / "two.parquet")
     stops(file, "run", "step 1")
-    stops(file, "evaluate", "the true records stay in an engine")
+    stops(file, "evaluate", "the true records are in an engine")
 
 
 def test_records_of_a_table_that_only_grows_count_once_a_key(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_file_with_users_runs_and_compares_on_the_next_run(spark: Any, folder:
     pq.write_table(rows.set_column(4, "who", pa.array(["x"] * 60)), data)
     stops(file, "run", "step 1")
     pq.write_table(rows.set_column(4, "who", pa.array([None] + ["x"] * 59)), data)
-    stops(file, "check", "there is a record without a user id")
+    stops(file, "check", "there is a record lacks a user id")
 
 
 def test_a_file_that_is_gone_before_and_after_a_pass_is_refused(spark: Any, folder: Path) -> None:
@@ -217,14 +217,14 @@ def test_records_without_a_step_stop_the_stream(spark: Any, folder: Path) -> Non
         row = visits(1).set_column(2, "day", pa.array([day], pa.date32()))
         pq.write_table(row, folder / "visits" / "lost.parquet")
         step = next(iter(Config.load(folder / "dpstream.toml").source().steps()))
-        with pytest.raises(DataError, match="without a time, or before the start"):
+        with pytest.raises(DataError, match="a record lacks a time, or precedes the start"):
             hashed(step, schema)
     (folder / "visits" / "lost.parquet").unlink()
     for wrong, error, words in (
         ({"time_column": "zip"}, DataError, "the time column has the type string"),
-        ({"time_column": "never"}, DataError, "there is no column 'never'"),
+        ({"time_column": "never"}, DataError, "unknown column 'never'"),
         ({"table": "nowhere.at_all"}, ConfigError, "Spark refuses the table or the query"),
-        ({"op_column": "never"}, DataError, "there is no column 'never'"),
+        ({"op_column": "never"}, DataError, "unknown column 'never'"),
     ):
         options = SourceOptions.parse({**TABLE, **wrong})
         with pytest.raises(error, match=words):
@@ -248,18 +248,21 @@ MANY = "\n".join(f'[schema.columns.c{i}]\ntype = "integer"\nmin = 1\nmax = 90\n'
         ({TIME: ""}, "time_column is missing"),
         ({f"{TABLED}\n": ""}, "table and query are both missing"),
         ({f"{TABLED}\n{TIME}": 'query = "SELECT ?"\n'}, "query has 1 parameter|query has one"),
-        ({TABLED: 'query = "SELECT ?, ?"'}, "time_column has no meaning for a query"),
-        ({OP: 'late = "next-step"'}, "cannot tell late records"),
+        (
+            {TABLED: 'query = "SELECT ?, ?"'},
+            "time_column has no meaning with a query, which decides what a step holds",
+        ),
+        ({OP: 'late = "next-step"'}, "has no meaning for a database that cannot see which records are late"),
         ({OP: 'user_column = "who"'}, "unit"),
         ({NAMED: f'{NAMED}\nunit = "user"\nmax_events = 3'}, "user_column"),
-        ({OP: 'remote = "http://x"'}, "no URL of Spark Connect"),
-        ({OP: 'remote = "sc://x;token=abc"'}, "holds a token"),
-        ({OP: 'memory = "lots"'}, "is not a size"),
+        ({OP: 'remote = "http://x"'}, "remote: expected a Spark Connect URL without token"),
+        ({OP: 'remote = "sc://x;token=abc"'}, "remote: expected a Spark Connect URL without token"),
+        ({OP: 'memory = "lots"'}, ": expected a size"),
         ({OP: 'settings = ["spark.authenticate.secret=abc"]'}, "this file is public"),
-        ({OP: 'settings = ["memory"]'}, "no setting of Spark"),
+        ({OP: 'settings = ["memory"]'}, "unknown Spark setting"),
         ({'end = "2026-01-07"': 'end = "data"'}, "must be public"),
         ({OP: 'order_column = "n"'}, "has no meaning without key_column"),
-        ({**OF_RECORDS, OP: f'{OP}\norder_column = "who"\nkey_column = "who"'}, "are the same column"),
+        ({**OF_RECORDS, OP: f'{OP}\norder_column = "who"\nkey_column = "who"'}, "are one column"),
         (
             {**OF_RECORDS, OP: 'shape = "snapshots"\nkey_column = "who"', TIME: ""},
             'shape = "snapshots" has no meaning with kind = "spark"',

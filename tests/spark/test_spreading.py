@@ -317,11 +317,14 @@ def test_an_executor_that_writes_elsewhere_or_lacks_the_cipher_is_named(
     real, both = getattr(tasks, kind.writer), kind(tmp_path)
 
     def lacks(*_: Any) -> None:
-        raise ConfigError("the package cryptography is missing", where="x")
+        raise ConfigError("encrypted files need the package cryptography", where="x")
 
     for write, words in (
-        (lambda _, *rest: real(tmp_path / "elsewhere", *rest), "a folder that the driver does not see"),
-        (lacks, r"executors do not have .*dpstream\[spark,encryption\]"),
+        (
+            lambda _, *rest: real(tmp_path / "elsewhere", *rest),
+            "the driver cannot see the folder where executors wrote the files of users or records",
+        ),
+        (lacks, r"executors lack .*dpstream\[spark,encryption\]"),
     ):
         monkeypatch.setattr(tasks, kind.writer, write)
         with pytest.raises(ConfigError, match=words):
@@ -368,7 +371,7 @@ def test_a_key_that_came_back_is_refused_where_none_may(tmp_path: Path) -> None:
     came, went = (row.append_column("op", pa.array([word])) for word in ("insert", "delete"))
     both.step(came, plain_split)
     both.step(went, plain_split)
-    with pytest.raises(DataError, match="a key comes back after it was absent") as caught:
+    with pytest.raises(DataError, match="a key returns after an absence, despite returns =") as caught:
         both.apply(both.granted(came, plain_split))
     assert "1000" not in str(caught.value)
 
@@ -376,11 +379,11 @@ def test_a_key_that_came_back_is_refused_where_none_may(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ops", "rules", "words"),
     [
-        (["delete"], KeyRules(), "a delete has a key that is not there"),
-        (["update"], KeyRules(), "an update has a key that is not there"),
-        (["insert", "insert"], KeyRules(known="error"), "an insert has a key that is there already"),
+        (["delete"], KeyRules(), "a delete has an unknown key"),
+        (["update"], KeyRules(), "an update has an unknown key"),
+        (["insert", "insert"], KeyRules(known="error"), "an insert has a present key"),
         (["insert", "update"], KeyRules(repeated="error"), "a key has several rows in one step"),
-        (["insert", "delete", "delete"], KeyRules(), "a delete has a key that is not there"),
+        (["insert", "delete", "delete"], KeyRules(), "a delete has an unknown key"),
     ],
 )
 def test_the_rules_refuse_in_the_words_of_one_process(
@@ -421,11 +424,11 @@ def test_dates_and_moments_order_rows(tmp_path: Path) -> None:
 
 Change = Callable[[pa.Table], pa.Table]
 AT: list[tuple[Any, Change, str]] = [
-    (Users, lambda t: t.set_column(3, "who", pa.array([None] + ["a"] * 59)), "without a user id"),
-    (Users, lambda t: t.set_column(3, "who", pa.array([""] + ["a"] * 59)), "without a user id"),
-    (Records, lambda t: t.drop_columns(["id"]), "there is no column 'id'"),
-    (Records, lambda t: t.drop_columns(["op"]), "there is no column 'op'"),
-    (Records, lambda t: t.drop_columns(["at"]), "there is no column 'at'"),
+    (Users, lambda t: t.set_column(3, "who", pa.array([None] + ["a"] * 59)), "lacks a user id"),
+    (Users, lambda t: t.set_column(3, "who", pa.array([""] + ["a"] * 59)), "lacks a user id"),
+    (Records, lambda t: t.drop_columns(["id"]), "unknown column 'id'"),
+    (Records, lambda t: t.drop_columns(["op"]), "unknown column 'op'"),
+    (Records, lambda t: t.drop_columns(["at"]), "unknown column 'at'"),
     (Records, lambda t: t.set_column(5, "at", pa.array([1.5] * 60)), "has the type double"),
     (Records, lambda t: t.set_column(5, "at", pa.array([5] * 60)), "column 'at' does not say"),
     (
@@ -434,8 +437,8 @@ AT: list[tuple[Any, Change, str]] = [
         "'at' cannot order the rows of a key: there is a null",
     ),
     (Records, lambda t: t.set_column(3, "id", pa.array([1.5] * 60)), "keys are of the type double"),
-    (Records, lambda t: t.set_column(3, "id", pa.array([None] + ["a"] * 59)), "without a key"),
-    (Records, lambda t: t.set_column(4, "op", pa.array([SECRET] * 60)), "an unknown operation"),
+    (Records, lambda t: t.set_column(3, "id", pa.array([None] + ["a"] * 59)), "lacks a key"),
+    (Records, lambda t: t.set_column(4, "op", pa.array([SECRET] * 60)), "holds a null or unknown operation"),
 ]
 
 
@@ -467,7 +470,7 @@ def test_nulls_and_rows_without_an_order_are_problems_by_their_column() -> None:
         unordered = keyed_batch(plain_split(frame), "id", operation="op", order=order, rules=LENIENT)
         assert [problem.kind for problem in unordered.problems(SCHEMA, "x")] == ["key"]
         if order is None:
-            with pytest.raises(DataError, match="nothing says which comes first"):
+            with pytest.raises(DataError, match="their order is unknown"):
                 unordered.grant(PRESENT).rows.fingerprint(KEY)
 
 
@@ -482,7 +485,11 @@ def test_users_and_keys_where_they_are_not_used_and_the_reverse() -> None:
         (lambda: batch(owned).grant(USERS), DataError, "does not say whose records they are"),
         (lambda: batch(owned, users="zip").grant(USERS), ConfigError, r"'zip' .* schema as well"),
         (lambda: batch(owned, users=["who"]), ConfigError, "users is a list"),  # type: ignore[arg-type]
-        (lambda: keyed_batch(keyed, "id").grant(WANTED), ConfigError, "mechanism reads what a step brings"),
+        (
+            lambda: keyed_batch(keyed, "id").grant(WANTED),
+            ConfigError,
+            "the mechanism needs a step's inserts and deletes, not keyed records",
+        ),
         (lambda: batch(keyed).grant(PRESENT), ConfigError, r"the batch has no keys .*keyed_batch"),
         (lambda: keyed_batch(keyed, "zip").grant(PRESENT), ConfigError, r"'zip' .* schema as well"),
     ):
@@ -497,5 +504,7 @@ def test_a_keyed_batch_of_a_frame_is_taken_and_a_whole_table_refused() -> None:
     assert isinstance(found, KeyedSparkBatch)
     plain = read_keyed(KeyedBatch(given, "id", "op"), PRESENT)
     assert found.grant(PRESENT).rows.fingerprint(KEY) == plain.rows.fingerprint(KEY)
-    with pytest.raises(ConfigError, match="whole table of keyed records cannot be read from Spark"):
+    with pytest.raises(
+        ConfigError, match="a step in Spark takes changes of keyed records, not the whole table"
+    ):
         as_batch(Snapshot(plain_split(given), "id"))

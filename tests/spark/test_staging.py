@@ -38,7 +38,7 @@ def test_a_query_is_staged_once_whatever_is_lost(spark: Any, tmp_path: Path) -> 
         pq.write_table(table(10 * number, number), tmp_path / "in" / f"{number}.parquet")
         # Spark takes files by their times, in thousandths of a second.
         os.utime(tmp_path / "in" / f"{number}.parquet", (number, number))
-    with pytest.raises(ConfigError, match="there is no staging table"):
+    with pytest.raises(ConfigError, match="staging table missing"):
         open_staged(spark, tmp_path / "staged", "x")
     run(spark, tmp_path)
     assert [one["batch"] for one in Staged(tmp_path / "staged").batches()] == [0, 1]
@@ -57,7 +57,9 @@ def test_a_query_is_staged_once_whatever_is_lost(spark: Any, tmp_path: Path) -> 
     assert rows(spark, tmp_path) == 30
     # A lost checkpoint: batch 0 is another one.
     shutil.rmtree(tmp_path / "checkpoint")
-    with pytest.raises(Exception, match="fed from another checkpoint"):
+    with pytest.raises(
+        Exception, match="another checkpoint fed the staging table; a new one counts batches from 0"
+    ):
         run(spark, tmp_path)
     assert rows(spark, tmp_path) == 30
 
@@ -78,7 +80,7 @@ def test_other_rows_gaps_and_damage_are_refused(
     take(first, 0)
     take(first.repartition(3), 0)
     for changed in (other, first.unionAll(first.limit(1))):
-        with pytest.raises(StepError, match="comes again with other rows"):
+        with pytest.raises(StepError, match="a staged batch returns with other rows"):
             take(changed, 0)
     with pytest.raises(StepError, match="the staging table ends before batch 1"):
         take(first, 2)
@@ -93,7 +95,7 @@ def test_other_rows_gaps_and_damage_are_refused(
 
 
 def test_a_frame_outside_a_query_is_no_batch(spark: Any, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="not one of a structured streaming query"):
+    with pytest.raises(ConfigError, match="expected a batch of a structured streaming query"):
         sink(tmp_path / "staged")(spark.range(1), 0)
     (tmp_path / "empty" / "batches").mkdir(parents=True)
     with pytest.raises(UnreadableError, match="nothing is staged yet"):

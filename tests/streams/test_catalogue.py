@@ -128,7 +128,7 @@ def test_damaged_parts_are_refused(tmp_path: Path, small_parts: None) -> None:
             with pytest.raises(StoreDamagedError, match=words):
                 reads()
         found = verify_ledger(tmp_path / "state", releases=root)
-        assert found == ["the catalogue of the releases cannot be read"]
+        assert found == ["the releases' catalogue is unreadable"]
     start(tmp_path).close()
     assert part.read_bytes() == good, "what is lost is written again"
     part.write_bytes(good.replace(b'"kept": true', b'"kept": false'))

@@ -189,9 +189,9 @@ def test_a_value_in_another_place_is_found(tmp_path: Path, made: Path, statement
 @pytest.mark.parametrize(
     ("stored", "given_key", "words"),
     [
-        (KEY, OTHER, f"with the key {KEY.name}, and the key given is {OTHER.name}"),
+        (KEY, OTHER, f"with the key {KEY.name}, not with {OTHER.name}"),
         (KEY, None, f"is encrypted .key {KEY.name}., and no key is given"),
-        (None, KEY, "is not encrypted, and a key is given"),
+        (None, KEY, "is plain; a key is given"),
     ],
     # Keys are drawn anew by every process: their names would make tests that no other process knows.
     ids=["another key", "no key", "a key too many"],
@@ -316,7 +316,7 @@ def test_the_verbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         made_key = dpstream("store", "key", "--out", file).stdout.split()[-1]
     dpstream("store", "key", "--out", key, code=2)
     config.write_text(text + f'[state]\nkey_file = "{key.name}"\n')
-    assert "is not encrypted" in dpstream("run", config, code=4).stderr
+    assert "is plain" in dpstream("run", config, code=4).stderr
     assert "no new key" in dpstream("store", "rekey", config, code=2).stderr
     dpstream("store", "rekey", config, "--to", key)
     dpstream("run", config, "--until", 2)
@@ -401,7 +401,7 @@ def test_a_value_belongs_to_its_place(other: tuple[StateKey, bytes, str, tuple[i
     key, stream_id, kind, place = other
     sealed = CIPHER.seal(b"value", "kind", 3, b"x")
     assert CIPHER.open(sealed, "kind", 3, b"x") == b"value"
-    with pytest.raises(StoreDamagedError, match="changed, or belongs to another place"):
+    with pytest.raises(StoreDamagedError, match="changed or moved"):
         Cipher(key, stream_id, "here").open(sealed, kind, *place)
 
 
@@ -424,7 +424,7 @@ def test_keys_are_read_from_files_that_nobody_else_may_read(
     assert path.stat().st_mode & 0o777 == 0o600
     assert StateKey.from_file(path) == made_key
     assert made_key.text not in repr(made_key)
-    with pytest.raises(ConfigError, match="a file already"):
+    with pytest.raises(ConfigError, match="the file exists"):
         write_key(path)
     monkeypatch.setenv("THE_KEY", path.read_text())
     assert StateKey.from_environment("THE_KEY") == made_key
@@ -435,7 +435,7 @@ def test_keys_are_read_from_files_that_nobody_else_may_read(
     path.chmod(0o600)
     for wrong in ("", "S3cret-phrase", made_key.text[:-5], made_key.text.replace("1:", "2:"), "\xff" * 40):
         path.write_text(wrong, encoding="latin-1")
-        with pytest.raises(ConfigError, match="this is no key") as caught:
+        with pytest.raises(ConfigError, match="expected a key") as caught:
             StateKey.from_file(path)
         assert not wrong or wrong not in str(caught.value)
     with pytest.raises(ConfigError, match="cannot be read"):

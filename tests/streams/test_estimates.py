@@ -91,15 +91,15 @@ def test_several_measurements_are_weighted_by_inverse_variance() -> None:
     assert estimate([exact, wide, chosen], ["zip"]).values.tolist() == found.values.tolist()
     assert not found.chosen
     # What is chosen every time has unusual noise: no interval.
-    assert "only because of what was measured before" in missing([chosen], ["zip"]).reason
+    assert "chosen by earlier measurements" in missing([chosen], ["zip"]).reason
     squares = estimate([exact, chosen], ["zip"], combine="least squares")
     assert (squares.chosen, squares.interval(), squares.values.tolist()) == (True, None, [3, 3, 3])
     assert squares.to_table().column("low").null_count == 3
-    assert "no interval holds" in squares.note
+    assert "such a choice has no interval" in squares.note
     terms = signs([["paid"], ["late"], ["paid", "late"], []], [10, 4, 6, 20])
     some = NoisyCounts(**{**vars(terms), "query": {**terms.query, "chosen": [["paid", "late"]]}})
     assert estimate([some], ["paid"]).values.tolist() == [5, 15]
-    assert "only because" in missing([some], ["late", "paid"]).reason
+    assert "chosen by earlier" in missing([some], ["late", "paid"]).reason
     assert estimate([some], ["late", "paid"], combine="least squares").chosen
     assert not estimate([some], ["paid"], combine="least squares").chosen
 
@@ -149,7 +149,7 @@ def test_of_running_sums_the_newest_one_counts() -> None:
     assert estimate(twice, ["zip"]).law().variance == pytest.approx(2 * SMALL.variance)
     gains = [marginal(["zip"], [1, 1, 1], step, step, series="zip") for step in (1, 2, 3)]
     assert missing(gains, ["zip"]).steps == ((2, 3),), "what shares draws must not be added up"
-    assert "Gains of single steps" in missing(gains, ["zip"]).reason
+    assert "Gains of steps" in missing(gains, ["zip"]).reason
     loose = [marginal(["zip"], [1, 1, 1], noise=WeightedLaplace(Fraction(50)))]
     assert estimate(loose, ["zip"]).law().half_width(0.9) == WeightedLaplace(Fraction(50)).half_width(0.9)
     mixed = estimate([*loose, marginal(["zip"], [1, 1, 1], 2, 2)], ["zip"])
@@ -168,7 +168,7 @@ def test_of_present_records_only_one_census_counts() -> None:
     assert estimate(census, ["zip"], as_of=6).values.tolist() == [5, 5, 5]
     gap = missing(census, ["zip"], as_of=4)
     assert gap.steps == ((1, 2),)
-    assert "counts as of other steps must not be added" in gap.reason
+    assert "counts of other steps must not be added" in gap.reason
     later = marginal(["zip"], [9, 9, 9], 9, 9, counted="present", as_of=9)
     assert estimate([*census, later], ["zip"]).as_of == 8
     assert "No census" in missing(census, ["zip"], as_of=3).reason

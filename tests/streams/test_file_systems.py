@@ -96,7 +96,7 @@ def test_a_linked_state_is_for_its_owner_only(tmp_path: Path) -> None:
         if kept.exists():
             kept.rename(entry)
     os.mkfifo(elsewhere / "stream.sqlite-odd")
-    with pytest.raises(StoreError, match="no file at all"):
+    with pytest.raises(StoreError, match="a link or a folder"):
         start(tmp_path)
     (elsewhere / "stream.sqlite-odd").unlink()
     with start(tmp_path) as stream:

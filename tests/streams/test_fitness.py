@@ -44,7 +44,7 @@ def test_a_table_without_rows_is_never_fit() -> None:
 @pytest.mark.parametrize("rows", [1, 20, 21])
 def test_a_number_within_two_standard_errors_of_none_is_not_fit(rows: int) -> None:
     words = None if rows > 20 else (
-        f"the table of step 3 has {rows} rows, which is within two standard errors of none (one is 10): they may "
+        f"the table of step 3 has {rows} rows, within two standard errors of 0 (one is 10): they may "
         "be noise alone"
     )  # fmt: skip
     assert found(manifest(3, rows, 10.0)) == words
@@ -63,7 +63,7 @@ def test_rows_far_from_what_was_counted_are_not_fit(rows: int, fit: bool) -> Non
     census = {"measured_up_to_step": 6, "total_model_standard_error": 3.0}
     at = manifest(6, rows, None, counted={"records": 411.0, "standard_error": 12.0}, **census)
     words = None if fit else (
-        f"the table of step 6 has {rows} rows, and 411 records were counted then: more than four standard errors apart "
+        f"the table of step 6 has {rows} rows, and 411 records were counted: over four standard errors apart "
         "(one is 12)"
     )  # fmt: skip
     assert found(at) == words

@@ -220,8 +220,8 @@ def test_a_key_and_a_user_of_one_name_have_different_hashes() -> None:
 
 
 BAD: dict[str, tuple[KeyedBatch | Snapshot | Batch, str]] = {
-    "unknown delete": (keyed((SECRET, "delete", None)), "a delete has a key that is not there"),
-    "unknown update": (keyed((SECRET, "update", A)), "an update has a key that is not there"),
+    "unknown delete": (keyed((SECRET, "delete", None)), "a delete has an unknown key"),
+    "unknown update": (keyed((SECRET, "update", A)), "an update has an unknown key"),
     "known insert": (keyed(("here", "insert", A), rules=KeyRules(known="error")), "is there already"),
     "repeated": (
         keyed((SECRET, "insert", A), (SECRET, "update", A), rules=KeyRules(repeated="error")),
@@ -235,7 +235,7 @@ BAD: dict[str, tuple[KeyedBatch | Snapshot | Batch, str]] = {
         ),
         "several rows in one step",
     ),
-    "comes back": (keyed((GONE, "insert", A)), "a key comes back after it was absent"),
+    "comes back": (keyed((GONE, "insert", A)), "a key returns after an absence, despite returns ="),
     "null key": (keyed((None, "insert", A)), "a record without a key"),
     "empty key": (keyed(("", "insert", A)), "a record without a key"),
     "null key of a snapshot": (
@@ -243,10 +243,10 @@ BAD: dict[str, tuple[KeyedBatch | Snapshot | Batch, str]] = {
         "a record without a key",
     ),
     "key of another type": (Snapshot({**frame({"here": A}), "id": [1.5]}, "id"), "keys are of the type"),
-    "operation": (keyed((SECRET, "upsert", A)), "something else than operations"),
+    "operation": (keyed((SECRET, "upsert", A)), ": expected operations"),
     "null operation": (
         KeyedBatch({**events([(SECRET, "insert", A)]), "op": [None]}, "id", "op"),
-        "than operations",
+        ": expected operations",
     ),
     "value": (keyed((SECRET, "insert", ("94102", None, 7))), "'paid' holds nulls"),
     "null of a whole record": (
@@ -256,9 +256,9 @@ BAD: dict[str, tuple[KeyedBatch | Snapshot | Batch, str]] = {
     "no key column": (Snapshot({n: [A[i]] for i, n in enumerate(NAMES)}, "id"), "there is no column 'id'"),
     "no operation column": (KeyedBatch(frame({"here": A}), "id", "op"), "there is no column 'op'"),
     "key is a column": (Snapshot(frame({"here": A}), "zip"), "declared in the schema as well"),
-    "shrunken": (snapshot("here"), "has less than the declared share (shrinks)"),
-    "empty": (snapshot(), "has less than the declared share (shrinks)"),
-    "no rows": (Snapshot(None, "id"), "has less than the declared share (shrinks)"),
+    "shrunken": (snapshot("here"), "the snapshot is empty, or below the declared share"),
+    "empty": (snapshot(), "the snapshot is empty, or below the declared share"),
+    "no rows": (Snapshot(None, "id"), "the snapshot is empty, or below the declared share"),
     "no keys": (plain_batch(1), "the batch has no keys"),
 }
 

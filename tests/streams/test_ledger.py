@@ -96,8 +96,8 @@ DAMAGES: list[tuple[Callable[[Path], None], list[str]]] = [
     (
         without(4),
         [
-            "head.json knows step 4, the store ends at step 3: the store was rolled back, and going on "
-            "would spend the budget twice",
+            "head.json knows step 4, the store ends at step 3: the store was rolled back, and the "
+            "budget would be spent twice",
             "the state is that of step 4, and the ledger ends at step 3",
             f"step 4 is published, but the ledger ends at step 3: {ROLLED_BACK}",
         ],
@@ -106,18 +106,18 @@ DAMAGES: list[tuple[Callable[[Path], None], list[str]]] = [
     (sql("DELETE FROM latest WHERE name = 'state'"), ["the state is missing"]),
     (
         sql("UPDATE latest SET name = 'stare' WHERE name = 'state'"),
-        ["there is a value of the unknown name 'stare'", "the state is missing"],
+        ["a value has the unknown name 'stare'", "the state is missing"],
     ),
-    (sql(PLAN), ["the record of step 1 or what the stream is pinned to was changed"]),
+    (sql(PLAN), ["the record of step 1 or the stream's pin was changed"]),
     (lambda folder: (folder / "state/head.json").unlink(), ["head.json is missing"]),
     (
         rewrite("state/head.json", '"step":4', '"step":3'),
         ["head.json belongs to another history (at step 3)"],
     ),
-    (rewrite(RELEASED, "W02", "W20"), ["the released manifest.json of step 2 is not the committed one"]),
+    (rewrite(RELEASED, "W02", "W20"), ["manifest.json of step 2 differs from the committed file"]),
     (
         lambda folder: shutil.rmtree(folder / "releases/step-000003"),
-        ["manifest.json of step 3 is missing among the releases"],
+        ["manifest.json of step 3 is missing"],
     ),
     (
         lambda folder: (folder / "releases/step-000007").mkdir(),
@@ -125,9 +125,9 @@ DAMAGES: list[tuple[Callable[[Path], None], list[str]]] = [
     ),
     (
         rewrite("releases/catalogue.json", '"stream_id": "', '"stream_id": "0'),
-        ["the releases belong to another stream"],
+        ["releases of another stream"],
     ),
-    (rewrite("releases/catalogue.json", "{", "["), ["the catalogue of the releases cannot be read"]),
+    (rewrite("releases/catalogue.json", "{", "["), ["the releases' catalogue is unreadable"]),
 ]
 
 
@@ -145,11 +145,11 @@ def test_verify_says_exactly_what_is_wrong(
 
 def test_verify_looks_at_the_account(made: Path, tmp_path: Path) -> None:
     missing = verify_ledger(made / "state", releases=made / "releases")
-    assert missing == ["the stream is charged in an account, and none is given"]
+    assert missing == ["the stream's account is not given"]
     Account.create(tmp_path / "other.sqlite", Limit.parse("epsilon=3"))
     (found,) = verify_ledger(made / "state", account=tmp_path / "other.sqlite")
-    assert "does not know the stream's charge" in found
-    with pytest.raises(ConfigError, match="there is no stream"):
+    assert "lacks the stream's charge" in found
+    with pytest.raises(ConfigError, match="the stream is missing"):
         verify_ledger(tmp_path / "nothing")
 
 
@@ -197,7 +197,7 @@ def test_a_later_export_goes_on_where_an_earlier_one_ended(tmp_path: Path) -> No
     assert check_export(first, tmp_path / "releases").findings == ()  # the releases may be ahead
     (tmp_path / RELEASED).write_text("{}", encoding="utf-8")
     (changed,) = check_export(first, tmp_path / "releases").findings
-    assert changed == "the released manifest.json of step 2 is not the committed one"
+    assert changed == "manifest.json of step 2 differs from the committed file"
 
 
 def test_steps_that_were_never_released_are_not_missed(tmp_path: Path) -> None:
@@ -232,14 +232,14 @@ def test_sums_are_checked_behind_an_honest_chain(made: Path) -> None:
     original = [json.loads(line) for line in export_ledger(read_ledger(made / "state")).splitlines()]
     for number, key, value, said in [
         (2, "spent", "1/2", "and 1/2 is booked"),
-        (2, "total", "2", "not the largest cost so far"),
+        (2, "total", "2", "below the largest cost"),
         (2, "step", 5, "stands where step 2 belongs"),
         (2, "definition", "zCDP", "and the plan says"),
         (0, "horizon", 3, "the plan pays for 3"),
-        (5, "steps", 9, "the last line does not fit"),
+        (5, "steps", 9, "the last line contradicts"),
         (0, "kind", "other", "not an exported ledger"),
         (0, "format", 9, "format 9 is unknown"),
-        (2, "parts", None, "lacks what it has to say"),
+        (2, "parts", None, "lacks a field"),
     ]:
         lines, previous = [], None
         for index, line in enumerate(original):

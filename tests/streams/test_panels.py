@@ -147,11 +147,14 @@ def of(people: range, value: Any = True) -> Batch:
 REFUSED: dict[str, tuple[Batch, str]] = {
     "nobody's reports": (Batch({"poor": [True]}), "does not say whose records"),
     "two reports": (Batch({"poor": [True, False]}, users=["p0", "p0"]), "two reports"),
-    "a new person": (of(range(PEOPLE + 1)), "not in the panel at its first period"),
+    "a new person": (of(range(PEOPLE + 1)), "a person reports who was absent in the first period"),
     "a missing person": (of(range(PEOPLE - 1)), "has no report"),
-    "another number for one": (of(range(1, PEOPLE + 1)), "not in the panel"),
+    "another number for one": (
+        of(range(1, PEOPLE + 1)),
+        "a person reports who was absent in the first period",
+    ),
     "no id": (Batch({"poor": [True]}, users=[None]), "user id"),
-    "a value outside": (of(range(PEOPLE), "perhaps"), "poor"),
+    "a query's value lies outside": (of(range(PEOPLE), "perhaps"), "poor"),
     "reports that leave": (Batch({"poor": [True]}, {"poor": [True]}, users=(["p0"], ["p0"])), "deletes"),
 }
 
@@ -313,7 +316,7 @@ def test_what_was_measured_of_people_on_the_command_line(tmp_path: Path) -> None
     assert len(cells["cells"]) == 4
     assert said("--of", "patterns", "--csv").startswith('"poor, period 3","poor, period 4","measured"')
     assert "'depth 2' was not measured (allowed: people, patterns)" in said("--of", "depth 2", code=2)
-    assert "no column of a table" in said("--of", "people", "--as-of", "2", code=2)
+    assert "something else than columns" in said("--of", "people", "--as-of", "2", code=2)
 
 
 TWO, LETTERS = Schema((Boolean("a"), Boolean("a_b"))), Schema((Categorical("job", ["a", "b"]),))
@@ -324,7 +327,11 @@ WRONG: dict[str, tuple[Any, type[errors.DpstreamError], str]] = {
         errors.BudgetError,
         "Gaussian",
     ),
-    "no horizon": (lambda: PanelWindow(POOR, 2).calibrate(rho="1"), errors.HorizonError, "how many periods"),
+    "no horizon": (
+        lambda: PanelWindow(POOR, 2).calibrate(rho="1"),
+        errors.HorizonError,
+        "a panel needs a horizon, on which its noise depends",
+    ),
     "an event": (
         lambda: PanelWindow(POOR, 2).calibrate(rho="1", horizon=3, unit=Event()),
         errors.UnitError,
@@ -345,7 +352,7 @@ WRONG: dict[str, tuple[Any, type[errors.DpstreamError], str]] = {
             ("two columns for cumulative", "cumulative", {"schema": TWO}, "one column"),
             ("nothing is counted", "cumulative", {"schema": LETTERS}, "counted"),
             ("everything is counted", "cumulative", {"counted": ("true", "false")}, "counted"),
-            ("no such value", "cumulative", {"counted": ("maybe",)}, "'maybe'"),
+            ("unreadable value", "cumulative", {"counted": ("maybe",)}, "'maybe'"),
             ("two columns with one name", "window", SAME_NAME, "have the same name"),
         )
     },
@@ -446,7 +453,7 @@ def test_weighted_sums_are_the_answers_of_the_window(
         weights = table.column(f"weight_{step}").to_numpy()
         panel = told["accuracy"]["panel"]
         padding, facts = panel["padding_of_a_pattern"], panel["weights"]
-        assert told["accuracy"]["words"].startswith("The rows hold padding")
+        assert told["accuracy"]["words"].startswith("as they hold padding")
         assert facts["negative"] == (weights < 0).sum()
         here = set(map(tuple, seen[:, -2:].tolist()))
         empty = [one for one in itertools.product(range(symbols), repeat=2) if one not in here]
@@ -487,8 +494,8 @@ def test_without_padding_there_are_no_weights(tmp_path: Path) -> None:
     for step, _ in steps(start(tmp_path, made), np.zeros((2, 9), bool)):
         assert "weight" not in str(read(tmp_path / "releases", step).column_names)
         text = read_manifest(tmp_path / "releases", step)["accuracy"]["words"]
-        assert text.startswith("The rows hold no padding, and need no weights.")
-    assert words(made, "warning") == "The published rows hold no padding, and need no weights."
+        assert text.startswith("The rows hold no padding and need no weights.")
+    assert words(made, "warning") == "The rows hold no padding and need no weights."
 
 
 def test_weights_are_negative_where_counts_are_and_say_what_they_leave() -> None:
@@ -519,8 +526,8 @@ def test_plan_codebook_and_label_warn_first(tmp_path: Path) -> None:
     assert [field["name"] for field in book["dpstream"]["panel"]["fields"]][-1] == "weight"
     label = json.loads((tmp_path / "releases" / "step-000001" / "table.csv-metadata.json").read_text())
     for text in (book["description"], words(made, "warning")):
-        assert text.startswith("The rows hold padding")
-    assert "The rows hold padding" in label["dc:description"]
+        assert text.startswith("Weight the rows")
+    assert "as they hold padding" in label["dc:description"]
 
 
 # Names of periods.
@@ -575,10 +582,10 @@ def test_lost_files_come_back_with_the_names_and_the_bytes(tmp_path: Path, publi
     ("names", "message"),
     [
         (NAMES[:5], "5 names, and 6 periods"),
-        ((*NAMES[:5], ""), "a name cannot be used"),
-        ((*NAMES[:5], "a\nb"), "a name cannot be used"),
-        ((*NAMES[:5], 6), "a name cannot be used"),
-        ("abcdef", "a name cannot be used"),
+        ((*NAMES[:5], ""), "unusable name"),
+        ((*NAMES[:5], "a\nb"), "unusable name"),
+        ((*NAMES[:5], 6), "unusable name"),
+        ("abcdef", "unusable name"),
         ((*NAMES[:5], "nov"), "have the same name"),
     ],
 )

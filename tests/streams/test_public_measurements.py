@@ -50,9 +50,7 @@ def test_owner_and_reader_get_the_same_numbers(tmp_path: Path) -> None:
             assert (mine.measured_error, mine.as_of) == (theirs.measured_error, 5)
             assert mine.interval(0.9) == theirs.interval(0.9) is not None
             assert mine.note == theirs.note
-            assert mine.note.startswith(
-                "exact: from the law of the noise in measurements of 5 groups of steps"
-            )
+            assert mine.note.startswith("exact, by the law of noise in measurements of 5 groups of steps")
     earlier = release.answer("zip = '94103'", as_of=2)
     assert (earlier.as_of, earlier.value) == (2, release.answer("zip = '94103'").value)
     assert earlier.measured_value == release.measured(["zip"], step=2).values[1]
@@ -64,7 +62,7 @@ def test_owner_and_reader_get_the_same_numbers(tmp_path: Path) -> None:
     for step in (0, 6):
         with pytest.raises(ConfigError, match=f"step {step}"):
             release.measured(["zip"], step=step)
-    with pytest.raises(ConfigError, match="no step"):
+    with pytest.raises(ConfigError, match="expected a step"):
         release.measurements("last")
 
 

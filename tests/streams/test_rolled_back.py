@@ -161,7 +161,7 @@ def test_a_public_notice_stops_publication_whatever_the_store_says(tmp_path: Pat
     (tmp_path / "copy").rename(tmp_path / "state")
     (tmp_path / "releases" / ".head.json").unlink(missing_ok=True)
     assert everybody(tmp_path) == ["run", "check", "verify", "health"]
-    with pytest.raises(StoreDamagedError, match=r"step 2 was withdrawn \(withdrawn.json is in its folder\)"):
+    with pytest.raises(StoreDamagedError, match=r"step 2 was withdrawn \(withdrawn.json is in the folder\)"):
         opened(tmp_path)
     assert not list((tmp_path / "releases" / "step-000002").glob("table.*"))
 

@@ -22,7 +22,7 @@ from cli_stream import dpstream, make, released
 
 
 def test_check_says_what_is_damaged(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="there is no stream"):
+    with pytest.raises(ConfigError, match="the stream is missing"):
         check_store(tmp_path / "state", None)
     run(tmp_path, 3)
     state, releases = tmp_path / "state", tmp_path / "releases"
@@ -36,7 +36,7 @@ def test_check_says_what_is_damaged(tmp_path: Path) -> None:
         ("UPDATE steps SET spent = '1/2' WHERE step = 2", "record of step 2 was changed"),
         ("UPDATE steps SET synthesis = substr(synthesis, 1, 60) WHERE step = 1", "stored model of step 1"),
         ("UPDATE latest SET value = substr(value, 1, 60) WHERE name = 'state'", "the stored state"),
-        ("UPDATE files SET sha256 = 'x' WHERE step = 3", "released table.parquet of step 3 is not the"),
+        ("UPDATE files SET sha256 = 'x' WHERE step = 3", "table.parquet of step 3 differs from the"),
         ("UPDATE files SET bytes = x'00' WHERE step = 3", "stored table.parquet of step 3 was changed"),
     ]
     for statement, words in cases:
@@ -47,7 +47,7 @@ def test_check_says_what_is_damaged(tmp_path: Path) -> None:
         (state / "stream.sqlite").write_bytes(good)
     table = releases / "step-000002" / "table.parquet"
     table.write_bytes(table.read_bytes()[:-1])
-    assert "released table.parquet of step 2 is not the committed one" in problems()
+    assert "table.parquet of step 2 differs from the committed file" in problems()
     table.unlink()
     assert "table.parquet of step 2 is missing" in problems()
     shutil.rmtree(releases / "step-000003")
@@ -128,7 +128,7 @@ def test_a_configuration_names_a_server(
     config.write_text(text + '[state]\nurl_env = "STREAM_URL"\n')
     failed = dpstream("run", config, code=2)
     assert "S3cret" not in failed.output + failed.stderr
-    assert "signs such as @ : / in names are written as" in failed.stderr
+    assert "write @ : / in names as %40 %3A %2F" in failed.stderr
     for wrong in (
         f"postgresql://guarded:{postgres.password}@localhost/postgres",
         "postgresql://u:S3cret/x@h/db",

@@ -38,7 +38,7 @@ def test_a_seal_knows_where_each_column_ends() -> None:
 
 def test_places(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(errors.ConfigError, match="is not a directory"):
+    with pytest.raises(errors.ConfigError, match="expected a directory"):
         open_stream(ToyPlan(), SCHEMA, tmp_path / "file")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("x")
@@ -122,7 +122,7 @@ def test_foreign_or_changed_releases_are_refused(tmp_path: Path) -> None:
     manifest = tmp_path / "releases" / "step-000001" / "manifest.json"
     good = manifest.read_bytes()
     manifest.write_bytes(good.replace(b'"step": 1', b'"step": 9'))
-    with pytest.raises(errors.StoreDamagedError, match="manifest is not the one that the catalogue lists"):
+    with pytest.raises(errors.StoreDamagedError, match="manifest and catalogue differ"):
         start(tmp_path)
     with pytest.raises(errors.StoreDamagedError, match="published hash"):
         read(tmp_path / "releases", 1)
@@ -314,7 +314,7 @@ def test_after_a_commit_that_failed_only_a_new_opening_goes_on(
             patch.setattr(durable, "commit", late)
             with pytest.raises((KeyboardInterrupt, errors.StoreError)):
                 stream.step(batch(2), "b2")
-        with pytest.raises(errors.StoreError, match="whether it took effect is unknown"):
+        with pytest.raises(errors.StoreError, match="effect is not known"):
             stream.step(batch(3), "b3")
     with start(tmp_path) as stream:
         assert stream.last_step == 2

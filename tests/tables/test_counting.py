@@ -148,7 +148,7 @@ def test_wrong_requests() -> None:
     domain = Domain(("zip", "paid"), (3, 2))
     batch = EncodedBatch(domain, np.zeros((1, 2), np.int32))
     for clique in ((1, 0), (0, 0), (2,), (-1,), (0, 2)):
-        with pytest.raises(ConfigError, match="not a clique"):
+        with pytest.raises(ConfigError, match=": expected a clique of the domain"):
             batch.count([clique])
     with pytest.raises(ConfigError, match="unknown part"):
         batch.count([(0,)], part="both")
@@ -157,9 +157,7 @@ def test_wrong_requests() -> None:
 def test_a_workload_larger_than_memory_is_refused_before_allocating() -> None:
     domain = Domain(("a", "b", "c"), (10**6, 10**6, 10**6))
     batch = EncodedBatch(domain, np.zeros((2, 3), np.int32))
-    with pytest.raises(
-        LimitError, match="1000000000000000000 cells together, more than the limit of 134217728"
-    ):
+    with pytest.raises(LimitError, match="1000000000000000000 cells, above the limit of 134217728"):
         batch.count([(0, 1, 2)])
     with pytest.raises(LimitError, match="limit of 5"):
         count_marginals(np.zeros((2, 3), np.int32), Domain(tuple("abc"), (2, 3, 1)), [(0, 1)], max_cells=5)

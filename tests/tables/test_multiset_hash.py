@@ -200,7 +200,7 @@ def test_columns_and_keys_are_told_apart() -> None:
 
 def test_a_wrong_call_is_refused_and_nothing_is_shown() -> None:
     codes = np.zeros((3, 2), np.int32)
-    with pytest.raises(ValueError, match="number of rows"):
+    with pytest.raises(ValueError, match="differ in rows"):
         MultisetHash.of(codes, np.zeros((2, 2), np.int64), KEY)
     with pytest.raises(ValueError, match="needs 32"):
         MultisetHash.of(codes, None, KEY[:16])

@@ -62,6 +62,6 @@ def test_what_does_not_fit_is_refused() -> None:
         table.after(twice, 1)
     with pytest.raises(DataError):
         table.after(changes({(0, 0): (300, 0)}), 1)
-    with pytest.raises(ConfigError, match="not granted"):
+    with pytest.raises(ConfigError, match="a mechanism of present records cannot have the"):
         PresentBatch(PresentView(table, np.zeros(0, np.int32))).count(CLIQUES)
     assert "hidden" in repr(PresentBatch(PresentView(table, np.zeros(0, np.int32))))

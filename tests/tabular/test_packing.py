@@ -105,5 +105,5 @@ def test_a_missing_array_is_found(name: str) -> None:
 
 def test_a_missing_field_is_found() -> None:
     packed = pack_fields(state())
-    with pytest.raises(StoreDamagedError, match="does not have the fields of its kind"):
+    with pytest.raises(StoreDamagedError, match="the state has other fields than its kind"):
         unpack_fields(State, replace(packed, meta={"step": 7}), plan="plan")

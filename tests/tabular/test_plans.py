@@ -230,7 +230,7 @@ def test_deletes_are_never_ignored_silently():
     nothing = np.empty((0, 4), dtype=np.int32)
     for recipe in (Baseline(PAIRS), DPStabs(PAIRS), DPStabs(PAIRS, past="literal")):
         plan = recipe.calibrate(epsilon=1)
-        with pytest.raises(ConfigError, match=r"comes with deletes.*deletions = true"):
+        with pytest.raises(ConfigError, match=r"the batch's deletes.*deletions = true"):
             plan.step(plan.start(), EncodedBatch(DOMAIN, nothing, nothing), Randomness.seeded(7))
 
 
@@ -267,16 +267,16 @@ def test_a_full_model_ends_the_rounds_early():
         (lambda: Baseline(PAIRS, prior="best"), ConfigError, "prior = 'best'.*previous, uniform"),
         (lambda: DPStabs(PAIRS, prior_weight=-1), ConfigError, "prior_weight = -1"),
         (lambda: Baseline(PAIRS, MWEMPGM(k=9)).calibrate(epsilon=1), ConfigError, "k = 9 is more than"),
-        (lambda: DPStabs(PAIRS).calibrate(), BudgetError, "exactly one"),
-        (lambda: DPStabs(PAIRS).calibrate(epsilon=1, rho=1), BudgetError, "exactly one"),
+        (lambda: DPStabs(PAIRS).calibrate(), BudgetError, "give either epsilon or rho"),
+        (lambda: DPStabs(PAIRS).calibrate(epsilon=1, rho=1), BudgetError, "give either epsilon or rho"),
         (lambda: DPStabs(PAIRS).calibrate(epsilon=0), BudgetError, "epsilon: 0 is not positive"),
         (lambda: DPStabs(PAIRS).calibrate(epsilon=-1), BudgetError, "not positive"),
-        (lambda: DPStabs(PAIRS).calibrate(epsilon=float("nan")), BudgetError, "not an amount"),
+        (lambda: DPStabs(PAIRS).calibrate(epsilon=float("nan")), BudgetError, ": expected an amount"),
         (lambda: DPStabs(PAIRS).calibrate(epsilon=1e9), BudgetError, "too large to protect anybody"),
         (lambda: DPStabs(PAIRS).calibrate(epsilon=1, unit=Individual()), UnitError, "allowed: event, event-replace"),
         (lambda: DPStabs(PAIRS).calibrate(epsilon=1, horizon=0), HorizonError, "1 or more"),
         (lambda: Pooled(PAIRS, staleness=Fraction(2, 3)), ConfigError, "staleness"),
-        (lambda: Pooled(PAIRS, max_cells=5), LimitError, "more cells"),
+        (lambda: Pooled(PAIRS, max_cells=5), LimitError, "exceeds its cells"),
         (lambda: Pooled(PAIRS).calibrate(epsilon=1, horizon=0), HorizonError, "1 or more"),
         (lambda: Pooled(PAIRS, season=Fraction(3, 2)), ConfigError, "season"),
     ],

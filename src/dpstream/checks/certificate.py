@@ -77,9 +77,8 @@ class Certificate:
         bound = "" if self.exact else f" (at least {self.lower:.6g})"
         bound += "" if self.adaptive else " for changes fixed beforehand only"
         return (
-            f"{self.subject}, {self.relation}, {self.ticks} ticks: "
-            f"claimed {symbol} {self.claimed:.6g} {verdict}; certified {self.certified:.6g}{bound}, "
-            f"worst at tick {self.worst_step}"
+            f"{self.subject}, {self.relation}, {self.ticks} ticks: claimed {symbol} {self.claimed:.6g} "
+            f"{verdict}; certified {self.certified:.6g}{bound}, worst at tick {self.worst_step}"
         )
 
 
@@ -109,17 +108,17 @@ def certify(calibrated: CalibratedCounter, horizon: int, *, pairs: bool = False)
     """
     if not isinstance(calibrated, CalibratedCounter):
         raise ConfigError(
-            f"a {type(calibrated).__name__} is no calibrated counter",
+            f"expected a calibrated counter, got {type(calibrated).__name__}",
             where="certificate",
             allowed="counter.calibrate(budget, unit), such as counters.Tree(64).calibrate(PureDP(1), Event())",
         )
-    ticks = check_count(horizon, what="the number of ticks to certify", least=1, most=_MAX_TICKS)
+    ticks = check_count(horizon, what="ticks to certify", least=1, most=_MAX_TICKS)
     if pairs:
-        check_count(ticks, what="the number of ticks to certify in pairs", least=1, most=_MAX_SLOW)
+        check_count(ticks, what="ticks to certify", least=1, most=_MAX_SLOW)
     cell = read_cell(calibrated, ticks)
     recorded = cell or read_map(
         calibrated,
-        check_count(ticks, what="the number of ticks to certify", least=1, most=_MAX_SLOW),
+        check_count(ticks, what="ticks to certify", least=1, most=_MAX_SLOW),
         width=2,
     )
     _check_laws(recorded, calibrated)
@@ -179,7 +178,7 @@ def _check_laws(recorded: RecordedMap, calibrated: CalibratedCounter) -> None:
     pure = isinstance(calibrated.budget, PureDP)
     if any(isinstance(law, DiscreteLaplace) is not pure for law in recorded.laws):
         raise ConfigError(
-            "the counter draws noise of the other kind than its budget",
+            "the counter draws noise of another kind than its budget",
             where="certificate",
             allowed="one kind",
         )
@@ -334,7 +333,7 @@ def read_map(counter: CalibratedCounter, ticks: int, width: int = 1) -> Recorded
         tape = NoiseTape(values)
         result = measured_on_tape(counter, increments, tape).ravel() - offset
         if tape.draws != blank.draws:
-            raise _not_linear("the noise it draws depends on the data or on earlier noise")
+            raise _not_linear("the noise depends on the data or on earlier noise")
         return result
 
     no_noise = np.zeros(len(laws), np.int64)
@@ -346,7 +345,7 @@ def read_map(counter: CalibratedCounter, ticks: int, width: int = 1) -> Recorded
         z = rng.integers(-size, size, zeros.shape, endpoint=True)
         values = rng.integers(-size, size, len(laws), endpoint=True)
         if not np.array_equal(outputs(z, values), inputs_map @ z.ravel() + noise_map @ values):
-            raise _not_linear("its outputs are not a linear map of increments and noise")
+            raise _not_linear("outputs must be a linear map of increments and noise")
     return RecordedMap(noise_map, inputs_map, laws, ticks, width)
 
 
@@ -365,12 +364,12 @@ def _not_linear(what: str) -> ConfigError:
     return ConfigError(
         f"the counter cannot be certified: {what}",
         where="checks",
-        allowed="a counter that adds noise to linear functions of its increments",
+        allowed="a counter with noise on linear functions of its increments",
     )
 
 
 def _no_words(n: int) -> NoReturn:
-    raise _not_linear("it uses uniform random words, not only additive noise")
+    raise _not_linear("uses uniform random words beside additive noise")
 
 
 # Finds the cheapest integer shift of the noise that hides a change of the data.

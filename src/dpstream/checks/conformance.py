@@ -171,13 +171,11 @@ def _matrix(counter: CalibratedCounter, matrix: LinearMap, tape: RecordedMap) ->
         return CheckResult("matrix", False, "decoder @ encoder is not the running sum")
     if isinstance(counter, FactoredCounter):
         if not _decodes(counter, matrix, tape):
-            return CheckResult(
-                "matrix", False, "the estimates of the code are not those of the matrix, rounded"
-            )
+            return CheckResult("matrix", False, "the code's estimates differ from the matrix's, rounded")
     elif not np.array_equal(tape.inputs_map, running_sum):
-        return CheckResult("matrix", False, "the code does not compute the running sum of the increments")
+        return CheckResult("matrix", False, "the code's running sums are wrong")
     elif _keys(matrix.decoder, matrix.scales) != _keys(tape.noise_map, tape.laws):
-        return CheckResult("matrix", False, "the noise of the code is not the noise of the matrix")
+        return CheckResult("matrix", False, "code and matrix differ in noise")
     loss = matrix.loss(counter.unit)
     within = loss <= counter.budget.amount
     return CheckResult("matrix", within, f"loss by sensitivity {float(loss):.6g}, claim {counter.budget}")
@@ -239,7 +237,7 @@ def _cells(subject: _Subject, single: RecordedMap) -> CheckResult:
     alone = single.noise_map[: len(noise)]
     expected = _keys(alone, single.laws)
     same = all(_keys(np.ascontiguousarray(noise[:, c]), wide.laws) == expected for c in range(_WIDTH))
-    return CheckResult("cells", same, f"each of {_WIDTH} cells has its own noise, as a single cell has")
+    return CheckResult("cells", same, f"each of {_WIDTH} cells has independent noise")
 
 
 def _copy(state: CounterState) -> CounterState:
@@ -319,7 +317,7 @@ def _refusals(subject: _Subject) -> CheckResult:
     before = _copy(state)
     for what, increment in bad.items():
         if not _refused(counter, state, increment) or not _equal(before, state):
-            return CheckResult("refusals", False, f"{what}: accepted, or refused after the state was changed")
+            return CheckResult("refusals", False, f"{what}: accepted, or refused after a change of the state")
     if counter.horizon is not None and not _stops(counter, counter.horizon):
         return CheckResult(
             "refusals", False, "a tick beyond the horizon raises no HorizonError, or changes the state"
@@ -495,7 +493,7 @@ class _BlackBoxSubject:
         released = self.box.run(_BUDGET, data, Randomness.seeded(f"{self.seed}/{seed}")).released
         if not isinstance(released, AnyTable):
             raise ConfigError(
-                f"{self.box.name} does not release a table",
+                f"{self.box.name} must release a table",
                 where="check_black_box",
                 allowed="a black box whose ``run`` gives a ModelTable, WeightsTable or RowsTable",
             )
@@ -521,7 +519,7 @@ def check_black_box(box: BlackBox[Any], *, t: int = 20, runs: int = 1000, seed: 
     """
     if t < 2 or runs < 100:
         raise ConfigError(
-            "too little to see anything", where="check_black_box", allowed="t from 2, runs from 100"
+            "too few runs to see anything", where="check_black_box", allowed="t from 2, runs from 100"
         )
     subject = _BlackBoxSubject(box.fitted(0.5), _column(box), t, runs, seed)
     return ConformanceReport(box.name, tuple(_results(subject)), "black box")
@@ -547,7 +545,7 @@ def _results(subject: _BlackBoxSubject) -> Iterator[CheckResult]:
         try:
             problem, detail = check(subject)
         except (DpstreamError, ArithmeticError, ValueError, TypeError, LookupError) as error:
-            problem, detail = True, f"it stopped with {type(error).__name__}: {error}"
+            problem, detail = True, f"stopped with {type(error).__name__}: {error}"
         yield CheckResult(name, not problem, detail)
 
 
@@ -560,7 +558,7 @@ def _runs_at_every_size(subject: _BlackBoxSubject) -> Outcome:
         data = subject.database(t)
         share = subject.run(data, "size").shares([(subject.column,)])[0]
         if not (share >= 0).all() or abs(float(share.sum()) - 1.0) > 1e-6:
-            return True, f"at {t} records its shares are not a distribution"
+            return True, f"shares at {t} records are not a distribution"
     return False, f"a distribution at {', '.join(map(str, _SIZES))} records"
 
 
@@ -570,7 +568,7 @@ def _repeats(subject: _BlackBoxSubject) -> Outcome:
     first = pack_fields(subject.run(data, "same"))
     subject.run(subject.database(subject.t, replaced=True), "between")
     if not _equal_packs(first, pack_fields(subject.run(data, "same"))):
-        return True, "the same database and the same randomness gave two different releases"
+        return True, "one database and one randomness gave two releases"
     return False, "a release depends on the database and the given randomness only"
 
 
@@ -581,7 +579,7 @@ def _packs(subject: _BlackBoxSubject) -> Outcome:
         packed, pack_fields(unpack_fields(type(released), packed, domain=subject.box.reads.domain))
     ):
         return True, "unpack_fields(pack_fields(...)) gives another release"
-    return False, "a packed release is the same when it is read"
+    return False, "a packed release reads back the same"
 
 
 def _loses_no_more(subject: _BlackBoxSubject) -> Outcome:

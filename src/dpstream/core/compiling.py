@@ -77,8 +77,8 @@ def _tell() -> None:
     if not _told:
         _told = True
         warnings.warn(
-            "compiled code cannot be kept, so every process compiles anew, which takes some seconds; name a "
-            "folder that only this user can write: NUMBA_CACHE_DIR",
+            "compiled code cannot be kept, so each process compiles for seconds; set NUMBA_CACHE_DIR to a "
+            "folder that only this user can write",
             UncachedWarning,
             stacklevel=4,
         )
@@ -124,5 +124,5 @@ def _compiles(module: str) -> None:
     if _say is None or first != "dpstream" or part in _said:
         return
     _said.add(part)
-    ahead = "" if _told else ", once for this machine (`dpstream warm` does it ahead)"
+    ahead = "" if _told else ", once per machine (`dpstream warm` does so ahead)"
     _say(f"compiling loops for {_PARTS.get(part, part)}{ahead}")

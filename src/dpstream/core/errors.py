@@ -60,7 +60,7 @@ def _cut(text: str) -> str:
     """The text, cut where it is long: a list of ten thousand names is not repeated whole."""
     if len(text) <= _LONGEST:
         return text
-    return f"{text[: _LONGEST - 100]} ... {text[-60:]} ({len(text)} characters in all)"
+    return f"{text[: _LONGEST - 100]} ... {text[-60:]} ({len(text)} characters)"
 
 
 def _rebuild(kind: type[DpstreamError], what: str, where: str | None, allowed: str | None) -> DpstreamError:

@@ -21,11 +21,11 @@ from dpstream.core.errors import ConfigError, StoreError
 
 #: What the system says of a path that can never be used, whoever asks and whenever.
 WRONG_PATH = {
-    errno.ENAMETOOLONG: "the name is too long",
-    errno.ELOOP: "the links lead round in a circle",
-    errno.ENOTDIR: "a part of the path is a file, not a folder",
-    errno.EINVAL: "the name cannot be used",
-    errno.EILSEQ: "the name cannot be used",
+    errno.ENAMETOOLONG: "name too long",
+    errno.ELOOP: "circular links",
+    errno.ENOTDIR: "a part of the path is a file",
+    errno.EINVAL: "unusable name",
+    errno.EILSEQ: "unusable name",
 }
 _LONGEST = 160
 _KINDS = (
@@ -47,9 +47,9 @@ def check_local(text: object) -> None:
     if isinstance(text, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text):
         # Its scheme only: a URL may hold a password.
         raise ConfigError(
-            "expected a path of this machine, got a URL",
+            "expected a local path, got a URL",
             where=f"{text.partition('://')[0]}://...",
-            allowed='a path; [output] sink = "bucket" with database = "s3://bucket/releases" writes to an object store',
+            allowed='[output] sink = "bucket" with database = "s3://bucket/releases" writes to an object store',
         )
 
 
@@ -93,7 +93,7 @@ def check_target(path: str | Path) -> None:
     """
     status = _look(path, follow=False)
     if status is not None and not stat.S_ISREG(status.st_mode):
-        raise _wrong(path, f"this is {_kind(status)}, which is never replaced", "the name of a file")
+        raise _wrong(path, f"a {_kind(status)} is never replaced", "a file's name")
 
 
 def check_writable(path: Path) -> None:
@@ -111,9 +111,9 @@ def check_writable(path: Path) -> None:
             return
     except OSError as error:
         raise StoreError(
-            f"no file can be made in the folder ({os.strerror(error.errno or 0)})",
+            f"the folder accepts no file ({os.strerror(error.errno or 0)})",
             where=shown_path(path),
-            allowed="a folder that this program may write to",
+            allowed="a folder that dpstream may write to",
         ) from None
 
 
@@ -164,10 +164,10 @@ def _look(path: str | Path, *, follow: bool = True) -> os.stat_result | None:
     except OSError as error:
         if error.errno not in WRONG_PATH:
             raise
-        raise _wrong(path, WRONG_PATH[error.errno], "a path that can be used") from None
+        raise _wrong(path, WRONG_PATH[error.errno], "a usable path") from None
     except ValueError:
         # Only a NUL, or what no file system can spell (a lone surrogate), gets here.
-        raise _wrong(path, "the name holds a character that no name can hold", "another name") from None
+        raise _wrong(path, "the name holds an invalid character", "another name") from None
 
 
 def _wrong(path: str | Path, what: str, allowed: str) -> ConfigError:
@@ -181,7 +181,7 @@ def _kind(status: os.stat_result) -> str:
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError("a number is not finite")
+        raise ValueError("a number is infinite or undefined")
     return value
 
 

@@ -19,7 +19,7 @@ _WORDS = r"(?:ssl)?password|passwd|pwd|passphrase|secret|api[_-]?key"
 #: Where a text of JSON ends: what is escaped stays valid there.
 _END = r'"(?:[ \t\r\n]*[,:}\]]|$)'
 #: scheme://user:password@, up to the last @ of the line before another URL: a user may hold one, and a password may
-#: hold one, and quotes and blanks. Where the line has none, up to the next one. A port is no password: digits
+#: hold one, and quotes and blanks. Where the line has none, up to the next one. A port is not a password: digits
 #: that end there, or with a blank after which no @ follows before a quote or the words that every error ends with.
 _URL = re.compile(
     r"([A-Za-z][A-Za-z0-9+.-]*://[^\n:/'\"]*:)"

@@ -29,7 +29,7 @@ def thread_count() -> int:
     use, and ``MAX_THREADS`` at most.
 
     Errors:
-        ConfigError: the variable is no number from 1.
+        ConfigError: the variable is not a number from 1.
     """
     given = os.environ.get(_VARIABLE)
     if not given:
@@ -39,7 +39,7 @@ def thread_count() -> int:
         raise ConfigError(
             f"{given!r} cannot be used",
             where=_VARIABLE,
-            allowed=f"a number of threads from 1 to {_MAX_GIVEN}",
+            allowed=f"1 to {_MAX_GIVEN} threads",
         )
     return int(given)
 

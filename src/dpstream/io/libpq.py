@@ -11,14 +11,14 @@ from dpstream.core.errors import ConfigError, DpstreamError
 #: Classes of SQLSTATE in which the surroundings fail, and trying again later may work.
 _SURROUNDINGS = ("25", "28", "40", "53", "54", "55", "57", "58")
 _REASONS = (
-    ("password authentication failed", "the server refuses the password"),
-    ("no password supplied", "the server wants a password, and none was given"),
-    ("does not exist", "the server knows no such database or role"),
-    ("no pg_hba.conf entry", "the server does not let this role in from here"),
-    ("too many clients", "the server has no connection left"),
+    ("password authentication failed", "password refused"),
+    ("no password supplied", "the server wants a password"),
+    ("does not exist", "unknown database or role"),
+    ("no pg_hba.conf entry", "the server refuses this role from here"),
+    ("too many clients", "too many connections"),
     ("starting up", "the server is starting up"),
     ("shutting down", "the server is shutting down"),
-    ("timeout", "the server did not answer in time"),
+    ("timeout", "no answer in time"),
 )
 
 
@@ -32,7 +32,7 @@ def driver(where: str) -> Any:
         import psycopg
     except ImportError:
         raise ConfigError(
-            "PostgreSQL needs the package psycopg", where=where, allowed="pip install 'dpstream[postgres]'"
+            "the package psycopg is missing", where=where, allowed="pip install 'dpstream[postgres]'"
         ) from None
     return psycopg
 
@@ -53,7 +53,7 @@ def connection_settings(url: str, where: str) -> dict[str, Any]:
         ]  # libpq looks at it on connecting only
     except (psycopg.Error, ValueError):
         raise ConfigError(
-            "the URL of the database cannot be read (signs such as @ : / in names are written as %40 %3A %2F)",
+            "the database URL cannot be read (write @ : / in names as %40 %3A %2F)",
             where=where,
             allowed="postgresql://user@host:5432/database",
         ) from None

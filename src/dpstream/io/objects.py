@@ -1,8 +1,8 @@
-"""Places that are no path of this machine: objects of an object store, and files of a web server, by URL.
+"""Remote places: objects of an object store, and files of a web server, by URL.
 
 Arrow's own file systems read and write objects without Python, as they do files (``core.foreign``); the standard
 library reads a web server. No other package is needed. What is here of ``pathlib.Path`` is what readers of files use,
-so that they read objects too. An object appears whole or not at all, and there is no rename. A token is sent to the
+so that they read objects too. An object appears whole or not at all; renames do not exist. A token is sent to the
 host that was asked, never to one that it points to, and never without TLS but to this machine.
 
 pyarrow is imported inside functions, because the command line must start quickly.
@@ -50,26 +50,22 @@ def web_url(url: str, token: str | None = None) -> tuple[str, str]:
     >>> web_url("https://example.org/v1/streams/evictions/")
     ('https://example.org', 'v1/streams/evictions')
     """
-    allowed = "an address such as https://example.org/v1/streams/evictions"
+    allowed = "such as https://example.org/v1/streams/evictions"
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError:
-        raise ConfigError("the address cannot be read", where="read", allowed=allowed) from None
+        raise ConfigError("unreadable address", where="read", allowed=allowed) from None
     if "@" in parts.netloc:
         raise ConfigError(
-            "the address holds a name and perhaps a secret", where="read", allowed=f"a token in {TOKEN}"
+            "the address holds a name, perhaps a secret", where="read", allowed=f"a token in {TOKEN}"
         )
     if not host or parts.query or parts.fragment or not url.isascii() or not url.isprintable() or " " in url:
-        raise ConfigError("the address cannot be used", where="read", allowed=allowed)
+        raise ConfigError("unusable address", where="read", allowed=allowed)
     if token and (not token.isascii() or not token.isprintable()):
-        raise ConfigError(
-            "the token holds characters that no token has", where="token", allowed="plain letters"
-        )
+        raise ConfigError("the token holds invalid characters", where="token", allowed="plain letters")
     if token and parts.scheme.lower() == "http" and host not in _HERE:
-        raise ConfigError(
-            "a token would be sent without encryption", where=url, allowed="https://, or no token"
-        )
+        raise ConfigError("a token would be sent unencrypted", where=url, allowed="https://, or no token")
     return f"{parts.scheme.lower()}://{parts.netloc}", parts.path.strip("/")
 
 
@@ -81,7 +77,7 @@ def fetched(url: str, token: str | None = None, *, head: bool = False) -> bytes:
         head: only ask whether it is there.
 
     Errors:
-        FileNotFoundError: the server says that there is no such file, or not any more.
+        FileNotFoundError: the server has no such file, or lost it.
         ConfigError: it asks for a token, or refuses this one. StoreError: it cannot be reached, or fails.
     """
     request = urllib.request.Request(url, method="HEAD" if head else "GET")
@@ -99,19 +95,19 @@ def fetched(url: str, token: str | None = None, *, head: bool = False) -> bytes:
             raise FileNotFoundError(url) from None
         if error.code in (401, 403):
             raise ConfigError(
-                "the server refuses this token" if token else "the server asks for a token",
+                "token refused" if token else "token required",
                 where=url,
                 allowed=f"a token in {TOKEN}, or read(..., token=...)",
             ) from None
-        what = f"the server answers with the error {error.code}"
+        what = f"the server answers {error.code}"
     except ssl.SSLError:
-        what = "the server's certificate or encryption is not trusted"
+        what = "certificate or encryption not trusted"
     except urllib.error.URLError as error:
         is_tls = isinstance(error.reason, ssl.SSLError)
-        what = "the server's certificate is not trusted" if is_tls else "the server cannot be reached"
+        what = "certificate not trusted" if is_tls else "the server cannot be reached"
     except (OSError, http.client.HTTPException):
-        what = "the server ended the connection, or did not answer in time"
-    raise StoreError(what, where=url, allowed="a server that answers; trying again loses nothing")
+        what = "the server closed the connection or timed out"
+    raise StoreError(what, where=url, allowed="a server that answers; a retry loses nothing")
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
@@ -119,7 +115,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         if req.full_url.startswith("https:") and not newurl.startswith("https:"):
-            raise urllib.error.URLError("a redirection without encryption")
+            raise urllib.error.URLError("unencrypted redirection")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
@@ -185,22 +181,18 @@ def object_path(url: str) -> ObjectPath:
         parts = urlsplit(place.replace("?", "%3F").replace("#", "%23"))
         chosen = tuple(sorted(parse_qsl(options, strict_parsing=bool(options))))
     except ValueError:
-        raise _wrong_object("the URL cannot be read") from None
+        raise _wrong_object("unreadable URL") from None
     if parts.password is not None or (parts.username is not None and not scheme.startswith("abfs")):
-        raise _wrong_object(
-            "the URL holds a name and perhaps a secret", " (secrets where the store's own tools look)"
-        )
+        raise _wrong_object("the URL holds a name, perhaps a secret", " (secrets: in the store's tools)")
     allowed = _S3_OPTIONS if scheme == "s3" else ()
     for name, _ in chosen:
         if name not in allowed:
-            raise _wrong_object(
-                "the URL has an unknown option", f", with the options {', '.join(_S3_OPTIONS)} (s3)"
-            )
+            raise _wrong_object("unknown URL option", f", options {', '.join(_S3_OPTIONS)} (s3)")
     if scheme not in _SCHEMES or not parts.netloc:
-        raise _wrong_object("the URL names no bucket")
+        raise _wrong_object("bucket missing in URL")
     rest = place[len(scheme) + 3 + len(parts.netloc) :].strip("/")
     if any(part in ("", ".", "..") for part in rest.split("/")) and rest:
-        raise _wrong_object("a part of the path is empty, or is . or ..")
+        raise _wrong_object("a path part is empty, . or ..")
     return ObjectPath(scheme, parts.netloc, rest, chosen)
 
 
@@ -219,7 +211,7 @@ class Facts:
 
 @dataclass(frozen=True, repr=False, order=True)
 class ObjectPath:
-    """The place of an object. Options are no part of its text.
+    """The place of an object. Its text leaves options out.
 
     Attributes:
         place: the bucket, or ``container@account...``.
@@ -381,7 +373,7 @@ class WebPath(ObjectPath):
         Errors:
             ConfigError: always.
         """
-        raise ConfigError("a web server is only read, and only releases are", where=str(self), allowed=URLS)
+        raise ConfigError("dpstream reads only releases from a web server", where=str(self), allowed=URLS)
 
     def _at(self, key: str) -> ObjectPath:
         return WebPath(self.scheme, self.place, key, token=self.token)
@@ -420,8 +412,8 @@ def asking(place: AnyPath) -> Iterator[None]:
         raise StoreError(
             "the object store cannot be reached, or refuses",
             where=str(place),
-            allowed="a bucket that is there, its region or endpoint, and the rights to use it (the store's own "
-            "variables and files say who asks); trying again loses nothing",
+            allowed="an existing bucket, its region or endpoint, and access rights (see the store's variables and "
+            "files); a retry loses nothing",
         ) from None
 
 
@@ -448,9 +440,9 @@ def _system(scheme: str, place: str, options: tuple[tuple[str, str], ...]) -> An
         return pyarrow.fs.FileSystem.from_uri(f"{scheme}://{place}/")[0]
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, AttributeError, TypeError):
         raise ConfigError(
-            f"this pyarrow ({pa.__version__}) cannot open {scheme}:// URLs, or not with these options",
+            f"pyarrow {pa.__version__} cannot open {scheme}:// URLs with these options",
             where=f"{scheme}://{place}",
-            allowed="a newer pyarrow; or files of this machine",
+            allowed="a newer pyarrow, or local files",
         ) from None
 
 
@@ -471,4 +463,4 @@ def _matches(names: list[str], parts: list[str]) -> bool:
 
 
 def _wrong_object(what: str, more: str = "") -> ConfigError:
-    return ConfigError(f"{what}, where an object store is named", allowed=f"{URLS}{more}")
+    return ConfigError(f"{what} of an object store", allowed=f"{URLS}{more}")

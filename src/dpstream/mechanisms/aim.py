@@ -207,7 +207,7 @@ class Candidates:
         cells = self.cells
         events = int(np.add.reduceat(np.abs(counts), cells.starts).max())
         if events > MAX_RECORDS:
-            raise LimitError("too many events in one batch", where="score", allowed=f"up to {MAX_RECORDS}")
+            raise LimitError("too many events in a batch", where="score", allowed=f"up to {MAX_RECORDS}")
         # Public, so it may be clipped; with the bound above no distance passes 2^34 records.
         bound = np.repeat(MAX_RECORDS / cells.sizes, cells.sizes)
         grid = np.rint(np.ldexp(np.clip(expected, -bound, bound), _GRID_BITS)).astype(np.int64)

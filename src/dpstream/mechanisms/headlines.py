@@ -44,11 +44,11 @@ def check_headline(domain: Domain, headline: Any, share: Any, max_cells: int) ->
     exact = check_share(share, "headline_share", "[accuracy] headline_share")
     if isinstance(headline, str) or not isinstance(headline, Sequence):
         raise ConfigError(
-            "not a list of marginals", where=_WHERE, allowed='such as [["zip"], ["zip", "cause"]]'
+            "expected a list of marginals", where=_WHERE, allowed='such as [["zip"], ["zip", "cause"]]'
         )
     if not headline and exact != HEADLINE_SHARE:
         raise ConfigError(
-            "a share is set for headlines, and there are none",
+            "a headline share needs headlines",
             where="[accuracy] headline_share",
             allowed="a headline, or no share",
         )
@@ -56,7 +56,7 @@ def check_headline(domain: Domain, headline: Any, share: Any, max_cells: int) ->
     if cliques and tree_cells(domain, cliques) > max_cells:
         labels = ", ".join(domain.label(clique) for clique in cliques)
         raise LimitError(
-            f"a model with the headlines {labels} has more cells than it may",
+            f"a model with the headlines {labels} exceeds its cells",
             where=_WHERE,
             allowed=f"max_cells = {max_cells}; raise it, or name fewer or smaller marginals",
         )

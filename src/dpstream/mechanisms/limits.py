@@ -41,7 +41,7 @@ def check_domain(base: StartTable, domain: Domain) -> None:
     """
     if base.domain != domain:
         raise ConfigError(
-            "the table that the stream would begin with has other columns than the plan",
+            "the stream's first table has other columns than the plan",
             where="base",
             allowed=", ".join(domain.names),
         )
@@ -55,7 +55,7 @@ def check_prior(prior: PublicPrior | None, domain: Domain) -> None:
     """
     if prior is not None and prior.domain != domain:
         raise ConfigError(
-            "the prior was read for a table with other columns than the workload's",
+            "prior and workload have other columns",
             where="prior",
             allowed=", ".join(domain.names),
         )
@@ -75,7 +75,7 @@ def check_each(workload: Workload, max_cells: int) -> None:
         if min((domain.cells(clique) if clique else 0) + others, 2**53) <= max_cells:
             continue
         raise LimitError(
-            f"a model with the marginal {domain.label(clique)} has more cells than it may",
+            f"a model with the marginal {domain.label(clique)} exceeds its cells",
             where="workload",
             allowed=f"max_cells = {max_cells}; raise it, or use coarser bins or fewer columns",
         )
@@ -86,14 +86,14 @@ def _check_with_constraints(workload: Workload, max_cells: int) -> None:
     domain = workload.domain
     if tree_cells(domain, ()) > max_cells:
         raise LimitError(
-            "a model with the public constraints alone has more cells than it may",
+            "a model with the public constraints alone exceeds its cells",
             where="schema.constraints",
-            allowed=f"max_cells = {max_cells}; raise it, or use coarser bins or fewer columns in one constraint",
+            allowed=f"max_cells = {max_cells}; raise it, or use coarser bins or fewer columns in a constraint",
         )
     for clique in workload.cliques:
         if tree_cells(domain, [clique]) > max_cells:
             raise LimitError(
-                f"a model with {domain.label(clique)} and the public constraints has more cells than it may",
+                f"a model with {domain.label(clique)} and the public constraints exceeds its cells",
                 where="workload",
                 allowed=f"max_cells = {max_cells}; raise it, or use coarser bins or fewer columns",
             )

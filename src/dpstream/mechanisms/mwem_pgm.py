@@ -119,7 +119,7 @@ class MWEMPGM(OfflineMechanism):
         iterations: of the fit after each measurement.
         prior_weight: how much the table is taken to look like the prior, where one is given (0: not at all; 1: as
             if drawn from it).
-        max_cells: limit on the junction tree; a marginal that would pass it is no candidate (a public
+        max_cells: limit on the junction tree; a marginal that would pass it is left out (a public
             rule), and where none is left the run ends early.
 
     Cost: ``k`` fits and ``k`` evaluations of the workload from the model.
@@ -146,7 +146,7 @@ class MWEMPGM(OfflineMechanism):
         k = min(len(workload.domain), len(workload.cliques)) if self.k is None else self.k
         if k > len(workload.cliques):
             raise ConfigError(
-                f"k = {k} is more than the workload's {len(workload.cliques)} marginals",
+                f"k = {k} exceeds the workload's {len(workload.cliques)} marginals",
                 where="mechanism",
                 allowed=f"1 to {len(workload.cliques)}",
             )

@@ -25,7 +25,7 @@ def _workload(section: SectionReader, given: RecipeContext, earlier: Mapping[str
         return workload
     single = len(given.domain) == 1
     spec = "all-1-way" if single else "all-2-way"
-    section.note("workload", spec, default=True, reason="there is one column" if single else None)
+    section.note("workload", spec, default=True, reason="a single column" if single else None)
     with located(section.place("workload")):
         return Workload.parse(given.domain, spec)
 
@@ -36,7 +36,7 @@ def _k(section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any])
     most = len(workload)
     value = section.raw("k") if section.has("k") else default_rounds(workload)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        what = f"{shown(value)} does not fit a workload of {most} marginals"
+        what = f"{shown(value)} exceeds the workload's {most} marginals"
         raise section.wrong("k", what, f"1 to {most}")
     section.note("k", f"{value} marginals of {most}", default=not section.has("k"))
     return value
@@ -60,12 +60,11 @@ def as_json(recipe: Any, **known: Any) -> dict[str, Any]:
 
 
 WORKLOAD = Option(
-    'all-1-way, all-2-way, ..., or a list such as [["zip", "rent"], {columns = ["zip"], weight = "1/2"}, '
-    '{pairs_with = ["rent"], weight = 2}, "all-1-way"]',
-    "The marginals that the synthetic copy should preserve. With one column the default is `all-1-way`. `pairs_with` "
-    "stands for all pairs that contain one of these columns. A marginal that is listed by itself keeps its own weight; "
-    "of groups that share it the last one sets it.",
-    "pairs of columns are what most readers of a table look at",
+    'all-1-way, all-2-way, ..., or a list such as [{columns = ["zip", "rent"], weight = '
+    '"1/2"}, {pairs_with = ["rent"], weight = 2}, "all-1-way"]',
+    "The marginals to preserve. `pairs_with`: all pairs with one of these columns. A marginal "
+    "listed by itself keeps its weight; of groups the last one sets it.",
+    "readers look mostly at pairs",
     "all-2-way",
     read=_workload,
     fragment={
@@ -97,41 +96,40 @@ WORKLOAD = Option(
 )
 K = Option(
     "1 to the number of marginals",
-    "Marginals measured at every step, or in every run of a black box.",
-    "each further one takes its share of the noise budget from the others",
+    "Marginals measured at every step, or in every black-box run.",
+    "each marginal shares the noise budget",
     f"{DEFAULT_ROUNDS}, or all marginals if fewer",
     read=_k,
     fragment=COUNT,
 )
 COUNTER = Option(
-    meaning="How noisy running sums are kept. `best`: where every marginal is measured at every step, the counter "
-    "whose running sums have the smallest predicted error; where marginals take turns, `simple`. `dpstream plan` shows "
-    "the figures. A stream keeps the counter that it began with.",
-    reason="the counter with the smallest predicted error for the measurements that a marginal can expect",
+    meaning="How running sums are kept. `best`: the smallest predicted error; `simple` where marginals "
+    "take turns. A stream keeps its counter.",
+    reason="the smallest predicted error for a marginal's measurements",
     words=("best", *counters.COUNTER_NAMES),
 )
 PRIOR = Option(
-    meaning="Where each run starts: from the previous run's model, or from the uniform distribution.",
-    reason="a batch looks about like the batch before it, and its model is released already",
+    meaning="Where runs start: at the previous model, or at the uniform distribution.",
+    reason="a batch looks about like the one before",
 )
 STALENESS = Option(
     "an exact number above 0, up to 1/2",
-    "How far a release may be behind: by this share of the steps so far, or by one step. It sets the length of epochs.",
+    ("How far a release may lag: this share of the steps so far, or one step. Sets the length of epochs."),
     "shorter epochs follow a stream more closely, longer ones have less noise",
 )
 ITERATIONS = Option(
     "1 or more",
-    "Iterations of each fit; public post-processing, costs time only.",
-    "a fit that starts from little needs so many (dpstabs, aim: from the last model it needs no more)",
+    "Iterations of each fit; costs time only.",
+    "enough for a fit from little (dpstabs and aim, from the last model, need fewer)",
 )
 TREE_CELLS = Option(
     "1 or more",
-    "Limit on the cells of the model's junction tree; no marginal of the workload may be larger.",
-    "larger trees cost time and memory in proportion, and pay with large budgets only",
+    "Most cells of the model's junction tree, and of a marginal.",
+    "larger trees cost time and memory, and pay with large budgets only",
 )
 #: ``baseline.py`` names the recipes that it may be.
 OFFLINE = Option(
-    meaning="What the baseline runs on every batch: MWEM+PGM, or AIM, which measures the columns first and then as "
-    "many marginals as the noise allows, and takes 0.1 to 0.5 s.",
-    reason="batches are small, and it is as published",
+    meaning="What runs on every batch: MWEM+PGM, or AIM, which chooses how many marginals to measure "
+    "(0.1 to 0.5 s).",
+    reason="batches are small",
 )

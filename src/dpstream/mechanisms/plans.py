@@ -16,7 +16,7 @@ def refuse_deletes(batch: PrivateBatch, *, deletions: bool) -> None:
     """Refuse deletes that a plan does not read, by whether they were given at all; they are never dropped."""
     if batch.declares_deletes and not deletions:
         raise ConfigError(
-            "the batch comes with deletes, which this plan does not read",
+            "the plan does not read the batch's deletes",
             where="mechanism",
             allowed="deletions = true, or batches without deletes",
         )
@@ -35,9 +35,9 @@ def read_events(batch: PrivateBatch, *, deletions: bool, cancels: bool) -> Priva
         return batch
     if not isinstance(batch, CancellingBatch):
         raise ConfigError(
-            "what counts these records cannot leave out equal rows that come and go within a step",
+            "the source's counts cannot leave out equal rows that come and go within a step",
             where="mechanism",
-            allowed="cancels=False in the recipe, which then counts all of them",
+            allowed="cancels=False, which counts all of them",
         )
     return batch.without_cancelled()
 
@@ -48,9 +48,7 @@ def event_unit(unit: Unit | None) -> EventUnit:
     Errors:
         UnitError: a whole person.
     """
-    reason = (
-        "a stream of tables cannot protect the unit {unit!r}: it protects events, or some events of a user"
-    )
+    reason = "a stream of tables cannot protect the unit {unit!r}, only events or some events of a user"
     return check_unit(unit, cast(EventUnit, Event()), ("event", "event-replace", "user"), reason)
 
 

@@ -366,7 +366,7 @@ def _square(values: _Floats) -> float:
 def _weight(distance: float, freedom: float) -> float:
     """The prior's weight: the noise's variance as a share of that and of the prior's squared error.
 
-    A distance is as uncertain as a chi-square is: up to one standard deviation of it is no error of the prior, as far
+    A distance is as uncertain as a chi-square is: up to one standard deviation of it is noise, as far
     as the join keeps within Stein's bound of twice the freedom less four.
     """
     slack = max(min(math.sqrt(2.0 * freedom), freedom - _MIN_FREEDOM), 0.0)

@@ -145,7 +145,7 @@ class Score:
         """
         events = np.add.reduceat(np.abs(batch), self.cells.starts).max()
         if events > MAX_RECORDS:
-            raise LimitError("too many events in one batch", where="score", allowed=f"up to {MAX_RECORDS}")
+            raise LimitError("too many events in a batch", where="score", allowed=f"up to {MAX_RECORDS}")
         # Public, so it may be clipped; with the bound above no distance passes 2^54.
         bound = np.repeat(MAX_RECORDS / self.cells.sizes, self.cells.sizes)
         expected = np.clip(expected, -bound, bound)

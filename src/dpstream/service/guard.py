@@ -59,7 +59,7 @@ class Guard:
                 return self._refuse(503, "too many requests are being answered", {"Retry-After": "5"})
             given = Headers(scope=scope).get("authorization", "")
             if self._tokens is not None and scope["path"] != "/health" and not self._tokens.allow(given):
-                words = "this server gives releases to those who have a token"
+                words = "the server requires a token"
                 return self._refuse(401, words, {"WWW-Authenticate": "Bearer"})
         return self._app
 

@@ -86,9 +86,9 @@ class TokenFile:
         hashes = [_LINE.fullmatch(line) for line in lines if line and not line.startswith("#")]
         if not all(hashes):
             raise ConfigError(
-                f"entry {hashes.index(None) + 1} is no hash of a token",
+                f"entry {hashes.index(None) + 1} must be a token's hash",
                 where=str(self._path),
-                allowed="a SHA-256 in hexadecimal a line, and never the token itself",
+                allowed="a hexadecimal SHA-256 a line",
             )
         self._hashes = frozenset(line[1] for line in hashes if line)
         self._version = version

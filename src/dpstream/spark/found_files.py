@@ -71,9 +71,9 @@ class AlikeFiles:
                 self._first = self._first or columns
                 if columns != self._first:
                     raise DataError(
-                        "a file of the folder has other columns than another one, or bytes where that has texts",
+                        "the folder's files differ in columns, or hold bytes where others hold texts",
                         where=self._where,
-                        allowed="the same columns in all files of a folder",
+                        allowed="the same columns in all files",
                     )
             self._seen = facts
 
@@ -100,8 +100,8 @@ def changed_records(where: str) -> DataError:
     return UnreadableError(
         "the records changed while the step was read",
         where=where,
-        allowed="a table that stays as it is while a step is taken (a snapshot or a version of it), and a query that "
-        "gives the same rows each time; then run again",
+        allowed="a table that stays during a step (a snapshot or version), and a query that repeats its rows; then "
+        "run again",
     )
 
 
@@ -139,5 +139,5 @@ def _gone_file(where: str) -> DataError:
     return UnreadableError(
         "a file of the table was removed while the step was read",
         where=where,
-        allowed="a table that stays as it is while a step is taken; then run again",
+        allowed="a table that stays during a step; then run again",
     )

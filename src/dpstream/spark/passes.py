@@ -115,7 +115,7 @@ def require_room(
         raise LimitError(
             f"a pass would count {cells} cells, {what}",
             where=where,
-            allowed="fewer tables in the workload, coarser columns, or a driver with more memory ([source] memory, "
+            allowed="fewer tables in the workload, coarser columns, or more driver memory ([source] memory, "
             "spark.driver.memory)",
         )
 
@@ -241,7 +241,7 @@ class SparkBounded:
 
         Errors:
             DataError: the records changed since they were read first. StoreDamagedError: a file of counters is not what
-                was committed. ConfigError: the counters of this stream are no files, or executors and driver do not see
+                was committed. ConfigError: the counters of the stream are not files, or executors and driver do not see
                 the same folder. UnreadableError: the session is gone.
         """
         folder, shards = counters.in_files()
@@ -353,10 +353,10 @@ class KeyedPasses(Passes):
         if self._columns.batch.rules.repeated == "error":
             return refused_events("several", self.where)
         if self._columns.order is None:
-            what, allowed = "nothing says which comes first", "order_column, a column that says it"
+            what, allowed = "their order is unknown", "order_column, which orders them"
         else:
-            what = f"the column {self._columns.order!r} does not say which comes first"
-            allowed = "another value in each of them"
+            what = f"column {self._columns.order!r} does not order them"
+            allowed = "different values in them"
         return DataError(
             f"a key has several rows in one step, and {what}",
             where=self.where,
@@ -429,10 +429,10 @@ def make_lasting(folder: Path, new: Sequence[CounterFile]) -> None:
     """
     if missing_files(folder, new):
         raise ConfigError(
-            "the executors wrote the files of users or records to a folder that the driver does not see",
+            "the driver cannot see the folder where executors wrote the files of users or records",
             where=str(folder),
-            allowed="a state directory that driver and executors see under one path, or a link named users in it to "
-            "such a folder",
+            allowed="a state directory on a path that driver and executors share, or a link named users to such a "
+            "folder",
         )
     for one in (folder, folder.parent, folder.parent.parent):
         durable.sync_directory(one)
@@ -455,9 +455,9 @@ def damage_told(files: Files | None) -> Iterator[None]:
             raise
         if missing_files(files.folder, committed) or damaged_files(files.folder, committed):
             raise StoreDamagedError(
-                "a file in the folder users was changed or lost",
+                "a file in the folder users changed or is lost",
                 where=str(files.folder),
-                allowed="the newest state; an older copy of it would spend the budget again",
+                allowed="the newest state; an older copy would spend the budget again",
             ) from None
         raise
 
@@ -484,13 +484,13 @@ def problems_of(
         if bits >> position & 1
     ]
     if marks & NO_ID and ids is not None:
-        what = f"cannot be used as {ids[1]}s: there is a record without a {ids[1]}"
-        problems.append(Problem(ids[0], "user", what, "texts or whole numbers, one for each record"))
+        what = f"cannot be used as {ids[1]}s: a record lacks a {ids[1]}"
+        problems.append(Problem(ids[0], "user", what, "a text or whole number for each record"))
     if marks & NO_ORDER and order is not None:
-        what = "cannot order the rows of a key: there is a null"
+        what = "holds a null, so it cannot order the rows of a key"
         problems.append(Problem(order, "order", what, "a value in each row"))
     if marks & WRONG_OPERATION and operations is not None:
-        what = "holds a null or an unknown operation"
+        what = "holds a null or unknown operation"
         problems.append(Problem(operations[0], "operation", what, ", ".join(operations[1])))
     return problems
 

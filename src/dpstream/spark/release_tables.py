@@ -47,7 +47,7 @@ _PARTITION = re.compile(r"step=(\d+)")
 BLOCKS = 16
 #: The columns of what a task gives back, as Spark names types.
 DRAWN_TYPE = "part int, name string, rows bigint, bytes bigint, sha256 string"
-_AWAY = "moving the partition away and running again, which publishes it from the store"
+_AWAY = "move the partition away and run again"
 
 
 class SparkTables(Target):
@@ -83,7 +83,7 @@ class SparkTables(Target):
                 raise StoreDamagedError(
                     "the partition belongs to another stream",
                     where=str(folder),
-                    allowed="a table of its own for each stream ([output] table)",
+                    allowed="a table for each stream ([output] table)",
                 )
             hashes[step] = str(told["manifest_sha256"])
         return hashes
@@ -109,7 +109,7 @@ class SparkTables(Target):
         durable.sync_directory(self._table)
         if self._difference(files, deep=False) is not None:
             raise StoreDamagedError(
-                f"the partition of step {files.step} is not what was committed",
+                f"the partition of step {files.step} differs from the committed bytes",
                 where=str(final),
                 allowed=_AWAY,
             )
@@ -152,9 +152,9 @@ class SparkTables(Target):
             one.rows for one in parts
         ) != drawing.rows:
             raise StoreError(
-                f"Spark did not give all parts of the table of step {step}",
+                f"Spark lost parts of the table of step {step}",
                 where=str(self._table),
-                allowed="running again: the step is committed, and its table is drawn anew",
+                allowed="run again: the committed step's table is drawn anew",
             )
         return parts
 
@@ -172,8 +172,7 @@ class SparkTables(Target):
         raise StoreError(
             f"the table of step {step} could not be drawn: {told}",
             where=str(self._table),
-            allowed="a Spark session that runs, whose executors can write there; the step is committed, and running "
-            "again publishes it",
+            allowed="a running Spark session whose executors can write there; then run again: the step is committed",
         )
 
     def _difference(self, files: StepFiles, *, deep: bool) -> Any:

@@ -149,7 +149,7 @@ def is_allowed_setting(name: str) -> bool:
 def _require_java() -> None:
     home = os.environ.get("JAVA_HOME")
     if shutil.which("java" if home is None else os.path.join(home, "bin", "java")) is None:
-        what = "there is no Java" if home is None else "JAVA_HOME names a folder without Java"
+        what = "Java is missing" if home is None else "JAVA_HOME lacks Java"
         raise ConfigError(what, where="[source] kind", allowed=_INSTALL)
 
 
@@ -161,13 +161,13 @@ def _require_master(master: str) -> None:
             return
     if addresses:
         raise UnreadableError(
-            "the Spark master cannot be reached", where="[source] master", allowed="a master that runs"
+            "the Spark master cannot be reached", where="[source] master", allowed="a running master"
         )
 
 
 @contextlib.contextmanager
 def _quiet_start() -> Iterator[Callable[[], str]]:
-    """Keep what Java says while it starts, which is no sentence of this program, and have it start in UTC: what Spark
+    """Keep what Java says while it starts, outside the sentences of this program, and have it start in UTC: what Spark
     asks of a database takes the zone of the process.
 
     Gives what was said so far.
@@ -191,18 +191,18 @@ def _not_started(said: str, settings: Mapping[str, str]) -> ConfigError:
     """Why Spark did not start, from texts that are not shown."""
     if settings and re.search(r"NumberFormat|IllegalArgument|requirement failed|INVALID_CONF|must be", said):
         return ConfigError(
-            f"Spark does not start with the settings {', '.join(settings)}",
+            f"Spark refuses the settings {', '.join(settings)}",
             where="[source] settings",
-            allowed="values that Spark takes for them",
+            allowed="values that Spark takes",
         )
     if re.search(r"Master URL|with master '", said):
         return ConfigError(
-            "Spark does not start with this master",
+            "Spark refuses this master",
             where="[source] master",
             allowed='"local[*]", "spark://host:7077", "yarn", "k8s://https://host"',
         )
     return ConfigError(
-        "Java does not start Spark", where="[source] kind", allowed=f"{_INSTALL}; memory that the machine has"
+        "Java does not start Spark", where="[source] kind", allowed=f"{_INSTALL}; enough memory"
     )
 
 
@@ -252,9 +252,9 @@ def require_protected(spark: Any, *, allow_plain_shuffle: bool, where: str) -> N
     if missing:
         allowed = f"a session with {', '.join(f'{name} = true' for name in missing)}"
         if not local:
-            allowed += "; or allow_plain_shuffle = true, where disks and network of the cluster are trusted with them"
+            allowed += "; or allow_plain_shuffle = true, which trusts the cluster's disks and network"
         raise ConfigError(
-            "the Spark session writes or sends private counts and keys in plain text, or to anybody who asks",
+            "the Spark session writes or sends private counts and keys unencrypted or unauthenticated",
             where=where,
             allowed=allowed,
         )
@@ -276,9 +276,9 @@ def require_reading(spark: Any, where: str) -> None:
             wrong = None if zones.getDefault().hasSameRules(zones.getTimeZone("UTC")) else "user.timezone"
     if wrong == "user.timezone":
         raise ConfigError(
-            "the Java of the Spark session has another time zone than UTC, which moves what it reads of databases",
+            "the Java of the Spark session must run in UTC to read databases",
             where=where,
-            allowed="a session that starts with the variable TZ=UTC",
+            allowed="a session started with TZ=UTC",
         )
     if wrong is not None:
         raise ConfigError(
@@ -291,7 +291,7 @@ def require_reading(spark: Any, where: str) -> None:
 def gone(where: str) -> UnreadableError:
     """The session is not there any more."""
     return UnreadableError(
-        "the Spark session is gone", where=where, allowed="a session that runs; the step can be taken again"
+        "the Spark session has ended", where=where, allowed="a running session; the step can be taken again"
     )
 
 
@@ -335,9 +335,9 @@ def shielded_from_spark(where: str, *, doing: str = "read or count the records")
     text, condition = str(caught), _condition(caught)
     if NO_TIME in text:
         raise DataError(
-            "there is a record without a time, or before the start",
+            "a record lacks a time, or precedes the start",
             where=where,
-            allowed="a time from the start on in every record",
+            allowed="times from the start on",
         )
     if isinstance(caught, (AssertionError, AttributeError)) and not _is_gone(caught, text):
         raise caught  # a fault of this package
@@ -345,36 +345,36 @@ def shielded_from_spark(where: str, *, doing: str = "read or count the records")
         told: DataError | ConfigError = gone(where)
     elif condition.startswith(("PARQUET_TYPE_", "UNSUPPORTED_TIME_TYPE", "UNSUPPORTED_DATATYPE")):
         told = ConfigError(
-            f"Spark does not read a type that a column of these files has ({condition}), even where it is ignored",
+            f"Spark cannot read a type of these files ({condition}), even in an ignored column",
             where=where,
-            allowed="times in microseconds, times of the day as texts, numbers of 32 bits or more; or a view without "
-            'that column; or the same files with kind = "files"',
+            allowed="times in microseconds, times of the day as texts, numbers of 32 bits or more; a "
+            'view without that column; or kind = "files"',
         )
     elif isinstance(caught, pyspark.errors.AnalysisException):
         told = ConfigError(
             f"Spark refuses the table or the query ({condition})",
             where=where,
-            allowed="names that the session's catalog has, and a query that runs there",
+            allowed="names of the session's catalog, and a query that runs there",
         )
     elif _TYPES.search(text):
         told = DataError(
-            "a column has several types in the files of the table",
+            "a column has several types in the table's files",
             where=where,
-            allowed='one type for a column in all files; or the same files with kind = "files"',
+            allowed='one type per column; or kind = "files"',
         )
     elif _MISSING.search(text):
         told = ConfigError(
-            "the executors do not have this version of dpstream, or not what it needs",
+            "executors lack this version of dpstream, or its dependencies",
             where=where,
-            allowed='pip install "dpstream[spark]" (for users "dpstream[spark,encryption]") with the driver\'s version '
-            "on every machine of the cluster",
+            allowed='pip install "dpstream[spark]" (for users "dpstream[spark,encryption]"), the '
+            "driver's version, on every machine",
         )
     else:
         told = DataError(
             f"Spark could not {doing} ({condition})",
             where=where,
-            allowed="a table and a query that Spark can read to the end; its own message, which may quote values, is "
-            "not shown",
+            allowed="a table and a query that Spark can read to the end (its message may quote values, so it stays "
+            "hidden)",
         )
     raise told from None
 

@@ -37,17 +37,17 @@ def batch(
         allow_plain_shuffle: whether disks and network of the cluster are trusted with counts of parts of the records.
 
     Errors:
-        ConfigError: neither is a Spark data frame, or ``users`` is no name.
+        ConfigError: neither is a Spark data frame, or ``users`` is not a name.
 
     >>> batch(None, [1])
     Traceback (most recent call last):
-    dpstream.core.errors.ConfigError: step: a list is no Spark data frame (allowed: a pyspark.sql.DataFrame)
+    dpstream.core.errors.ConfigError: step: expected a Spark data frame, got list (allowed: a pyspark.sql.DataFrame)
     """
     given = [frame for frame in (inserts, deletes) if frame is not None]
     for frame in given or (None,):
         if not is_frame(frame):
             raise ConfigError(
-                f"a {type(frame).__name__} is no Spark data frame",
+                f"expected a Spark data frame, got {type(frame).__name__}",
                 where="step",
                 allowed="a pyspark.sql.DataFrame",
             )
@@ -55,7 +55,7 @@ def batch(
         raise ConfigError(
             f"users is a {type(users).__name__}",
             where="step",
-            allowed="the name of a column of the Spark data frames",
+            allowed="a column of the Spark data frames",
         )
     sides = [
         BatchFrame(frame, deletes=leaves)
@@ -74,9 +74,9 @@ def refuse_reading(reads: str, where: str) -> None:
     if reads in ("records", "reports"):
         kind = {"records": "records", "reports": "reports of people"}[reads]
         raise ConfigError(
-            f"the mechanism reads {kind}, and of a Spark table only counts leave the executors",
+            f"the mechanism reads {kind}, and only counts leave Spark's executors",
             where=where,
-            allowed="a mechanism that reads counts, such as pooled, dpstabs or baseline; or the same records as files",
+            allowed="a mechanism that reads counts (pooled, dpstabs, baseline); or the records as files",
         )
 
 
@@ -103,24 +103,24 @@ class SparkBatch:
         refuse_reading(wanted.reads, wanted.where)
         if wanted.reads == "present":
             raise ConfigError(
-                "the mechanism reads the records that are present, and the batch has no keys",
+                "the mechanism needs keys of the present records",
                 where=wanted.where,
-                allowed='dpstream.spark.keyed_batch(frame, key="the column of the keys")',
+                allowed='dpstream.spark.keyed_batch(frame, key="KEY")',
             )
         if wanted.max_events is None and self.users is not None:
             raise DataError(
-                f"the batch says whose records they are, and the unit is {wanted.unit!r}, which does not use it",
+                f"the unit {wanted.unit!r} does not use the batch's users",
                 where=wanted.where,
-                allowed="a plan with the unit user, or a batch without users",
+                allowed="a plan with unit user, or no users",
             )
         if wanted.max_events is None:
             found = self.passes(wanted.schema, wanted.cliques, wanted.where)
             return BatchAccess(CountedView(found), found)
         if self.users is None:
             raise DataError(
-                f"the unit is {wanted.unit!r}, and the batch does not say whose records they are",
+                f"the unit {wanted.unit!r} needs the batch's users",
                 where=wanted.where,
-                allowed='batch(..., users="the column of the user ids")',
+                allowed='batch(..., users="COLUMN")',
             )
         require_cipher()
         what = "key" if wanted.unit == "record" else "user id"
@@ -184,11 +184,11 @@ def keyed_batch(
 
     >>> keyed_batch([1], "id")
     Traceback (most recent call last):
-    dpstream.core.errors.ConfigError: step: a list is no Spark data frame (allowed: a pyspark.sql.DataFrame)
+    dpstream.core.errors.ConfigError: step: expected a Spark data frame, got list (allowed: a pyspark.sql.DataFrame)
     """
     if not is_frame(events):
         raise ConfigError(
-            f"a {type(events).__name__} is no Spark data frame",
+            f"expected a Spark data frame, got {type(events).__name__}",
             where="step",
             allowed="a pyspark.sql.DataFrame",
         )
@@ -205,9 +205,9 @@ def recognised(given: KeyedBatch | Snapshot) -> KeyedSparkBatch | None:
     """
     if isinstance(given, Snapshot):
         raise ConfigError(
-            "a whole table of keyed records cannot be read from Spark, where a step is what changed",
+            "a step in Spark takes changes of keyed records, not the whole table",
             where="step",
-            allowed="dpstream.spark.keyed_batch(changes, key=...), or the table as a frame of this process",
+            allowed="dpstream.spark.keyed_batch(changes, key=...), or a frame of this process",
         )
     if not is_frame(given.events):
         return None
@@ -239,7 +239,7 @@ class KeyedSparkBatch:
         """See ``EngineBatch``. Names and types are checked here; the rows are read when their hash is asked for."""
         if wanted.reads != "present":
             raise ConfigError(
-                "the batch holds keyed records, and the mechanism reads what a step brings",
+                "the mechanism needs a step's inserts and deletes, not keyed records",
                 where=wanted.where,
                 allowed="dpstream.spark.batch(inserts, deletes), or a mechanism with the unit record",
             )
@@ -278,21 +278,21 @@ class KeyedSparkBatch:
 
         if self.batch.operation is not None and self.batch.operation not in frame.columns:
             raise DataError(
-                f"there is no column {self.batch.operation!r}",
+                f"unknown column {self.batch.operation!r}",
                 where=where,
-                allowed="the column of the operations",
+                allowed="the operations' column",
             )
         if self.order is None:
             return
         if self.order not in frame.columns:
-            allowed = "the column that orders the rows of a key"
-            raise DataError(f"there is no column {self.order!r}", where=where, allowed=allowed)
+            allowed = "the column that orders rows of a key"
+            raise DataError(f"unknown column {self.order!r}", where=where, allowed=allowed)
         kind = frame.schema[self.order].dataType
         if not isinstance(
             kind, (types.IntegralType, types.DateType, types.TimestampType, types.TimestampNTZType)
         ):
             raise DataError(
-                f"the column {self.order!r} that orders the rows of a key has the type {kind.simpleString()}",
+                f"column {self.order!r}, which orders the rows of a key, has the type {kind.simpleString()}",
                 where=where,
                 allowed="whole numbers, dates or timestamps",
             )
@@ -322,9 +322,9 @@ def prepared(
     """
     if schema.constraints is not None:
         raise ConfigError(
-            "records that stay in Spark cannot follow public constraints",
+            "records in Spark cannot follow public constraints",
             where="schema.constraints",
-            allowed="records from another source, or a schema without constraints",
+            allowed="another source, or a schema without constraints",
         )
     require_protected(frame.sparkSession, allow_plain_shuffle=allow_plain_shuffle, where=where)
     require_reading(frame.sparkSession, where)
@@ -341,9 +341,9 @@ def refuse_declared(schema: Schema, where: str, **columns: str | None) -> None:
     for what, name in columns.items():
         if name in schema.names:
             raise ConfigError(
-                f"the column {name!r} of the {what} is declared in the schema as well",
+                f"column {name!r} of the {what} is also in the schema",
                 where=where,
-                allowed=f"another column, or a copy of {name!r} under another name",
+                allowed=f"another column, or a renamed copy of {name!r}",
             )
 
 
@@ -373,8 +373,8 @@ def _check_ids(frame: Any, ids: Ids, where: str) -> None:
     from pyspark.sql.pandas.types import to_arrow_type
 
     if ids.column not in frame.columns:
-        allowed = f"the column of the {ids.what}s"
-        raise DataError(f"there is no column {ids.column!r}", where=where, allowed=allowed)
+        allowed = f"the {ids.what}s' column"
+        raise DataError(f"unknown column {ids.column!r}", where=where, allowed=allowed)
     kind = frame.schema[ids.column].dataType
     try:
         wrong = id_problem(to_arrow_type(kind, timezone="UTC"), where, ids.what)

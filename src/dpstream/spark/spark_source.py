@@ -59,45 +59,42 @@ class SparkKeys:
     master: str = option(
         "local[*]",
         allowed='"local[*]", "spark://host:7077", "yarn", "k8s://https://host"',
-        reason="a laptop has no cluster",
-        meaning="Where a new session runs. `spark-submit` names the cluster itself, and a session that this process "
-        "has already is used as it is.",
+        reason="the usual laptop",
+        meaning="Where a new session runs; `spark-submit` or an existing session decides otherwise.",
     )
     remote: str | None = option(
         None,
-        allowed="a URL of Spark Connect without a token, such as sc://host:15002",
+        allowed="a Spark Connect URL without a token, such as sc://host:15002",
         shown="not set",
-        reason="in the place of master",
-        meaning="A Spark Connect server, whose session is used.",
+        reason="replaces master",
+        meaning="The Spark Connect server.",
     )
     memory: str = option(
         "2g",
-        allowed="a size as Spark writes it, such as 512m or 8g",
+        allowed="a size such as 512m or 8g",
         reason="enough for millions of cells",
-        meaning="The driver's memory. The counts of a step have to fit into it, whatever the number of records; a "
-        "plan whose counts do not is refused.",
+        meaning="The driver's memory, into which a step's counts must fit; else the plan is refused.",
     )
     order_column: str | None = option(
         None,
         allowed="a column of whole numbers, dates or timestamps",
         shown="time_column",
-        reason="rows of Spark have no order of their own",
-        meaning="With `key_column`: which row of a key comes first within a step. Two rows of a key that it does not "
-        "tell apart stop the stream.",
+        reason="rows of Spark have no order",
+        meaning="With `key_column`: which row of a key comes first within a step. Ties stop the stream.",
     )
     settings: tuple[str, ...] = option(
         (),
-        allowed='a list such as ["spark.executor.memory=4g"], without secrets',
+        allowed='such as ["spark.executor.memory=4g"], without secrets',
         reason="Spark's own defaults",
-        meaning="Settings of a new session: memory, cores, shuffles and connections. What changes which records "
-        "are read, such as a time zone, is refused. Secrets belong into those of Spark itself: this file is public.",
+        meaning="Settings of a new session. What changes which records are read, such as a time zone, is "
+        "refused. This file is public: no secrets.",
     )
     allow_plain_shuffle: bool = option(
         False,
         allowed="true, false",
-        reason="executors write and send private counts",
-        meaning="Whether a session may be used that does not encrypt shuffle files and connections. Disks and "
-        "network of the cluster are then trusted, and plan and manifests say so.",
+        reason="executors handle private counts",
+        meaning="Whether shuffle files and connections may be unencrypted. Plan and manifests then say "
+        "that disks and network are trusted.",
     )
 
 
@@ -166,9 +163,9 @@ class SparkSource(PeriodSource):
             named = (options.op_column, options.user_column, options.key_column, self._own.order_column)
             for lost in (name for name in named if name is not None and name not in frame.columns):
                 raise DataError(
-                    f"there is no column {lost!r}",
+                    f"unknown column {lost!r}",
                     where=self._place,
-                    allowed=f"one of the {counted(len(frame.columns), 'column')}",
+                    allowed=f"one of {counted(len(frame.columns), 'column')}",
                 )
             return frame
 
@@ -179,14 +176,12 @@ class SparkSource(PeriodSource):
 
         name, days = str(self.options.time_column), self.options.every is not None
         if name not in table.columns:
-            raise DataError(
-                f"there is no column {name!r}", where=self._place, allowed="a column of the table"
-            )
+            raise DataError(f"unknown column {name!r}", where=self._place, allowed="a column of the table")
         kind = table.schema[name].dataType
         dates = (types.DateType, types.TimestampType, types.TimestampNTZType)
         if not isinstance(kind, dates if days else types.IntegralType):
             raise DataError(
-                f"the time column has the type {kind.simpleString()}",
+                f"time column of type {kind.simpleString()}",
                 where=f"{self._place}, column {name!r}",
                 allowed="dates or timestamps" if days else "whole step numbers",
             )
@@ -234,7 +229,7 @@ def _check(options: SourceKeys) -> None:
         _check_own(own)
         if own.order_column is not None and options.key_column is None:
             raise wrong_source(
-                "order_column has no meaning without key_column: elsewhere the order of rows changes nothing",
+                "order_column has no meaning without key_column",
                 "leave it out",
             )
         if own.order_column is not None and own.order_column == options.key_column:
@@ -244,27 +239,27 @@ def _check(options: SourceKeys) -> None:
 def _check_own(own: SparkKeys) -> None:
     if own.remote is not None and (not own.remote.startswith("sc://") or _SECRET.search(own.remote)):
         raise wrong_source(
-            "remote is no URL of Spark Connect, or holds a token",
+            "remote: expected a Spark Connect URL without token",
             "sc://host:15002; tokens in the environment",
         )
     if not re.fullmatch(r"[1-9][0-9]{0,5}[kmgt]b?", own.memory.lower()):
-        raise wrong_source(f"memory = {own.memory!r} is not a size", "such as 512m or 8g")
+        raise wrong_source(f"memory = {own.memory!r}: expected a size", "such as 512m or 8g")
     for text in own.settings:
         name, found, _ = text.partition("=")
         if not found or not name.startswith("spark."):
             raise wrong_source(
-                f"settings holds {name!r}, which is no setting of Spark",
-                "texts such as spark.executor.memory=4g",
+                f"unknown Spark setting {name!r}",
+                "such as spark.executor.memory=4g",
             )
         if not is_allowed_setting(name) and not _SECRET.search(name):
             raise wrong_source(
-                f"settings holds {name}, which is none of those that may change while a stream lives",
-                "memory, cores, shuffles and connections, such as spark.executor.memory=4g or "
+                f"the setting {name} may not change",
+                "memory, cores, shuffles, connections: spark.executor.memory=4g, "
                 "spark.sql.shuffle.partitions=64",
             )
         if _SECRET.search(name):
             raise wrong_source(
-                f"settings holds {name}, and this file is public",
+                f"the setting {name} is secret, and this file public",
                 "Spark's own configuration (spark-defaults.conf)",
             )
 

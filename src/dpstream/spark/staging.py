@@ -70,9 +70,9 @@ class Staged:
         last = known[-1] if known else None
         if last is not None and last["checkpoint"] != checkpoint:
             raise StepError(
-                "the staging table was fed from another checkpoint, and a new one counts its batches from 0 again",
+                "another checkpoint fed the staging table; a new one counts batches from 0",
                 where=where,
-                allowed="the checkpoint that it was begun with; or a new folder, which begins after these records",
+                allowed="its first checkpoint; or a new folder for the records after these",
             )
         following = 0 if last is None else last["batch"] + 1
         if batch < following:
@@ -81,7 +81,7 @@ class Staged:
             raise StepError(
                 f"the staging table ends before batch {following}",
                 where=where,
-                allowed=f"batch {following}: a new table begins with a new checkpoint",
+                allowed=f"batch {following}: a new checkpoint needs a new table",
             )
         else:
             self._append(frame, batch, checkpoint, where)
@@ -111,7 +111,7 @@ class Staged:
                 raise DataError(
                     "a staged batch is missing or damaged",
                     where=str(path),
-                    allowed="the folder as it was written",
+                    allowed="the folder as written",
                 )
             found.append(entry)
         return found
@@ -148,9 +148,9 @@ class Staged:
             same = frame.exceptAll(before).isEmpty() and before.exceptAll(frame).isEmpty()
         if not same:
             raise StepError(
-                "a batch that is staged comes again with other rows",
+                "a staged batch returns with other rows",
                 where=where,
-                allowed="a source of the query that gives the same rows for the same batch",
+                allowed="a source that repeats the rows of a batch",
             )
 
 
@@ -161,10 +161,10 @@ def open_staged(spark: Any, folder: Path, where: str) -> Any:
         UnreadableError: nothing is staged yet. DataError: the folder is damaged.
     """
     if not (folder / "batches").is_dir():
-        raise ConfigError("there is no staging table", where=where, allowed="a folder of dpstream.spark.sink")
+        raise ConfigError("staging table missing", where=where, allowed="a folder of dpstream.spark.sink")
     paths = Staged(folder).paths()
     if not paths:
-        raise UnreadableError("nothing is staged yet", where=where, allowed="a query that runs")
+        raise UnreadableError("nothing is staged yet", where=where, allowed="a running query")
     return spark.read.parquet(*paths)
 
 
@@ -174,8 +174,8 @@ def _checkpoint(frame: Any, where: str) -> str:
         found = frame.sparkSession.sparkContext.getLocalProperty(_PROPERTY)
     if not found:
         raise ConfigError(
-            "the batch is not one of a structured streaming query",
+            "expected a batch of a structured streaming query",
             where=where,
-            allowed="writeStream.foreachBatch(dpstream.spark.sink(...)), in the process of the query's driver",
+            allowed="writeStream.foreachBatch(dpstream.spark.sink(...)), in the query's driver process",
         )
     return str(found)

@@ -691,7 +691,7 @@ def _shard_batch(rows: list[tuple[int, bytes]]) -> Any:
 
 
 def gathered(batches: Iterable[Any], tally: Tally, domain: Domain) -> dict[int, list[Rows]] | None:
-    """The rows of ``SHARDED`` by shard, to be joined; what did not fit goes into ``tally``. None: there is no row."""
+    """The rows of ``SHARDED`` by shard, to be joined; what did not fit goes into ``tally``. None: no row."""
     found: dict[int, list[Rows]] | None = None
     for batch in batches:
         for shard, data in zip(batch.column("shard").to_pylist(), batch.column("data"), strict=True):
@@ -794,6 +794,6 @@ def attempt() -> int:
 
 @cache
 def _set_apart() -> None:
-    """Once in each worker: what is imported by now is no garbage. Spark collects garbage after each task, and would
+    """Once in each worker: what is imported by now stays in memory. Spark collects garbage after each task, and would
     look through all of it every time, which takes longer than to count a thousand rows."""
     gc.freeze()

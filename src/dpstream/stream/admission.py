@@ -106,9 +106,9 @@ def as_batch(
         return (kind and kind.batch(given, deletes, users)) or Batch(given, deletes, users)
     if deletes is not None or users is not None:
         raise ConfigError(
-            "deletes or users are given beside a batch, which has its own",
+            "deletes and users belong inside the batch",
             where="step",
-            allowed="dpstream.Batch(inserts, deletes, users), or a frame with deletes and users beside it",
+            allowed="dpstream.Batch, or a frame",
         )
     if isinstance(given, (KeyedBatch, Snapshot)):
         kind = _engine_of(given.events if isinstance(given, KeyedBatch) else given.rows)
@@ -117,7 +117,7 @@ def as_batch(
 
 
 def _engine_of(*frames: Any) -> FrameKind | None:
-    """The engine whose own frames these are; None where they are no such frames.
+    """The engine whose own frames these are; None for other objects.
 
     Errors:
         ConfigError: the engine's package is broken.
@@ -156,7 +156,7 @@ def _codes(frame: Any, schema: Schema, where: str) -> CodeBlocks:
         return schema.encode_blocks(frame, where=where)
     if frame.ndim != 2 or frame.dtype != np.int32:
         raise DataError(
-            "an array of codes needs type int32 and two dimensions",
+            "codes need type int32 and two dimensions",
             where=where,
             allowed="records x columns",
         )
@@ -170,12 +170,12 @@ def separate(batch: Batch, schema: Schema, where: str, unit: str = "user") -> tu
 
     Errors:
         DataError: the batch does not say whose records they are.
-        ConfigError: the column of the user ids is an attribute of the schema.
+        ConfigError: the column of user ids is an attribute of the schema.
     """
     users = batch.users
     if users is None:
         raise DataError(
-            f"the unit is {unit!r}, and the batch does not say whose records they are",
+            f"the unit is {unit!r}, and the batch gives no users",
             where=where,
             allowed="Batch(..., users=...)",
         )
@@ -183,9 +183,9 @@ def separate(batch: Batch, schema: Schema, where: str, unit: str = "user") -> tu
         pair = users if isinstance(users, tuple) else (users, None)
         if len(pair) != 2:
             raise DataError(
-                "users is a tuple, and not a pair",
+                "users is a tuple, expected a pair",
                 where=where,
-                allowed="(ids of the inserts, ids of the deletes)",
+                allowed="(ids of inserts, ids of deletes)",
             )
         first, second = (
             None if ids is None else arrow.to_table({"ids": ids}, where).column("ids") for ids in pair
@@ -193,7 +193,7 @@ def separate(batch: Batch, schema: Schema, where: str, unit: str = "user") -> tu
         return batch, (first, second)
     if users in schema.names:
         raise ConfigError(
-            f"the column {users!r} of the user ids is declared in the schema as well",
+            f"the column {users!r} of the user ids is in the schema too",
             where=where,
             allowed=f"another column, or a copy of {users!r} under another name",
         )
@@ -206,10 +206,10 @@ def _split(frame: Any, name: str, where: str) -> tuple[Any, Any]:
     if frame is None:
         return None, None
     if isinstance(frame, np.ndarray):
-        raise DataError("an array of codes has no column of user ids", where=where, allowed="users as arrays")
+        raise DataError("codes have no column of user ids", where=where, allowed="users as arrays")
     table = arrow.to_table(frame, where)
     if name not in table.column_names:
-        raise DataError(f"there is no column {name!r}", where=where, allowed="the column of the user ids")
+        raise DataError(f"column {name!r} is missing", where=where, allowed="the column of user ids")
     return table.drop_columns([name]), table.column(name)
 
 
@@ -274,7 +274,9 @@ def grant_batch(
         return granted
     _require_kind(plan, where, keyed=False)
     if not isinstance(batch, Batch):
-        raise DataError(f"a {type(batch).__name__} is not a batch", where=where, allowed="dpstream.Batch")
+        raise DataError(
+            f"expected a batch, got {type(batch).__name__}", where=where, allowed="dpstream.Batch"
+        )
     if wanted.reads == "reports":
         return _reports(batch, wanted)
     if most is not None:
@@ -283,9 +285,9 @@ def grant_batch(
         # The records are read first: what is wrong with them is said first.
         encode_batch(batch, wanted.schema, where=where)
         raise DataError(
-            f"the batch says whose records they are, and the unit is {unit.name!r}, which does not use it",
+            f"the batch gives users, and the unit is {unit.name!r}, which has no use for it",
             where=where,
-            allowed="a plan with the unit user, or a batch without users",
+            allowed="a batch without users",
         )
     kind = EncodedBatch if wanted.reads == "counts" else EncodedRecords
     encoded, inserts, deletes = encode_blocks(batch, wanted.schema, where=where, kind=kind)
@@ -309,15 +311,15 @@ def _require_kind(plan: StreamPlan, where: str, *, keyed: bool) -> None:
     """The batch has keys where the plan reads the records that are present, and has none elsewhere."""
     if keyed and plan.reads != "present":
         raise ConfigError(
-            f"the batch holds keyed records, and the mechanism {plan.name!r} reads what a step brings",
+            f"keyed records do not fit the mechanism {plan.name!r} reads what a step brings",
             where=where,
-            allowed="dpstream.Batch(inserts, deletes), or a mechanism with the unit record",
+            allowed="dpstream.Batch, or the unit record",
         )
     if not keyed and plan.reads == "present":
         raise ConfigError(
-            f"the mechanism {plan.name!r} reads the records that are present, and the batch has no keys",
+            f"the mechanism {plan.name!r} reads present records by key; the batch has no keys",
             where=where,
-            allowed="dpstream.KeyedBatch(events, key=...) or dpstream.Snapshot(rows, key=...)",
+            allowed="dpstream.KeyedBatch or dpstream.Snapshot",
         )
 
 
@@ -335,15 +337,13 @@ def _reports(batch: Batch, wanted: ReadRequest) -> BatchAccess:
     """Grant one period of a panel: the reports, with a keyed mark of each person."""
     domain, where = wanted.schema.domain, wanted.where
     if batch.deletes is not None:
-        raise DataError(
-            "the batch of a panel has deletes", where=where, allowed="reports of people, one a person"
-        )
+        raise DataError("panels have no deletes", where=where, allowed="reports of people, one a person")
     batch, columns = separate(batch, wanted.schema, where, wanted.unit)
     _, codes, none = encode_batch(batch, wanted.schema, where=where)
     owners = read_owners(columns, (len(codes), 0), key=wanted.key, where=where)
     if len(owners.ids) != len(codes):
         raise DataError(
-            "a person has two reports in one period", where=where, allowed="one report a person and period"
+            "a person reports twice in one period", where=where, allowed="one report a person and period"
         )
     ordered = np.empty_like(codes)
     ordered[owners.inserts] = codes
@@ -451,5 +451,5 @@ def require_record(plan: StreamPlan) -> None:
         raise ConfigError(
             f"the mechanism {plan.name!r} reads {reads}, and the unit is {plan.unit.name!r}",
             where="stream",
-            allowed="the unit record where a mechanism reads present records, and another unit elsewhere",
+            allowed="the unit record if the mechanism reads present records, else another",
         )

@@ -59,7 +59,7 @@ def position_text(position: Mapping[str, int]) -> str:
     Errors:
         ConfigError: not names with whole numbers. The message tells neither: a position is private.
     """
-    wanted = "names (Unicode texts) with whole numbers from 0 (below 2^512), such as FileSource.position"
+    wanted = "whole numbers from 0 by name, as FileSource.position"
     good = isinstance(position, Mapping) and all(
         isinstance(name, str) and type(number) is int and 0 <= number < _POSITION_END
         for name, number in position.items()
@@ -69,4 +69,4 @@ def position_text(position: Mapping[str, int]) -> str:
     try:
         return canonical_json(dict(position)).decode()
     except UnicodeEncodeError:
-        raise ConfigError("a name is no Unicode text", where="position", allowed=wanted) from None
+        raise ConfigError("a name holds invalid Unicode", where="position", allowed=wanted) from None

@@ -51,7 +51,7 @@ class AnsweredQuestion:
         question_id, question: its id and its words.
         step: how many steps the stream had.
         answer: the answer.
-        test_seed: whether noise was predictable: then there is no guarantee.
+        test_seed: whether noise was predictable, which voids the guarantee.
     """
 
     number: int
@@ -160,7 +160,7 @@ class AskingStream(Stream):
         if known is not None:
             if known.content != content:
                 raise StepError(
-                    "this id was used for another question",
+                    "the id belongs to another question",
                     where=f"question {name!r}",
                     allowed="a new id for a new question",
                 )
@@ -308,26 +308,26 @@ class AskingStream(Stream):
         try:
             step, t, asked = (int(books[name]) for name in ("step", "t", "asked"))
         except (KeyError, TypeError, ValueError):
-            raise damaged_store("the books of the questions cannot be read", where) from None
+            raise damaged_store("the questions' books are unreadable", where) from None
         if step > self.last_step or t > self._asks.standing(state).t:
             raise StoreDamagedError(
-                "questions were asked when the stream had more steps than it has now: it was rolled back",
+                "the stream was rolled back behind its questions",
                 where=where,
-                allowed="the newest copies of both stores, restored together",
+                allowed="the newest copies of both stores",
             )
         # As of the last step: with older books, what was spent since could be spent again.
         if self._asks.standing(state).asked > asked:
             raise StoreDamagedError(
-                "the stream knows of more questions than are stored: their store was rolled back",
+                "the questions' store was rolled back",
                 where=where,
-                allowed="the newest copies of both stores, restored together",
+                allowed="the newest copies of both stores",
             )
         self._asks.restore_books(state, books)
         self._last_hard = int(books["y_number"])
         if self._last_hard:
             packed = store.synthesis(self._last_hard)
             if packed is None:
-                raise damaged_store("the histogram of the last hard question is missing", where)
+                raise damaged_store("the last hard question's histogram is missing", where)
             self._asks.restore_memory(state, container.load(packed, where=where))
         return state
 
@@ -336,9 +336,9 @@ class AskingStream(Stream):
         stream_id = self._store.meta["stream_id"]
         if self.last_step and not has_store(path, server=server):
             raise StoreDamagedError(
-                "the stream has steps, and the store of its questions is gone: what was spent is not known",
+                "the questions' store is gone: the spent budget is not known",
                 where=str(path),
-                allowed="the newest copies of both stores, restored together",
+                allowed="the newest copies of both stores",
             )
         fresh = self._asks.pack_books(self._plan.start())
         first = container.dump(Packed({**fresh, "y_number": 0, "t": 0, "step": 0}, {}))
@@ -370,8 +370,8 @@ class AskingStream(Stream):
 
 def _undecided(kind: str, name: str) -> StepError:
     return StepError(
-        f"a question, or a step, stopped with {kind} after noise was drawn for it; whether it stops may depend on that "
-        "noise, so nothing is drawn before you decide",
+        f"a question, or a step, stopped with {kind} after noise was drawn; the stop may depend on the noise: the "
+        "owner decides",
         where=f"question {name!r}",
-        allowed="discard_reservation() or run --discard-reserved, once the cause is found",
+        allowed="run --discard-reserved (discard_reservation()), after finding the cause",
     )

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 #: How a stream goes on under another plan.
 _SUCCESSOR = (
-    "a successor with the new plan, which goes on from the last release (dpstream init --after, with the file as it "
-    "was); or another state directory (a new stream spends anew)"
+    "a successor (dpstream init --after, with the old file); or another state directory, which spends anew"
 )
 
 
@@ -55,7 +54,7 @@ def plan_facts(
     """
     if plan.domain != schema.domain:
         raise ConfigError(
-            "the plan was calibrated for other columns than the schema's",
+            "the plan was calibrated for other columns",
             where="stream",
             allowed=", ".join(
                 f"{n} ({s})" for n, s in zip(plan.domain.names, plan.domain.sizes, strict=True)
@@ -108,15 +107,15 @@ def require_constraints(plan: StreamPlan, schema: Schema, *, begins: bool) -> No
         return
     if begins:
         raise ConfigError(
-            "the stream begins with another stream's table, which may hold what its constraints exclude",
+            "the first table may break the constraints",
             where="schema.constraints",
-            allowed="a stream that begins with an empty table (without [base]), or a schema without constraints",
+            allowed="no [base], or no constraints",
         )
     if not plan.follows_constraints:
         raise ConfigError(
             f"the mechanism {plan.name!r} cannot follow public constraints",
             where="schema.constraints",
-            allowed="pooled, dpstabs, baseline, census; or a schema without constraints",
+            allowed="pooled, dpstabs, baseline, census; or no constraints",
         )
 
 
@@ -158,7 +157,7 @@ def require_same_plan(stored: dict[str, Any], given: dict[str, Any], where: str)
     remedy = mechanism_remedy(began, now)
     if remedy is not None:
         raise ConfigError(
-            f"this state belongs to another plan: it was begun with the mechanism {began!r}, and this is {now!r}",
+            f"the state belongs to another plan: the mechanism was {began!r}, now {now!r}",
             where=where,
             allowed=f"{remedy}; or {_SUCCESSOR}",
         )
@@ -169,9 +168,9 @@ def require_same_plan(stored: dict[str, Any], given: dict[str, Any], where: str)
     if differences:
         shown = "; ".join(differences[:5]) + ("; ..." if len(differences) > 5 else "")
         raise ConfigError(
-            f"this state belongs to another plan: {shown}",
+            f"the state belongs to another plan: {shown}",
             where=where,
-            allowed=f"the plan it was started with; or {_SUCCESSOR}" + _counter_remedy(stored, given),
+            allowed=f"the plan of its start; or {_SUCCESSOR}" + _counter_remedy(stored, given),
         )
 
 
@@ -183,9 +182,9 @@ def _require_same_files(stored: dict[str, Any], given: dict[str, Any], where: st
     for name in sorted(before.keys() & now.keys()):
         if before[name] != now[name]:
             raise ConfigError(
-                f"the file {name!r} of [schema.constraints] has changed since the stream began",
+                f"the file {name!r} of [schema.constraints] has changed since the start",
                 where=where,
-                allowed=f"the file as it was; or {_SUCCESSOR}",
+                allowed=f"the old file; or {_SUCCESSOR}",
             )
 
 
@@ -198,9 +197,9 @@ def _require_same_prior(stored: dict[str, Any], given: dict[str, Any], where: st
         began, has = ("without", "one") if before is None else ("with", "none")
         what, allowed = f"the stream began {began} a [prior], and this file has {has}", f"the file {began} it"
     elif before.get("sha256") != now.get("sha256"):
-        what, allowed = "the file of [prior] has changed since the stream began", "the file as it was"
+        what, allowed = "the file of [prior] has changed", "the file as it was"
     else:
-        what = "[prior] is read in other columns, or with another weight, than when the stream began"
+        what = "columns or weight of [prior] have changed"
         allowed = "the section as it was"
     raise ConfigError(what, where=where, allowed=f"{allowed}; or {_SUCCESSOR}")
 
@@ -222,7 +221,7 @@ def _counter_remedy(stored: dict[str, Any], given: dict[str, Any]) -> str:
             continue
         rule = recipe.describe() + ";"
         if began.startswith(rule) and not now.startswith(rule):
-            return f'; the counter that it began with: counter = "{name}" under [mechanism] (or as an option in Python)'
+            return f'; the first counter: counter = "{name}" under [mechanism] (or as an option in Python)'
     return ""
 
 
@@ -289,11 +288,11 @@ def require_same_unit(facts: Mapping[str, Any], other: Mapping[str, Any], stream
         return
     mine = whose_unit(facts)
     raise UnitError(
-        f"one {str(facts['unit']).partition('-')[0]} is told by {_told_by(mine)} here and by {_told_by(other)} in the "
-        f"stream {stream!r}: what both cost one of them together cannot be said",
+        f"one {str(facts['unit']).partition('-')[0]} is identified by {_told_by(mine)} here and by "
+        f"{_told_by(other)} in the "
+        f"stream {stream!r}: their total cost cannot be bounded",
         where=where,
-        allowed='the same column and rule; or [stream] same_unit = "why it is the same one" (in Python '
-        'stream={"same_unit": "..."}), which is published',
+        allowed='the same column and rule; or [stream] same_unit = "why both are the same" (published)',
     )
 
 

@@ -108,7 +108,7 @@ def read_status(path: str | Path, *, server: PostgresServer | None = None) -> St
     """Read the state in ``path``, or on ``server``; changes nothing and needs no lock.
 
     Errors:
-        ConfigError: there is no stream. StoreDamagedError, StoreFormatError: the store cannot be read.
+        ConfigError: the stream is missing. StoreDamagedError, StoreFormatError: the store cannot be read.
         StoreError: the server cannot be reached.
     """
     try:
@@ -122,7 +122,7 @@ def read_status(path: str | Path, *, server: PostgresServer | None = None) -> St
             facts, spent, failed = json.loads(plan), largest_cost(db), undecided_failure(db)
             unspent, decided = is_unspent(db), read_decisions(db)
     except (ValueError, TypeError):
-        raise StoreDamagedError("the plan or the ledger cannot be read", where=str(path)) from None
+        raise StoreDamagedError("plan or ledger is unreadable", where=str(path)) from None
 
     def in_state(*publications: str) -> tuple[int, ...]:
         return tuple(step for step, state in states.items() if state in publications)
@@ -162,7 +162,7 @@ class _StoreAt:
         return f"the questions: {problem}" if self.of_questions else problem
 
 
-_GONE = "the store is gone, and its witness is there"
+_GONE = "the store is gone; its witness remains"
 
 
 def _stores(path: Path, releases: Path | None, server: PostgresServer | None) -> tuple[_StoreAt, _StoreAt]:
@@ -192,7 +192,7 @@ def wrong_state(path: str | Path, releases: Path, *, server: PostgresServer | No
                         return store.say(_GONE)
                     continue
                 if is_moved(db):
-                    return "this stream was moved away, and goes on elsewhere"
+                    return "the stream was moved away"
                 wrong = head_problem(heads, stored_seals(db))
                 if wrong is not None:
                     return store.say(wrong)
@@ -233,7 +233,7 @@ def check_store(
     store of questions.
 
     Errors:
-        ConfigError: there is no stream. StoreError: the database cannot be reached.
+        ConfigError: the stream is missing. StoreError: the database cannot be reached.
     """
     check = _Check(path, releases, server, key, everything=True)
     problems = tuple(dict.fromkeys(f"{where}: {what}" for where, what in check.problems))
@@ -256,7 +256,7 @@ def verify_ledger(
     questions.
 
     Errors:
-        ConfigError: there is no stream, or no account. StoreError: the disk or the server fails.
+        ConfigError: stream or account is missing. StoreError: the disk or the server fails.
     """
     folder = None if releases is None else Path(releases)
     check = _Check(Path(path), folder, server, key, everything=False)
@@ -357,7 +357,7 @@ def _manifest_problems(db: StoreDatabase, ledger: Ledger) -> list[str]:
     for spend in ledger.spends:
         (data,) = db.execute("SELECT manifest FROM steps WHERE step = ?", (spend.step,)).fetchone()
         if hashlib.sha256(data).hexdigest() != spend.manifest_sha256:
-            problems.append(f"the stored manifest of step {spend.step} does not have the recorded hash")
+            problems.append(f"the stored manifest of step {spend.step} differs from its hash")
         manifest = parse_json(data)
         facts = (
             manifest["step"],
@@ -366,22 +366,20 @@ def _manifest_problems(db: StoreDatabase, ledger: Ledger) -> list[str]:
             manifest["mechanism"]["parts"],
         )
         if facts != (spend.step, ledger.stream_id, spend.spent, list(spend.parts)):
-            problems.append(f"the manifest of step {spend.step} does not say what the ledger says")
+            problems.append(f"the manifest of step {spend.step} differs from the ledger")
     return problems
 
 
 def _account_problems(ledger: Ledger, account: str | Path | None) -> list[str]:
     if account is None:
-        return [] if ledger.pin is None else ["the stream is charged in an account, and none is given"]
+        return [] if ledger.pin is None else ["the stream's account is not given"]
     try:
         state = Account(account).read()
     except StoreDamagedError as error:
         return [f"the account: {error.what}"]
     charge = state.find(ledger.stream_id)
     if charge is None or (ledger.pin is not None and not state.knows(ledger.pin)):
-        return [
-            "the account does not know the stream's charge: it was rolled back, changed, or is another one"
-        ]
+        return ["the account lacks the stream's charge"]
     if charge.budget != ledger.planned:
         return [f"the account charged {charge.budget}, and the plan says {ledger.planned}"]
     return []

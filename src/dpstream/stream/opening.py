@@ -90,9 +90,9 @@ def open_stream(
         and (policy.records != "fresh" or plan.reads == "reports")
     ):
         raise ConfigError(
-            "the sink draws each table anew, and these records persist",
+            "records persist; the sink draws anew",
             where="publish_to",
-            allowed='a folder, a database or standard output; or records = "fresh"',
+            allowed='another sink, or records = "fresh"',
         )
     facts = plan_facts(plan, schema, name, source, declared_public, None if base is None else base.facts)
     random = randomness or Randomness.system()

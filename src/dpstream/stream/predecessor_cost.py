@@ -112,7 +112,7 @@ def base_words(facts: Mapping[str, Any]) -> str:
     both = budget_from_dict(composition["together"])
     gone = facts["withdrawn_since"]
     steps = f"step {gone[0]} was" if len(gone) == 1 else f"steps {', '.join(map(str, gone))} were"
-    lost = f" Its {steps} withdrawn, and what came in then is in no table." if gone else ""
+    lost = f" Its {steps} withdrawn; its records are in no table." if gone else ""
     least = "at least " if "broken" in facts else ""
     return (
         f"The stream began with the public release of step {facts['step']}{period} of the stream {facts['stream']!r}, "

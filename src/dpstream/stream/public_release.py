@@ -42,10 +42,7 @@ if TYPE_CHECKING:
     from dpstream.core.schema import Schema
     from dpstream.stream.release.pictures import Picture
 
-_BASE = (
-    "Counted in the released table, which holds records of the table that the stream began with: they were not "
-    "measured, and no public noise scale tells how wrong a count of them is."
-)
+_BASE = "Counted in the released table, in part from an earlier table: errors are not known."
 
 
 class PublicRelease:
@@ -72,7 +69,7 @@ class PublicRelease:
         """Names of the released table's columns.
 
         Errors:
-            ConfigError: releases that are no tables of records.
+            ConfigError: releases other than tables of records.
         """
         schema = released_schema(self.folder, self.manifest())
         return tuple(column.name for column in schema.released_columns)
@@ -137,7 +134,7 @@ class PublicRelease:
             None where records of some steps were not measured in this way: ``missing`` says which steps.
 
         Errors:
-            SchemaError: an unknown column. ConfigError: a column twice, a wrong step; releases that are no tables of
+            SchemaError: an unknown column. ConfigError: a column twice, a wrong step; releases other than tables of
             records. LimitError: too many cells. StoreDamagedError: files that differ from the published hashes.
         """
         found = self._published(step).estimate(columns, as_of, combine)
@@ -233,7 +230,7 @@ class PublicRelease:
             as_of: another step for ``measured_value`` and ``interval``.
 
         Errors:
-            ConfigError, SchemaError: the question cannot be read, or cuts through a bin; releases that are no tables
+            ConfigError, SchemaError: the question cannot be read, or cuts through a bin; releases other than tables
             of records. LimitError: its columns have too many cells together. StoreDamagedError: files that differ from
             the published hashes.
         """
@@ -308,16 +305,15 @@ class PublicRelease:
             cells = table.column(column.name)
             if released_alike(column) and cells.null_count and (alike.min(axis) != alike.max(axis)).any():
                 raise ConfigError(
-                    f"column {column.name!r} shows {column.other!r} and {column.missing!r} both as null, and the "
-                    "question tells them apart",
+                    f"column {column.name!r} shows {column.other!r} and {column.missing!r} both as null",
                     where="question",
-                    allowed="both, or neither of the two; or an answer of Stream.release, which knows the model",
+                    allowed="both or neither; or Stream.release",
                 )
         try:
             codes = tuple(as_released(column).encode(table.column(column.name)) for column in columns)
         except DataError:
             raise StoreDamagedError(
-                "the released table holds values that its codebook does not declare", where=str(self.folder)
+                "the table holds values outside of its codebook", where=str(self.folder)
             ) from None
         count = float(satisfied[codes].sum()) if columns else 0.0
         return count * (manifest["rows"] / table.num_rows if table.num_rows else 1.0)
@@ -332,7 +328,7 @@ class PublicRelease:
         if step is None:
             return self.step
         if isinstance(step, bool) or not isinstance(step, int):
-            raise ConfigError(f"{step!r} is no step", where="step", allowed="a whole number from 1")
+            raise ConfigError(f"expected a step, got {step!r}", where="step", allowed="a whole number from 1")
         return step
 
 
@@ -352,12 +348,12 @@ def read(folder: str | AnyPath, step: int | None = None, *, token: str | None = 
             answer.
     """
     if not isinstance(folder, str | Path | ObjectPath):
-        raise ConfigError(f"a {type(folder).__name__} is no folder", where="read", allowed="a path")
+        raise ConfigError(f"expected a path, got {type(folder).__name__}", where="read", allowed="a path")
     if token is not None and not is_web_url(folder):
         raise ConfigError("a token is for a web server", where="read", allowed="with https://...")
     root = web_path(str(folder), token) if token is not None else any_path(folder)
     if isinstance(step, bool) or not isinstance(step, int | None):
-        raise ConfigError(f"{step!r} is no step", where="read", allowed="a whole number from 1")
+        raise ConfigError(f"expected a step, got {step!r}", where="read", allowed="a whole number from 1")
     there = readable_steps(root)
     if step is None and there:
         step = there[-1]
@@ -367,7 +363,7 @@ def read(folder: str | AnyPath, step: int | None = None, *, token: str | None = 
     return PublicRelease(root, step)
 
 
-# Estimates of what is no marginal of records: people of a panel, records that left, points in cells of the plane.
+# Estimates beyond marginals of records: people of a panel, records that left, points in cells of the plane.
 
 
 @dataclass(frozen=True)
@@ -456,13 +452,11 @@ class OtherKinds:
             return None
         last = max(one.end for one in own)
         values = np.array(float(sum(int(one.values.sum()) for one in own)))
-        about = f"the records that were counted and have left, up to step {last}"
+        about = f"the counted records that left, up to step {last}"
         if since:
             about += f", but for those known to have left at step {since}"
         if missing is not None:
-            about += (
-                f" (step {missing} was never published, so what was counted then and since cannot be added)"
-            )
+            about += f" (step {missing} was never published: later counts cannot be added)"
         epochs = tuple(dict.fromkeys((one.first, one.last) for one in own))
         parts = tuple(CellsOf(one, 1.0, one.values.size) for one in own)
         return Estimate((), (), values, last, epochs, False, parts, about)

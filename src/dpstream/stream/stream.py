@@ -100,9 +100,9 @@ def shown_failure(error: BaseException, drawn: bool) -> str | None:
 def all_steps_done(step: int, horizon: int) -> HorizonError:
     """The plan pays for no further step."""
     return HorizonError(
-        f"the plan pays for {horizon} steps and all are done",
+        f"the plan pays for {horizon} steps, all done",
         where=f"step {step}",
-        allowed="a successor with a plan of its own (dpstream init --after)",
+        allowed="a successor (dpstream init --after)",
     )
 
 
@@ -111,17 +111,16 @@ def broken_border(broken: Sequence[Broken], where: str) -> ConfigError:
     return ConfigError(
         f"{'; '.join(one.words for one in broken)}: records cost more than the manifests say",
         where=where,
-        allowed="no further step of this stream, whose releases can be withdrawn; a new one after the last step of "
-        "the earlier one",
+        allowed="a new stream after the earlier stream's last step; dpstream withdraw here",
     )
 
 
 def no_place(verb: str) -> StepError:
     """The stream publishes nothing, because it was opened without a sink."""
     return StepError(
-        "the stream was opened without a place for releases",
+        "the stream has no place for releases",
         where=verb,
-        allowed="opening it with publish_to, or with [output]",
+        allowed="publish_to, or [output]",
     )
 
 
@@ -129,17 +128,14 @@ def undecided(step: int, kind: str, batch_id: str) -> StepError:
     """The step failed after noise was drawn for it, or the store that knew whether it did was lost."""
     if kind == RESTORED:
         return StepError(
-            "the store was lost and a copy of it was taken in; whether this step was begun before, or failed after "
-            "noise was drawn for it, the copy cannot know",
+            "the store is a restored copy: this step's noise may be drawn already",
             where=f"step {step}",
             allowed="discard_reservation() or run --discard-reserved, once",
         )
     return StepError(
-        f"step {step} stopped with {kind} after noise was drawn for it; whether it stops "
-        "may depend on that noise, so it is not drawn again before you decide",
+        f"step {step} stopped with {kind} after noise was drawn; the stop may depend on the noise: the owner decides",
         where=f"batch {batch_id!r}",
-        allowed="discard_reservation() or run --discard-reserved, once the cause is found; each "
-        "repetition shows readers that the one before stopped",
+        allowed="run --discard-reserved (discard_reservation()), after finding the cause; readers see repetitions",
     )
 
 
@@ -149,14 +145,14 @@ def other_batch(held: Reservation, batch_id: str) -> StepError:
     return StepError(
         f"step {held.step} was reserved for {what} when the process stopped",
         where=f"batch {batch_id!r}",
-        allowed="the reserved batch, or discard_reservation() first (nothing was released or spent)",
+        allowed="the reserved batch, or discard_reservation() (nothing is spent)",
     )
 
 
 def other_records(known: Step) -> StepError:
     """The id of a committed step came again, with other records."""
     return StepError(
-        f"this id was used at step {known.step} for other records",
+        f"the id belongs to other records, of step {known.step}",
         where=f"batch {known.batch_id!r}",
         allowed="a new id for new records",
     )
@@ -206,7 +202,7 @@ class Stream:
         if sink is not None:
             check_places(path, sink.directory)
         self._membership = membership
-        # A charge in an account stays: what was charged for one plan is no other plan's.
+        # A charge in an account stays with its plan.
         self._store = Store(
             path,
             self._facts,
@@ -307,12 +303,14 @@ class Stream:
         """A committed release; the last one by default.
 
         Errors:
-            StepError: there is no such step, or it was withdrawn.
+            StepError: the step does not exist or was withdrawn.
         """
         wanted = self.last_step if step is None else step
         committed = self._store.find(step=wanted)
         if committed is None:
-            raise StepError(f"there is no step {wanted}", where="release", allowed=f"1 to {self.last_step}")
+            raise StepError(
+                f"step {wanted} does not exist", where="release", allowed=f"1 to {self.last_step}"
+            )
         if committed.publication in _TAKEN_BACK:
             done = "rejected" if committed.publication == "rejected" else "withdrawn"
             raise StepError(f"step {wanted} was {done}", where="release", allowed="another step")
@@ -380,7 +378,7 @@ class Stream:
         together again, and has its full table instead. ``by`` as in ``approve``.
 
         Errors:
-            StepError: there is no such published step. ConfigError: a reason that cannot be used, or another
+            StepError: the step is not published. ConfigError: a reason that cannot be used, or another
             one than before. StoreError: the disk failed, or a place beside the folder does not answer; the step is
             withdrawing, the other places have done so, and the same call goes on.
         """
@@ -537,7 +535,7 @@ class Stream:
         period: str | None,
         randomness: Randomness,
     ) -> Prepared:
-        seed = int(randomness.coins("the seed of the synthetic records, which the manifest has")[0]) >> 1
+        seed = int(randomness.coins("the seed of the synthetic records")[0]) >> 1
         seeded = self._store.used_test_seed or (self._base is not None and self._base.seeded)
         test_seed = seeded or not randomness.secure
         label = label_of(self._plan, self._facts, self._stream_id, reservation.step, period, test_seed)
@@ -630,5 +628,5 @@ class Stream:
     def _check_process(self) -> None:
         if os.getpid() != self._process:
             raise StoreError(
-                "the stream was opened by the parent process", where=str(self.path), allowed="opening it here"
+                "the parent process opened the stream", where=str(self.path), allowed="opening it here"
             )

@@ -163,7 +163,7 @@ def _environment() -> Environment:
     from markupsafe import Markup
 
     def in_one_line(value: Any) -> Any:
-        """A value ends neither a paragraph nor a cell; what a block gives may. Nothing is escaped: it is no HTML."""
+        """A value ends neither a paragraph nor a cell; what a block gives may. Nothing is escaped."""
         if hasattr(value, "__html__"):
             return value.strip()
         return Markup(re.sub(r"\s*\n\s*", " ", str(value)).replace("|", _BAR))

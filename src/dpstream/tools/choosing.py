@@ -49,8 +49,8 @@ NO_DIFFERENCE = 0.10
 
 _LIKE: Mapping[str, str] = {
     "uniform": "uniform, independent columns",
-    "correlated": "skewed columns that depend on each other",
-    "like the base": "columns like those of the public table that the stream begins with",
+    "correlated": "skewed, dependent columns",
+    "like the base": "columns like the first table",
 }
 
 
@@ -149,10 +149,10 @@ class ComparedMechanisms:
             far = f"the first {self.steps} of {self.planned} steps"
         done = f"{self.runs} run{'s' if self.runs > 1 else ''}"
         if self.runs < self.wanted:
-            done += f" ({self.wanted} were asked for; {self.seconds:g} seconds of CPU did not do for more)"
+            done += f" ({self.wanted} were asked for; {self.seconds:g} seconds of CPU allow no more)"
         return (
-            f"Invented streams of the size in [expect], {far}, {done} of each mechanism, seed {self.seed}. Errors are "
-            "means over tenths of the stream. No data were read."
+            f"Invented streams of the expected size, {far}, {done} of each mechanism, seed {self.seed}. Errors: "
+            "means over tenths of the stream."
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -184,10 +184,7 @@ def recommend(errors: Sequence[MechanismErrors], measure: str) -> Recommendation
         nearest, second = others[0]
         words = f"{configured} stays: its error ({measure}) is the smallest {on}; {_times(second, nearest, own[best])}."
     elif ratio * (1 + NO_DIFFERENCE) >= 1:
-        words = (
-            f"{configured} stays: no error ({measure}) is smaller by more than {100 * NO_DIFFERENCE:g} % {on}, which "
-            "is no difference."
-        )
+        words = f"{configured} stays: other errors ({measure}) are at most {100 * NO_DIFFERENCE:g} % smaller {on}."
         best, ratio = configured, 1.0
     else:
         words = f"Take {best}: its error ({measure}) is {100 * ratio:.0f} % of that of {configured} {on}."
@@ -260,10 +257,10 @@ def compare_mechanisms(
         raise ConfigError(f"seconds = {seconds!r}", where="--compare", allowed="a number above 0")
     if config.expected is None:
         raise ConfigError(
-            "nothing says how large the table will be, so there is no stream of its size to invent",
+            "the table's size is missing",
             where=str(config.path),
-            allowed="[expect] with size and records_per_step, as anybody may guess them"
-            + (" (in place of a turnover in [mechanism])" if isinstance(config.unit, Record) else ""),
+            allowed="[expect] with size and records_per_step (guesses)"
+            + (" (instead of [mechanism] turnover)" if isinstance(config.unit, Record) else ""),
         )
     chosen = contenders(config, against)
     far, planned = _steps(config, steps)
@@ -373,9 +370,9 @@ class _Race:
         # Only the first round may be too long: whether there is time for another is asked before it begins.
         if number == 1 and time.process_time() - self._began > self._seconds:
             raise ComparisonTooLongError(
-                f"{self._seconds:g} seconds of CPU do not do for one run of {self._steps} steps of each mechanism",
+                f"{self._seconds:g} seconds of CPU do not suffice for a run of {self._steps} steps of each mechanism",
                 where="--compare",
-                allowed="more --seconds, fewer --steps, or fewer mechanisms (--against)",
+                allowed="more --seconds, fewer --steps, or fewer --against",
             )
 
 
@@ -389,7 +386,7 @@ def _left(config: Config, runnable: Sequence[Contender], left_out: Mapping[str, 
     if len(names) < 2:
         why = "; ".join(f"{name}: {what}" for name, what in left_out.items())
         raise ConfigError(
-            f"no other mechanism can run the stream ({why})",
+            f"other mechanisms cannot run the stream ({why})",
             where=str(config.path),
             allowed="plan without --compare",
         )
@@ -421,7 +418,7 @@ def check_size(config: Config, table: ExpectedTable, steps: int) -> None:
         raise ConfigError(
             f"the stream would have {records:,.0f} records, and {most:,} are invented at most for {steps} steps",
             where=f"{config.path} [expect]",
-            allowed="fewer --steps, or a smaller table" if grows or steady else "a smaller table",
+            allowed="fewer --steps, a smaller table" if grows or steady else "a smaller table",
         )
 
 

@@ -42,7 +42,7 @@ def demo(folder: Path, steps: int, seed: int) -> int:
     from dpstream.tools.simulate import simulate
 
     config = folder / "dpstream.toml"
-    print("An invented city's eviction notices, week by week. These are the commands that you would type:\n")
+    print("An invented city's eviction notices, week by week. The commands:\n")
     print(
         f"$ dpstream simulate evictions --steps {steps} --rows-per-step 1000 --format parquet --seed {seed} "
         f"--out {shlex.quote(str(folder))}"
@@ -80,15 +80,15 @@ def fresh_folder(folder: Path, fill: Callable[[Path], object]) -> None:
     """
     foreign = folder.is_dir() and any(folder.iterdir()) and not (folder / DEMO_MARKER).is_file()
     if foreign or (folder.exists() and not folder.is_dir()):
-        what = "the folder is not empty, and no demo made it" if foreign else "is a file"
-        raise ConfigError(what, where=str(folder), allowed="a folder that is new, empty or a demo's")
+        what = "the folder holds something else than a demo" if foreign else "is a file"
+        raise ConfigError(what, where=str(folder), allowed="a new or empty folder, or a demo's")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".dpstream-demo-", dir=folder.parent) as name:
         fresh = Path(name) / "demo"
         fill(fresh)
         folder.mkdir(exist_ok=True)
         check_target(folder / DEMO_MARKER)
-        (folder / DEMO_MARKER).write_text("Made by dpstream demo, which may remove what it made.\n")
+        (folder / DEMO_MARKER).write_text("Made by dpstream demo, which may remove it.\n")
         for old in (folder / name for name in _WRITTEN):
             if old.is_dir() and not old.is_symlink():
                 shutil.rmtree(old)

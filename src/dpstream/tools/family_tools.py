@@ -57,7 +57,7 @@ def tool_of(kind: Tool, contract: type[Contract], family: Family | None) -> Cont
         return found
     try:
         loaded = EntryPoint(kind, own, "").load()
-        what = f"is no {contract.__name__}"
+        what = f"differs from {contract.__name__}"
     except Exception as error:  # noqa: BLE001 (somebody else's code may raise anything)
         loaded, what = None, f"cannot be loaded: {type(error).__name__}: {error}"
     if isinstance(loaded, contract):
@@ -65,7 +65,7 @@ def tool_of(kind: Tool, contract: type[Contract], family: Family | None) -> Cont
     raise ConfigError(
         f"the {kind} of the family {family.name!r} ({own}) {what}",
         where=f"Family.tools[{kind!r}]",
-        allowed="module:NAME, in a package that works with this version of dpstream",
+        allowed="module:NAME, in a package for this version of dpstream",
     )
 
 

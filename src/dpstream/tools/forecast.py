@@ -38,6 +38,8 @@ _MAX_PAIRS = 300
 _COMPARED, _END = 60, 0.3
 #: So many steps are run at least, unless they take so many times the limit: errors of the first steps are small.
 _ENOUGH, _PATIENCE = 60, 4
+#: Errors of totals stay alike over a run, so few runs say little: a bound counts as so many runs with this part of it.
+_BOUND_RUNS, _OF_BOUND = 2, 0.4
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ def forecast(config: Config, step: int, *, seconds: float = 2.0, seed: int = 0) 
     law = _Law(config, table)
     start = None if base is None else base.table()
     errors: list[_Errors] = []
-    reached, runs = step, 0
+    reached, runs = min(step, _enough(table)), 0
     while runs < _MAX_RUNS:
         number = runs + 1
         guess = Guess(
@@ -110,11 +112,19 @@ def forecast(config: Config, step: int, *, seconds: float = 2.0, seed: int = 0) 
         errors += [error for at, error in seen if at >= _first(reached)]
         runs += 1
         spent = time.process_time() - began
+        if runs == 1 and reached < step and spent * (1 + step / reached) <= seconds:
+            reached, runs, errors = step, 0, []  # the whole stream fits
+            continue
         if spent + spent / runs > seconds:
             break
     later = law.growth(reached, step)
     sizes = [run.size for run in errors]
     simulated = later * _root_mean([run.total for run in errors])
+    bound = law.total(step) if law.at_most else None
+    if bound is not None:
+        simulated = math.sqrt(
+            (runs * simulated**2 + _BOUND_RUNS * (_OF_BOUND * bound) ** 2) / (runs + _BOUND_RUNS)
+        )
     return Forecast(
         step,
         reached,
@@ -150,7 +160,15 @@ class _Law:
         if reached == step:
             return 1.0
         short, long = (self.total(*range(_first(last), last + 1)) for last in (reached, step))
-        return long / short if short and long else 1.0
+        return max(1.0, long / short) if short and long else 1.0
+
+
+def _enough(table: ExpectedTable) -> int:
+    """Steps after which a stream goes on as before: where records come and leave, each was replaced twice."""
+    turnover = (
+        table.size / table.records_per_step if table.change != "grows" and table.records_per_step else 0
+    )
+    return max(_ENOUGH, math.ceil(2 * turnover))
 
 
 def _first(last: int) -> int:

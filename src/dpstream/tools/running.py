@@ -39,9 +39,8 @@ def run(
         randomness: for tests; releases made with it say so.
 
     Errors:
-        ConfigError: until or steps is no whole number from 1, and as of ``Config.open_stream``. DataError, SchemaError:
-        records that do not fit. StepError: released steps whose records have changed since. StoreError: see
-        ``Stream.step``.
+        ConfigError: until or steps below 1, and as of ``Config.open_stream``. DataError, SchemaError: records do not
+        fit. StepError: released steps whose records have changed since. StoreError: see ``Stream.step``.
     """
     from dpstream.project import Config
 

@@ -101,7 +101,7 @@ def test_the_last_owner_stays(desk: Desk) -> None:
         lambda: desk.remove_person(owner, "Olga"),
         lambda: desk.set_roles(owner, "Olga", ["auditor"]),
     ):
-        with pytest.raises(DpstreamError, match="nobody would be owner"):
+        with pytest.raises(DpstreamError, match="the last owner stays"):
             change()
     assert desk.people(owner)[0] == Person("Olga", frozenset({"owner"}))
 

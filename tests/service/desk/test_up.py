@@ -30,7 +30,7 @@ def test_a_service_is_drafted_and_people_are_looked_after(tmp_path: Path) -> Non
     folder = tmp_path / "service"
     assert said("up", folder, "--init", config) == f"wrote {folder / 'service.toml'}\n"
     assert Desk.open(folder).settings.stream("test").config.resolve() == config.resolve()
-    assert "there is a service already" in said("up", folder, "--init", config, code=2)
+    assert "the service exists" in said("up", folder, "--init", config, code=2)
     assert "two streams have the name" in said("up", tmp_path / "two", "--init", config, config, code=2)
     assert not (tmp_path / "two" / "service.toml").exists()
     said("serve", "people", "add", folder, "Anna", "--role", "owner", "--by", "root")
@@ -48,7 +48,7 @@ def test_a_service_is_drafted_and_people_are_looked_after(tmp_path: Path) -> Non
     said("serve", "people", "sign-out", folder, "Zoe")
     assert desk.person(session or "") is None
     said("serve", "people", "remove", folder, "Zoe")
-    assert "nobody would be owner" in said("serve", "people", "remove", folder, "Anna", code=2)
+    assert "the last owner stays" in said("serve", "people", "remove", folder, "Anna", code=2)
     log = json.loads(said("serve", "decisions", folder, "--json"))
     words = [one["reason"].split(" ")[0] for one in log]
     assert words == ["added", "added", "Zoe", "made", "ended", "removed"]
@@ -67,7 +67,7 @@ def test_a_token_for_programs_and_readers_is_printed_once(tmp_path: Path) -> Non
     assert first not in file.read_text()
     assert "cannot be a note" in said("serve", "token", file, "two\nlines", code=2)
     file.write_text(first)
-    assert "entry 1 is no hash of a token" in said("serve", "token", file, "x", code=2)
+    assert "entry 1 must be a token's hash" in said("serve", "token", file, "x", code=2)
     assert "cannot be written" in said("serve", "token", tmp_path / "nowhere" / "tokens", "x", code=2)
 
 
@@ -85,17 +85,17 @@ PROXY = '[proxy]\naddress = "10.0.0.1"\nheader = "X-User"\n'
         ("[service]\nidle_minutes = 0\n", "a whole number from 1 to 1440"),
         ("[service]\n", "[[stream]] with a key config"),
         ('[[stream]]\nconfig = "../stream/dpstream.toml"\napprovals = true\n', "a whole number from 1 to 10"),
-        ('[proxy]\naddress = "10.0.0.0/8"\nheader = "X-User"\n', "allowed: the address of one machine"),
-        ('[proxy]\naddress = "10.0.0.1"\nheader = "X User"\n', "allowed: the name of a header"),
+        ('[proxy]\naddress = "10.0.0.0/8"\nheader = "X-User"\n', "allowed: an address"),
+        ('[proxy]\naddress = "10.0.0.1"\nheader = "X User"\n', "allowed: a header"),
         (
             '[proxy]\naddress = "10.0.0.1"\nheader = "X-User"\n',
-            "other programs of its machine could be anybody",
+            "other programs could pose as anybody",
         ),
         (f'{PROXY}secret_file = "short"\nsecret_header = "x-user"\n', "both headers have one name"),
         (f'{PROXY}secret_file = "short"\nsecret_header = "X:"\n', "secret_header = 'X:' cannot be used"),
         (f'{PROXY}secret_file = "none"\n', "the proxy's secret cannot be read"),
         (f'{PROXY}secret_file = "open"\n', "others may read the proxy's secret (mode 0640)"),
-        (f'{PROXY}secret_file = "short"\n', "no secret for a proxy"),
+        (f'{PROXY}secret_file = "short"\n', "secret is malformed"),
     ],
 )
 def test_settings_are_read_strictly(tmp_path: Path, text: str, message: str) -> None:

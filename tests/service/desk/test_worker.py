@@ -135,7 +135,7 @@ def test_no_name_of_a_batch_and_no_exact_number_is_told(tmp_path: Path) -> None:
     log = json.dumps(work(desk))
     card = desk.card(OWNER, "test")
     assert (card.steps, card.trouble is None) == (2, False)
-    words = "DataError: the records do not fit: dpstream check on the machine says where"
+    words = "DataError: the records do not fit: see dpstream check"
     assert (card.trouble or "").startswith(words)
     desk.decide(ANNA, "test", 1, "approve")
     log += json.dumps(work(desk))
@@ -333,7 +333,7 @@ def test_rejecting_wins_until_the_table_is_out(tmp_path: Path, approved: Desk) -
     desk.decide(OWNER, "test", 1, "reject", "the wrong table")
     work(desk)
     approval, rejection = desk.tasks(OWNER, "test")
-    assert (approval.state, approval.why) == ("failed", "step 1 was rejected before it was published")
+    assert (approval.state, approval.why) == ("failed", "step 1 was rejected before publication")
     assert rejection.state == "done"
     assert desk.card(OWNER, "test").held == ()
     assert not (tmp_path / "service" / "releases" / "step-000001").exists()
@@ -354,7 +354,7 @@ def test_a_step_that_was_rejected_late_is_not_withdrawn(tmp_path: Path, approved
     worker.close()
     work(desk)
     assert states(desk) == ["done", "failed"]
-    why = "step 1 was published before it was rejected; it can be withdrawn"
+    why = "step 1 was published before the rejection; withdraw it"
     assert desk.tasks(OWNER, "test")[1].why == why
     released = (tmp_path / "service" / "releases").rglob("*.json")
     assert "inside only" not in "".join(path.read_text() for path in released)
@@ -367,5 +367,5 @@ def test_what_was_looked_at_is_what_is_decided_about(approved: Desk) -> None:
         db.execute("UPDATE tasks SET what = replace(what, 'manifest_sha256\":\"', 'manifest_sha256\":\"0')")
     work(desk)
     (task,) = desk.tasks(OWNER, "test")
-    assert (task.state, task.why) == ("failed", "step 1 is not the one that was looked at any more")
+    assert (task.state, task.why) == ("failed", "step 1 has changed since that look")
     assert desk.card(OWNER, "test").held == (1,)

@@ -103,7 +103,7 @@ def test_cookies_are_for_https_wherever_there_is_https(
     kept = answer.headers["set-cookie"]
     assert (answer.headers["location"], "; Secure" in kept) == ("/", secure)
     assert kept.startswith("__Host-dpstream_login=" if secure else "dpstream_login=")
-    assert ("only with https" in httpx.get(f"{office.address}/sign-in", headers=heads).text) == (
+    assert ("need https" in httpx.get(f"{office.address}/sign-in", headers=heads).text) == (
         heads == [("host", "pages.example")]
     )
 
@@ -124,7 +124,7 @@ def test_browsers_that_tell_the_origin_only(office: Office, origin: str, ours: b
     head = {"origin": origin.format(address=office.address)}
     answer = client.http.post("/run", data={"token": client.token(), "stream": EVIL}, headers=head)
     assert answer.status_code == (403 if ours else 400)
-    assert ("does not come from these pages" in answer.text) != ours
+    assert ("too old or foreign" in answer.text) != ours
 
 
 def test_what_is_decided_is_what_was_looked_at(office: Office) -> None:
@@ -134,7 +134,7 @@ def test_what_is_decided_is_what_was_looked_at(office: Office) -> None:
     for manifest in ("", "0" * 64):
         answer = ben.post("/decide", stream=EVIL, step=5, kind="approve", manifest=manifest)
         assert answer.status_code == 400
-        assert "is not the one that was looked at any more" in answer.text
+        assert "has changed since" in answer.text
     assert office.desk.decisions(office.desk.operator("root")) == before
 
 

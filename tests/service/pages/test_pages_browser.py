@@ -52,7 +52,7 @@ def test_two_persons_approve(browser: Browser, office: Office) -> None:
     assert "Held too: step 6." in browser.words
     browser.go(f"{office.address}{held}")
     assert re.search(r"1 of 2.*Anna approved on \d+ \w+ \d{4}", browser.words, re.DOTALL)
-    assert "It takes 1 more person" in browser.words
+    assert "Needed: 1 more person" in browser.words
     sign_in(browser, office, "Ben", held)
     browser.click(APPROVE)
     assert office.tasks() == [("approve", "waiting")]

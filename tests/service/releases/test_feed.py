@@ -180,7 +180,7 @@ def test_withdrawn_is_gone_for_its_reason(stream: Path) -> None:
         assert feed.get(f"{BASE}/steps/2/manifest").status_code == 200
         assert feed.get(f"{BASE}/steps/2/measurements").status_code == 200
         # The changes since its table went with it; a full table is there instead.
-        assert "its table is there" in problem(feed.get(f"{BASE}/steps/3/changes.csv"), 404)["detail"]
+        assert "has a table" in problem(feed.get(f"{BASE}/steps/3/changes.csv"), 404)["detail"]
         for step in (3, 4):
             whole = feed.get(f"{BASE}/steps/{step}/table.parquet")
             assert pyarrow.parquet.read_table(io.BytesIO(whole.content)).equals(
@@ -371,9 +371,9 @@ def test_a_reader_asks_for_what_is_not_there(feed: httpx.Client) -> None:
         f"{BASE}/steps/0",
     ):
         assert feed.get(path).status_code in (404, 422)
-    assert "no changes" in problem(feed.get(f"{BASE}/steps/1/changes.csv"), 404)["detail"]
+    assert "has a table" in problem(feed.get(f"{BASE}/steps/1/changes.csv"), 404)["detail"]
     wrong = problem(feed.get(f"{BASE}/steps/1/table.csv?columns=paid,nobody"), 400)
-    assert (wrong["detail"], wrong["allowed"]) == ("there is no column 'nobody'", "record_id, zip, paid")
+    assert (wrong["detail"], wrong["allowed"]) == ("unknown column 'nobody'", "record_id, zip, paid")
     refused = feed.post(BASE)
     assert problem(refused, 405)
     assert refused.headers["allow"]
@@ -416,11 +416,11 @@ def test_places_are_folders_with_names(made: Path, tmp_path: Path) -> None:
     assert one.name == "other"
     (tmp_path / "empty").mkdir()
     wrong = {
-        folder + "/nowhere": "no such folder",
-        str(tmp_path / "empty"): "there are no releases",
+        folder + "/nowhere": "the folder is missing",
+        str(tmp_path / "empty"): "releases are missing",
         f"a b={folder}": "cannot stand in an address",
-        "s3://bucket/releases": "folders of this machine",
-        "x=https://example.org/v1": "folders of this machine",
+        "s3://bucket/releases": "only local folders",
+        "x=https://example.org/v1": "only local folders",
     }
     for text, words in wrong.items():
         with pytest.raises(ConfigError, match=words):

@@ -97,7 +97,7 @@ def test_links_are_not_followed(stream: Path, name: str) -> None:
     if name == "step-000001":
         name = "steps/1/table.csv"
     assert answers[name].status_code == 500, answers[name].text
-    assert "no file" in answers[name].json()["detail"]
+    assert "a readable file" in answers[name].json()["detail"]
     assert {one.status_code for one in answers.values()} <= {200, 404, 500}
 
 

@@ -64,7 +64,7 @@ class Limits:
         records: kinds of released records, the first one is the default.
         no_records: kinds of records that this recipe cannot have, each with the reason.
         no_changes: why a database cannot be given changes only.
-        no_tables: what the stream is, where its releases are no tables of records; and where its errors are told.
+        no_tables: what the stream is, where releases are not tables; and where its errors are told.
     """
 
     units: tuple[str, ...] = ("event", "event-replace", "user")
@@ -112,7 +112,7 @@ class Family:
         tools: of another package's family: where its ``evaluation``, its ``page`` of the report and its ``simulation``
             are, as ``module:NAME``; what is not named works with tables as for any stream.
         asked: whether its streams answer questions between their steps.
-        draft: what ``dpstream init`` writes for it, section -> key -> value, where there is no default or another value
+        draft: what ``dpstream init`` writes for it, section -> key -> value, where another value than the default
             is a better start; the owner is asked to look at each.
         bins: whether drafted columns have bins for nulls and for other values.
         bounds_only: whether all that it needs of a column's edges are the first and the last one, so that no others are

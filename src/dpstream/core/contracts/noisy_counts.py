@@ -151,7 +151,7 @@ class NoisyCounts:
                 own.get("series"),
             )
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise ConfigError("a line of noisy counts cannot be read", where="measurements") from None
+            raise ConfigError("unreadable noisy counts", where="measurements") from None
 
 
 def marginal_query(columns: Sequence[str]) -> dict[str, Any]:
@@ -166,7 +166,7 @@ def _packed(noise: AnyNoise | HistogramCells | Law) -> list[list[Any]]:
     if isinstance(noise, HistogramsNoise):
         return [["histograms", str(noise.scale), list(noise.sizes), noise.level]]
     if isinstance(noise, HistogramCells):
-        raise ConfigError("a histogram of a joint draw is not published by itself", where="measurements")
+        raise ConfigError("histograms of a joint draw are published together", where="measurements")
     if isinstance(noise, DiscreteLaplace | DiscreteGaussian):
         return NoiseSum(((noise, 1),)).pack()
     return noise.pack()

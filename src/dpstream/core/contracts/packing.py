@@ -26,7 +26,7 @@ from dpstream.core.errors import StoreDamagedError
 
 T = TypeVar("T")
 _Arrays = dict[str, NDArray[Any]]
-#: ``field(metadata=UNPACKED)``: what follows from the plan, and is no part of a packed state.
+#: ``field(metadata=UNPACKED)``: what follows from the plan, outside a packed state.
 UNPACKED: Mapping[str, Any] = {"unpacked": True}
 _NUMBERS: Mapping[Any, type[Any]] = {float: np.float64, int: np.int64}
 
@@ -49,7 +49,7 @@ def unpack_fields(kind: type[T], packed: Packed, **given: Any) -> T:
     try:
         return cast(T, _Reader(packed.arrays, given, {}).read(kind, packed.meta, "state"))
     except (KeyError, TypeError, ValueError, IndexError, AttributeError):
-        raise StoreDamagedError("the state does not have the fields of its kind", where="state") from None
+        raise StoreDamagedError("the state has other fields than its kind", where="state") from None
 
 
 def _choices(hint: Any) -> list[Any]:

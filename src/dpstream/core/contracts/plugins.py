@@ -42,7 +42,7 @@ class Plugins(Generic[T]):
             raise ConfigError(
                 f"{' and '.join(owners)} both bring {self._noun} {name!r}",
                 where=f"entry points {self._group}",
-                allowed="one package for each name: uninstall one of them",
+                allowed="one package per name: uninstall the others",
             )
         if isinstance(self._own, Mapping) and name in self._own:
             own: T = EntryPoint(name, self._own[name], self._group).load()
@@ -59,14 +59,14 @@ class Plugins(Generic[T]):
             raise self._broken(places[0], f"cannot be loaded: {type(error).__name__}: {error}") from None
         # A family says which mechanisms it has; a source or a sink has only the name of its entry point.
         if not isinstance(loaded, self._kind) or name not in getattr(loaded, "mechanisms", (name,)):
-            raise self._broken(places[0], f"is no {self._kind.__name__} with that name")
+            raise self._broken(places[0], f"lacks a {self._kind.__name__} with that name")
         return loaded
 
     def _broken(self, place: EntryPoint, what: str) -> ConfigError:
         return ConfigError(
             f"{self._noun} {place.name!r} of {_package(place)} ({place.value}) {what}",
             where=f"entry points {self._group}",
-            allowed="a package that works with this version of dpstream, or none",
+            allowed="a package for this version of dpstream, or none",
         )
 
 

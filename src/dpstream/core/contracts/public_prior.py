@@ -46,7 +46,7 @@ class PublicPrior:
             ConfigError: it holds no record.
         """
         if not self.total > 0.0:
-            raise ConfigError("the prior holds no record", where="prior", allowed="one record or more")
+            raise ConfigError("the prior holds no record", where="prior", allowed="at least one")
 
     @cached_property
     def total(self) -> float:

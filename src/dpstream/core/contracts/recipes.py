@@ -54,7 +54,7 @@ class Terms:
             BudgetError: it is a pure epsilon; ``reason`` says why that does not do.
         """
         if not isinstance(self.budget, ZCDP):
-            raise BudgetError(reason, where="budget", allowed="rho, or epsilon together with delta")
+            raise BudgetError(reason, where="budget", allowed="rho, or epsilon and delta")
         return self.budget
 
 
@@ -85,16 +85,14 @@ class Recipe(ABC, Generic[AnyPlan]):
         """
         epsilon, rho = amounts(budget, epsilon, rho)
         if (epsilon is None) == (rho is None):
-            raise BudgetError("give exactly one of epsilon and rho", where="budget")
+            raise BudgetError("give either epsilon or rho", where="budget")
         if horizon is not None and (
             isinstance(horizon, bool) or not isinstance(horizon, (int, np.integer)) or horizon < 1
         ):
-            raise HorizonError(f"horizon = {horizon!r}", where="budget", allowed="none, or 1 or more steps")
+            raise HorizonError(f"horizon = {horizon!r}", where="budget", allowed="none, or 1 or more")
         if delta is not None:
             if epsilon is None:
-                raise BudgetError(
-                    "delta goes with epsilon", where="budget", allowed="epsilon and delta, or rho alone"
-                )
+                raise BudgetError("delta needs epsilon", where="budget", allowed="epsilon and delta, or rho")
             stated = exact_amount(epsilon, where="epsilon"), exact_amount(delta, where="delta")
             return self._plan(Terms(approximate_to_zcdp(*stated), unit, horizon, stated))
         given = PureDP.of(epsilon) if epsilon is not None else ZCDP.of(cast(Amount, rho))

@@ -284,7 +284,7 @@ class StreamPlan(ABC):
         raise ConfigError(
             f"the mechanism {self.name!r} cannot begin with another stream's table",
             where="base",
-            allowed="a stream that begins with an empty table, or a mechanism whose limits have base",
+            allowed="an empty start, or a mechanism with base in its limits",
         )
 
     @abstractmethod

@@ -398,7 +398,7 @@ class BinnedCounter(Counter):
         unit = check_event(unit)
         if not isinstance(budget, ZCDP):
             raise BudgetError(
-                f"the counter {self.name!r} adds Gaussian noise and cannot keep a pure budget",
+                f"counter {self.name!r} is Gaussian, and the budget pure",
                 where="budget",
                 allowed="rho, or a counter for pure budgets",
             )
@@ -407,9 +407,9 @@ class BinnedCounter(Counter):
         # What the measurements say about one increment has about this standard deviation.
         if sigma_squared > (design.unit * MAX_NOISE_SCALE) ** 2:
             raise LimitError(
-                f"the noise of a budget of {budget} does not fit 64-bit sums",
+                f"the noise of {budget} exceeds 64-bit sums",
                 where=f"counter {self.name}",
-                allowed=f"a budget that needs noise of a scale up to {MAX_NOISE_SCALE}",
+                allowed=f"a budget with noise of scale up to {MAX_NOISE_SCALE}",
             )
         return CalibratedBinnedCounter(self, budget, unit, DiscreteGaussian(sigma_squared), design)
 
@@ -552,7 +552,7 @@ class CalibratedBinnedCounter(FactoredCounter):
 
     def gain_variance(self, t: int) -> float:
         """See ``CalibratedCounter.gain_variance``; exact as far as ``variance`` is."""
-        t = check_count(t, what="the number of ticks", least=1, most=MAX_TICKS)
+        t = check_count(t, what="number of ticks", least=1, most=MAX_TICKS)
         self.check_tick(t)
         return self.design.table.gain(t) * self.noise.variance
 

@@ -69,16 +69,15 @@ def counter_by_name(name: str, *, horizon: int | None = None) -> Counter:
         raise ConfigError(f"unknown counter {name!r}", where="counter", allowed=", ".join(COUNTER_NAMES))
     if horizon is None:
         raise ConfigError(
-            f"the counter {name!r} needs a horizon",
+            f"counter {name!r} needs a horizon",
             where="horizon",
-            allowed="a number of steps, or one of the counters without a horizon: "
-            f"{', '.join((*_UNBOUNDED, 'blt'))}",
+            allowed=f"a number of steps, or a counter without horizon: {', '.join((*_UNBOUNDED, 'blt'))}",
         )
     return _BOUNDED[name](horizon)
 
 
 def _constants_for(horizon: int) -> int:
-    """The smallest number of ticks with constants that is no less; else the largest."""
+    """The smallest number of ticks with constants that is as large; else the largest."""
     return min((ticks for ticks in CONSTANTS if ticks >= horizon), default=max(CONSTANTS))
 
 
@@ -90,7 +89,7 @@ MAX_BYTES = 2**30
 #: Up to so many ticks the mean is over all of them, beyond over so many.
 _SAMPLES = 1024
 _GOLDEN = (math.sqrt(5) - 1) / 2
-#: A counter that is later in the list of names has to be better by this part: figures closer than that are no reason.
+#: A counter that is later in the list of names has to be better by this part: closer figures decide nothing.
 _MARGIN = 0.01
 
 
@@ -166,7 +165,7 @@ def best(
     Cost: some hundred evaluations of formulas for each counter, remembered.
 
     Errors:
-        ConfigError: numbers that are no numbers of ticks or cells. LimitError: no counter can be used.
+        ConfigError: wrong numbers of ticks or cells. LimitError: no counter can be used.
 
     >>> from dpstream.core.privacy import PureDP
     >>> best(PureDP.of(1), expected_ticks=8).name
@@ -174,14 +173,14 @@ def best(
     """
     most = check_count(horizon, what="the horizon", least=1, most=MAX_TICKS) if horizon is not None else None
     ticks = (most or EXPECTED_TICKS) if expected_ticks is None else expected_ticks
-    ticks = check_count(ticks, what="the number of expected ticks", least=1, most=MAX_TICKS)
+    ticks = check_count(ticks, what="the expected ticks", least=1, most=MAX_TICKS)
     if most is not None and ticks > most:
         raise ConfigError(
-            f"{ticks} ticks are expected of a counter with a horizon of {most}",
+            f"expected {ticks} ticks, and the counter's horizon is {most}",
             where="expected_ticks",
             allowed="up to the horizon",
         )
-    width = check_count(width, what="the number of cells", least=1, most=2**31)
+    width = check_count(width, what="number of cells", least=1, most=2**31)
     return _compared(budget, unit or Event(), most, ticks, width, max_bytes)
 
 
@@ -198,9 +197,9 @@ def _compared(
             counter = recipe(name).calibrate(budget, unit)
             deviation, last = rms_deviation(counter, ticks), math.sqrt(counter.variance(ticks))
         except BudgetError:
-            return Candidate(name, None, None, None, "made for another kind of budget")
+            return Candidate(name, None, None, None, "for another kind of budget")
         except LimitError:
-            return Candidate(name, None, None, None, "its noise would not fit 64-bit sums")
+            return Candidate(name, None, None, None, "noise beyond 64-bit sums")
         except (ConfigError, HorizonError):
             why = "needs a horizon" if horizon is None else "not for this horizon"
             return Candidate(name, None, None, None, why)
@@ -220,7 +219,7 @@ def _compared(
             chosen = one
     if chosen is None:
         raise LimitError(
-            "no counter can be used: " + "; ".join(f"{one.name}: {one.why_not}" for one in candidates),
+            "no usable counter: " + "; ".join(f"{one.name}: {one.why_not}" for one in candidates),
             where="counter",
         )
     ordered = sorted(candidates, key=lambda one: math.inf if one.deviation is None else one.deviation)

@@ -196,20 +196,20 @@ class CalibratedCounter(ABC):
             )
         if t > MAX_TICKS:
             raise LimitError(
-                f"tick {t} is more than 64-bit sums are sure to hold",
+                f"tick {t} may exceed 64-bit sums",
                 where=f"counter {self.name}",
                 allowed=f"up to {MAX_TICKS} ticks",
             )
 
     def check_ticks(self, t: int) -> int:
         """``t`` as a number of ticks that the counter can have made; errors as of ``variance``."""
-        t = check_count(t, what="the number of ticks", least=0, most=MAX_TICKS)
+        t = check_count(t, what="number of ticks", least=0, most=MAX_TICKS)
         self.check_tick(t)
         return t
 
     def check_matrix(self, n: int) -> int:
         """``n`` as a number of ticks that ``materialize`` can give."""
-        n = check_count(n, what="the number of ticks", least=1, most=MAX_TICKS)
+        n = check_count(n, what="number of ticks", least=1, most=MAX_TICKS)
         self.check_tick(n)
         if n > _MAX_MATRIX:
             raise LimitError(
@@ -221,7 +221,7 @@ class CalibratedCounter(ABC):
 
     def damaged(self, what: str) -> StoreDamagedError:
         """The error of a state that cannot be one of this counter."""
-        return StoreDamagedError(f"the state is unusable: {what}", where=f"counter {self.name}")
+        return StoreDamagedError(f"unusable state: {what}", where=f"counter {self.name}")
 
 
 @dataclass(frozen=True)
@@ -296,7 +296,7 @@ def check_event(unit: object) -> Event:
 def check_budget(budget: object) -> Budget:
     """``budget`` if it is one, else BudgetError."""
     if not isinstance(budget, Budget):
-        raise BudgetError(f"{budget!r} is no budget", where="budget", allowed="PureDP(1), ZCDP(1)")
+        raise BudgetError(f"{budget!r}: expected a budget", where="budget", allowed="PureDP(1), ZCDP(1)")
     return budget
 
 
@@ -305,9 +305,9 @@ def check_noise(noise: Noise, budget: Budget, name: str) -> None:
     squared = noise.scale**2 if isinstance(noise, DiscreteLaplace) else noise.sigma_squared
     if squared > Fraction(MAX_NOISE_SCALE) ** 2:
         raise LimitError(
-            f"the noise of a budget of {budget} does not fit 64-bit sums",
+            f"the noise of {budget} exceeds 64-bit sums",
             where=f"counter {name}",
-            allowed=f"a budget that needs noise of a scale up to {MAX_NOISE_SCALE}",
+            allowed=f"a budget with noise of scale up to {MAX_NOISE_SCALE}",
         )
 
 
@@ -320,7 +320,7 @@ class ShapedCounter(CalibratedCounter):
 
     def init(self, width: int) -> CounterState:
         """See ``CalibratedCounter.init``: zeros."""
-        width = check_count(width, what="the number of cells", least=1, most=MAX_WIDTH)
+        width = check_count(width, what="number of cells", least=1, most=MAX_WIDTH)
         arrays = {name: np.zeros(shape, np.int64) for name, shape in self.shapes(0, width).items()}
         return {"t": np.zeros(1, np.int64), **arrays}
 
@@ -328,14 +328,14 @@ class ShapedCounter(CalibratedCounter):
         """All checks of a tick; its number. Nothing is changed."""
         width = next(array.shape[-1] for name, array in state.items() if name != "t")
         if not isinstance(increment, np.ndarray) or increment.dtype != np.int64:
-            raise DataError("the increment is not an array of 64-bit integers", where="counter")
+            raise DataError("expected an increment of 64-bit integers", where="counter")
         if increment.shape != (width,):
             raise DataError(
-                f"the increment has shape {increment.shape}", where="counter", allowed=f"shape ({width},)"
+                f"increment of shape {increment.shape}", where="counter", allowed=f"shape ({width},)"
             )
         if increment.max() > MAX_INCREMENT or increment.min() < -MAX_INCREMENT:
             raise LimitError(
-                "a cell of the increment is beyond the declared bound",
+                "an increment's cell exceeds the declared bound",
                 where=f"counter {self.name}",
                 allowed=f"from -{MAX_INCREMENT} to {MAX_INCREMENT}",
             )
@@ -346,16 +346,16 @@ class ShapedCounter(CalibratedCounter):
     def check_state(self, state: Mapping[str, NDArray[np.int64]], width: int) -> None:
         """See ``CalibratedCounter.check_state``; by the shapes of ``shapes``."""
         if any(not isinstance(array, np.ndarray) or array.dtype != np.int64 for array in state.values()):
-            raise self.damaged("an array is not of 64-bit integers")
+            raise self.damaged("expected 64-bit arrays")
         if "t" not in state or state["t"].shape != (1,):
-            raise self.damaged("it has no clock")
+            raise self.damaged("clock missing")
         if set(state) != {"t", *self.shapes(0, width)}:
-            raise self.damaged("its arrays are not those of this counter")
+            raise self.damaged("arrays of another counter")
         t = int(state["t"][0])
         if not 0 <= t <= (self.horizon or MAX_TICKS):
-            raise self.damaged("its clock is out of range")
+            raise self.damaged("clock out of range")
         if any(state[name].shape != shape for name, shape in self.shapes(t, width).items()):
-            raise self.damaged("an array has the wrong shape")
+            raise self.damaged("wrong array shape")
 
 
 class FactoredCounter(ShapedCounter):

@@ -318,9 +318,9 @@ class ForestCounter(Counter):
         unit = check_event(unit)
         if not isinstance(budget, PureDP):
             raise BudgetError(
-                f"the counter {self.name!r} draws noise ahead and keeps pure budgets only",
+                f"counter {self.name!r} draws noise ahead, for pure budgets only",
                 where="budget",
-                allowed="epsilon; for rho the counters toeplitz (with a horizon) and blt (without) are better",
+                allowed="epsilon; for rho toeplitz (with a horizon) or blt (without) is better",
             )
         calibrated = CalibratedForest(self, budget, unit)
         ends = [0, *(tree.start + tree.ticks for tree in calibrated.trees)]
@@ -329,9 +329,9 @@ class ForestCounter(Counter):
             for tree, end in zip(calibrated.trees, ends, strict=False)
         ):
             raise ConfigError(
-                "trees leave out ticks, or give more than the budget",
+                "trees skip ticks, or exceed the budget",
                 where=f"counter {self.name}",
-                allowed="trees one after the other, with shares up to 1 together",
+                allowed="consecutive trees with shares up to 1 together",
             )
         smallest = min(share for tree in calibrated.trees for share in tree.shares if share)
         check_noise(calibrated.noise(smallest), budget, self.name)

@@ -414,7 +414,7 @@ class BlockCounter(IntervalCounter):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.block_size is not None:
-            check_count(self.block_size, what="the block size", least=1, most=MAX_TICKS)
+            check_count(self.block_size, what="block size", least=1, most=MAX_TICKS)
 
     @property
     def size(self) -> int:

@@ -34,11 +34,11 @@ class Measurement:
                 f"values have {values.ndim} dimensions", where="measurement", allowed="1 (C order)"
             )
         if not np.isfinite(values).all():
-            raise InputError("values are not all finite", where="measurement")
+            raise InputError("some values are infinite or missing", where="measurement")
         variance = float(self.variance)
         if not (math.isfinite(variance) and variance > 0.0 and math.isfinite(1.0 / variance)):
             raise InputError(
-                "the variance is not a positive finite number", where="measurement", allowed="greater than 0"
+                "expected a positive finite variance", where="measurement", allowed="greater than 0"
             )
         object.__setattr__(self, "clique", tuple(int(i) for i in self.clique))
         object.__setattr__(self, "values", values)
@@ -207,7 +207,7 @@ def _cliques_to_keep(
     cells = tree_cells(domain, cliques)
     if cells > max_cells:
         raise LimitError(
-            f"the junction tree of the measured cliques has {cells} cells",
+            f"the cliques' junction tree has {cells} cells",
             where="fit",
             allowed=f"max_cells = {max_cells}",
         )

@@ -145,10 +145,10 @@ def _checked(attributes: int, clique: tuple[int, ...]) -> Clique:
     # Remembered: a stream asks about the same few hundred cliques thousands of times a second.
     checked = tuple(int(i) for i in clique)
     if any(a >= b for a, b in pairwise(checked)):
-        raise InputError(f"{checked} is not sorted or repeats an attribute", where="clique")
+        raise InputError(f"{checked} is unsorted or repeats an attribute", where="clique")
     if checked and not 0 <= checked[0] <= checked[-1] < attributes:
         raise InputError(
-            f"{checked} names an attribute that does not exist",
+            f"{checked} names an unknown attribute",
             where="clique",
             allowed=f"0 to {attributes - 1}",
         )
@@ -307,9 +307,9 @@ def _build(domain: Domain, cliques: tuple[Clique, ...]) -> JunctionTree:
     order, later, cells = elimination.best_elimination(_graph(domain, cliques), _float_sizes(domain))
     if cells > MAX_CELLS:
         raise LimitError(
-            f"the junction tree of these {len(cliques)} cliques has {cells:.3g} cells",
+            f"the junction tree of {len(cliques)} cliques has {cells:.3g} cells",
             where="graphical model",
-            allowed=f"at most {MAX_CELLS}; use fewer or smaller cliques",
+            allowed=f"at most {MAX_CELLS}: fewer or smaller cliques",
         )
     listing, ends = _clique_tree(order.tolist(), [frozenset(np.flatnonzero(row).tolist()) for row in later])
     sizes = np.array(domain.sizes, dtype=np.int64)
@@ -380,7 +380,7 @@ def _floor(
             possible[cells[parent] : cells[parent + 1]] &= rows[to_separator]
         elif not rows.all():
             raise ConfigError(
-                "the constraints together exclude every record",
+                "the constraints exclude every record",
                 where="schema.constraints",
                 allowed="constraints that some record satisfies",
             )

@@ -278,7 +278,7 @@ class Model:
     ) -> None:
         """``potentials``: flat, as the tree lays them out. ``cliques``: the tree's, most recent first."""
         if len(potentials) != tree.parameters or not np.isfinite(potentials).all():
-            raise InputError("the potentials do not fit the cliques", where="graphical model")
+            raise InputError("potentials and cliques differ", where="graphical model")
         self._total = _finite(total)
         self._shape = Shape(tree, np.array(potentials, dtype=np.float64))
         self._cliques = tree.cliques if cliques is None else tuple(cliques)
@@ -383,7 +383,7 @@ class Model:
         given = np.asarray(codes)
         sizes = np.array(self.domain.sizes)
         if given.ndim != 2 or given.shape[1] != len(sizes) or given.dtype.kind not in "iu":
-            raise InputError("the codes do not fit the model", where="log_density")
+            raise InputError("codes and model differ", where="log_density")
         if given.size and (given.min() < 0 or (given.max(axis=0) >= sizes).any()):
             raise InputError("a code lies outside the domain", where="log_density")
         return self._shape.log_density(given)
@@ -406,9 +406,7 @@ class Model:
         """The inverse of ``pack``. StoreFormatError, StoreDamagedError."""
         meta = packed.meta
         if meta.get("kind") != _KIND or meta.get("format") != _FORMAT:
-            raise StoreFormatError(
-                "this is not a graphical model this version reads", where="model", allowed=f"format {_FORMAT}"
-            )
+            raise StoreFormatError("unknown format of a model", where="model", allowed=f"format {_FORMAT}")
         try:
             sizes = tuple(int(s) for s in meta["sizes"])
             domain = Domain(tuple(meta["names"]), sizes, unpack_impossible(meta))

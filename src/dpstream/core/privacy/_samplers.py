@@ -229,7 +229,7 @@ class InversionTable:
 
     def __init__(self, distribution: Distribution, word_bits: int = WORD_BITS) -> None:
         if not 1 <= word_bits <= WORD_BITS:
-            raise ValueError("word_bits is from 1 to 63")
+            raise ValueError("word_bits: 1 to 63")
         self._distribution = distribution
         self._word_bits = word_bits
         self._table = _first_table(distribution, word_bits)
@@ -301,7 +301,7 @@ def _first_table(distribution: Distribution, word_bits: int) -> NDArray[np.uint6
         guard *= 4
     # F(k) would have to agree with a multiple of 2^-63 to thousands of digits. Decided by the public
     # parameter alone, before any data is touched.
-    raise LimitError("this noise parameter cannot be tabulated", where="noise", allowed="another scale")
+    raise LimitError("noise parameter too large to tabulate", where="noise", allowed="another scale")
 
 
 def _entries(distribution: Distribution, word_bits: int, guard: int) -> list[int] | None:
@@ -517,7 +517,7 @@ def _with_sign(value: NDArray[np.int64], words: NDArray[np.uint64]) -> NDArray[n
 
 def _check_range(top: NDArray[np.int64], largest: int) -> None:
     if len(top) and int(top.max()) >= largest:
-        raise LimitError("a noise value passes 64-bit integers", where="noise")
+        raise LimitError("noise beyond 64-bit integers", where="noise")
 
 
 def build_laplace(scale: Fraction, word_bits: int = WORD_BITS) -> Sampler:

@@ -61,7 +61,7 @@ def exact_amount(value: Amount, *, where: str, maximum: int | None = None) -> Fr
     """
     allowed = "a positive number" + (f" up to {maximum}" if maximum is not None else "")
     if isinstance(value, bool):
-        raise BudgetError(f"{value!r} is not an amount", where=where, allowed=allowed)
+        raise BudgetError(f"{value!r}: expected an amount", where=where, allowed=allowed)
     try:
         if isinstance(value, float):
             if not math.isfinite(value):
@@ -77,7 +77,7 @@ def exact_amount(value: Amount, *, where: str, maximum: int | None = None) -> Fr
         else:
             exact = Fraction(value)
     except (ValueError, TypeError, OverflowError, ZeroDivisionError, InvalidOperation):
-        raise BudgetError(f"{_shown(value)} is not an amount", where=where, allowed=allowed) from None
+        raise BudgetError(f"{_shown(value)}: expected an amount", where=where, allowed=allowed) from None
     if exact <= 0:
         raise BudgetError(f"{_shown(value)} is not positive", where=where, allowed=allowed)
     if maximum is not None and exact > maximum:
@@ -95,7 +95,7 @@ class PureDP:
     """Pure differential privacy: every output at most ``exp(epsilon)`` times likelier.
 
     Errors:
-        BudgetError: an epsilon that is no number, negative, or too large to protect anybody.
+        BudgetError: an epsilon that is undefined, negative, or too large to protect anybody.
 
     >>> PureDP("1/2") == PureDP(0.5)
     True
@@ -191,16 +191,16 @@ def amounts(
     if budget is None:
         return epsilon, rho
     if not isinstance(budget, PureDP | ZCDP):
-        raise BudgetError(f"{budget!r} is no budget", where="budget", allowed="PureDP(1), ZCDP(1)")
+        raise BudgetError(f"{budget!r}: expected a budget", where="budget", allowed="PureDP(1), ZCDP(1)")
     if epsilon is not None or rho is not None:
-        raise BudgetError("the budget is given twice", where="budget", allowed="budget, or epsilon, or rho")
+        raise BudgetError("budget given twice", where="budget", allowed="either budget, epsilon or rho")
     return (budget.epsilon, None) if isinstance(budget, PureDP) else (None, budget.rho)
 
 
 def _shares(weights: Sequence[int | Fraction]) -> list[Fraction]:
     exact = [Fraction(weight) for weight in weights]
     if not exact or min(exact) <= 0:
-        raise BudgetError("a proportion of the split is not positive", where="budget")
+        raise BudgetError("a split's proportion must be positive", where="budget")
     total = sum(exact, Fraction(0))
     return [weight / total for weight in exact]
 

@@ -68,7 +68,7 @@ def approximate_to_zcdp(epsilon: Amount, delta: Amount) -> ZCDP:
     target, limit = _down(_delta(delta)), _down(exact_amount(epsilon, where="epsilon"))
     rho, above = _border(lambda rho: _delta_bound(rho, limit) <= target)
     if above < _MIN_BORDER:
-        raise BudgetError("no usable rho stays within this epsilon and delta", where="budget")
+        raise BudgetError("no usable rho within this epsilon and delta", where="budget")
     return ZCDP(Fraction(rho))
 
 
@@ -106,7 +106,7 @@ def replace_from_add_remove(budget: Budget) -> Budget:
     """What an add/remove guarantee says about replacing a record: a removal and an insertion, x2 or x4.
 
     To promise ``budget`` under replacement, run an add/remove mechanism with ``per_member(budget, 2)``.
-    There is no way back: a replace guarantee lets the number of records be published exactly, and so
+    The way back does not exist: a replace guarantee lets the number of records be published exactly, and so
     says nothing about adding or removing one.
     """
     return group(budget, 2)
@@ -135,13 +135,13 @@ def _delta_bound(rho: float, epsilon: float) -> float:
 def _delta(value: Amount) -> Fraction:
     exact = exact_amount(value, where="delta")
     if not Fraction(1, 10**300) <= exact < 1:
-        raise BudgetError("delta is out of range", where="delta", allowed="from 1e-300 to below 1")
+        raise BudgetError("delta out of range", where="delta", allowed="from 1e-300 to below 1")
     return exact
 
 
 def _check_size(size: int) -> None:
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise ConfigError("the group has no member", where="group")
+        raise ConfigError("empty group", where="group")
 
 
 def _up(value: Fraction) -> float:
@@ -178,7 +178,7 @@ def surer(before: Amount, epsilon: float) -> float:
     _check_epsilon(epsilon)
     prior = float(exact_amount(before, where="before"))
     if prior >= 1:
-        raise BudgetError("the probability is not below 1", where="before", allowed="between 0 and 1")
+        raise BudgetError("the probability must be below 1", where="before", allowed="between 0 and 1")
     return min(1.0, prior / (prior + (1 - prior) * math.exp(-epsilon)) * (1 + _SLACK))
 
 

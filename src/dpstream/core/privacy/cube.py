@@ -57,7 +57,7 @@ class CubeNoise:
     def __post_init__(self) -> None:
         object.__setattr__(self, "scale", exact_parameter(self.scale, "scale", MAX_SCALE))
         if not 1 <= self.dimension <= MAX_DIMENSION:
-            raise ConfigError("so many sums cannot be drawn together", where="dimension", allowed="1 to 512")
+            raise ConfigError("too many sums to draw together", where="dimension", allowed="1 to 512")
 
     @property
     def cells(self) -> int:
@@ -100,7 +100,7 @@ def noise_for_bounded(budget: Budget, sums: int, change: int) -> CubeNoise | Dis
     CubeNoise(scale=Fraction(2, 1), dimension=20)
     """
     if sums < 1 or change < 1:
-        raise ConfigError("the number of sums or their change is not positive", where="noise")
+        raise ConfigError("the number of sums and their change must be positive", where="noise")
     if isinstance(budget, PureDP):
         return CubeNoise(change / budget.epsilon, sums)
     return DiscreteGaussian(Fraction(sums * change**2) / (2 * budget.rho))
@@ -124,7 +124,7 @@ class _CubeSampler:
         degree = int(self._degree.sample(words(1), words)[0])
         radius = degree + sum(self._geometric.sample(degree + 1, words).tolist())
         if radius >= _LARGEST:
-            raise LimitError("a noise value passes 64-bit integers", where="noise")
+            raise LimitError("noise beyond 64-bit integers", where="noise")
         value: NDArray[np.int64] = _uniform(2 * radius + 1, self._dimension, words) - radius
         return value
 

@@ -63,13 +63,13 @@ class Entropy:
         (True, False)
         """
         if isinstance(seed, bool) or not isinstance(seed, (int, str, bytes)):
-            raise ConfigError("the seed is neither an integer nor a text nor bytes", where="seed")
+            raise ConfigError("expected a seed: integer, text or bytes", where="seed")
         return cls(_SeededSource(repr(seed).encode()), secure=False)
 
     def words(self, n: int) -> NDArray[np.uint64]:
         """``n`` independent uniform 64-bit words, never handed out before."""
         if n < 0:
-            raise ConfigError("the number of words is negative", where="randomness")
+            raise ConfigError("negative number of words", where="randomness")
         if self._process != (os.getpid(), _fork_count):
             self._after_fork()
         with self._lock:

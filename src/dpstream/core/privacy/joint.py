@@ -282,12 +282,10 @@ class HistogramsNoise:
             ConfigError: another length, or blocks with different sums. Says no count.
         """
         if exact.shape != (sum(self.sizes),):
-            raise ConfigError("the counts do not have the joint noise's number of cells", where="noise")
+            raise ConfigError("counts and joint noise differ in cells", where="noise")
         sums = np.add.reduceat(exact, self.starts)
         if (sums != sums[0]).any():
-            raise ConfigError(
-                "histograms that are to be measured together are not of the same records", where="noise"
-            )
+            raise ConfigError("joint histograms must count the same records", where="noise")
 
     def norm(self, moved: NDArray[np.int64]) -> int:
         """Of a vector; its loss, where noise moves by it, is at most the norm over the scale."""
@@ -377,7 +375,7 @@ class _HistogramsSampler:
         radius: int = int(self._first.sample(words(1), words)[0])
         radius += sum(int(g) for g in self._geometric.sample(self._dimension + 1, words).tolist())
         if radius >= _LARGEST:
-            raise LimitError("a noise value passes 64-bit integers", where="noise")
+            raise LimitError("noise beyond 64-bit integers", where="noise")
         return radius
 
     def in_ball(self, radius: int, words: WordSource) -> NDArray[np.int64]:

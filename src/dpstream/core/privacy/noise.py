@@ -128,7 +128,7 @@ def noise_for(budget: Budget, l1: Fraction | int, l2_squared: Fraction | int) ->
     """
     sensitivity = Fraction(l1 if isinstance(budget, PureDP) else l2_squared)
     if sensitivity <= 0:
-        raise ConfigError("the sensitivity is not positive", where="noise")
+        raise ConfigError("the sensitivity must be positive", where="noise")
     if isinstance(budget, PureDP):
         return DiscreteLaplace(sensitivity / budget.epsilon)
     return DiscreteGaussian(sensitivity / (2 * budget.rho))
@@ -137,7 +137,7 @@ def noise_for(budget: Budget, l1: Fraction | int, l2_squared: Fraction | int) ->
 def sample_cells(noise: Noise, size: int, words: WordSource) -> NDArray[np.int64]:
     """``size`` exact samples; mechanisms call ``Randomness.measure`` instead."""
     if size < 0:
-        raise ConfigError("the number of samples is negative", where="noise")
+        raise ConfigError("negative number of samples", where="noise")
     if isinstance(noise, DiscreteLaplace):
         sampler = sampler_of_laplace(noise.scale)
     else:
@@ -154,13 +154,11 @@ def sample_cells(noise: Noise, size: int, words: WordSource) -> NDArray[np.int64
 def exact_parameter(value: object, name: str, maximum: int) -> Fraction:
     """A scale or variance; ConfigError where it is not exact or not positive, LimitError beyond ``maximum``."""
     if isinstance(value, bool) or not isinstance(value, (int, Fraction)):
-        raise ConfigError("the noise parameter is not an exact number", where=name, allowed="Fraction or int")
+        raise ConfigError("expected an exact noise parameter", where=name, allowed="Fraction or int")
     if value <= 0:
-        raise ConfigError("the noise parameter is not positive", where=name)
+        raise ConfigError("the noise parameter must be positive", where=name)
     if value > maximum:
-        raise LimitError(
-            "the noise would be too large for 64-bit counts", where=name, allowed=f"up to {maximum:.0e}"
-        )
+        raise LimitError("noise too large for 64-bit counts", where=name, allowed=f"up to {maximum:.0e}")
     return Fraction(value)
 
 

@@ -60,7 +60,7 @@ class Randomness(Entropy):
             law.check(exact)
         noise = self.draw(law, len(exact)) if drawn is None else drawn
         if noise.shape != exact.shape:  # one noise must not serve several numbers
-            raise ConfigError("the noise is for other numbers than these", where="randomness")
+            raise ConfigError("the noise is for other numbers", where="randomness")
         return Noisy(exact + noise)
 
     def select(self, numerators: Integers, denominators: Integers | int, law: Selection) -> int:
@@ -135,4 +135,4 @@ class Relay(Randomness):
 
 
 def _no_source(_n: int) -> NoReturn:
-    raise RuntimeError("this randomness has no words of its own")
+    raise RuntimeError("the randomness lacks words")

@@ -59,9 +59,9 @@ class Selection(ABC):
 
     def __post_init__(self) -> None:
         if not isinstance(self.epsilon, (int, Fraction)) or self.epsilon <= 0:
-            raise BudgetError("epsilon is not an exact positive number", where="selection")
+            raise BudgetError("expected an exact positive epsilon", where="selection")
         if not isinstance(self.sensitivity, (int, Fraction)) or self.sensitivity <= 0:
-            raise ConfigError("the sensitivity is not an exact positive number", where="selection")
+            raise ConfigError("expected an exact positive sensitivity", where="selection")
 
     @abstractmethod
     def choose(self, numerators: Integers, denominators: Integers | int, words: WordSource) -> int:
@@ -206,7 +206,7 @@ def _read(numerators: Integers, denominators: Integers | int, factor: Fraction) 
     else:
         bottom = _integers(denominators)
     if len(top) == 0:
-        raise ConfigError("there is no candidate", where="selection", allowed="one or more")
+        raise ConfigError("candidates missing", where="selection", allowed="one or more")
     if len(top) != len(bottom):
         raise ConfigError("numerators and denominators differ in number", where="selection")
     largest_bottom = int(bottom.max())
@@ -250,14 +250,14 @@ def _integers(values: Integers) -> NDArray[np.int64] | NDArray[np.object_]:
     """A one-dimensional integer array: int64 where everything fits."""
     if isinstance(values, np.ndarray):
         if values.ndim != 1:
-            raise ConfigError("the scores are not a one-dimensional array", where="selection")
+            raise ConfigError("expected scores as a one-dimensional array", where="selection")
         if values.dtype == np.int64:
             return values
         values = values.tolist()
     try:
         exact = [operator.index(value) for value in values]
     except TypeError:
-        raise ConfigError("the scores are not exact integers", where="selection") from None
+        raise ConfigError("expected exact integer scores", where="selection") from None
     if all(-(1 << 62) < value < 1 << 62 for value in exact):
         return np.array(exact, dtype=np.int64)
     return np.array(exact, dtype=object)

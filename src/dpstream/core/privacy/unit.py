@@ -127,7 +127,7 @@ class User:
         bound = self.max_events
         if isinstance(bound, bool) or not isinstance(bound, int) or not 1 <= bound <= MAX_EVENTS:
             raise ConfigError(
-                f"max_events = {bound!r} is not a bound", where="unit", allowed=f"1 to {MAX_EVENTS}"
+                f"max_events = {bound!r}: expected a bound", where="unit", allowed=f"1 to {MAX_EVENTS}"
             )
 
     @property
@@ -171,7 +171,7 @@ class User:
 class InsertedRecord(User):
     """One record of a table that only grows: its one insert.
 
-    The key takes the place of a user id, and the bound of 1 is enforced as it is for users. A key is no person,
+    The key takes the place of a user id, and the bound of 1 is enforced as it is for users. A key is not a person,
     who may have any number of records: names, words and accounts therefore say record.
     """
 
@@ -180,7 +180,7 @@ class InsertedRecord(User):
     def __post_init__(self) -> None:
         if type(self.max_events) is not int or self.max_events != 1:
             raise ConfigError(
-                f"max_events = {self.max_events!r} does not fit a record that is its one insert",
+                f"max_events = {self.max_events!r} contradicts a record, which is its one insert",
                 where="unit",
                 allowed="1",
             )
@@ -281,9 +281,9 @@ def parse_unit(name: str, max_events: int | None = None) -> Unit:
         case "user":
             if max_events is None:
                 raise UnitError(
-                    "the unit 'user' needs a bound on the events of one user",
+                    "the unit 'user' needs a bound on a user's events",
                     where="unit",
-                    allowed="max_events, a number of inserts and deletes together",
+                    allowed="max_events, the most inserts and deletes together",
                 )
             return User(max_events)
     raise ConfigError(

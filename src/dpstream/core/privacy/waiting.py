@@ -81,7 +81,7 @@ def reaches(noise: DiscreteLaplace, known: int, gap: int, words: WordSource) -> 
     if gap == known:
         return True
     if not 0 <= known < gap:
-        raise ConfigError("the gap is below what is known", where="waiting time", allowed="0 <= known <= gap")
+        raise ConfigError("the gap is too small", where="waiting time", allowed="0 <= known <= gap")
     exponent = (gap - known) / noise.scale
     return bool(coins(np.array([capped_float(exponent)]), lambda _: exponent, words)[0])
 

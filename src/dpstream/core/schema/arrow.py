@@ -32,10 +32,7 @@ FAR = 2**63 - 1024
 #: From here on (in absolute value) a double cannot tell every whole number from its neighbours.
 INEXACT = 2**53
 
-FRAMES = (
-    "a pyarrow Table or RecordBatch, a dict of arrays or lists, or a frame with the Arrow PyCapsule "
-    "or dataframe interchange protocol (pandas, Polars, DuckDB)"
-)
+FRAMES = "a pyarrow Table or RecordBatch, a dict of arrays or lists, or a frame of pandas, Polars or DuckDB"
 
 
 def to_table(data: Any, where: str) -> Any:
@@ -54,9 +51,9 @@ def to_table(data: Any, where: str) -> Any:
         failed = True
     if failed:
         # Raised out here, so that the original text, which quotes values, is not even its context.
-        raise DataError("the data could not be read as a table of typed columns", where=where, allowed=FRAMES)
+        raise DataError("no table of typed columns could be read", where=where, allowed=FRAMES)
     if table is None:
-        raise DataError(f"a {type(data).__name__} is not a table", where=where, allowed=FRAMES)
+        raise DataError(f"expected a table, got {type(data).__name__}", where=where, allowed=FRAMES)
     names = table.column_names
     if first_repeated(names) is not None:
         raise DataError("a column name occurs twice", where=where, allowed="each name once")
@@ -122,7 +119,7 @@ def plain(chunk: Any) -> Any:
 
 
 def valid_text(array: Any) -> Any:
-    """An array (or a chunked one) with U+FFFD for bytes of its texts that are no UTF-8; other cells are as they were.
+    """An array (or a chunked one) with U+FFFD for bytes of its texts outside UTF-8; other cells are as they were.
 
     Files and buffers can hold such bytes in a column of texts, and Arrow fails on a whole column for one of them.
     """

@@ -96,17 +96,17 @@ class Column(ABC):
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
-            raise SchemaError("a column needs a name", where="schema", allowed="a text that is not empty")
+            raise SchemaError("a column needs a name", where="schema", allowed="a text with characters")
         for key in ("other", "missing"):
             label = getattr(self, key)
             if label is not None and (not isinstance(label, str) or not label):
-                raise self._wrong(f"{key} is not a label", allowed="a text that is not empty")
+                raise self._wrong(f"{key}: expected a label", allowed="a text with characters")
         self._validate()
         self.check_size(self.size)
         labels = self.labels()
         twice = arrow.first_repeated(labels)
         if twice is not None:
-            raise self._wrong(f"the label {twice!r} stands for two bins", allowed="each label once")
+            raise self._wrong(f"the label {twice!r} names two bins", allowed="each label once")
 
     def check_size(self, codes: int) -> None:
         """Refuse a domain that is too large; before it is built, where its declaration says how large it is."""
@@ -333,8 +333,8 @@ class Column(ABC):
             "null": "holds nulls and declares no missing bin",
             "outside": "holds values outside its domain and declares no other bin",
             "unreadable": f"holds values that are not {self.expects} and declares no other bin",
-            "type": "holds data of another type",
-            "damaged": "holds cells that cannot be read",
+            "type": "holds another type",
+            "damaged": "holds unreadable cells",
         }[kind]
         allowed = f'{self.describe()}, or a declared bin such as other = "other"'
         if kind == "null":

@@ -88,7 +88,7 @@ class Constraints:
 
     def __post_init__(self) -> None:
         if not self.derived and not self.excluded:
-            raise SchemaError("there is no constraint", where=_WHERE, allowed="derived, forbidden, allowed")
+            raise SchemaError("constraints are missing", where=_WHERE, allowed="derived, forbidden, allowed")
 
     def spec(self) -> dict[str, Any]:
         """The declaration as plain values, without the declarations of columns: what fingerprint and codebook hold."""
@@ -126,7 +126,7 @@ def split_spec(spec: Mapping[str, Any], columns: Iterable[Column]) -> tuple[list
         columns: the measured ones and those that follow.
 
     Errors:
-        KeyError, TypeError, ValueError: it is no such declaration. SchemaError: the columns have no such constraints.
+        KeyError, TypeError, ValueError: a malformed declaration. SchemaError: constraints and columns do not fit.
     """
     named = {column.name: column for column in columns}
     derived = [
@@ -236,7 +236,7 @@ class Rules:
 
     def _problem(self, rule: _Rule) -> Problem:
         what = f"holds values that the constraint {rule.words!r} excludes"
-        allowed = 'records that satisfy it, or another rule than violations = "error" in [schema.constraints]'
+        allowed = 'records that satisfy it, or a rule other than violations = "error" in [schema.constraints]'
         return Problem(self._named(rule), f"constraint {rule.words}", what, allowed)
 
     def _named(self, rule: _Rule) -> str:
@@ -254,7 +254,7 @@ class Rules:
         unknown = [name for name in names if name not in self._plain.names]
         if unknown or not names:
             raise _wrong(
-                f"{what} reads {unknown[0]!r}, which is no measured column"
+                f"{what} reads {unknown[0]!r}, outside the measured columns"
                 if unknown
                 else f"{what} reads no column",
                 ", ".join(self._plain.names),
@@ -270,7 +270,7 @@ class Rules:
         table = np.array(one.codes, dtype=np.int64)
         if len(table) != self._plain.cells(places) or table.min() < 0 or table.max() >= one.column.size:
             raise _wrong(
-                f"column {one.column.name!r} does not have one of its codes for each cell of {', '.join(one.sources)}",
+                f"column {one.column.name!r} needs one code per cell of {', '.join(one.sources)}",
                 f"{self._plain.cells(places)} codes from 0 to {one.column.size - 1}",
             )
         return _Rule(one.words, places, table.astype(np.int32), one.column)
@@ -282,15 +282,14 @@ class Rules:
         mask = Impossible(places, one.cells).mask(self._plain)
         if mask.all():
             raise _wrong(
-                f"the constraint {one.words!r} leaves no possible record: it excludes all values of "
-                f"{', '.join(one.columns)}",
+                f"the constraint {one.words!r} excludes all values of {', '.join(one.columns)}",
                 "a constraint that some records satisfy",
             )
         if not mask.any():
             raise _wrong(
-                f"the constraint {one.words!r} has no effect: it excludes no value of {', '.join(one.columns)} "
-                "(other and missing contradict nothing)",
-                "a constraint that some combination of declared values violates, or none",
+                f"the constraint {one.words!r} excludes nothing in {', '.join(one.columns)} (other and "
+                "missing contradict nothing)",
+                "a constraint that some declared values violate, or none",
             )
         return _Rule(one.words, places, mask)
 
@@ -301,7 +300,7 @@ class Rules:
         if code is None:
             declared = [repr(x) for x in (column.other, column.missing) if x is not None]
             raise _wrong(
-                f"violations puts column {name!r} into {label!r}, which is not its other or missing bin",
+                f"violations puts column {name!r} into {label!r}, neither its other nor its missing bin",
                 ", ".join(declared) or f"another column: {name!r} declares neither",
             )
         return code
@@ -321,8 +320,8 @@ class Rules:
             if shaped.take(self._repair[place], axis=rule.places.index(place)).any():
                 name = self._plain.names[place]
                 raise _wrong(
-                    f"the constraint {rule.words!r} excludes records in the bin of {name!r} that violations names",
-                    "a bin in which every record satisfies the constraint",
+                    f"the constraint {rule.words!r} excludes records in the bin that violations names for {name!r}",
+                    "a bin without violations",
                 )
 
 

@@ -23,7 +23,7 @@ from dpstream.core.schema.column import MAX_CODES, UNREADABLE
 from dpstream.core.schema.domain import Codes
 from dpstream.core.schema.numeric import Ordered, check_edges
 
-PERIODS_ALLOWED = "day, week, month, quarter, year, or a number of days such as 14 days"
+PERIODS_ALLOWED = "day, week, month, quarter, year, or days such as 14 days"
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
 _DAYS = {"day": 1, "week": 7}
 _EPOCH = dt.datetime(1970, 1, 1)
@@ -89,14 +89,14 @@ class _Calendar(Ordered):
 
     @abstractmethod
     def _read(self, text: str) -> int | None:
-        """A text on the integer line; None where it is no value of this kind."""
+        """A text on the integer line; None where it is another kind of value."""
 
     def _validate_bins(self) -> None:
         calendar = {key: getattr(self, key) for key in ("start", "end", "every")}
         given = [key for key, value in calendar.items() if value is not None]
         if self.edges is not None:
             if given:
-                raise self._wrong(f"edges and {given[0]} are both given", allowed="one of the two")
+                raise self._wrong(f"give edges or {given[0]}, not both", allowed="one of the two")
             edges = self.edges
             if isinstance(edges, Iterable) and not isinstance(edges, str):
                 edges = tuple(self._canonical(edge, "edges") for edge in edges)
@@ -127,7 +127,7 @@ class _Calendar(Ordered):
         if len(lower) > MAX_CODES:
             raise self._wrong(f"the domain has more than {MAX_CODES} codes", allowed=f"at most {MAX_CODES}")
         if (np.diff(lower) <= 0).any():
-            raise self._wrong("two borders fall on the same instant", allowed="longer bins, or edges")
+            raise self._wrong("two borders fall on one instant", allowed="longer bins, or edges")
         return lower
 
     def limits(self) -> tuple[str, str]:
@@ -166,7 +166,7 @@ class Date(_Calendar):
         if isinstance(value, str):
             value = read_date(value)
         if not isinstance(value, dt.date) or isinstance(value, dt.datetime):
-            raise self._wrong(f"{key} holds something else than a date", allowed="dates such as 2024-01-31")
+            raise self._wrong(f"{key}: expected dates", allowed="dates such as 2024-01-31")
         return value
 
     def _number(self, value: Any) -> int:
@@ -231,7 +231,7 @@ class DateTime(_Calendar):
     """
 
     type_name: ClassVar[str] = "datetime"
-    expects: ClassVar[str] = "times (with a time zone exactly if the column declares one)"
+    expects: ClassVar[str] = "times, with a zone exactly if the column has one"
     noun: ClassVar[str] = "times"
 
     timezone: str | None = None
@@ -249,7 +249,7 @@ class DateTime(_Calendar):
             return ZoneInfo(self.timezone)
         except (ZoneInfoNotFoundError, ValueError, TypeError, OSError):
             raise self._wrong(
-                f"unknown timezone {self.timezone!r}", allowed="a name such as UTC or Europe/Zurich"
+                f"unknown timezone {self.timezone!r}", allowed="such as UTC or Europe/Zurich"
             ) from None
 
     def _canonical(self, value: Any, key: str) -> dt.date:
@@ -259,8 +259,8 @@ class DateTime(_Calendar):
             value = dt.datetime.combine(value, dt.time())
         if not isinstance(value, dt.date) or (isinstance(value, dt.datetime) and value.tzinfo is not None):
             raise self._wrong(
-                f"{key} holds something else than a local time",
-                allowed="times without an offset, such as 2024-01-31T12:00:00",
+                f"{key}: expected local times",
+                allowed="local times such as 2024-01-31T12:00:00",
             )
         return value
 

@@ -20,7 +20,7 @@ from dpstream.core.schema.domain import Codes
 _TRUE = ("true", "yes", "t", "y", "1", "1.0")
 _FALSE = ("false", "no", "f", "n", "0", "0.0")
 _WHOLE = r"-?(?:0|[1-9][0-9]*)"
-#: How a whole number in a column of doubles is written; longer ones have an exponent, or are no label.
+#: How a whole number in a column of doubles is written; longer ones have an exponent, or cannot be labels.
 _WRITTEN_FLOAT = r"^-?(?:0|[1-9][0-9]{0,15})\.0+$"
 
 
@@ -107,16 +107,16 @@ class Categorical(Column):
     values: tuple[str, ...] | tuple[int, ...] = ()
 
     def _validate(self) -> None:
-        allowed = "a list of texts or a list of whole numbers, at least one"
+        allowed = "a list of texts or of whole numbers, at least one"
         if isinstance(self.values, str) or not hasattr(self.values, "__iter__"):
-            raise self._wrong("values is not a list", allowed=allowed)
+            raise self._wrong("values: expected a list", allowed=allowed)
         values: tuple[Any, ...] = tuple(self.values)
         if not values:
-            raise self._wrong("there are no values", allowed=allowed)
+            raise self._wrong("values are missing", allowed=allowed)
         self.check_size(len(values))
         numbers = [isinstance(v, (int, np.integer)) and not isinstance(v, bool) for v in values]
         if not all(numbers) and not all(isinstance(v, str) for v in values):
-            raise self._wrong("values are neither all texts nor all whole numbers", allowed=allowed)
+            raise self._wrong("values must be all texts or all whole numbers", allowed=allowed)
         if all(numbers):
             values = tuple(int(v) for v in values)
             if any(abs(v) >= 2**62 for v in values):
@@ -135,9 +135,7 @@ class Categorical(Column):
 
     def reads(self) -> str:
         """What the column reads: text only, where a label is too long a number."""
-        return (
-            "text, since a declared value is a whole number from 2^53 on" if self._text_only else self.expects
-        )
+        return "text, as a declared value reaches 2^53" if self._text_only else self.expects
 
     def bin_labels(self) -> tuple[str, ...]:
         return tuple(str(value) for value in self.values)

@@ -77,12 +77,12 @@ class Domain:
         if len(self.names) != len(self.sizes):
             raise SchemaError("names and sizes differ in number", where="domain")
         if not self.names:
-            raise SchemaError("there is no column", where="domain", allowed="one or more")
+            raise SchemaError("columns are missing", where="domain", allowed="one or more")
         if len(set(self.names)) != len(self.names):
             raise SchemaError("a column name occurs twice", where="domain")
         for name, size in zip(self.names, self.sizes, strict=True):
             if size < 1:
-                raise SchemaError("the domain is empty", where=f"column {name!r}")
+                raise SchemaError("empty domain", where=f"column {name!r}")
 
     def __len__(self) -> int:
         return len(self.names)

@@ -56,20 +56,20 @@ class FineColumn(Ordered):
         if self.other is not None or self.missing is not None:
             key = "other" if self.other is not None else "missing"
             raise self._wrong(
-                f"a coordinate cannot have {key} = {getattr(self, key)!r}: such a record has no place",
-                allowed="no such bin (its values are then an error), or a categorical column",
+                f"a coordinate cannot have {key} = {getattr(self, key)!r}, which has no place",
+                allowed="no such bin (such values are errors), or a categorical column",
             )
         if self.last == self._first or (self._unit and self._values == 1):
-            raise self._wrong("a coordinate needs more than one value", allowed="wider bounds")
+            raise self._wrong("a coordinate needs two values", allowed="wider bounds")
         if self._unit and self._values > _MAX_VALUES:
-            raise self._wrong("the bounds of a coordinate are too far apart", allowed="up to 2^62 values")
+            raise self._wrong("a coordinate's bounds are too far apart", allowed="up to 2^62 values")
         if not self._unit and self.last / 2.0 - self._first / 2.0 < np.finfo(np.float64).tiny:
             raise self._wrong(
-                "the bounds of a coordinate are too close for floating point", allowed="wider bounds"
+                "a coordinate's bounds are too close for floating point", allowed="wider bounds"
             )
         if self.periodic and self.outside == "clip":
             raise self._wrong(
-                'outside = "clip" contradicts a circle, which has no border', allowed="leave it out"
+                'outside = "clip" contradicts a circle, which lacks a border', allowed="leave it out"
             )
         if self.scale == "log" and not (isinstance(self, Integer | Real) and self._first > 0):
             raise self._wrong(
@@ -79,9 +79,9 @@ class FineColumn(Ordered):
         if self.scale == "log" and self._logs[1] < _MIN_RATIO:
             raise self._wrong("the bounds are too close for a logarithmic scale", allowed="a linear one")
         if self.scale == "log" and self.periodic:
-            raise self._wrong("a circle has no logarithmic scale", allowed="one of log and periodic")
+            raise self._wrong("a circle cannot have a logarithmic scale", allowed="either log or periodic")
         if self.periodic and not isinstance(self, Integer | Real):
-            raise self._wrong("only numbers lie on a circle", allowed="a column such as the hour of the day")
+            raise self._wrong("a circle needs numbers", allowed="such as the hour of the day")
 
     def _problem(self, kind: int, values: Any, codes: AnyCodes, reveal: bool) -> Problem:
         problem = super()._problem(kind, values, codes, reveal)
@@ -90,7 +90,7 @@ class FineColumn(Ordered):
         )
         allowed = "no nulls" if kind == NULL else self.describe()
         if kind == OUTSIDE and self.outside is None and not self.periodic:
-            allowed += '; outside = "clip" takes what is beyond to the nearest border'
+            allowed += '; outside = "clip" takes outer values to the nearest border'
         return replace(problem, what=what, allowed=f"{self.name}: {allowed}")
 
     # The line.
@@ -231,7 +231,7 @@ def fine(column: Ordered, *, scale: Scale = "linear", periodic: bool = False) ->
     given = {item.name: getattr(column, item.name) for item in fields(column) if item.init}
     if isinstance(column, Integer):
         if column.lower[0] == column.last:
-            raise column._wrong("a coordinate needs more than one value", allowed="wider bounds")
+            raise column._wrong("a coordinate needs two values", allowed="wider bounds")
         # Two edges: one bin, so that any number of values will do.
         given |= {"min": None, "max": None, "edges": (int(column.lower[0]), int(column.last))}
     made: FineColumn = _KINDS[type(column)](**given, scale=scale, periodic=periodic)

@@ -140,17 +140,17 @@ class Integer(Ordered):
     def _validate_bins(self) -> None:
         if self.edges is not None:
             if self.min is not None or self.max is not None:
-                raise self._wrong("edges and min, max are both given", allowed="one of the two")
+                raise self._wrong("give edges or min and max, not both", allowed="one of the two")
             edges = check_edges(self, self.edges, self.noun, _whole)
             object.__setattr__(self, "edges", tuple(int(edge) for edge in edges))
             return
         for key in ("min", "max"):
             number = _whole(getattr(self, key))
             if number is None:
-                raise self._wrong(f"{key} is not a whole number", allowed="min and max, or edges")
+                raise self._wrong(f"{key}: expected a whole number", allowed="min and max, or edges")
             object.__setattr__(self, key, number)
         if self._min > self._max:
-            raise self._wrong(f"min = {self.min} is larger than max = {self.max}", allowed="min <= max")
+            raise self._wrong(f"min = {self.min} exceeds max = {self.max}", allowed="min <= max")
 
     @property
     def _min(self) -> int:
@@ -307,7 +307,7 @@ class Real(Ordered):
     def _steps(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """For each bin the power of ten that its values are multiples of, as the whole number 10^d that divides (below
         1) or multiplies it; and which of the two."""
-        with np.errstate(all="ignore"):  # where a width, or a step, is no float64, values keep their digits
+        with np.errstate(all="ignore"):  # where a width, or a step, exceeds float64, values keep their digits
             digits = np.ceil(3.0 - np.log10(self._upper - self.lower))
             digits[~(np.abs(digits) <= _EXACT_POWER)] = np.nan
             # A step has to be well above the spacing of the numbers there, and its power of ten exact.
@@ -373,16 +373,16 @@ def _finite(value: Any) -> float | None:
 def check_edges(column: Column, edges: Any, kind: str, number: Callable[[Any], Any]) -> tuple[Any, ...]:
     """Edges as a tuple: two or more, strictly increasing; or ``SchemaError``.
 
-    ``number`` places an edge on the line, and answers None for what is no edge.
+    ``number`` places an edge on the line, and answers None for anything but an edge.
     """
     allowed = f"two or more {kind}, strictly increasing"
     if isinstance(edges, str) or not isinstance(edges, Iterable):
-        raise column._wrong("edges is not a list", allowed=allowed)
+        raise column._wrong("edges: expected a list", allowed=allowed)
     values = tuple(edges)
     column.check_size(len(values) - 1)
     for value in values:
         if number(value) is None:
-            raise column._wrong(f"the edge {value!r} cannot be used", allowed=allowed)
+            raise column._wrong(f"unusable edge {value!r}", allowed=allowed)
     if len(values) < 2:
         raise column._wrong(f"there are {len(values)} edges", allowed=allowed)
     for before, after in itertools.pairwise(values):

@@ -118,12 +118,12 @@ def equal_mask(column: Column, value: Literal) -> Mask:
             return np.asarray(codes == labels.index(text))
     bins = _intervals(column)
     if bins is None or not isinstance(column, _Ordered):
-        raise _wrong(column, f"{value.text!r} is not one of its values", _some(labels))
+        raise _wrong(column, f"{value.text!r} is outside its values", _some(labels))
     point = _point(column, value)
     inside = np.flatnonzero((bins.lowest <= point) & (point <= bins.highest))
     if len(inside) and bins.lowest[inside[-1]] == bins.highest[inside[-1]]:
         return np.asarray(codes == inside[-1])
-    what = "is only a part of a bin" if len(inside) else "is outside its bins"
+    what = "is part of a bin" if len(inside) else "is outside its bins"
     raise _wrong(column, f"{value.text!r} {what}", _some(labels))
 
 
@@ -139,9 +139,7 @@ def order_mask(column: Column, operator: str, value: Literal) -> Mask:
     yes, no = _order(bins, operator, _Intervals.of_values(bins.kind, [_point(column, value)]))
     if not (yes | no).all():
         label = column.labels()[int(np.argmin(yes | no))]
-        raise _wrong(
-            column, f"{operator} {value.text} cuts through the bin {label!r}", "values on a bin's border"
-        )
+        raise _wrong(column, f"{operator} {value.text} cuts through the bin {label!r}", "a bin's border")
     return np.append(yes, np.zeros(column.size - column.bins, dtype=np.bool_))
 
 
@@ -153,18 +151,16 @@ def compare_columns(column: Column, operator: str, other: Column) -> Mask:
     """
     left, right = _intervals(column), _intervals(other)
     if left is None or right is None or left.kind != right.kind:
-        raise _wrong(
-            column, f"it has no order with {other.name!r}", "two columns of numbers, of dates or of times"
-        )
+        raise _wrong(column, f"has no order with {other.name!r}", "two columns of numbers, dates or times")
     yes, no = _order(left, operator, right)
     unclear = np.argwhere(~(yes | no))
     if len(unclear):
         i, j = unclear[0].tolist()
         raise _wrong(
             column,
-            f"a value in its bin {column.labels()[i]!r} and one in the bin {other.labels()[j]!r} of {other.name!r} may "
-            "have either order",
-            "columns whose bins do not overlap, or are the same single values",
+            f"values in its bin {column.labels()[i]!r} and in the bin {other.labels()[j]!r} of "
+            f"{other.name!r} overlap",
+            "bins that are apart, or the same single values",
         )
     mask = np.zeros((column.size, other.size), dtype=np.bool_)
     mask[: column.bins, : other.bins] = yes
@@ -198,7 +194,7 @@ def _point(column: Column, value: Literal) -> Decimal:
     except ValueError:
         pass
     kind = column.type_name if isinstance(column, Date | DateTime) else "number"
-    raise _wrong(column, f"{value.text!r} is not a label or a {kind}", allowed)
+    raise _wrong(column, f"{value.text!r}: expected a label or a {kind}", allowed)
 
 
 def _wrong(column: Column, what: str, allowed: str) -> ConfigError:
@@ -264,11 +260,9 @@ def parse_predicate(text: str, schema: Declared) -> Predicate:
     Cost: proportional to the text; ``mask`` costs the cells of the columns together.
     """
     if not isinstance(text, str) or not text.strip():
-        raise ConfigError(
-            "the question is empty", where="answer", allowed="such as \"paid = 1 and zip = '94103'\""
-        )
+        raise ConfigError("empty question", where="answer", allowed="such as \"paid = 1 and zip = '94103'\"")
     if len(text) > _MAX_LENGTH:
-        raise ConfigError("the question is too long", where="answer", allowed=f"{_MAX_LENGTH} characters")
+        raise ConfigError("question too long", where="answer", allowed=f"{_MAX_LENGTH} characters")
     parser = _Parser(_tokens(text), schema)
     root = parser.expression(0)
     parser.finish()
@@ -340,7 +334,7 @@ class _Parser:
 
     def finish(self) -> None:
         if self._peek.kind != "end":
-            raise self._unexpected("and, or, or the end")
+            raise self._unexpected("and, or, end")
 
     def _conjunction(self, depth: int) -> _Node:
         terms = [self._negation(depth)]
@@ -351,7 +345,7 @@ class _Parser:
     def _negation(self, depth: int) -> _Node:
         if depth > _MAX_DEPTH:
             raise ConfigError(
-                "the question is nested too deeply", where="answer", allowed=f"{_MAX_DEPTH} levels"
+                "too deep nesting in the question", where="answer", allowed=f"{_MAX_DEPTH} levels"
             )
         if self._accept("word", "not"):
             inner = self._negation(depth + 1)
@@ -388,9 +382,9 @@ class _Parser:
     def _order_of_columns(self, one: _Asked, operator: str, other: _Asked) -> _Node:
         if set(one.places) & set(other.places):
             raise ConfigError(
-                f"{one.column.name!r} and {other.column.name!r} are the same column, or one follows from the other",
+                f"{one.column.name!r} and {other.column.name!r} are one column, or one determines the other",
                 where="answer",
-                allowed="an order of two measured columns",
+                allowed="two measured columns in order",
             )
         truth = compare_columns(one.column, operator, other.column)[np.ix_(one.codes, other.codes)]
         return _leaf(one.places + other.places, truth.reshape(one.shape + other.shape))

@@ -40,10 +40,10 @@ def column_from(name: str, spec: Any, place: str) -> Column:
         SchemaError: names the column, key and value, and what is allowed.
     """
     if not isinstance(spec, Mapping):
-        raise SchemaError(f"{spec!r} is not a table", where=place, allowed="a table with a type")
+        raise SchemaError(f"{spec!r}: expected a table", where=place, allowed="a table with a type")
     kinds = ", ".join(COLUMN_TYPES)
     if "type" not in spec:
-        raise SchemaError("there is no type", where=place, allowed=f"type = one of {kinds}")
+        raise SchemaError("type is missing", where=place, allowed=f"type = one of {kinds}")
     word = spec["type"]
     kind = COLUMN_TYPES.get(word) if isinstance(word, str) else None
     if kind is None:
@@ -103,23 +103,21 @@ class Schema:
         for key in ("columns", "ignore", "null_values"):
             value = getattr(self, key)
             if isinstance(value, (str, Mapping)) or not isinstance(value, Iterable):
-                raise SchemaError(f"{key} is not a list", where="schema", allowed="a list")
+                raise SchemaError(f"{key}: expected a list", where="schema", allowed="a list")
             object.__setattr__(self, key, tuple(value))
         if not all(isinstance(column, Column) for column in self.columns):
             raise SchemaError(
-                "columns holds something that is not a column",
+                "columns: expected columns only",
                 where="schema",
                 allowed="Boolean, Categorical, ...",
             )
         if self.constraints is not None and not isinstance(self.constraints, Constraints):
             raise SchemaError(
-                "constraints is no set of constraints", where="schema", allowed="Constraints(...), None"
+                "constraints: expected Constraints", where="schema", allowed="Constraints(...), None"
             )
         for key in ("ignore", "null_values"):
             if not all(isinstance(text, str) for text in getattr(self, key)):
-                raise SchemaError(
-                    f"{key} holds something that is not a text", where="schema", allowed="texts"
-                )
+                raise SchemaError(f"{key}: expected texts", where="schema", allowed="texts")
         both = set(self.ignore) & {column.name for column in self.released_columns}
         if both:
             raise SchemaError(
@@ -201,9 +199,9 @@ class Schema:
         if isinstance(data, EncodedTable):
             if not data.encoder.gives_codes_of(self.columns, self.null_values, self.constraints):
                 raise ConfigError(
-                    "the records were encoded with another schema",
+                    "another schema encoded the records",
                     where=where,
-                    allowed="the stream's own schema",
+                    allowed="the stream's schema",
                 )
             rest = data.remaining()
             if data.num_rows and not rest.num_rows:  # its columns were looked at when they were encoded
@@ -278,11 +276,9 @@ class Schema:
         unknown = [name for name in names if name not in declared]
         if unknown:
             raise DataError(
-                f"the data hold {_columns(unknown) if reveal else counted(len(unknown), 'column')} that the schema "
-                "does not declare",
+                f"the data hold undeclared {_columns(unknown) if reveal else counted(len(unknown), 'column')}",
                 where=where,
-                allowed="columns of the schema, and those named in its ignore list; "
-                "dpstream check --show-values names the others",
+                allowed="columns of the schema and its ignore list; dpstream check --show-values names the others",
             )
 
     # Codes to raw.
@@ -309,7 +305,7 @@ class Schema:
         codes = np.asarray(codes)
         if codes.ndim != 2 or codes.shape[1] != len(self.columns) or codes.dtype.kind not in "iu":
             raise DataError(
-                "the codes do not fit the schema",
+                "codes and schema differ",
                 where="decode",
                 allowed=f"integers [n, {len(self.columns)}]",
             )
@@ -342,9 +338,9 @@ class Schema:
                 )
         if self.rules.has_impossible(codes):
             raise DataError(
-                "the codes hold a record that the schema's constraints exclude",
+                "the schema's constraints exclude a record of the codes",
                 where=where,
-                allowed="codes that Schema.encode gives",
+                allowed="codes of Schema.encode",
             )
 
     def with_derived(self, codes: Codes) -> Codes:
@@ -363,10 +359,10 @@ class Schema:
     def from_codebook(cls, columns: Mapping[str, Any], constraints: Mapping[str, Any] | None) -> Schema:
         """The schema of released tables, from what their codebook says of columns and constraints.
 
-        Errors: ``SchemaError``, ``KeyError``, ``TypeError``, ``ValueError``: it is no such codebook.
+        Errors: ``SchemaError``, ``KeyError``, ``TypeError``, ``ValueError``: the codebook is malformed.
         """
         if not isinstance(columns, Mapping):
-            raise SchemaError("there are no columns", where="schema", allowed="a table of columns by name")
+            raise SchemaError("columns are missing", where="schema", allowed="a table of columns by name")
         schema = cls(
             tuple(column_from(name, spec, f"schema column {name!r}") for name, spec in columns.items())
         )
@@ -379,9 +375,9 @@ class Schema:
         """Raise ``ConfigError`` for a draft that nobody has confirmed yet."""
         if not self.confirmed:
             raise ConfigError(
-                "this schema is a draft: parts of it were read off private data",
+                "the schema is a draft with parts from private data",
                 where=f"{where} [schema]",
-                allowed="confirmed = true, once every line marked CONFIRM is known to be public",
+                allowed="confirmed = true, once every line marked CONFIRM is public",
             )
 
     def require_exact(self, where: str = "dpstream.toml") -> None:
@@ -394,11 +390,11 @@ class Schema:
             number = column.inexact()
             if number is not None:
                 raise SchemaError(
-                    f"column {column.name!r} declares the whole number {number}; from 2^53 on a column with one null "
-                    "would be read as rounded numbers, so one record would change how the others are counted",
+                    f"column {column.name!r} declares {number}; beyond 2^53 a null in the column rounds the "
+                    "numbers of all records",
                     where=where,
-                    allowed="whole numbers between -2^53 and 2^53, both excluded; longer ones declared as texts and "
-                    "handed over as text; a stream that has begun goes on in a successor (dpstream init --after)",
+                    allowed="whole numbers between -2^53 and 2^53; longer ones as texts; a running stream needs a "
+                    "successor (dpstream init --after)",
                 )
 
     def fingerprint(self) -> str:

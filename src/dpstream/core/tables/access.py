@@ -178,7 +178,7 @@ class ReadRequest:
         reads: what the mechanism reads.
         schema: the columns, as whose codes it reads records.
         unit: name of the unit of protection.
-        max_events: how many events of a user are admitted; None where the unit is no user.
+        max_events: how many events of a user are admitted; None where the unit is not a user.
         key: secret; ids and record keys are only ever seen as hashes of 16 bytes with this key.
         where: for messages.
         cliques: what the mechanism will count, as far as that is known before (``StreamPlan.asked_cliques``): an
@@ -242,7 +242,7 @@ class FrameKind:
 
     Attributes:
         batch: makes the batch of inserts (a frame of the engine), deletes (another one, or None) and users (as given).
-            It gives None for an object of that package that is no frame of the engine.
+            It gives None for an object of that package that is not a frame of the engine.
         keyed: the same, of a ``KeyedBatch`` or ``Snapshot`` whose rows are such a frame; None: the engine keeps no
             records by key.
     """

@@ -26,7 +26,7 @@ from dpstream.core.tables.encoded_batch import EncodedBatch
 #: Of a keyed hash of a user id. Two of a thousand million users share one with a probability below 10^-20.
 ID_BYTES = 16
 
-_IDS = "texts or whole numbers, one for each record"
+_IDS = "a text or whole number per record"
 _INSERT, _DELETE = b"+", b"-"
 #: Ids that are hashed at a time: each is a Python object meanwhile.
 _BLOCK = 2**17
@@ -104,7 +104,7 @@ def read_owners(
     texts = []
     for column, length, rows in zip(columns, lengths, ("inserts", "deletes"), strict=True):
         if (0 if column is None else len(column)) != length:
-            raise DataError(f"there is not one {what} for each of the {rows}", where=where, allowed=_IDS)
+            raise DataError(f"expected one {what} for each of the {rows}", where=where, allowed=_IDS)
         texts.append(id_bytes(column, where, what))
     words, row_ids = _hash_different(pa.concat_arrays(texts), key)
     order = np.lexsort((words[:, 1], words[:, 0]))
@@ -232,7 +232,7 @@ def plain_chunks(column: Any) -> list[Any]:
 
 
 def id_problem(kind: Any, where: str, what: str = "user id") -> DataError | None:
-    """What keeps an Arrow type from holding ids; None if nothing does. (Nulls are no ids, and are told as such.)"""
+    """What keeps an Arrow type from holding ids; None if nothing does. (Nulls are refused elsewhere.)"""
     import pyarrow as pa
 
     if pa.types.is_null(kind):
@@ -245,7 +245,7 @@ def id_problem(kind: Any, where: str, what: str = "user id") -> DataError | None
 
 def no_ids_of(kind: str, where: str, what: str = "user id") -> DataError:
     """The refusal of a type that holds no ids."""
-    return DataError(f"{what}s are of the type {kind}", where=where, allowed=_IDS)
+    return DataError(f"{what}s have the type {kind}", where=where, allowed=_IDS)
 
 
 def _binary(kind: Any) -> bool:
@@ -258,7 +258,7 @@ def _binary(kind: Any) -> bool:
 
 def no_id(where: str, what: str = "user id") -> DataError:
     """The refusal of a record of nobody."""
-    return DataError(f"there is a record without a {what}", where=where, allowed=_IDS)
+    return DataError(f"a record lacks a {what}", where=where, allowed=_IDS)
 
 
 def _private_order(

@@ -226,7 +226,7 @@ def _library() -> tuple[Any, Any]:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ImportError:
         raise ConfigError(
-            "files of users or records are encrypted, and the package cryptography is missing",
+            "encrypted files need the package cryptography",
             where="unit = user or record",
             allowed="pip install 'dpstream[spark,encryption]', on all machines of a cluster",
         ) from None

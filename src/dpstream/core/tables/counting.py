@@ -70,9 +70,9 @@ def check_cells(domain: Domain, cliques: Sequence[Clique], max_cells: int = MAX_
     cells = sum(domain.cells(clique) for clique in cliques)
     if cells > max_cells:
         raise LimitError(
-            f"the {len(cliques)} tables have {cells} cells together, more than the limit of {max_cells}",
+            f"the {len(cliques)} tables have {cells} cells, above the limit of {max_cells}",
             where="workload",
-            allowed="fewer tables, fewer columns in a table, or coarser domains",
+            allowed="fewer tables, fewer columns per table, or coarser domains",
         )
     return cells
 
@@ -88,7 +88,7 @@ def count_plan(domain: Domain, cliques: tuple[Clique, ...], max_cells: int = MAX
     for clique in cliques:
         if not domain.has(clique):
             raise ConfigError(
-                f"{clique!r} is not a clique of the domain",
+                f"{clique!r}: expected a clique of the domain",
                 where="cliques",
                 allowed=f"increasing positions from 0 to {len(domain) - 1}",
             )
@@ -236,14 +236,14 @@ def check_codes(codes: AnyCodes, domain: Domain, where: str) -> None:
         DataError: naming the column, never a value.
     """
     if not isinstance(codes, np.ndarray) or codes.dtype not in _TYPES or codes.ndim != 2:
-        raise DataError("codes must be a two-dimensional array of 32-bit integers", where=where)
+        raise DataError("expected codes as a two-dimensional array of 32-bit integers", where=where)
     if isinstance(codes, np.ma.MaskedArray):
-        raise DataError("masked codes are not supported", where=where, allowed="a code in every cell")
+        raise DataError("codes are masked", where=where, allowed="codes in all cells")
     if codes.shape[1] != len(domain):
         raise DataError(
             f"the table has {codes.shape[1]} columns and the domain {len(domain)}",
             where=where,
-            allowed="one column of codes per column of the domain",
+            allowed="a column of codes per column",
         )
     if not codes.size:
         return
@@ -253,7 +253,7 @@ def check_codes(codes: AnyCodes, domain: Domain, where: str) -> None:
     if outside.size:
         column = int(outside[0])
         raise DataError(
-            "a code is outside the column's domain",
+            "a code lies outside its column's domain",
             where=f"{where}, column {domain.names[column]!r}",
             allowed=f"0 to {domain.sizes[column] - 1}",
         )

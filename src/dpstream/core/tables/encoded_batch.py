@@ -132,7 +132,7 @@ class EncodedRecords(EncodedBatch):
 def batch_codes(batch: EncodedBatch) -> tuple[Codes, Codes | None]:
     """The inserts and deletes of a batch, for the owner's evaluation against the truth; private.
 
-    It is no method of a batch, so that a mechanism, which gets the batch, does not come by its records.
+    It stands outside the batch, so that a mechanism, which gets the batch, does not come by its records.
     """
     return batch._came.whole(), None if batch._gone is None else batch._gone.whole()
 
@@ -167,10 +167,10 @@ class EncodedReports(EncodedRecords):
     def __init__(self, domain: Domain, codes: NDArray[np.int32], marks: NDArray[np.uint8]) -> None:
         super().__init__(domain, codes)
         if marks.dtype != np.uint8 or marks.shape != (len(codes), MARK_BYTES):
-            raise DataError("there is not one mark for each report", where="panel")
+            raise DataError("expected one mark per report", where="panel")
         texts = as_texts(marks)
         if (texts[1:] <= texts[:-1]).any():
-            raise DataError("the marks of people do not ascend", where="panel")
+            raise DataError("marks of people must ascend", where="panel")
         self._marks = marks
 
     @property

@@ -40,25 +40,25 @@ _Repeated = Literal["error", "last"]
 _INSERT, _UPDATE, DELETE, UPSERT, _ROW = range(5)
 #: What the rules refuse, in the order in which it is said: what, and what is allowed. ``null`` is about a column.
 _REFUSED = {
-    "several": ("a key has several rows in one step", 'one row a key, or the rule repeated = "last"'),
+    "several": ("a key has several rows in one step", 'one row per key, or repeated = "last"'),
     "delete": (
-        "a delete has a key that is not there",
-        'keys of present records, or the rule unknown = "drop"',
+        "a delete has an unknown key",
+        'keys of present records, or unknown = "drop"',
     ),
     "update": (
-        "an update has a key that is not there",
-        'keys of present records, or the rule unknown = "drop"',
+        "an update has an unknown key",
+        'keys of present records, or unknown = "drop"',
     ),
     "insert": (
-        "an insert has a key that is there already",
-        'keys that are not there, or the rule known = "update"',
+        "an insert has a present key",
+        'new keys, or known = "update"',
     ),
     "returns": (
-        'a key comes back after it was absent, and the unit says that none does (returns = "refuse")',
-        'a new key for a new record, or a stream with returns = "new"',
+        'a key returns after an absence, despite returns = "refuse"',
+        'new keys for new records, or returns = "new"',
     ),
     "null": (
-        "column {column!r} holds nulls in rows that give a whole record, and declares no missing bin",
+        "column {column!r} holds nulls in whole records, and declares no missing bin",
         'no nulls, or a declared bin such as missing = "missing"',
     ),
 }
@@ -106,7 +106,7 @@ class KeyRules:
         share = self.shrinks
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
             raise ConfigError(
-                f"shrinks = {share!r} is not a share", where="rules of keyed records", allowed="0 to 1"
+                f"shrinks = {share!r}: expected a share", where="rules of keyed records", allowed="0 to 1"
             )
 
 
@@ -138,9 +138,9 @@ class KeyedBatch:
             raise ConfigError(f"unknown changed = {self.changed!r}", where="step", allowed="None, null-keeps")
         if self.key == self.operation:
             raise ConfigError(
-                f"the column {self.key!r} is the key and the operation",
+                f"column {self.key!r} is both key and operation",
                 where="step",
-                allowed="a column of its own for each",
+                allowed="a column for each",
             )
 
     def __repr__(self) -> str:
@@ -220,9 +220,9 @@ def read_keyed(batch: KeyedBatch | Snapshot, wanted: ReadRequest) -> BatchAccess
     for name in (batch.key, operation):
         if name in schema.names:
             raise ConfigError(
-                f"the column {name!r} of the keys or operations is declared in the schema as well",
+                f"column {name!r} of the keys or operations is also in the schema",
                 where=where,
-                allowed=f"another column, or a copy of {name!r} under another name",
+                allowed=f"another column, or a renamed copy of {name!r}",
             )
     given = batch.events if isinstance(batch, KeyedBatch) else batch.rows
     keys, operations = np.zeros((0, 2), np.uint64), np.zeros(0, np.int64)
@@ -235,10 +235,10 @@ def read_keyed(batch: KeyedBatch | Snapshot, wanted: ReadRequest) -> BatchAccess
             operations = operation_numbers(_column(table, operation, "operations", where), operation, where)
         if batch.changed is not None and schema.rules is not None and schema.rules.read:
             raise ConfigError(
-                "updates leave out what they keep, so columns that follow from others "
-                f"({', '.join(column.name for column in schema.rules.read)}) cannot be held against them",
+                f"updates leave out unchanged values, so derived columns "
+                f"({', '.join(column.name for column in schema.rules.read)}) cannot be checked",
                 where=where,
-                allowed="read = false for these columns in [schema.constraints], or updates that give whole records",
+                allowed="[schema.constraints] read = false for these columns, or updates with whole records",
             )
         private = table.drop_columns([name for name in (batch.key, operation) if name is not None])
         codes = encode_events(private, operations, schema, where, keeping=batch.changed is not None)
@@ -425,10 +425,9 @@ class SortedRows:
             and (not len(keys) or len(keys) < self.batch.rules.shrinks * records)
         ):
             raise UnconfirmedError(
-                "the snapshot is empty, or has less than the declared share (shrinks) of the present records",
+                "the snapshot is empty, or below the declared share (shrinks) of the present records",
                 where=self.where,
-                allowed="a whole snapshot, or this one once its owner has confirmed that the records left "
-                "(Snapshot(..., confirmed=True))",
+                allowed="a whole snapshot; or Snapshot(..., confirmed=True), once the owner confirms that records left",
             )
         place, there = present.find(keys)
         at = place[there]
@@ -461,7 +460,7 @@ def _last_where(mask: Mask) -> Positions:
 
 def _column(table: Any, name: str, what: str, where: str) -> Any:
     if name not in table.column_names:
-        raise DataError(f"there is no column {name!r}", where=where, allowed=f"the column of the {what}")
+        raise DataError(f"unknown column {name!r}", where=where, allowed=f"the column of the {what}")
     return table.column(name)
 
 
@@ -480,7 +479,7 @@ def operation_numbers(column: Any, name: str, where: str) -> Positions:
         words = pc.index_in(chunk, value_set=pa.array(OPERATIONS, chunk.type)) if text else None
         if words is None or words.null_count:
             raise DataError(
-                f"the column {name!r} holds something else than operations",
+                f"column {name!r}: expected operations",
                 where=where,
                 allowed=", ".join(OPERATIONS),
             )

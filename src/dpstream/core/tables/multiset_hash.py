@@ -65,7 +65,7 @@ class MultisetHash:
 
         words = np.empty((len(codes), 0), np.int64) if owners is None else owners
         if len(words) != len(codes):  # the compiled loop does not look
-            raise ValueError("owners and codes differ in their number of rows")
+            raise ValueError("owners and codes differ in rows")
         blocks = codes if isinstance(codes, CodeBlocks) else CodeBlocks(codes.shape[1], [codes])
         header = np.uint64(int(deletes) | words.shape[1] << 8 | blocks.columns << 32)
         first, second = _words(key)

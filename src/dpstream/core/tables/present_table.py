@@ -161,7 +161,7 @@ class PresentBatch(PrivateBatch):
     ) -> list[Exact]:
         """Refused (ConfigError): what the step brings is not granted."""
         raise ConfigError(
-            f"the {part} records of a step are not granted to a mechanism that reads present records",
+            f"a mechanism of present records cannot have the {part} records of a step",
             where="count",
             allowed="the counts of present records",
         )
@@ -205,7 +205,7 @@ def holds(keys: Keys, wanted: Keys) -> bool:
 
 def _check_ascending(keys: Keys) -> None:
     if keys.ndim != 2 or keys.shape[1] != KEY_WORDS:
-        raise DataError("the keys are not hashes of two words", where="present records")
+        raise DataError("expected keys as hashes of two words", where="present records")
     high, low = keys[1:], keys[:-1]
     if not ((high[:, 0] > low[:, 0]) | ((high[:, 0] == low[:, 0]) & (high[:, 1] > low[:, 1]))).all():
-        raise DataError("the keys do not ascend", where="present records")
+        raise DataError("keys must ascend", where="present records")

@@ -22,9 +22,8 @@ MAX_WEIGHT = 10**6
 
 _ALL_K_WAY = re.compile(r"all-([0-9]+)-way")
 _SPEC = (
-    '"all-k-way" (such as "all-2-way"), or a list of tables: ["zip", "rent"], '
-    '{columns = ["zip", "rent"], weight = "1/2"}, all pairs with one of some columns: {pairs_with = ["zip"]}, '
-    'or "all-2-way" beside others'
+    '"all-k-way" (such as "all-2-way"), or a list: ["zip", "rent"], {columns = ["zip", "rent"], weight = "1/2"}, '
+    '{pairs_with = ["zip"]} (all pairs with a column of these), "all-2-way"'
 )
 
 
@@ -61,14 +60,14 @@ class Workload:
 
     def __post_init__(self) -> None:
         if not self.cliques:
-            raise ConfigError("there is no table", where="workload", allowed=_SPEC)
+            raise ConfigError("tables are missing", where="workload", allowed=_SPEC)
         if len(self.cliques) != len(self.weights):
             raise ConfigError("tables and weights differ in number", where="workload")
         seen: set[Clique] = set()
         for clique in self.cliques:
             if not clique or not self.domain.has(clique):
                 raise ConfigError(
-                    f"{clique!r} is not a table of the domain",
+                    f"{clique!r}: expected a table of the domain",
                     where="workload",
                     allowed=f"increasing positions from 0 to {len(self.domain) - 1}",
                 )
@@ -109,9 +108,9 @@ class Workload:
         tables = math.comb(len(domain), k)
         if tables > MAX_TABLES:
             raise LimitError(
-                f"all-{k}-way has {tables} tables, more than the limit of {MAX_TABLES}",
+                f"all-{k}-way has {tables} tables, above the limit of {MAX_TABLES}",
                 where="workload",
-                allowed="a smaller k, or a list of chosen tables",
+                allowed="a smaller k, or a list of tables",
             )
         cliques = tuple(itertools.combinations(range(len(domain)), k))
         return cls(domain, cliques, (Fraction(1),) * tables)
@@ -150,7 +149,7 @@ class Workload:
         if isinstance(spec, str):
             return cls.all_k_way(domain, _ways(spec))
         if not isinstance(spec, list | tuple):
-            raise ConfigError("not a workload", where="workload", allowed=_SPEC)
+            raise ConfigError("expected a workload", where="workload", allowed=_SPEC)
         tables: dict[Clique, Fraction] = {}
         alone: set[Clique] = set()
         entries = [_entry(domain, given, f"table {number}") for number, given in enumerate(spec, start=1)]
@@ -184,7 +183,7 @@ def _twice(domain: Domain, clique: Clique) -> ConfigError:
     return ConfigError(
         f"the table {domain.label(clique)!r} occurs twice",
         where="workload",
-        allowed="each table once, with a weight if it matters more",
+        allowed="each table once, with a weight if needed",
     )
 
 
@@ -215,12 +214,12 @@ def _entry(domain: Domain, given: object, where: str) -> _Entry:
     if unknown or key not in named:
         what = f"unknown key {unknown[0]!r}{' beside pairs_with' if grouped else ''}" if unknown else ""
         raise ConfigError(
-            what or "the key 'columns' is missing",
+            what or "key 'columns' missing",
             where=f"workload, {where}",
             allowed="pairs_with, weight" if grouped else "columns, weight; or pairs_with, weight",
         )
     if grouped and len(domain) < 2:
-        raise ConfigError("one column has no pairs", where=f"workload, {where}", allowed="all-1-way")
+        raise ConfigError("a column has no pairs", where=f"workload, {where}", allowed="all-1-way")
     columns, weight = _clique(domain, named[key], where), _weight(named.get("weight", 1), where)
     cliques = [columns]
     if grouped:
@@ -236,7 +235,7 @@ def _clique(domain: Domain, columns: object, where: str) -> Clique:
         or not columns
         or not all(isinstance(name, str) for name in columns)
     ):
-        raise ConfigError("not a list of column names", where=where, allowed='such as ["zip", "rent"]')
+        raise ConfigError("expected column names", where=where, allowed='such as ["zip", "rent"]')
     try:
         clique = domain.clique(columns)
     except SchemaError as error:
@@ -249,19 +248,19 @@ def _clique(domain: Domain, columns: object, where: str) -> Clique:
 def _weight(value: object, where: str) -> Fraction:
     where = f"workload, {where}"
     if isinstance(value, bool) or not isinstance(value, int | str | float | Decimal | Fraction):
-        raise ConfigError(f"the weight {value!r} is not a number", where=where, allowed='such as 2 or "1/2"')
+        raise ConfigError(f"weight {value!r}: expected a number", where=where, allowed='such as 2 or "1/2"')
     try:
         return Fraction(repr(value)) if isinstance(value, float) else Fraction(value)
     except (ValueError, ZeroDivisionError, OverflowError):
         raise ConfigError(
-            f"the weight {value!r} is not a number", where=where, allowed='such as 2 or "1/2"'
+            f"weight {value!r}: expected a number", where=where, allowed='such as 2 or "1/2"'
         ) from None
 
 
 def _check_weight(weight: Fraction) -> None:
     if not isinstance(weight, Fraction) or not 0 < weight <= MAX_WEIGHT or weight.denominator > MAX_WEIGHT:
         raise ConfigError(
-            f"the weight {weight!s} is not usable",
+            f"unusable weight {weight!s}",
             where="workload",
-            allowed=f"an exact positive number up to {MAX_WEIGHT} with a denominator up to {MAX_WEIGHT}",
+            allowed=f"an exact positive number up to {MAX_WEIGHT}, with a denominator up to {MAX_WEIGHT}",
         )

@@ -127,7 +127,7 @@ def _number(
     terms: CensusTerms, state: CensusState, level: int, run: OfflineRun, steps: int
 ) -> tuple[float, float]:
     """How many records a census found, with its variance; exact where presence is public."""
-    assert run.total_variance is not None, "AIM knows the variance of its number of records"
+    assert run.total_variance is not None, "AIM's number of records needs a variance"
     measured, hazard = (run.total, run.total_variance), state.hazard
     number, variance = state.newcomers.present(hazard, steps, alone=level == 0)
     below = [book.total for book in state.levels[:level]]
@@ -228,7 +228,7 @@ def release(terms: CensusTerms, state: CensusState, came: int, *, census: bool) 
     steps = state.step - terms.schedule.last_count(state.step, state.last)
     totals = [book.total for book in state.levels]
     newest = state.levels[0].latest if state.newest is None else state.newest
-    assert newest is not None, "step 1 is a census of level 0"
+    assert newest is not None, "step 1 must be a census of level 0"
     kept = [total.staying(steps) for total in totals]
     if terms.public_presence:
         pairs = zip(totals, state.left, strict=True)

@@ -71,7 +71,7 @@ _DEPARTURES = Fraction(1, 10)
 T = TypeVar("T")
 Levels = Literal[1, 2, "unlimited"] | None
 Turnover = Amount | None
-_TURNOVERS = 'a number of steps such as 3, 10 or 30, or "none"'
+_TURNOVERS = 'steps such as 3, 10 or 30, or "none"'
 _LEVELS = '1, 2 or "unlimited"'
 _MAX_STEPS = 10**9
 
@@ -104,8 +104,8 @@ def check_levels(value: Any) -> Levels:
 
 def _levels(section: SectionReader, given: RecipeContext, found: Mapping[str, Any]) -> Levels:
     if not section.has("levels"):
-        reason = "two, or one where records stay as long as the stream"
-        section.note("levels", "chosen from the turnover and the horizon", default=True, reason=reason)
+        reason = "two, or one without turnover"
+        section.note("levels", "from the turnover and the horizon", default=True, reason=reason)
         return None
     levels = _checked(section, "levels", check_levels, "number of levels", _LEVELS)
     section.note("levels", str(levels), default=False)
@@ -130,25 +130,23 @@ def _checked(section: SectionReader, key: str, check: Callable[[Any], T], what: 
     try:
         return check(section.raw(key))
     except ConfigError:
-        raise section.wrong(key, f"{shown(section.raw(key))} is no {what}", allowed) from None
+        raise section.wrong(key, f"{shown(section.raw(key))}: expected a {what}", allowed) from None
 
 
 TURNOVER = Option(
     _TURNOVERS,
-    "A public guess: in so many steps about as many records come as the table holds. It sets how often a census is "
-    "taken, and is published. `none`: records hardly ever leave.",
-    "three times too large or too small makes cells 4 to 15 % worse; it must not be computed from the private table",
+    "After how many steps as many records have come as the table holds, by a public guess. "
+    "Sets how often a census is taken.",
+    "a factor of three costs cells 4 to 15 %; never compute it from the private table",
     "size / records_per_step of [expect]",
     read=_turnover,
     fragment={"anyOf": [NUMBER, {"enum": ["none"]}]},
 )
 LEVELS = Option(
     _LEVELS,
-    "How often a stay is counted again: never, once, or again and again at ever longer intervals, each time with less "
-    "of the budget.",
-    "a second census corrects what a first one said of records that stay; `unlimited` is for records that change "
-    "while they stay much longer than the turnover",
-    "2; 1 where records stay as long as the stream",
+    "How often a stay is counted again: never, once, or at ever longer intervals, each with less budget.",
+    "a second census corrects the first; `unlimited` is for records that change and stay long",
+    "2; 1 without turnover",
     read=_levels,
     fragment={"enum": [1, 2, "unlimited"]},
 )
@@ -204,7 +202,7 @@ class Census(Recipe["CensusPlan"]):
             raise ConfigError(
                 f'levels = {self.levels} with turnover = "none"',
                 where="mechanism",
-                allowed="levels = 1, or a turnover: only records that leave are replaced by others to count",
+                allowed="levels = 1, or a turnover: leaving records free the budget for others",
             )
 
     def _plan(self, terms: Terms) -> CensusPlan:
@@ -213,7 +211,7 @@ class Census(Recipe["CensusPlan"]):
             terms.unit,
             Record(),
             ("record", "record-replace"),
-            "a census cannot protect the unit {unit!r}: it follows records through their whole stays",
+            "a census cannot protect the unit {unit!r}, only whole stays of records",
         )
         budget, horizon = terms.budget, terms.horizon
         turnover = check_turnover(self.turnover)
@@ -286,9 +284,9 @@ class CensusPlan(CensusTerms, StreamPlan):
         present = batch.present
         if present is None:
             raise ConfigError(
-                "a census reads the present records of a keyed table, and this batch grants none",
+                "a census needs the present records of a keyed table",
                 where="mechanism",
-                allowed="a source with a key column",
+                allowed="a source with keys",
             )
         state.step += 1
         level, before = self.schedule.level(state.step, state.last), last_of(state.last, 0)

@@ -149,9 +149,7 @@ def unpack(packed: Packed, cells: Cells) -> CensusState:
         StoreFormatError, StoreDamagedError: another format, or arrays that do not fit the workload.
     """
     if packed.meta.get("format") != _FORMAT:
-        raise StoreFormatError(
-            "this is no state of a census that this version reads", where="state", allowed=f"format {_FORMAT}"
-        )
+        raise StoreFormatError("unknown format of a census", where="state", allowed=f"format {_FORMAT}")
     state = unpack_fields(CensusState, packed, cells=cells, domain=cells.workload.domain)
     fresh, names = ShapeTracker.fresh(cells), ("values", "variances", "steps", "fits")
     whole, marginals = (cells.total,), (len(cells.cliques),)
@@ -165,5 +163,5 @@ def unpack(packed: Packed, cells: Cells) -> CensusState:
         seen = state.seen
         fits.append(seen.values.shape == whole and seen.variances.shape == seen.records.shape == marginals)
     if not all(fits):
-        raise StoreDamagedError("what censuses have measured does not fit the workload", where="state")
+        raise StoreDamagedError("censuses and workload do not fit", where="state")
     return state

@@ -9,8 +9,8 @@ from dpstream.core.privacy import Event, Unit
 from dpstream.families.census.census_plan import Census
 
 _AS_EVENTS = (
-    "a source of inserts and deletes, [stream] unit = {unit!r}, and half of the epsilon (a quarter of a rho), because "
-    "a stay is an insert and a delete; each update of a stay costs it as much again"
+    "a source of inserts and deletes, [stream] unit = {unit!r}, and half of the epsilon (a quarter of a rho), "
+    "as a stay is two events, and each update two more"
 )
 
 
@@ -28,13 +28,12 @@ CENSUS = Family(
     {"census": Census},
     Limits(
         units=("record", "record-replace"),
-        other_units="a census cannot protect the unit {unit!r}: it follows keyed records, and what it protects is a "
-        "record's whole stay",
-        unit_reason="a census follows keyed records: all that one key does during a stay is protected together",
-        bounded="a stay is protected whole, however many updates it has",
+        other_units="a census cannot protect the unit {unit!r}, only whole stays of keyed records",
+        unit_reason="a census protects all that a key does during a stay",
+        bounded="a stay is protected whole, with all updates",
         rows=(
-            "a step of keyed records is no number of rows: one record would move others to other steps",
-            "a time_column, or the steps of the source",
+            "keyed records need steps by time: by rows one record would move others to other steps",
+            "a time_column, or the source's steps",
         ),
     ),
     alternatives=_alternatives,

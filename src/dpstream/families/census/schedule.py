@@ -98,7 +98,7 @@ class CensusSchedule:
         last: list[int] = []
         while (step := self.after(last_of(last, 0))) <= until:
             level = self.level(step, last)
-            assert level is not None, "a step at which a census is due"
+            assert level is not None, "a step where a census is due"
             yield step, level, last
             last = with_census(last, level, step)
 

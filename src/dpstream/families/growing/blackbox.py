@@ -69,10 +69,10 @@ class LinearQuery:
 
     def __post_init__(self) -> None:
         if np.iscomplexobj(self.weights):
-            raise ConfigError("a query has complex values", where="query", allowed="real numbers from 0 to 1")
+            raise ConfigError("a query has complex values", where="query", allowed="numbers from 0 to 1")
         weights = np.asarray(self.weights, dtype=np.float64)
         if weights.ndim != 1 or not (weights >= 0.0).all() or not (weights <= 1.0).all():
-            raise ConfigError("a query has a value outside [0, 1]", where="query", allowed="0 to 1")
+            raise ConfigError("a query's value lies outside [0, 1]", where="query", allowed="0 to 1")
         object.__setattr__(self, "weights", weights)
 
     def check(self, domain: Domain) -> None:
@@ -84,15 +84,15 @@ class LinearQuery:
         clique, columns = self.clique, range(len(domain))
         if list(clique) != sorted(set(clique)) or not set(clique) <= set(columns):
             raise ConfigError(
-                "the query names columns that are not there",
+                "the query names unknown columns",
                 where="query",
-                allowed="sorted positions of columns",
+                allowed="sorted column positions",
             )
         if len(self.weights) != domain.cells(clique):
             raise ConfigError(
                 f"the query has {len(self.weights)} values for {domain.cells(clique)} cells",
                 where="query",
-                allowed=f"{domain.cells(clique)}, one for every cell of its columns",
+                allowed=f"{domain.cells(clique)}, one per cell",
             )
 
 

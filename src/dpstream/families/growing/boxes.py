@@ -111,7 +111,7 @@ class _Counted(PrivateBatch):
             ConfigError: others.
         """
         if tuple(cliques) != self.reads.cliques or part != "net":
-            raise ConfigError("these marginals were not declared to be read", where="black box")
+            raise ConfigError("marginals must be declared before they are read", where="black box")
         return [Exact(counts) for counts in self.data.counts]
 
     @property
@@ -130,8 +130,8 @@ _CHUNK = 1 << 22
 
 SIZE = Option(
     "a number from 1, with black_box = smalldb",
-    "Records of the small database. At most 200,000 databases of that size are compared.",
-    "it follows from the accuracy that the first run promises",
+    "Records of the small database; at most 200,000 databases are compared.",
+    "follows from the first run's promised accuracy",
     "not set",
 )
 
@@ -165,15 +165,13 @@ class SmallDB(BlackBox[RowsTable]):
 
     def __post_init__(self) -> None:
         if self.universe < 2 or self.workload.cells < 2:
-            raise ConfigError(
-                "a single cell leaves no databases to choose from", where="smalldb", allowed="2 cells or more"
-            )
+            raise ConfigError("a single cell leaves no choice", where="smalldb", allowed="2 cells or more")
         if self.universe * self.workload.cells > MAX_TABLE:
             raise LimitError(
-                f"{self.universe} kinds of records and {self.workload.cells} queries make a table of "
+                f"{self.universe} kinds of records and {self.workload.cells} queries make "
                 f"{self.universe * self.workload.cells} entries",
                 where="smalldb",
-                allowed=f"up to {MAX_TABLE}; mwem-pgm has no such limit",
+                allowed=f"up to {MAX_TABLE}; or mwem-pgm",
             )
         if self.size is not None:
             # How many there may be is checked by the number of databases.
@@ -279,10 +277,10 @@ class SmallDB(BlackBox[RowsTable]):
         number = least if least > most else self.candidates(size)
         if number > most:
             raise LimitError(
-                f"there are {'at least ' if number == least else ''}{number} databases of {size} records over "
-                f"{self.universe} cells, and SmallDB compares all of them",
+                f"SmallDB would compare {'at least ' if number == least else ''}{number} databases of {size} "
+                f"records over {self.universe} cells",
                 where="smalldb",
-                allowed=f"up to {most}: fewer cells or a smaller size; mwem-pgm has no such limit",
+                allowed=f"up to {most}: fewer cells, a smaller size, or mwem-pgm",
             )
 
 
@@ -323,7 +321,7 @@ class OwnMechanism(BlackBox[AnyTable]):
             )
         if "pure" not in self.definitions:
             raise ConfigError(
-                "the function takes no pure budget", where="own mechanism", allowed="pure, or both"
+                "the function takes zCDP budgets only", where="own mechanism", allowed="pure, or both"
             )
 
     @property

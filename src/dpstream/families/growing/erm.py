@@ -86,38 +86,38 @@ class ERM(BlackBox[LinearClassifier]):
     schema: Schema
     target: str = option(
         allowed="a column of two or more values, with black_box = erm",
-        shown="not set; needed with black_box = erm",
-        reason="only the owner knows what is to be predicted",
-        meaning="The column that a classifier predicts.",
+        shown="needed with black_box = erm",
+        reason="the owner chooses",
+        meaning="The column to predict.",
     )
     positive: str | None = option(
         None,
         allowed="a label of the target, with black_box = erm",
         shown="its second label",
-        reason="for a boolean target that is true",
-        meaning="The value of the target that counts as positive; all others are negative.",
+        reason="true of a boolean target",
+        meaning="The target's positive value; all others are negative.",
         read=_positive,
     )
     predictors: tuple[str, ...] | None = option(
         None,
         allowed="a list of columns, with black_box = erm",
         shown="all other columns",
-        reason="a choice of columns needs knowledge; fewer features mean less noise",
-        meaning="The columns to predict from. Together with the target they have at most 10^7 combinations of values.",
+        reason="fewer features mean less noise",
+        meaning="Columns to predict from: with the target at most 10^7 combinations.",
         read=_predictors,
     )
     as_numbers: tuple[str, ...] = option(
         (),
         key="numbers",
         allowed="a list of integer, real or date columns, with black_box = erm",
-        reason="a feature for each bin can follow any shape",
-        meaning="Predictors that are taken as one number each, by the position of the bin: far fewer features.",
+        reason="a feature per bin fits any shape",
+        meaning="Predictors taken as numbers, by bin position: far fewer features.",
     )
     loss: LossName = option(
         "logistic",
         allowed="logistic, svm, with black_box = erm",
         reason="it gives probabilities",
-        meaning="Logistic regression, or a linear support vector machine with a rounded hinge.",
+        meaning="Logistic regression, or a linear support vector machine.",
     )
     radius: float | None = None
     lam: float | None = None
@@ -127,9 +127,9 @@ class ERM(BlackBox[LinearClassifier]):
         check_words(self)
         if self.features.domain.cells(self.features.clique) > MAX_UNIVERSE:
             raise ConfigError(
-                "features and target together have too many combinations to be kept as counts",
+                "features and target have too many combinations",
                 where="predictors",
-                allowed="fewer columns, or coarser ones: at most 10^7 combinations",
+                allowed="fewer or coarser columns: at most 10^7 combinations",
             )
         for key, value, most in (("radius", self.radius, 1e6), ("lam", self.lam, _STRONGEST_LAM)):
             if value is not None and not (isinstance(value, (int, float)) and _WEAKEST_LAM <= value <= most):
@@ -143,7 +143,9 @@ class ERM(BlackBox[LinearClassifier]):
         labels = self.schema[self.target].labels()
         if self.positive is not None and self.positive not in labels:
             raise ConfigError(
-                f"{self.target!r} has no label {self.positive!r}", where="target", allowed=", ".join(labels)
+                f"{self.target!r} lacks the label {self.positive!r}",
+                where="target",
+                allowed=", ".join(labels),
             )
         numbers = []
         for name in self.as_numbers:

@@ -78,7 +78,7 @@ class FeatureMap:
     """How codes become features ``x`` with ``||x||_2 <= 1``, and a target's code a label.
 
     A column of two codes becomes -1 or 1, another one a one-hot block. A column in ``numbers`` becomes one number
-    from -1 to 1 by the position of its bin, and one-hot flags for its codes that are no bins (null, other values).
+    from -1 to 1 by the position of its bin, and one-hot flags for its other codes (null, other values).
     Where nothing is one-hot, a constant is added. All of it is divided by the root of the number of columns, so no
     record is clipped: the rule is public and holds for every record that the domain allows.
 
@@ -108,18 +108,18 @@ class FeatureMap:
         size = self.domain.sizes[self.domain.index(self.target)]
         if not 0 <= self.positive < size or size < 2:
             raise ConfigError(
-                f"positive = {self.positive} is not one of two or more codes of {self.target!r}",
+                f"positive = {self.positive} must be a code of {self.target!r}, which needs two",
                 where="target",
-                allowed=f"0 to {size - 1}, of two codes or more",
+                allowed=f"0 to {size - 1}, of two or more",
             )
         chosen = tuple(name for name in self.domain.names if name != self.target)
         if self.columns is not None:
             chosen = tuple(self.columns)
         if not chosen or self.target in chosen or len(set(chosen)) != len(chosen):
             raise ConfigError(
-                "the columns to predict from are missing or repeated, or one of them is the target",
+                "predictors are missing, repeated, or include the target",
                 where="columns",
-                allowed="different columns other than the target",
+                allowed="different columns without the target",
             )
         object.__setattr__(self, "columns", chosen)
         for name, bins in self.numbers:
@@ -127,7 +127,7 @@ class FeatureMap:
                 raise ConfigError(
                     f"{name!r} cannot be a number of {bins} bins",
                     where="numbers",
-                    allowed="a column to predict from, of 2 bins or more",
+                    allowed="a predictor of 2 bins or more",
                 )
 
     @cached_property
@@ -364,7 +364,7 @@ class ErmRun:
         """
         if not self.usable:
             raise LimitError(
-                "the minimiser cannot be certified in double precision with so many records and so little "
+                "the minimiser cannot be certified in double precision: too many records, too little "
                 "regularisation",
                 where="erm",
                 allowed=f"t * (1 + smoothness / lam) * 8 * {self.rounding:.1e} up to {_MAX_SHARE}",
@@ -372,7 +372,7 @@ class ErmRun:
         _ = self.noise
         if self.ball / self.step >= _MAX_EXACT:
             raise LimitError(
-                "the coefficients would not fit the grid", where="erm", allowed="a smaller t, or a larger lam"
+                "coefficients exceed the grid", where="erm", allowed="a smaller t, or a larger lam"
             )
 
 
@@ -424,7 +424,7 @@ def minimise(rows: Rows, run: ErmRun) -> Floats:
         point = _descend(rows, run, steps, weight)
         if point is not None:
             return point
-    raise AssertionError("gradient descent ended outside the bounds of its proof")
+    raise AssertionError("gradient descent left its proven bounds")
 
 
 def _descend(rows: Rows, run: ErmRun, steps: int, momentum: float) -> Floats | None:

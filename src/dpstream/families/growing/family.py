@@ -14,8 +14,7 @@ from dpstream.families.growing.scheduler import BBImprover, BBScheduler
 
 _LIMITS = Limits(
     units=("event-replace",),
-    other_units="a growing database cannot protect the unit {unit!r}: runs are scheduled by the number of records, so "
-    "it is public",
+    other_units="a growing database cannot protect the unit {unit!r}: the public number of records schedules its runs",
     deletes="a growing database only grows",
 )
 
@@ -24,7 +23,7 @@ def _narrow(recipe: Any) -> Limits:
     """The limits of one recipe: a classifier has no records and no table."""
     if not isinstance(recipe.box, ERM):
         return _LIMITS
-    persistent = "a classifier has no records that could persist"
+    persistent = "a classifier has no persistent records"
     return replace(_LIMITS, no_records={"persistent": persistent}, no_tables=("one of classifiers", ""))
 
 
@@ -32,7 +31,7 @@ _SAME = ("black_box", "first_run", "workload", "size", "iterations", "max_cells"
 
 
 def _alternatives(recipe: Any, unit: Unit) -> tuple[Alternative, ...]:
-    """Both schedules of runs; of classifiers there are no tables to compare."""
+    """Both schedules of runs; classifiers have no tables to compare."""
     if isinstance(recipe.box, ERM):
         return ()
     runs = {} if isinstance(recipe.box, SmallDB) else {"gamma": "0.1"}
@@ -54,8 +53,7 @@ ASKED = Family(
     {"pmwg": PMWG},
     replace(
         _LIMITS,
-        other_units="questions cannot protect the unit {unit!r}: answers are shares of the number of records, so it is "
-        "public",
+        other_units="questions cannot protect the unit {unit!r}: answers are shares of the public number of records",
         no_tables=("one that is asked", ""),
     ),
     asked=True,

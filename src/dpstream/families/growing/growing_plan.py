@@ -97,16 +97,16 @@ class GrowingPlan(GrowingFacts):
         """
         if batch.declares_deletes:
             raise ConfigError(
-                "the batch comes with deletes, and a growing database only grows",
+                "a growing database takes no deletes",
                 where="mechanism",
-                allowed="batches without deletes; pooled, dpstabs and the baseline follow deletes",
+                allowed="batches without deletes; or pooled, dpstabs, baseline",
             )
         arrived, *counted = batch.count([(), *self.box.reads.cliques], "inserts")
         # Public: under event-replace the number of inserts of every step is.
         t = state.t + int(arrived[0])
         if t > MAX_RECORDS:
             raise LimitError(
-                "the database would have too many records", where="mechanism", allowed=f"up to {MAX_RECORDS}"
+                "too many records for the database", where="mechanism", allowed=f"up to {MAX_RECORDS}"
             )
         for total, new in zip(state.counts, counted, strict=True):
             total += new
@@ -141,5 +141,5 @@ class GrowingPlan(GrowingFacts):
         wanted = [zeros.shape for zeros in self.start().counts]
         sums = [int(values.sum()) for values in state.counts]
         if [values.shape for values in state.counts] != wanted or any(total != state.t for total in sums):
-            raise StoreDamagedError("the stored counts do not fit each other", where="state")
+            raise StoreDamagedError("the stored counts contradict each other", where="state")
         return state

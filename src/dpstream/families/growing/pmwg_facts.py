@@ -53,7 +53,7 @@ def linear_query(question: Question, schema: Schema) -> LinearQuery:
     try:
         query = LinearQuery(tuple(range(len(schema.domain))), np.asarray(question).reshape(-1))
     except (TypeError, ValueError):
-        raise ConfigError("the question cannot be read", where="query", allowed="words, or numbers") from None
+        raise ConfigError("unreadable question", where="query", allowed="words, or numbers") from None
     query.check(schema.domain)
     return query
 
@@ -123,7 +123,7 @@ class QueryAnswer:
         try:
             return cls(**{**stored, "spent": Fraction(stored["spent"]), "left": Fraction(stored["left"])})
         except (KeyError, TypeError, ValueError):
-            raise StoreDamagedError("a stored answer cannot be read", where="pmwg") from None
+            raise StoreDamagedError("unreadable stored answer", where="pmwg") from None
 
     @property
     def changes_memory(self) -> bool:
@@ -425,17 +425,15 @@ class PMWGFacts(StreamPlan):
 
 ALPHA = Option(
     'an exact number between 0 and 1, such as "0.1"',
-    "The accuracy aimed at, as a share of the records: a question is hard where a noisy test finds the public "
-    "histogram further from the truth than two thirds of it.",
+    "Accuracy aimed at, as a share of the records; decides which questions are hard.",
 )
 START = Option(
     "a number of records from 2",
-    "How many records there are before the first question. Public; the noise is made for it.",
+    "Public number of records before the first question.",
 )
 HARD_QUESTIONS = Option(
     "a number from 1",
-    "How many hard questions the budget has to pay at least; the noise is made for them. Theory then promises nothing, "
-    "and every answer says how far its noise may carry it.",
-    "theory's own noise pays for 36 log(cells)/alpha^2 hard questions and more, and is rarely of use",
+    "Fewest hard questions the budget must pay. Answers then state their noise; theory promises nothing.",
+    "theory's noise pays for 36 log(cells)/alpha^2 hard questions and more",
     "not set",
 )

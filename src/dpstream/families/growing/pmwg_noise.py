@@ -34,7 +34,7 @@ class RootNoise:
 
     def __post_init__(self) -> None:
         if not isinstance(self.c, Fraction) or self.c <= 0:
-            raise ConfigError("the coefficient of xi is not an exact positive number", where="xi")
+            raise ConfigError("expected an exact positive coefficient of xi", where="xi")
 
     def units(self, t: int) -> int:
         """``floor(2^XI_BITS c t^(1/2))``, exact."""
@@ -60,13 +60,13 @@ def published_noise(budget: Budget, alpha: Fraction, start: int, cells: int) -> 
     least = 21 if isinstance(budget, PureDP) else 3
     if start < least:
         raise BudgetError(
-            f"start = {start}: below {least} records the published noise costs more than the budget",
+            f"start = {start}: below {least} records the published noise exceeds the budget",
             where="start",
             allowed=f"{least} or more; or hard_questions",
         )
     if cells < 3:
         raise BudgetError(
-            f"{cells} cells: the published noise needs 3 or more",
+            f"{cells} cells: the published noise needs 3",
             where="schema",
             allowed="more columns or values; or hard_questions",
         )
@@ -112,9 +112,9 @@ def text_rho(epsilon: Fraction, delta: Fraction) -> ZCDP:
     """
     if epsilon > 1 or delta >= Fraction(math.exp(-1)) * (1 - _SLACK):
         raise BudgetError(
-            f"epsilon = {epsilon}, delta = {delta}: the approximate theorem does not cover it",
+            f"epsilon = {epsilon}, delta = {delta}: outside the approximate theorem",
             where="budget",
-            allowed="epsilon up to 1 and delta below 1/e; or rho; or epsilon alone; or hard_questions",
+            allowed="epsilon up to 1 and delta below 1/e; rho; epsilon alone; or hard_questions",
         )
     return ZCDP(epsilon**2 / (8 * Fraction(-math.log(delta)) * (1 + _SLACK)))
 

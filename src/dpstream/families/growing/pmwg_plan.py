@@ -286,9 +286,9 @@ class PMWGPlan(PMWGFacts):
         """
         if batch.declares_deletes:
             raise ConfigError(
-                "records leave, and this mechanism is for databases that only grow",
+                "the mechanism follows growing databases, and records leave",
                 where="batch",
-                allowed='inserts only; or the tabular family ([mechanism] name = "pooled" or "dpstabs")',
+                allowed='inserts only; or [mechanism] name = "pooled" or "dpstabs"',
             )
         (arrived,) = batch.count(self.asked_cliques(), "inserts")
         state.counts += arrived
@@ -313,15 +313,15 @@ class PMWGPlan(PMWGFacts):
         """
         if state.t < self.first:
             raise BudgetError(
-                f"there are only {state.t} records yet, and questions begin with {self.first}",
+                f"questions begin with {self.first} records, and there are {state.t}",
                 where="ask",
-                allowed="more records first (the start is part of the plan)",
+                allowed="more records first",
             )
         weights = grid_values(query, self.columns)
         self._mix(state)
         if weights.min() == weights.max():
             return self._answer(
-                self.standing(state), int(weights[0]), "exact", 0.0, "the question has one value in all cells"
+                self.standing(state), int(weights[0]), "exact", 0.0, "the question is constant over all cells"
             )
         state.asked += 1
         public = round(float(weights @ state.y))
@@ -370,7 +370,7 @@ class PMWGPlan(PMWGFacts):
         if state.counts.shape != (self.cells,) or state.y.shape != (self.cells,):
             raise StoreDamagedError("the state belongs to other columns", where="pmwg")
         if int(state.counts.sum()) != state.t:
-            raise StoreDamagedError("the state's counts do not add up", where="pmwg")
+            raise StoreDamagedError("the state's counts contradict each other", where="pmwg")
         return state
 
     def pack_books(self, state: PMWGState) -> dict[str, Any]:
@@ -403,7 +403,7 @@ class PMWGPlan(PMWGFacts):
         if state.books.run is not None:
             return ""
         if state.hard > self.hard_limit(state.t):
-            return "the hard questions are used up until more records arrive"
+            return "no hard questions are left until more records arrive"
         if not self.sparse.payable(state.books, state.t):
             return "the budget does not pay for another run of tests"
         state.books = self.sparse.start(state.books, state.t, randomness)
@@ -458,8 +458,7 @@ class PMWGPlan(PMWGFacts):
 
 
 _OTHER_UNIT = (
-    "questions to a growing database cannot protect the unit {unit!r}: answers are shares of the number of records, "
-    'which is public ([stream] total = "public")'
+    'questions to a growing database cannot protect the unit {unit!r}: they need [stream] total = "public"'
 )
 #: Below, the grid of ``xi`` is too coarse, and the noise 2^20 times as large as any answer.
 _MIN_UNITS = 2**20
@@ -508,10 +507,10 @@ class PMWG(Recipe[PMWGPlan]):
         noise = self._noise(terms, alpha, cells)
         if noise.units(self.start) < _MIN_UNITS:
             raise BudgetError(
-                f"alpha = {float(alpha):g} and {budget} leave noise of {8 / max(noise.value(self.start), 1e-12):.3g} "
-                "times the number of records in every number",
+                f"alpha = {float(alpha):g} and {budget} give noise of {8 / max(noise.value(self.start), 1e-12):.3g} "
+                "times the number of records",
                 where="alpha",
-                allowed="a larger alpha, a larger budget, more records at the start",
+                allowed="a larger alpha or budget, or a later start",
             )
         return PMWGPlan(
             budget,
@@ -531,7 +530,7 @@ class PMWG(Recipe[PMWGPlan]):
             limit = hard_limit(float(alpha), self.start, cells, self.start)
             if self.hard_questions > limit:
                 raise ConfigError(
-                    f"hard_questions = {self.hard_questions}, and no more than {limit} may be asked at the start",
+                    f"hard_questions = {self.hard_questions} exceeds {limit}, the most at the start",
                     where="hard_questions",
                     allowed=f"up to {limit} (36 log(cells)/alpha^2)",
                 )

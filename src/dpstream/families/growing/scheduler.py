@@ -28,27 +28,25 @@ from dpstream.families.growing.tables import PowerLaw
 BLACK_BOXES: dict[str, type[BlackBox[Any]]] = {"mwem-pgm": MWEMPGMBox, "smalldb": SmallDB, "erm": ERM}
 
 BLACK_BOX = Option(
-    meaning="What is run on the whole database, again and again: MWEM+PGM; "
-    "SmallDB, which compares all small databases (exact, for a handful of cells); or `erm`, a classifier.",
-    reason="it measures whole marginals and needs no universe",
+    meaning="What runs on the whole database: MWEM+PGM, SmallDB (exact, for few cells), or a classifier.",
+    reason="it measures whole marginals",
     key="black_box",
     placed=True,
 )
 FIRST_RUN = Option(
     "a number of records from 1",
-    "The size at which the database is looked at for the first time; releases before it are uniform. The budgets "
-    "follow from it: a late start leaves more for each run.",
+    "Records at the first run; releases before it are uniform. A late start leaves each run more budget.",
     key="first_run",
 )
 GAMMA = Option(
     'an exact number from 1/1000 to below 1, such as "0.1"',
-    "The black box runs again when the records have grown by the factor 1 + gamma.",
-    "of SmallDB the accuracy is known as a function of the budget, and gamma follows from it",
-    "not set; needed unless black_box = smalldb",
+    "Runs repeat when the records have grown by 1 + gamma.",
+    "derived for SmallDB, whose accuracy is a function of the budget",
+    "needed unless black_box = smalldb",
 )
 _OTHER_UNIT = (
-    "a growing database cannot protect the unit {unit!r}: the number of records decides when it is run again, so it is "
-    'public ([stream] total = "public")'
+    'a growing database cannot protect the unit {unit!r}: it needs [stream] total = "public", '
+    "as the number of records schedules runs"
 )
 #: Runs would follow each other so closely that their exact times have thousands of digits.
 _MIN_GAMMA = Fraction(1, 1000)
@@ -140,7 +138,7 @@ class BBScheduler(_Rerun):
         if self.gamma is None:
             if self.box.accuracy is None:
                 raise ConfigError(
-                    f"{self.box.name} has no known (p, g), from which gamma could be derived",
+                    f"gamma cannot be derived for {self.box.name}, whose (p, g) are unknown",
                     where="gamma",
                     allowed='between 1/1000 and 1, such as gamma = "1/10"',
                 )
@@ -148,9 +146,9 @@ class BBScheduler(_Rerun):
         gamma = exact_amount(self.gamma, where="gamma")
         if not _MIN_GAMMA <= gamma < 1:
             raise ConfigError(
-                f"gamma = {self.gamma}: what came since the last run could be most of the records"
+                f"gamma = {self.gamma}: most records could be newer than the last run"
                 if gamma >= 1
-                else f"gamma = {self.gamma}: runs would follow each other too closely to be paid",
+                else f"gamma = {self.gamma}: runs would be too frequent to pay",
                 where="gamma",
                 allowed="from 1/1000 to below 1",
             )
@@ -162,7 +160,7 @@ class BBImprover(_Rerun):
     """Run the black box again at every step (Algorithm 2): the accuracy improves as the database grows.
 
     Guarantee: rho-zCDP (or epsilon, delta) for the values of one record, over everything that is ever released; how
-    many records there are at any time is public. There is no pure form: the pure budgets' sum is not finite.
+    many records there are at any time is public. A pure form does not exist: the pure budgets' sum is not finite.
 
     Args:
         c: the smaller, the slower the budgets fall, and the later the whole is spent: at ``t`` records
@@ -177,9 +175,7 @@ class BBImprover(_Rerun):
     word = "improver"
 
     def _schedule(self, terms: Terms) -> Improvement:
-        budget = terms.concentrated(
-            "an improver has no pure guarantee: runs at every size cost a sum of pure budgets without end"
-        )
+        budget = terms.concentrated("an improver has no pure guarantee: its pure budgets have no finite sum")
         c = exact_amount(self.c, where="c")
         most = min(Fraction(self.n, 2), _MAX_C)
         if not _MIN_C <= c <= most:
@@ -202,8 +198,8 @@ def promised_gamma(accuracy: PowerLaw, budget: Budget, beta: Fraction, n: int) -
     if gamma >= 1.0:
         enough = math.ceil(surprise / epsilon * math.pow(g, 1.0 / p))
         raise ConfigError(
-            f"gamma would be {gamma:.3g}: {n} records are too few for the accuracy that is promised",
+            f"gamma would be {gamma:.3g}: {n} records are too few for the promised accuracy",
             where="gamma",
-            allowed=f"n above {enough}, a larger budget, or gamma given (below 1; then theory may promise nothing)",
+            allowed=f"n above {enough}, a larger budget, or gamma below 1 (theory may then promise nothing)",
         )
     return max(Fraction(math.floor(gamma * 1000), 1000), _MIN_GAMMA)

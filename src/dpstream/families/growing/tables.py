@@ -79,10 +79,10 @@ def check_universe(domain: Domain) -> int:
     cells = math.prod(domain.sizes)
     if cells > MAX_UNIVERSE:
         raise LimitError(
-            f"the columns have {cells} cells together, and every one has a weight in memory",
+            f"the columns have {cells} cells, each with a weight in memory",
             where="schema",
-            allowed=f"up to {MAX_UNIVERSE:.0e}: fewer columns or coarser bins, or the tabular family "
-            '([mechanism] name = "pooled" or "dpstabs")',
+            allowed=f'up to {MAX_UNIVERSE:.0e}: fewer columns or coarser bins, or [mechanism] name = "pooled" or '
+            '"dpstabs"',
         )
     return cells
 
@@ -162,7 +162,7 @@ def returned_table(domain: Domain, values: NDArray[Any]) -> AnyTable:
     values = np.asarray(values)
     if values.ndim == 2 and values.shape[1] == columns and values.dtype.kind in "iu" and len(values):
         if (values < 0).any() or (values >= np.array(domain.sizes)).any():
-            raise ConfigError("the function returned codes outside the domain", where="own mechanism")
+            raise ConfigError("the function's codes leave the domain", where="own mechanism")
         return RowsTable(domain, values.astype(np.int32))
     if values.ndim == 1 and values.dtype.kind == "f":
         cells = check_universe(domain)
@@ -170,7 +170,7 @@ def returned_table(domain: Domain, values: NDArray[Any]) -> AnyTable:
         if len(values) == cells and (values >= 0.0).all() and 0.0 < total < float("inf"):
             return WeightsTable(domain, values / total)
     raise ConfigError(
-        "the function returned no table",
+        "the function must return a table",
         where="own mechanism",
-        allowed=f"integer codes of shape (records, {columns}), or a float weight for each cell of all columns",
+        allowed=f"integer codes of shape (records, {columns}), or a float weight per cell",
     )

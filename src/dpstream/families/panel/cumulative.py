@@ -109,7 +109,7 @@ def person_factor(name: str, ticks: int, unit: Individual) -> Fraction:
 def moved_loss(linear: LinearMap) -> Fraction:
     """The worst loss (rho) of an increment that falls by 1 while another one rises by 1, or of either alone; exact."""
     if not all(isinstance(noise, DiscreteGaussian) for noise in linear.scales):
-        raise ConfigError("a counter's noise is not Gaussian", where="panel", allowed="counters for zCDP")
+        raise ConfigError("a counter's noise must be Gaussian", where="panel", allowed="counters for zCDP")
     each = [1 / (2 * noise.sigma_squared) for noise in linear.scales if isinstance(noise, DiscreteGaussian)]
     common = math.lcm(*(loss.denominator for loss in each))
     ticks = linear.encoder.shape[1]
@@ -185,7 +185,7 @@ def calibrated_counters(
     # The number of people may have the smallest budget of all: its noise has to fit, too.
     if total is not None and noise_for(total, 1, 1).variance > MAX_NOISE_SCALE**2:
         raise LimitError(
-            f"a budget of {budget} needs noise that does not fit 64-bit sums",
+            f"the noise of {budget} exceeds 64-bit sums",
             where="panel",
             allowed="a larger rho",
         )
@@ -203,28 +203,28 @@ def _counted(
         or not listed
         or not all(isinstance(label, str | int) for label in listed)
     ):
-        raise section.wrong("counted", f"{shown(listed)} is no list of values")
+        raise section.wrong("counted", f"{shown(listed)}: expected a list of values")
     section.note("counted", ", ".join(str(label) for label in listed), default=False)
     # Values are compared as labels: those of a boolean column are false and true.
     return tuple(str(label).lower() if isinstance(label, bool) else str(label) for label in listed)
 
 
 COUNTER = Option(
-    meaning="How noisy running sums are kept. `best`: the counter with the smallest predicted error for each "
-    "threshold. A stream keeps the counters that it began with.",
-    reason="the counter with the smallest predicted error for the periods that are left to a threshold",
+    meaning="The counter of running sums. `best`: the smallest predicted error for each threshold. A stream keeps its "
+    "counters.",
+    reason="the counter with the smallest predicted error for a threshold's remaining periods",
     words=("best", *ZCDP_COUNTER_NAMES),
 )
 THRESHOLDS = Option(
     "a number from 1 to the horizon",
-    'The largest number of times that is followed: "at least b so far" for b = 1, 2, ... up to it.',
-    "each threshold that is left out leaves its budget to the others",
+    'The largest threshold b of "at least b so far".',
+    "each threshold takes a share of the budget",
     "the horizon",
 )
 COUNTED = Option(
-    'a list of values of the column, such as ["late"]',
-    "The reports that are counted; all others, missing ones included, are not.",
-    "a boolean column says itself what is counted",
+    'a list of values, such as ["late"]',
+    "The reports that are counted; missing ones never are.",
+    "a boolean column needs none",
     "true, of a boolean column",
     read=_counted,
     fragment={"type": "array", "minItems": 1, "items": {"type": ["string", "integer", "boolean"]}},
@@ -279,7 +279,7 @@ class PanelCumulative(Recipe["CumulativePlan"]):
             raise ConfigError(
                 "a cumulative panel follows one column",
                 where="schema",
-                allowed="one column, or a stream for each",
+                allowed="one column, or several streams",
             )
         column = self.schema.columns[0]
         labels = column.labels()
@@ -288,13 +288,13 @@ class PanelCumulative(Recipe["CumulativePlan"]):
             given = ("true",)
         if given is None:
             raise ConfigError(
-                f"nothing says which reports of {column.name!r} are counted",
+                f"the counted reports of {column.name!r} are undefined",
                 where="counted",
                 allowed=f"some of {', '.join(labels[:20])}",
             )
         unknown = [label for label in given if label not in labels]
         if unknown or not given or len(set(given)) == len(labels):
-            what = f"{unknown[0]!r} is no value of" if unknown else "no value, or every value is counted of"
+            what = f"{unknown[0]!r} is outside" if unknown else "none, or every value, is counted of"
             raise ConfigError(
                 f"{what} {column.name!r}", where="counted", allowed=f"some of {', '.join(labels[:20])}"
             )
@@ -494,7 +494,7 @@ class CumulativePlan(PeoplePlan):
         """A bound for each period: with probability ``1 - failure`` no count of any period is ever wrong by more
         (people).
 
-        The running sums are sums of independent noise, each of which is no wider than a Gaussian, so a union bound
+        The running sums are sums of independent noise, each at most as wide as a Gaussian, so a union bound
         over all thresholds and periods holds.
         """
         return tuple(self._bounds[1:, 1:].max(axis=0).tolist())
@@ -572,9 +572,9 @@ class CumulativePlan(PeoplePlan):
         if isinstance(question, WindowQuery):
             if type(question) is not AtLeast or question != AtLeast(question.times, release.period):
                 raise ConfigError(
-                    "cumulative releases are right about all periods so far only",
+                    "cumulative releases answer about all periods so far only",
                     where="panel",
-                    allowed='a question such as "at least 3 so far"',
+                    allowed='such as "at least 3 so far"',
                 )
             question = question.times
         times = check_whole(question, "times", 1, self.largest, "panel")

@@ -49,17 +49,17 @@ class PeopleCheck:
         missing = self.everybody and len(here) - len(new) < len(known)
         crowded = self.places is not None and len(self._known) > self.places
         stops = (
-            (len(here) != len(ids), "twice", "has somebody with two reports", "one report a person"),
+            (len(here) != len(ids), "twice", "has two reports of a person", "one report per person"),
             (
                 len(new) > 0 and self.places is None,
                 "new",
-                "has somebody who was not in the first period",
+                "has a person from outside the first period",
                 "the people of the first period, or people = N",
             ),
             (
                 missing,
                 "absent",
-                "lacks somebody who was there before",
+                "lacks an earlier person",
                 'every person, or missing = "..." in every column',
             ),
             (crowded, "room", "has more people than places", f"people = {self.places}"),
@@ -85,18 +85,18 @@ PANEL = Family(
     {"panel-window": PanelWindow, "panel-cumulative": PanelCumulative},
     Limits(
         units=("individual", "individual-replace"),
-        other_units="a panel cannot protect the unit {unit!r} alone: a person reports in every period",
-        unit_reason="a panel follows people: all reports of one are protected together",
-        bounded="a panel protects everything that a person reports, however much it is",
+        other_units="a panel cannot protect the unit {unit!r}, as a person reports in every period",
+        unit_reason="a panel protects all reports of a person",
+        bounded="a panel protects all reports of a person",
         deletes="reports of a panel do not leave",
         rows=(
-            "a panel's steps are periods, which cannot be counted in rows",
-            "a time_column, or period_columns, in place of rows",
+            "a panel's steps are periods, not rows",
+            "a time_column, or period_columns",
         ),
-        late={"next-step": "a late report would be the second one of its person in a period"},
+        late={"next-step": "a late report would be the person's second in a period"},
         records=("persistent",),
-        no_changes="holds whole tables of a panel",
-        no_tables=("a panel of people", "; a panel's manifests tell its errors"),
+        no_changes="holds tables of a panel",
+        no_tables=("a panel of people", "; a panel's manifests give its errors"),
     ),
     checks=PeopleCheck.of,
     draft={"mechanism": {"window": 3}, "budget": {"rho": "0.005", "horizon": 12}},

@@ -38,7 +38,7 @@ def _period_names(
     listed = section.raw("period_names")
     if listed is not None:
         if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
-            raise section.wrong("period_names", f"{shown(listed)} is not a list of names")
+            raise section.wrong("period_names", f"{shown(listed)}: expected a list of names")
         section.note("period_names", ", ".join(listed), default=False)
         return tuple(listed)
     if given.horizon is None or given.step_name is None or given.horizon > _MOST_PERIODS:
@@ -55,22 +55,22 @@ def _period_names(
 
 FAILURE = Option(
     "an exact number between 0 and 1",
-    "The probability that the stated bound fails anywhere; of a window it also sets the padding.",
-    "the bound holds for all periods at once in 95 of 100 streams",
+    "Probability that the stated bound fails anywhere; sets a window's padding.",
+    "the bound holds for all periods in 95 of 100 streams",
     "1/20",
 )
 PEOPLE = Option(
     "a number of places from 1, with unit = individual-replace",
-    "How many people there is room for, declared public, so that others may join later. Who has not joined, or has "
-    "no report, has the value `missing`, which every column then has to declare.",
-    "those who report in the first period are the panel",
+    "Public number of people, so that others may join later; columns must declare `missing` "
+    "for those without a report.",
+    "the people of the first period",
     "not set",
 )
 PERIOD_NAMES = Option(
-    "a list of names, one for each period of the horizon",
-    "What published tables call the periods (`poor_2005-04`). A stream keeps what it began with.",
-    "what readers call them",
-    "names of the calendar, or what stands for the period in the columns of the source; else numbers",
+    "a list of names, one per period of the horizon",
+    "What tables call the periods (`poor_2005-04`). A stream keeps its names.",
+    "readers know them",
+    "names of the calendar, or of the source's period columns; else numbers",
     read=_period_names,
     fragment={"type": "array", "minItems": 1, "items": {"type": "string"}},
 )
@@ -85,14 +85,14 @@ def common_fields(
         BudgetError: pure epsilon. HorizonError: no number of periods. UnitError: no whole person. ConfigError: names,
         places or a failure that cannot be used.
     """
-    budget = terms.concentrated("the noise of a panel is Gaussian, which has no pure guarantee")
+    budget = terms.concentrated("a panel's Gaussian noise has no pure guarantee")
     if terms.horizon is None:
         raise HorizonError(
-            "a panel needs to know how many periods there will be: its noise depends on it",
+            "a panel needs a horizon, on which its noise depends",
             where="horizon",
             allowed="a number of periods",
         )
-    reason = "a panel cannot protect the unit {unit!r} alone: a person reports in every period"
+    reason = "a panel cannot protect the unit {unit!r}, as a person reports in every period"
     unit = check_unit(terms.unit, Individual(), ("individual", "individual-replace"), reason)
     # The code of a report in which every column is missing, where all columns declare such a bin.
     missing = all(column.missing is not None for column in schema.columns)
@@ -101,9 +101,9 @@ def common_fields(
     for name in (PERSON, PERIOD, WEIGHT):
         if name in schema.names:
             raise ConfigError(
-                f"the column {name!r} has a name that released panels need for a column of their own",
+                f"released panels need the column name {name!r} themselves",
                 where="schema",
-                allowed=f"another name than {PERSON}, {PERIOD} and {WEIGHT}",
+                allowed=f"a name except {PERSON}, {PERIOD} and {WEIGHT}",
             )
     if people is not None:
         _check_places(people, unit, absent)
@@ -126,15 +126,15 @@ def _check_places(people: int, unit: Individual, absent: int | None) -> None:
     check_whole(people, "people", 1, MAX_PEOPLE, "panel")
     if unit.relation != "replace":
         raise ConfigError(
-            f"people = {people} declares the number of places public, and under add/remove it is private",
+            f"people = {people} makes the places public, and add/remove keeps them private",
             where="people",
-            allowed="unit = 'individual-replace' (joining is then a change of one place's history)",
+            allowed="unit = 'individual-replace' (joining changes a place's history)",
         )
     if absent is None:
         raise ConfigError(
-            "a place that nobody has taken needs a report to be counted with",
+            "an empty place needs a value to be counted",
             where="people",
-            allowed='missing = "..." declared for every column',
+            allowed='missing = "..." in every column',
         )
 
 
@@ -145,16 +145,16 @@ def _check_period_names(names: tuple[str, ...], periods: int, schema: Schema) ->
         isinstance(name, str) and name.isprintable() and 0 < len(name) <= 100 for name in names
     )
     if not usable or len(names) != periods:
-        what = f"{len(names)} names, and {periods} periods" if usable else "a name cannot be used"
+        what = f"{len(names)} names, and {periods} periods" if usable else "unusable name"
         raise ConfigError(
             what,
             where="period_names",
-            allowed="for each period of the horizon one printable text, to 100 characters",
+            allowed="one printable text of up to 100 characters per period",
         )
     columns = [wide_name(column, name) for name in names for column in (*schema.names, WEIGHT)]
     if len(set(columns)) != len(columns):
         raise ConfigError(
-            "two periods, or a column and another one with its period, have the same name",
+            "two periods, or a column and another with its period, have the same name",
             where="period_names",
             allowed="different names",
         )

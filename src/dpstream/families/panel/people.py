@@ -69,15 +69,15 @@ def seat(known: Marks | None, given: Marks, *, places: int | None, absent: bool)
     new = seats < 0
     if known is not None and places is None and new.any():
         raise DataError(
-            "somebody reports who was not in the panel at its first period",
+            "a person reports who was absent in the first period",
             where="panel",
-            allowed="the people of the first period, or room for others: people = N under [mechanism]",
+            allowed="the people of the first period, or people = N under [mechanism]",
         )
     if not absent and not here.all():
         raise DataError(
-            "somebody of the panel has no report",
+            "a person of the panel has no report",
             where="panel",
-            allowed='one report a person, or missing = "..." declared for every column',
+            allowed='one report per person, or missing = "..." in every column',
         )
     marks = np.concatenate([before, given[new]])
     if places is not None and len(marks) > places:
@@ -98,17 +98,17 @@ def check_reports(reports: NDArray[np.integer], people: int, symbols: int) -> ND
     """
     array = np.asarray(reports)
     if isinstance(reports, np.ma.MaskedArray):
-        what, allowed = "a masked array hides reports", "a symbol of its own for missing reports"
+        what, allowed = "masked reports", "a symbol for missing reports"
     elif array.ndim != 1 or array.dtype.kind not in "iu":
         what, allowed = (
-            "the reports of a period are not one whole number for each person",
+            "expected one whole number per person",
             "a 1-d integer array",
         )
     elif len(array) != people:
-        what = "the period has reports of another number of people than the panel has"
-        allowed = "one report a person"
+        what = "the period's reports and the panel differ in people"
+        allowed = "one report per person"
     elif len(array) and not (int(array.min()) >= 0 and int(array.max()) < symbols):
-        what, allowed = "a report lies outside the alphabet of symbols", f"0 to {symbols - 1}"
+        what, allowed = "a report lies outside the alphabet", f"0 to {symbols - 1}"
     else:
         return array.astype(np.int32)
     raise DataError(what, where="panel", allowed=allowed)
@@ -123,9 +123,7 @@ def _check_people(people: object) -> int:
     try:
         return check_whole(people, "people", 0, MAX_PEOPLE, "panel")
     except ConfigError as error:
-        raise ConfigError(
-            "the number of people cannot be used", where="panel", allowed=error.allowed
-        ) from None
+        raise ConfigError("unusable number of people", where="panel", allowed=error.allowed) from None
 
 
 @dataclass
@@ -225,7 +223,7 @@ class PeoplePlan(StreamPlan):
         """
         if batch.records is None or batch.marks is None:
             raise DataError(
-                "the batch does not say whose reports they are",
+                "the batch needs the people of its reports",
                 where="panel",
                 allowed="Batch(..., users=...)",
             )
@@ -288,7 +286,7 @@ class PeoplePlan(StreamPlan):
             people, marked = len(state.private), len(state.marks)
             wanted = marked if self.places is None else self.places
             if state.marks.shape != (marked, MARK_BYTES) or people != wanted or marked > people:
-                raise StoreDamagedError("the stored people of the panel do not fit each other", where="state")
+                raise StoreDamagedError("the stored people contradict each other", where="state")
         return state
 
     # What is public.

@@ -178,7 +178,7 @@ class PanelSynthesis(SyntheticTable):
     def _need_release(self) -> None:
         if not self.history.shape[1]:
             raise ConfigError(
-                f"period {self.period} came before the first release: there are no synthetic people yet",
+                f"period {self.period} precedes the first release with synthetic people",
                 where="panel",
                 allowed="a later period",
             )
@@ -200,7 +200,7 @@ class PanelSynthesis(SyntheticTable):
         if rows == people:
             return table
         if people == 0:
-            raise ConfigError("there are no synthetic people", where="rows", allowed="a later period")
+            raise ConfigError("no synthetic people yet", where="rows", allowed="a later period")
         chosen = np.random.default_rng(seed).choice(people, rows, replace=rows > people)
         return table.take(np.sort(chosen))
 

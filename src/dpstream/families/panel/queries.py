@@ -66,7 +66,7 @@ class WindowQuery(ABC):
         for value in self.values:
             if not (_is_whole(value) and 0 <= value < symbols):
                 raise ConfigError(
-                    f"there is no symbol {value!r}",
+                    f"unknown symbol {value!r}",
                     where="query",
                     allowed=f"0 to {symbols - 1} (codes of the values)",
                 )
@@ -93,9 +93,9 @@ class AtLeast(WindowQuery):
             )
         if not (isinstance(self.values, tuple) and self.values):
             raise ConfigError(
-                f"values = {self.values!r} cannot be read",
+                f"unreadable values = {self.values!r}",
                 where="query",
-                allowed="a tuple of one or more symbols (codes)",
+                allowed="a tuple of symbols (codes)",
             )
 
     @property
@@ -146,9 +146,9 @@ class Pattern(WindowQuery):
     def __post_init__(self) -> None:
         if not (isinstance(self.symbols, tuple) and self.symbols):
             raise ConfigError(
-                f"the pattern {self.symbols!r} cannot be read",
+                f"unreadable pattern {self.symbols!r}",
                 where="query",
-                allowed="a tuple of one or more symbols or None",
+                allowed="a tuple of symbols or None",
             )
         object.__setattr__(self, "width", len(self.symbols))
         object.__setattr__(self, "values", tuple(symbol for symbol in self.symbols if symbol is not None))
@@ -211,18 +211,18 @@ def parse_question(
     """
     match = _QUESTION.fullmatch(" ".join(text.split()))
     if match is None:
-        raise ConfigError(f"the question {text!r} cannot be read", where="panel", allowed=_EXAMPLES)
+        raise ConfigError(f"unreadable question {text!r}", where="panel", allowed=_EXAMPLES)
     values = default if match["condition"] is None else codes_of(match["condition"])
     if values is None:
         raise ConfigError(
-            "the question does not say which reports it is about",
+            "the question lacks a condition on reports",
             where="panel",
-            allowed="a condition first, such as: status = 'late' in at least 2 of the last 3",
+            allowed="such as: status = 'late' in at least 2 of the last 3",
         )
     width = so_far if match["width"] is None else int(match["width"])
     if width is None:
         raise ConfigError(
-            "a window knows nothing of all periods so far", where="panel", allowed="the last M periods"
+            "a window does not know all periods so far", where="panel", allowed="the last M periods"
         )
     kind = Consecutive if match["row"] else AtLeast
     return kind(int(match["times"]), width, values)

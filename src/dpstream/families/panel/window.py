@@ -61,8 +61,8 @@ _MAX_PERIODS = 10_000
 
 WINDOW = Option(
     "a number of periods from 1 to the horizon",
-    "How many periods in a row the synthetic people are right about. Every further one multiplies the patterns, "
-    "and the padding, by the number of values.",
+    "Periods in a row that synthetic people follow. Each multiplies patterns and padding by "
+    "the number of values.",
 )
 
 
@@ -101,7 +101,7 @@ class PanelWindow(Recipe["WindowPlan"]):
             )
         if plan.padding * plan.patterns > MAX_PEOPLE:
             raise LimitError(
-                f"a budget of {plan.budget} needs more than {MAX_PEOPLE} people of padding",
+                f"{plan.budget} needs more than {MAX_PEOPLE} people of padding",
                 where="panel",
                 allowed="a larger rho, a shorter window or fewer periods",
             )
@@ -333,7 +333,7 @@ class WindowPlan(PeoplePlan):
         """See ``PanelSynthesis.answer``: shares are of the public number of people, or of the released total."""
         if not isinstance(question, WindowQuery):
             raise ConfigError(
-                "the question cannot be read",
+                "unreadable question",
                 where="panel",
                 allowed="words, or AtLeast, Consecutive, Pattern",
             )

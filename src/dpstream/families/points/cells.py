@@ -210,7 +210,7 @@ class Schedule:
             BudgetError: some arrival would pay more than half of epsilon on a path.
         """
         if max(self.path_cost(level) for level in range(-1, self.level_of(MAX_TICK) + 1)) > self.epsilon / 2:
-            raise BudgetError("the levels' budgets add up to more than epsilon", where="points")
+            raise BudgetError("the levels' budgets exceed epsilon", where="points")
 
     # Levels and budgets as noise.
 
@@ -229,7 +229,7 @@ class Schedule:
             except LimitError:
                 if level == 1:
                     raise LimitError(
-                        "epsilon is so small that the first level's noise does not fit 64-bit sums",
+                        "epsilon is too small: the first level's noise exceeds 64-bit sums",
                         where="budget",
                         allowed="a larger epsilon",
                     ) from None
@@ -323,7 +323,7 @@ def cell_rule(epsilon: Fraction, ticks: int, design: Design) -> CellRule:
     # A segment's sum must be an increment that a counter takes, whatever arrives: decided by public numbers, here.
     if threshold + 60 * tests.scale > MAX_INCREMENT:
         raise LimitError(
-            "the noise of the sparse counters does not fit", where="points", allowed="a larger epsilon"
+            "the sparse counters' noise exceeds 64-bit sums", where="points", allowed="a larger epsilon"
         )
     return CellRule(tests, threshold, segments, DiscreteLaplace(1 / (epsilon * (1 - design.test_share))))
 

@@ -20,7 +20,7 @@ POINTS = Family(
     {"points": Points},
     Limits(
         units=("event-replace",),
-        other_units="points cannot protect the unit {unit!r}: their clock counts points, so their number is public",
+        other_units="points cannot protect the unit {unit!r}: their clock is the public number of points",
         deletes="points do not leave",
         no_tables=("one of points", ""),
     ),

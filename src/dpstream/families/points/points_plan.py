@@ -91,26 +91,25 @@ class Points(Recipe["PointsPlan"]):
     variant: Variant = option(
         "default",
         reason="calibrated budgets and thresholds, the same guarantee, smaller errors",
-        meaning="The online synthesizer as it is here, or as published (`paper`).",
+        meaning="The online synthesizer, calibrated here or as published (`paper`).",
     )
     max_depth: int = option(
         20,
         allowed="1 to 24",
-        reason="about a million cells: finer ones would come after some ten million points at epsilon 1",
-        meaning="No cells of points are deeper: 2^max_depth cells are the most that memory must hold.",
+        reason="about a million cells: finer ones need ten million points at epsilon 1",
+        meaning="The deepest cells: memory must hold 2^max_depth of them.",
     )
     log: tuple[str, ...] = option(
         (),
         allowed='a list of columns such as ["price"]',
-        reason="halves of an interval are as wide as each other",
-        meaning="Coordinates that are cut on a logarithmic scale: halves have equal ratios. Bounds above 0.",
+        reason="halves of equal width",
+        meaning="Coordinates cut on a logarithmic scale; bounds above 0.",
     )
     periodic: tuple[str, ...] = option(
         (),
         allowed='a list of columns such as ["hour"]',
         reason="a coordinate has two ends",
-        meaning="Coordinates on a circle: a real column's upper bound is its lower one again (hour 24 is hour 0). "
-        "Whole numbers, say 0 to 23, stay what they are.",
+        meaning="Real coordinates on a circle: the upper bound is the lower one (hour 24 is hour 0).",
     )
 
     def __post_init__(self) -> None:
@@ -120,7 +119,7 @@ class Points(Recipe["PointsPlan"]):
             for name in getattr(self, key):
                 if name not in self.schema.names or not isinstance(self.schema[name], Ordered):
                     raise ConfigError(
-                        f"{name!r} is no coordinate",
+                        f"{name!r}: expected a coordinate",
                         where=key,
                         allowed=", ".join(c.name for c in self.schema.columns if isinstance(c, Ordered))
                         or "none",
@@ -132,7 +131,7 @@ class Points(Recipe["PointsPlan"]):
             BudgetError: no epsilon. UnitError: another unit than ``Event("replace")``. SchemaError: a column that is
             no coordinate.
         """
-        budget = terms.pure("the noise of online points is Laplace: the guarantee is pure")
+        budget = terms.pure("online points need a pure budget: their noise is Laplace")
         reading = Schema(
             tuple(self._axis(column) for column in self.schema.columns),
             self.schema.ignore,
@@ -141,7 +140,7 @@ class Points(Recipe["PointsPlan"]):
         )
         categorical = tuple(not isinstance(column, Ordered) for column in self.schema.columns)
         space = Space(reading.domain.sizes, categorical, self.max_depth)
-        reason = "points cannot protect the unit {unit!r}: their clock counts points, so the number of points is public"
+        reason = "points cannot protect the unit {unit!r}: their clock is the public number of points"
         unit = check_unit(terms.unit, Event("replace"), ("event-replace",), reason)
         design = PAPER if self.variant == "paper" else default_design(space.dimension)
         schedule = Schedule(space.dimension, budget.epsilon, design, space.depth)
@@ -202,12 +201,12 @@ class PointsPlan(StreamPlan):
         """
         if batch.declares_deletes:
             raise DataError(
-                "the batch comes with deletes",
+                "the batch has deletes",
                 where="points",
-                allowed="batches without deletes: points stay once they came",
+                allowed="batches without deletes: points stay",
             )
         if batch.records is None:
-            raise DataError("the batch does not hold records", where="points", allowed="an EncodedRecords")
+            raise DataError("the batch must hold records", where="points", allowed="an EncodedRecords")
         cells = self.space.cells_of(batch.records)
         self.check_room(state, len(cells))
         if not state.points and len(cells):
@@ -246,7 +245,7 @@ class PointsPlan(StreamPlan):
         """HorizonError where a stream cannot take so many points more; their number is public."""
         if state.points + more > self.schedule.most_points:
             raise HorizonError(
-                "a stream has too many points", where="points", allowed=f"up to {self.schedule.most_points}"
+                "too many points", where="points", allowed=f"up to {self.schedule.most_points}"
             )
 
     def counts(self, state: PointsState) -> Ints:
@@ -358,7 +357,7 @@ class PointsPlan(StreamPlan):
         meta, arrays = packed.meta, packed.arrays
         if meta.get("format") != _FORMAT:
             raise StoreFormatError(
-                f"the points were packed in format {meta.get('format')!r}",
+                f"points packed in format {meta.get('format')!r}",
                 where="state",
                 allowed=f"format {_FORMAT}",
             )
@@ -373,7 +372,7 @@ class PointsPlan(StreamPlan):
         fits += [len(state.stored) >= cells.depth]
         fits += [sorted(cells.counter[counted].tolist()) == list(range(len(cells.segments)))]
         if not all(fits) or len(blocks.counted) != 2 << len(blocks.sums):
-            raise StoreDamagedError("the stored cells of the points do not fit each other", where="state")
+            raise StoreDamagedError("stored cells contradict each other", where="state")
         for cell in counted.tolist():
             cells.rules[cell.bit_length() - 2].segments.check_state(cells.segments[cells.counter[cell]], 1)
         return state
@@ -428,9 +427,9 @@ class PointsPlan(StreamPlan):
         """
         if schema != self.recipe.schema:
             raise ConfigError(
-                "the plan of the points was calibrated for another schema",
+                "the plan was calibrated for another schema",
                 where="stream",
-                allowed="the schema that the recipe was made with",
+                allowed="the recipe's schema",
             )
         return self.reading
 

@@ -100,7 +100,7 @@ class PointsSynthesis(SyntheticTable):
         if rows == self.points:
             return self._table
         if not self.points:
-            raise ConfigError("there are no synthetic points yet", where="rows", allowed="a later step")
+            raise ConfigError("no synthetic points yet", where="rows", allowed="a later step")
         import pyarrow as pa
 
         generator = np.random.default_rng(seed)

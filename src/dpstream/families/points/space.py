@@ -6,7 +6,7 @@ odd one; an axis with one code left is not cut any more. Categorical columns are
 each has one value left; then the coordinates in turn. So:
 
 * A category is a cell of depth ``ceil(log2 K)`` or one less, and its points have a partition of their own. No cell is
-  empty because there is no such category.
+  empty because the category does not exist.
 * Whole numbers and days (on a linear scale) are cut until each is alone, and never within one.
 * A box whose axes all have one code is cut no more: what lies below it in the tree has the same one code.
 
@@ -53,9 +53,9 @@ class Space:
     def __post_init__(self) -> None:
         if all(self.categorical):
             raise ConfigError(
-                "points have at least one coordinate, and no column is one",
+                "points need a coordinate column",
                 where="schema",
-                allowed='a column of type real, integer, date or datetime (mechanism "pooled" for categories only)',
+                allowed='type real, integer, date or datetime (mechanism "pooled" for categories only)',
             )
         if self.categories > MAX_CATEGORIES:
             raise ConfigError(
@@ -65,7 +65,7 @@ class Space:
             )
         if self._category_depth >= self.depth:
             raise ConfigError(
-                f"{self.categories} categories fill all {self.depth} depths, and leave none to coordinates",
+                f"{self.categories} categories fill all {self.depth} depths before any coordinate",
                 where="max_depth",
                 allowed=f"more than {self._category_depth}, up to {MAX_DEPTH}",
             )

@@ -97,7 +97,7 @@ def unpack(packed: Packed, cells: Cells, counter: CalibratedCounter) -> DPStabsS
     for side in state.sides:
         vectors = len(side.estimates), len(side.remainder), len(side.ticks), len(side.counters)
         if vectors != (cells.total, cells.total, len(cells.cliques), len(cells.cliques)):
-            raise StoreDamagedError("the counts of a side do not fit the workload", where="state")
+            raise StoreDamagedError("a side's counts do not fit the workload", where="state")
         for arrays, size in zip(side.counters, cells.sizes, strict=True):
             counter.check_state(arrays, int(size))
     return state

@@ -230,7 +230,7 @@ BEST = "best"
 
 
 def expected_ticks(steps: int | None, rounds: int, marginals: int) -> int:
-    """How often a marginal is measured if they take turns; 250 steps are expected where there is no horizon.
+    """How often a marginal is measured if they take turns; 250 steps are expected without a horizon.
 
     >>> expected_ticks(1000, 4, 78), expected_ticks(52, 3, 3), expected_ticks(None, 1, 2), expected_ticks(1, 1, 9)
     (52, 52, 125, 1)
@@ -278,10 +278,10 @@ def counter_for(
     ends = recipe.tick_limit
     if ends is not None and (steps is None or ends < steps):
         raise HorizonError(
-            f"the counter {recipe.name!r} is built for {ends} ticks, the stream for "
+            f"counter {recipe.name!r} has {ends} ticks, the stream "
             + ("an unknown number of steps" if steps is None else f"{steps} steps"),
             where="mechanism",
-            allowed="a counter for at least as many ticks as the horizon has steps",
+            allowed="a counter with a tick for every step",
         )
     return recipe, None
 
@@ -408,7 +408,7 @@ class DPStabsOptions:
     def __post_init__(self) -> None:
         count = len(self.workload.cliques)
         if self.k is not None and (isinstance(self.k, bool) or not 1 <= self.k <= count):
-            what = f"k = {self.k} does not fit a workload of {count} marginals"
+            what = f"k = {self.k} exceeds the workload's {count} marginals"
             raise ConfigError(what, where="mechanism", allowed=f"1 to {count}")
         check_words(self)
         object.__setattr__(self, "select_share", check_share(self.select_share, "select_share"))

@@ -91,7 +91,7 @@ def unpack(packed: Packed, cells: Cells, season: float | None = None) -> PooledS
     state = unpack_fields(PooledState, packed, cells=cells, season=season)
     for side in state.sides:
         if len(side.counts) != cells.total:
-            raise StoreDamagedError("the counts of an epoch do not fit the workload", where="state")
+            raise StoreDamagedError("an epoch's counts do not fit the workload", where="state")
         side.estimates.check()
     return state
 

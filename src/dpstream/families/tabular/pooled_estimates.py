@@ -67,7 +67,7 @@ def waves(season: float | None, begins: Sequence[int], ends: Sequence[int]) -> _
     """Where stretches of steps are in the season: means over their steps of its waves, shape (stretches, waves).
 
     Args:
-        season: its length in steps; None: there is none, and there are no waves.
+        season: its length in steps; None: without seasons and waves.
         begins, ends: the last step before each stretch, and its last step.
 
     >>> (waves(4.0, [0, 0], [1, 4]).round(3) + 0.0)[:, :2].tolist()
@@ -424,7 +424,7 @@ class Estimates:
         wanted = [cells.total, len(cells.cliques), epochs, *cells.sizes[self.marginals].tolist()]
         lists = {len(self.epochs), len(self.marginals), len(self.variances)}
         if sizes != wanted or len(lists) > 1 or (self.season is not None and len(self.spreads) != epochs):
-            raise StoreDamagedError("the measurements of epochs do not fit the workload", where="state")
+            raise StoreDamagedError("the epochs' measurements do not fit the workload", where="state")
 
 
 # What an epoch's measurements tell of columns, and a model's answers moved to them. Public: measurements only.

@@ -233,7 +233,7 @@ class PooledOptions:
     def __post_init__(self) -> None:
         if self.season is not None and not self.season >= 2:
             what = f"a season of {self.season} steps"
-            raise ConfigError(what, where="[stream] season", allowed="2 steps or more, or no season")
+            raise ConfigError(what, where="[stream] season", allowed="2 steps or more, or none")
         staleness = check_share(self.staleness, "staleness")
         if staleness > Fraction(1, 2):
             raise ConfigError(f"staleness = {staleness}", where="mechanism", allowed="above 0, up to 1/2")

@@ -527,7 +527,7 @@ class EpochRun(Run):
         """Measure all columns of two values and some of their pairs, and the number of events where it is not
         public."""
         signs, terms = self.runner.signs, [*self.runner.signs.singles, *pairs]
-        # Where there is no room for all pairs, earlier epochs say which ones are measured.
+        # Where the budget excludes some pairs, earlier epochs say which ones are measured.
         chosen = pairs if len(pairs) < len(signs.pairs) else []
         values, variance = self._sums(terms, chosen, budget, number=self.public_total is None)
         if self.public_total is None:
@@ -625,7 +625,7 @@ _SELECTION_ROUNDS = 3
 
 
 def rounds_of(k: int) -> list[int]:
-    """``k`` selections in a few rounds; the first ones are no larger than the last.
+    """``k`` selections in a few rounds; the last is the largest.
 
     >>> rounds_of(10), rounds_of(2), rounds_of(0)
     ([3, 3, 4], [1, 1], [])

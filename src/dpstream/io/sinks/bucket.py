@@ -71,9 +71,9 @@ class Bucket:
         names = sorted(n for n in present.keys() | wanted.keys() if present.get(n) != wanted.get(n))
         if names:
             raise StoreDamagedError(
-                f"{', '.join(names)} differ from what was committed",
+                f"{', '.join(names)} differ from the committed bytes",
                 where=str(self._root / step_name(step)),
-                allowed="the same bytes; or removing the step's objects and running again, which publishes it",
+                allowed="the same bytes; or delete the step's objects and run again",
             )
 
     def compare(self, asked: Comparison) -> Differences:
@@ -155,7 +155,7 @@ class Bucket:
                 yield
         except FileNotFoundError:
             raise StoreError(
-                "the bucket is not there, or an object has gone meanwhile",
+                "the bucket or an object is missing",
                 where=str(self._root),
                 allowed="trying again",
             ) from None

@@ -72,7 +72,7 @@ class Catalogue:
         stream_id: the public id of the stream that made the releases.
 
     Errors (here and in all methods):
-        FileNotFoundError: there is no ``catalogue.json``. StoreDamagedError: it, or a part, cannot be read, or a part
+        FileNotFoundError: ``catalogue.json`` is missing. StoreDamagedError: it, or a part, cannot be read, or a part
             is missing. StoreFormatError: a newer version of dpstream wrote it.
     """
 
@@ -113,9 +113,9 @@ class Catalogue:
             try:
                 facts, entries = _read(path)
             except FileNotFoundError:
-                raise StoreDamagedError("a part of the catalogue is missing", where=str(path)) from None
+                raise StoreDamagedError("catalogue part missing", where=str(path)) from None
             if facts.get("stream_id") != self.stream_id:
-                raise StoreDamagedError("a part of the catalogue belongs to another stream", where=str(path))
+                raise StoreDamagedError("a catalogue part belongs to another stream", where=str(path))
             if any((step - 1) // self._size != part for step in entries):
                 raise _unreadable(path)
             self._parts[part] = entries
@@ -125,7 +125,7 @@ class Catalogue:
 def listed_hashes(folder: AnyPath, stream_id: str) -> dict[int, str]:
     """The SHA-256 of the manifest of every step that any file of the catalogue lists.
 
-    This is for the stream itself, which rewrites missing files. So a lost file is no error here, nor is a part that
+    This is for the stream itself, which rewrites missing files. So a lost file is accepted here, as is a part that
     ``catalogue.json`` does not count yet.
 
     Errors:
@@ -139,14 +139,14 @@ def listed_hashes(folder: AnyPath, stream_id: str) -> dict[int, str]:
         facts, entries = _read(path)
         if facts.get("stream_id") != stream_id:
             raise StoreDamagedError(
-                "these releases belong to another stream",
+                "the releases belong to another stream",
                 where=str(path),
-                allowed="the state of the stream that made them, or a directory of its own for each stream",
+                allowed="the state that made them, or a directory for each stream",
             )
         for step, entry in entries.items():
             digest = str(entry["manifest_sha256"])
             if hashes.setdefault(step, digest) != digest:
-                raise StoreDamagedError(f"the catalogue has two manifests of step {step}", where=str(path))
+                raise StoreDamagedError(f"two manifests of step {step} in the catalogue", where=str(path))
     return hashes
 
 
@@ -169,18 +169,18 @@ def _read(path: AnyPath) -> tuple[dict[str, Any], dict[int, Entry]]:
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         raise _unreadable(path) from None
     raise StoreFormatError(
-        f"the catalogue has the unknown format {version!r}",
+        f"unknown catalogue format {version!r}",
         where=str(path),
-        allowed=f"format {_FORMAT}, or a newer version of dpstream",
+        allowed=f"format {_FORMAT}, or a newer dpstream",
     )
 
 
 def _sound(entry: Entry) -> Entry:
     entry["state"], entry["kept"], entry["manifest_sha256"]  # raises KeyError where one is missing
     if not isinstance(entry["step"], int) or not 0 < entry["step"] < 2**63:
-        raise ValueError("the entry has no step number")
+        raise ValueError("step number missing")
     return entry
 
 
 def _unreadable(path: AnyPath) -> StoreDamagedError:
-    return StoreDamagedError("the catalogue cannot be read", where=str(path))
+    return StoreDamagedError("unreadable catalogue", where=str(path))

@@ -47,29 +47,29 @@ def apply_changes(table: Any, changes: Any) -> Any:
     ids = _ids(changes)
     rows = changes.drop_columns([OP])
     if rows.schema.names != table.schema.names or rows.schema.types != table.schema.types:
-        raise DataError("the changes have other columns than the table", where="changes")
+        raise DataError("changes and table have other columns", where="changes")
     gone, kept, come = (np.flatnonzero(ops == word) for word in (DELETE, UPDATE, INSERT))
     if len(gone) + len(kept) + len(come) != len(ops):
         allowed = f"{DELETE}, {UPDATE}, {INSERT}"
-        raise DataError("an operation is unknown", where="changes", allowed=allowed)
+        raise DataError("unknown operation", where="changes", allowed=allowed)
     present = _ids(table)
     named = np.concatenate([gone, kept])
     places = np.searchsorted(present, ids[named])
     known = places < len(present)
     if not known.all() or (present[places] != ids[named]).any():
-        raise DataError("a record is deleted or updated that is not there", where="changes")
+        raise DataError("a deleted or updated record is missing", where="changes")
     if len(np.unique(places)) != len(named):
-        raise DataError("a record is changed twice", where="changes")
+        raise DataError("a record changes twice", where="changes")
     left, updated = places[: len(gone)], places[len(gone) :]
     if not table.take(pa.array(left)).equals(rows.take(pa.array(gone))):
-        raise DataError("a deleted record has other values than the one that is there", where="changes")
+        raise DataError("a deleted record has other values", where="changes")
     old, new = table.take(pa.array(updated)), rows.take(pa.array(kept))
     differs = [cells_differ(was, now) for was, now in zip(old.columns, new.columns, strict=True)]
     if not np.any(differs, axis=0).all():
         raise DataError("an update changes nothing", where="changes")
     largest = np.concatenate([present[-1:], ids[come]])
     if (np.diff(largest) <= 0).any():
-        raise DataError("ids of new records do not ascend", where="changes")
+        raise DataError("new ids must ascend", where="changes")
     stays = np.ones(len(present), dtype=bool)
     stays[left] = False
     source = np.arange(len(present))

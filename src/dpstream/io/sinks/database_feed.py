@@ -61,8 +61,8 @@ class DatabaseFeed(Target):
         """The reason for a message, and what to do: without the driver's own text, which may quote a password or a
         cell."""
         return (
-            f"the database could not be used: {type(error).__name__}",
-            "a database that can be reached and written to",
+            f"database error: {type(error).__name__}",
+            "a database that accepts writes",
         )
 
     @abstractmethod
@@ -112,7 +112,7 @@ class DatabaseFeed(Target):
                 db.close()  # without a commit nothing took effect
         except ImportError:
             raise ConfigError(
-                "the database's driver is not installed",
+                "database driver missing",
                 where="output",
                 allowed=f"pip install 'dpstream[{self.extra}]'",
             ) from None
@@ -224,10 +224,9 @@ class DatabaseFeed(Target):
                 stored = there is not None and digest in (None, content_sha256(there.sort_by(ID)))
         if not stored:
             raise StoreError(
-                f"step {files.step} was written to the database, but another connection does not find it",
+                f"another connection does not find step {files.step}, which was written",
                 where=self._where,
-                allowed="a database that keeps what is written to it; the step is committed, and the next run "
-                "publishes it",
+                allowed="a database that keeps writes; the next run publishes the committed step",
             )
 
     def _known(self, which: str = "", *, read_only: bool = False) -> dict[int, tuple[str, str]]:
@@ -241,7 +240,7 @@ class DatabaseFeed(Target):
         return {int(step): (str(digest), str(state)) for step, digest, state in rows}
 
     def _columns(self, db: Any, table: str) -> set[str]:
-        """The columns of a table; empty where there is no such table."""
+        """The columns of a table; empty where the table is missing."""
         where = "table_schema = current_schema() AND table_name = ?"
         rows = self._run(db, f"SELECT column_name FROM information_schema.columns WHERE {where}", (table,))
         return {str(name) for (name,) in rows.fetchall()}
@@ -314,7 +313,7 @@ class DatabaseFeed(Target):
             raise StoreDamagedError(
                 "the table belongs to another stream",
                 where=self._where,
-                allowed="the state of the stream that made it, or a table of its own for each stream",
+                allowed="the state that made it, or a table for each stream",
             )
 
 
@@ -342,9 +341,9 @@ class DuckDBFeed(DatabaseFeed):
                 start = file.read(_MAGIC_AT + len(_MAGIC))
         if start[_MAGIC_AT:] != _MAGIC:
             raise ConfigError(
-                "this exists and is no DuckDB database",
+                "the file has another format",
                 where=self._where,
-                allowed="a DuckDB file, or a path where there is nothing yet",
+                allowed="a DuckDB file, or a new path",
             )
 
     def _connect(self, *, read_only: bool = False) -> Any:
@@ -420,20 +419,19 @@ class PostgresFeed(DatabaseFeed):
 
     def _why(self, error: Exception) -> tuple[str, str]:
         state = getattr(error, "sqlstate", None)
-        again = "and running again: a committed step is published then"
+        again = "then run again: the step is committed"
         if state == "55P03":
             return (
-                f"another session has kept the table {self._name} locked for {LOCK_SECONDS} seconds, such as a reader "
-                "in an open transaction",
-                f"ending that transaction (pg_stat_activity shows it), {again}",
+                f"another session has locked the table {self._name} for {LOCK_SECONDS} seconds",
+                f"end its transaction (see pg_stat_activity), {again}",
             )
         if state == "2BP01":
             return (
-                f"a view of the table {self._name} uses a column that the release does not have",
-                f"dropping that view, {again}",
+                f"a view of the table {self._name} uses a column that the release lacks",
+                f"drop that view, {again}",
             )
         told = failure(error) if state is None else f"{type(error).__name__}, SQLSTATE {state}"
-        return f"the database could not be used: {told}", "a database that can be reached and written to"
+        return f"database error: {told}", "a database that accepts writes"
 
     def _run(self, db: Any, text: str, values: Sequence[Any] = ()) -> Any:
         return db.execute(text.replace("?", "%s"), list(values)) if values else db.execute(text)

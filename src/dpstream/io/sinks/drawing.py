@@ -28,8 +28,10 @@ def drawn_table(step: int, rows: int, seed: int, block: int | None) -> bytes:
         "rows": rows,
         "sampling_seed": seed,
         "drawn_in_blocks_of": block,
-        "words": f"The records of this step are not in this folder. They are the partition step={step} of a table "
-        "that was drawn, after the step was committed, from the step's model and the seed above.",
+        "words": (
+            f"The records of this step are in another place: partition step={step} of a table "
+            "drawn, after the commit, from the step's model and the seed above."
+        ),
     }
     return (json.dumps(told, indent=1) + "\n").encode()
 

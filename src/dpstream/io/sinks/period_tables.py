@@ -85,7 +85,7 @@ def add_periods(table: Any, rows: Any, weight: str | None = None) -> Any:
         if not len(people) and table.num_columns == 1:
             people, table = ids, pa.table({PERSON: part.column(PERSON)})
         if not np.array_equal(ids, people):
-            raise DataError("the new rows are not one for each person", where="changes")
+            raise DataError("expected one new row per person", where="changes")
         for name in variables:
             table = table.append_column(wide_name(name, period), part.column(name))
         if weight is not None and not part.column(weight).null_count:

@@ -46,7 +46,7 @@ from dpstream.io.sinks.target import (
 _ATTEMPTS = ".publishing.tmp"
 _STEP = re.compile(r"step-(\d{6,})")
 #: What to do about a file that differs, for messages.
-_AWAY = "moving the step's folder away and running again, which publishes it from the store"
+_AWAY = "move the step's folder away and run again"
 
 
 def published_steps(directory: Path) -> set[int]:
@@ -94,7 +94,7 @@ class Publisher:
         if format not in FORMATS:
             raise ConfigError(f"unknown format {format!r}", where="output", allowed=", ".join(FORMATS))
         if not isinstance(directory, str | Path):
-            raise ConfigError(f"{directory!r} is not a path", where="output", allowed="a path")
+            raise ConfigError(f"{directory!r}: expected a path", where="output", allowed="a path")
         check_local(directory)
         self.directory = Path(directory)
         self._format: Format = format
@@ -127,9 +127,9 @@ class Publisher:
             for step, digest in target.have(stream_id).items():
                 if hashes.setdefault(step, digest) != digest:
                     raise StoreDamagedError(
-                        f"the folder and the place beside it hold different releases of step {step}",
+                        f"the folder and the place beside it differ in step {step}",
                         where=str(self.directory),
-                        allowed="a folder and another place of the same stream",
+                        allowed="two places of one stream",
                     )
         return hashes
 
@@ -173,12 +173,12 @@ class Publisher:
             try:
                 digest = hashlib.sha256(read_bytes(entry / MANIFEST)).hexdigest()
             except FileNotFoundError:
-                raise StoreDamagedError("the manifest is missing", where=str(entry), allowed=_AWAY) from None
+                raise StoreDamagedError("manifest missing", where=str(entry), allowed=_AWAY) from None
             if hashes.setdefault(int(match[1]), digest) != digest:
                 raise StoreDamagedError(
-                    "the manifest is not the one that the catalogue lists",
+                    "manifest and catalogue differ",
                     where=str(entry),
-                    allowed=f"{_AWAY}; or, where the catalogue was changed, moving that away",
+                    allowed=f"{_AWAY}; or move a changed catalogue away",
                 )
         return hashes
 
@@ -310,7 +310,7 @@ class Publisher:
         if present != wanted:
             names = sorted(n for n in present.keys() | wanted.keys() if present.get(n) != wanted.get(n))
             raise StoreDamagedError(
-                f"{', '.join(names)} differ from what was committed",
+                f"{', '.join(names)} differ from the committed bytes",
                 where=str(final),
                 allowed=f"the same bytes, or {_AWAY}",
             )

@@ -80,7 +80,7 @@ def read_changes(directory: str | AnyPath, step: int, *, frame: Frame = "arrow")
         raise ConfigError(_why_gone(entry), where=str(root))
     if not any(name.startswith("changes.") for name in read_manifest(root, step)["files"]):
         raise ConfigError(
-            f"step {step} has no changes",
+            f"step {step} lacks changes",
             where=str(root),
             allowed='a stream with publish = "changes" or "both"',
         )
@@ -118,7 +118,7 @@ def measured_steps(directory: str | AnyPath, through: int | None = None) -> Iter
         try:
             counts = [NoisyCounts.from_line(line) for line in lines]
         except ConfigError:
-            raise StoreDamagedError("the noisy counts cannot be read", where=str(path)) from None
+            raise StoreDamagedError("unreadable noisy counts", where=str(path)) from None
         yield manifest, counts
 
 
@@ -128,13 +128,12 @@ def _part(root: AnyPath, step: int, kind: str) -> tuple[dict[str, Any], Any]:
     names = [name for name in manifest["files"] if name.removeprefix(f"{kind}.") in FORMATS]
     if not names and kind == "table" and DRAWN_TABLE in manifest["files"]:
         raise ConfigError(
-            f"the table of step {step} is not in this folder: it is the partition step={step} of a table that was "
-            "drawn elsewhere",
+            f"the table of step {step} is elsewhere: partition step={step} of a drawn table",
             where=str(root),
-            allowed="that table, such as spark.read.parquet of the folder that [output] database and table name",
+            allowed="spark.read.parquet of the table that [output] names",
         )
     if len(names) != 1:
-        raise StoreDamagedError(f"the manifest names no {kind}", where=str(root / step_name(step)))
+        raise StoreDamagedError(f"the manifest lists no {kind}", where=str(root / step_name(step)))
     path = root / step_name(step) / names[0]
     data = _verified(path, manifest["files"][names[0]]["sha256"])
     if (label := f"{names[0]}-metadata.json") in manifest["files"]:
@@ -149,7 +148,7 @@ def read_catalogue(directory: str | AnyPath) -> dict[str, Any]:
     """The catalogue with all its parts; the key ``steps`` has the entries of all published steps in order.
 
     Errors:
-        ConfigError: there are no releases. StoreDamagedError, StoreFormatError: the catalogue, or a part of it, cannot
+        ConfigError: releases are missing. StoreDamagedError, StoreFormatError: the catalogue, or a part of it, cannot
             be read.
     """
     catalogue = _catalogue(any_path(directory))
@@ -175,7 +174,7 @@ def read_manifest(directory: str | AnyPath, step: int) -> dict[str, Any]:
     """The manifest of a step, checked against the catalogue. For a withdrawn step, ``withdrawn`` has the reason.
 
     Errors:
-        ConfigError: there are no releases, or no such step. StoreDamagedError, StoreFormatError: the manifest or the
+        ConfigError: releases or the step are missing. StoreDamagedError, StoreFormatError: the manifest or the
             catalogue cannot be read, or the manifest differs from its hash.
     """
     root = any_path(directory)
@@ -183,7 +182,7 @@ def read_manifest(directory: str | AnyPath, step: int) -> dict[str, Any]:
     entry = catalogue.entry(step)
     if entry is None:
         there = list(catalogue.backwards())
-        raise ConfigError(f"there is no step {step}", where=str(root), allowed=_span(there))
+        raise ConfigError(f"unknown step {step}", where=str(root), allowed=_span(there))
     return _manifest(root, entry)
 
 
@@ -205,9 +204,9 @@ def released_schema(directory: str | AnyPath, manifest: dict[str, Any]) -> Schem
     """
     if has_periods(manifest):
         raise ConfigError(
-            "the releases are those of a panel, and have no table of records",
+            "a panel has no table of records",
             where=str(directory),
-            allowed="the releases of pooled, dpstabs or baseline",
+            allowed="releases of pooled, dpstabs or baseline",
         )
     with _codebook(any_path(directory)) as book:
         # The column of record ids is in the codebook, but not in the schema.
@@ -250,11 +249,11 @@ def _catalogue(root: AnyPath) -> Catalogue:
     with asking(root):
         there = (root / CATALOGUE).is_file()
     if not there:
-        allowed = "a directory that a stream wrote"
+        allowed = "a stream's output directory"
         if is_web_url(str(root)):
             server = str(root).partition("/v1")[0]
-            allowed = f"the address of one stream, such as {server}/v1/streams/NAME"
-        raise ConfigError("there are no releases", where=str(root), allowed=allowed)
+            allowed = f"one stream, such as {server}/v1/streams/NAME"
+        raise ConfigError("no releases found", where=str(root), allowed=allowed)
     return Catalogue(root)
 
 
@@ -265,7 +264,7 @@ def _choose(catalogue: Catalogue, step: int | None, root: AnyPath) -> list[int]:
         if isinstance(chain_or_why, str):
             there = list(catalogue.backwards())
             if step not in there:
-                raise ConfigError(f"there is no step {step}", where=str(root), allowed=_span(there))
+                raise ConfigError(f"unknown step {step}", where=str(root), allowed=_span(there))
             there = [one for one in there if not isinstance(_chain(catalogue, one), str)]
             raise ConfigError(chain_or_why, where=str(root), allowed=_span(there))
         return chain_or_why
@@ -273,9 +272,7 @@ def _choose(catalogue: Catalogue, step: int | None, root: AnyPath) -> list[int]:
         chain = _chain(catalogue, number)
         if not isinstance(chain, str):
             return chain
-    raise ConfigError(
-        "no step has a full table", where=str(root), allowed="a folder with a step that was kept"
-    )
+    raise ConfigError("no step has a full table", where=str(root), allowed="a folder with a kept step")
 
 
 def _chain(catalogue: Catalogue, step: int) -> list[int] | str:
@@ -290,7 +287,7 @@ def _chain(catalogue: Catalogue, step: int) -> list[int] | str:
         if entry["state"] == "full":
             return chain[::-1]
         number -= 1
-    return f"step {step} is a change, and step {number} before it is not published"
+    return f"step {step} is a change, and step {number} before it is missing"
 
 
 def _why_gone(entry: dict[str, Any]) -> str:
@@ -298,8 +295,8 @@ def _why_gone(entry: dict[str, Any]) -> str:
         reason = f": {entry['reason']}" if "reason" in entry else ""
         return f"step {entry['step']} was withdrawn{reason}"
     if entry["state"] not in ("full", "change"):
-        return f"step {entry['step']} has the unknown state {entry['state']!r}"
-    return f"the table of step {entry['step']} was dropped by the keep policy; its manifest is there"
+        return f"unknown state {entry['state']!r} of step {entry['step']}"
+    return f"the keep policy dropped the table of step {entry['step']}; its manifest remains"
 
 
 def _span(steps: list[int]) -> str:
@@ -323,7 +320,7 @@ def _verified(path: AnyPath, digest: str) -> bytes:
     try:
         data = read_place(path)
     except FileNotFoundError:
-        raise StoreDamagedError("the file is missing", where=str(path)) from None
+        raise StoreDamagedError("file missing", where=str(path)) from None
     if hashlib.sha256(data).hexdigest() != digest:
         raise StoreDamagedError("the file differs from its published hash", where=str(path))
     return data
@@ -334,12 +331,12 @@ def _json(data: bytes, path: AnyPath) -> dict[str, Any]:
         value: dict[str, Any] = parse_json(data)
         version = value["format"]
     except (ValueError, KeyError, TypeError):
-        raise StoreDamagedError("the file cannot be read", where=str(path)) from None
+        raise StoreDamagedError("unreadable file", where=str(path)) from None
     if version != 1:
         raise StoreFormatError(
-            f"the file has the unknown format {version!r}",
+            f"unknown file format {version!r}",
             where=str(path),
-            allowed="format 1, or a newer version of dpstream",
+            allowed="format 1, or a newer dpstream",
         )
     return value
 
@@ -372,11 +369,11 @@ def _codebook(root: AnyPath) -> Iterator[dict[str, Any]]:
     try:
         data = read_place(path)
     except FileNotFoundError:
-        raise StoreDamagedError("the codebook is missing", where=str(path)) from None
+        raise StoreDamagedError("codebook missing", where=str(path)) from None
     try:
         yield parse_json(data)
     except (InputError, ValueError, KeyError, IndexError, TypeError, AttributeError):
-        raise StoreDamagedError("the codebook cannot be read", where=str(path)) from None
+        raise StoreDamagedError("unreadable codebook", where=str(path)) from None
 
 
 def check_frame(frame: str) -> None:

@@ -242,9 +242,9 @@ def simulated_errors(directory: str | AnyPath, step: int) -> SimulatedErrors | N
         return SimulatedErrors(facts, *_cells(facts, data))
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         raise StoreDamagedError(
-            "errors by simulation cannot be read",
+            "unreadable simulated errors",
             where=str(facts_file),
-            allowed="to make them again with dpstream errors",
+            allowed="run dpstream errors again",
         ) from None
 
 

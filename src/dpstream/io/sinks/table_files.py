@@ -45,7 +45,7 @@ def size_of(content: Content) -> int:
 
 
 def file_sha256(path: Path) -> str | None:
-    """The SHA-256 of a file, read in blocks; None where it is gone, or is no file."""
+    """The SHA-256 of a file, read in blocks; None where it is gone, or is something else."""
     if not path.is_file():  # a named pipe would not end
         return None
     try:
@@ -83,7 +83,7 @@ class FileToStage:
                 the descriptor may be that of another file.
         """
         if self._descriptor is None:
-            raise ValueError("the file is closed")
+            raise ValueError("file already closed")
         self._hash.update(data)
         self._size += len(data)
         self._waiting += data

@@ -244,7 +244,7 @@ class SinkKind:
 
     Attributes:
         open: makes the ``Target`` from ``[output] database`` (None where the file does not have it) and ``table``.
-        folder: where ``database`` is a folder: its name, where the file does not have one. Empty: it is no folder.
+        folder: where ``database`` is a folder: its name, where the file does not have one. Empty: it is a file.
         reserved: names that no released column may have, in lower case.
         draws_tables: whether it draws tables by itself, in which no record persists.
     """

@@ -145,7 +145,7 @@ class StepNumbers(Grid):
 
 def _beyond(step: int) -> ConfigError:
     return ConfigError(
-        f"step {step} lies beyond the calendar, which ends with the year 9999",
+        f"step {step} lies beyond the year 9999",
         where="[source]",
         allowed="an earlier start, and an earlier end or none",
     )
@@ -170,8 +170,8 @@ def period_grid(every: str, start: datetime.date, where: str) -> DayPeriods | Mo
         return DayPeriods(start, count * days)
     if start.day > 28:
         raise ConfigError(
-            "the periods begin on a day that some months lack",
+            "some months lack the first day of the periods",
             where=f"{where} start",
-            allowed="a day from 1 to 28",
+            allowed="day 1 to 28",
         )
     return MonthPeriods(start, count)

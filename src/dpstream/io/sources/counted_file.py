@@ -162,9 +162,7 @@ class CountedFile:
             ConfigError: a mechanism that reads more than counts gets the records from ``whole``.
         """
         if wanted.reads != "counts" or wanted.max_events is not None:
-            raise ConfigError(
-                "of a file that is counted while it is read only counts are granted", where=wanted.where
-            )
+            raise ConfigError("a file counted while read grants counts only", where=wanted.where)
         passes = _Passes(self, wanted)
         return BatchAccess(_View(passes), passes)
 
@@ -318,7 +316,7 @@ class _Passes(CountedPasses):
 
 
 class _View(CountedView):
-    """There are no deletes."""
+    """Deletes do not occur."""
 
     def without_cancelled(self) -> _View:
         """See ``CancellingBatch``."""

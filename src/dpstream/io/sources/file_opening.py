@@ -41,7 +41,7 @@ def file_format(path: AnyPath) -> str:
     """The format of a file (DataError: an unknown ending)."""
     kind = format_of(path.name)
     if kind is None:
-        raise DataError("the file has an unknown format", where=str(path), allowed=FORMATS)
+        raise DataError("unknown file format", where=str(path), allowed=FORMATS)
     return kind
 
 
@@ -60,29 +60,25 @@ def readable(path: AnyPath, kind: str | None = None) -> Iterator[None]:
         yield
         _require_same(path)
     except (FileNotFoundError, IsADirectoryError):
-        raise UnreadableError(
-            "there is no such file", where=str(path), allowed="a file that exists"
-        ) from None
+        raise UnreadableError("file missing", where=str(path), allowed="an existing file") from None
     except PermissionError:
-        raise UnreadableError(
-            "the file may not be read", where=str(path), allowed="a readable file"
-        ) from None
+        raise UnreadableError("file access denied", where=str(path), allowed="readable file") from None
     except (OSError, *failures()) as error:  # type: ignore[misc]
         if isinstance(path, ObjectPath) and type(error) is OSError:
             raise UnreadableError(
                 "the object store cannot be reached, or refuses",
                 where=str(path),
-                allowed="a store that answers, its region or endpoint, and a right to read (the store's own "
-                "variables and files say who asks)",
+                allowed="a store that answers, its region or endpoint, and read access (see the store's variables "
+                "and files)",
             ) from None
         # Readers' messages quote private values, so they are dropped.
         encoded = None if file_format(path) == "parquet" else other_encoding(partial(binary, path))
         if encoded is not None:
             raise UnreadableError(encoded[0], where=str(path), allowed=encoded[1]) from None
         raise UnreadableError(
-            f"the file cannot be read as {kind or file_format(path)}: it is damaged, half-written or inconsistent",
+            f"the file cannot be read as {kind or file_format(path)}: damaged, half-written or inconsistent",
             where=str(path),
-            allowed="a complete file (write it under another name, then rename it)",
+            allowed="a complete file (write under another name, then rename)",
         ) from None
 
 
@@ -94,9 +90,9 @@ def _require_same(path: AnyPath) -> None:
 def changed_file(where: str) -> UnreadableError:
     """The refusal of a file that changes while it is read."""
     return UnreadableError(
-        "the file changed while it was read",
+        "the file changed during reading",
         where=where,
-        allowed="finished files: write each under another name, rename it, and run again",
+        allowed="finished files: write under another name, rename, run again",
     )
 
 
@@ -136,7 +132,7 @@ def other_encoding(opened: Callable[[], IO[bytes]]) -> tuple[str, str] | None:
                     seen = not decoder.decode(block).isascii() or seen
                 except UnicodeDecodeError as error:
                     if seen or not block[: error.start].isascii():
-                        return "the file holds bytes that are not UTF-8", "UTF-8, as the rest of the file"
+                        return "some bytes are not UTF-8", "UTF-8 everywhere"
                     windows = any(0x80 <= byte < 0xA0 for byte in block)
                     return _convert(*(("Windows-1252", "WINDOWS-1252") if windows else ("Latin-1", "LATIN1")))
     except (OSError, EOFError, zlib.error):
@@ -146,8 +142,8 @@ def other_encoding(opened: Callable[[], IO[bytes]]) -> tuple[str, str] | None:
 
 def _convert(name: str, code: str) -> tuple[str, str]:
     return (
-        f"the file is not UTF-8: it looks like {name}",
-        f"UTF-8, which this makes: iconv -f {code} -t UTF-8 FILE > NEW",
+        f"expected UTF-8, found {name}",
+        f"convert: iconv -f {code} -t UTF-8 FILE > NEW",
     )
 
 
@@ -160,7 +156,10 @@ def other_separator(names: Sequence[str], path: str) -> tuple[str, str] | None:
         return None
     shown = {"\t": "\\t"}.get(found, found)
     return (
-        f"its columns are separated by {known[found]} ('{shown}')",
-        f"commas, or a Parquet file, which this makes: duckdb -c \"COPY (FROM read_csv('{Path(path).name}', "
-        f"delim = '{shown}', all_varchar = true)) TO 'data.parquet'\", and path = \"data.parquet\"",
+        f"columns are separated by {known[found]} ('{shown}')",
+        (
+            f"commas, or Parquet from: duckdb -c \"COPY (FROM read_csv('{Path(path).name}', "
+            f"delim = '{shown}', all_varchar = true)) TO 'data.parquet'\", then path = "
+            '"data.parquet"'
+        ),
     )

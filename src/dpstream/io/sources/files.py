@@ -61,11 +61,11 @@ def find_files(options: SourceKeys, base: Path) -> list[AnyPath]:
                     raise ConfigError(
                         f"two files have the name {name!r}",
                         where="[source] path",
-                        allowed="each path once, in one bucket or folder: a bucket is no part of a file's name",
+                        allowed="each path once, in one bucket or folder: file names leave the bucket out",
                     )
     if not by_name:
         raise UnreadableError(
-            "no file matches", where=", ".join(options.path), allowed="a pattern that matches a file or more"
+            "no file matches", where=", ".join(options.path), allowed="a pattern that matches files"
         )
     return [by_name[name] for name in sorted(by_name)]
 
@@ -189,9 +189,9 @@ class FileNames:
 def other_files(name: str) -> StepError:
     """The error for a file that is gone, or that is new among files that were read already."""
     return StepError(
-        "the file, or one before it, is gone, or a new one comes before it, but its records are in released steps",
+        "the file is gone, an earlier file is gone, or a new file sorts before it; its records are released",
         where=name,
-        allowed="new files whose names sort after the old ones",
+        allowed="new files that sort after the old ones",
     )
 
 
@@ -218,10 +218,9 @@ def check_first_files(here: Sequence[str], seen: Position, key: bytes) -> None:
         for place, new in enumerate(here[:count]):
             if _after([*here[:place], *here[place + 1 : count + 1]], key) == seen:
                 raise StepError(
-                    "the file sorts before files that are released, and each file is a step: it would be taken as the "
-                    "newest one",
+                    "the file sorts before released files, so it would be taken as the newest step",
                     where=new,
-                    allowed="a name that sorts after all released files, or no such file",
+                    allowed="a name that sorts last, or no such file",
                 )
     raise other_files(last)
 
@@ -282,10 +281,10 @@ class StepFinder:
             return steps
         if self.late == "next-step":
             return np.where(passed, self.start_step, steps)
-        reason = "before the start" if self.start_step == 1 else "of a step that is already released"
+        reason = "before the start" if self.start_step == 1 else "of a released step"
         shown = f", record {before + int(np.flatnonzero(passed)[0]) + 1}" if self.reveal else ""
         raise DataError(
-            f"there is a record {reason}",
+            f"found a record {reason}",
             where=f"{name}{shown}",
             allowed=self.options.accepts_late,
         )
@@ -293,7 +292,7 @@ class StepFinder:
 
 #: A step number that is farther away is a misprint, and would make the stream release every step up to it.
 MAX_STEPS = 10**6
-#: Bytes of codes that the first pass over text files may keep, so that there is no second one.
+#: Bytes of codes that the first pass over text files may keep, which saves a second one.
 _AHEAD = 2**28
 
 
@@ -317,7 +316,7 @@ class FileSource(Source):
     A Parquet file that is a step is handed out as ``CountedFile`` where its codes take more than 128 MiB.
 
     Errors:
-        DataError: there is no file, a file is damaged or inconsistent, a time or an operation is bad, or a record is
+        DataError: a file is missing, a file is damaged or inconsistent, a time or an operation is bad, or a record is
             late.
         StepError: files that were read before are gone, changed, or have fewer records.
     """
@@ -419,9 +418,9 @@ class FileSource(Source):
                 last = min(place.newest, closed)
         if last - start_step > MAX_STEPS:
             raise DataError(
-                f"there are more than {MAX_STEPS} steps",
+                f"more than {MAX_STEPS} steps",
                 where="[source]",
-                allowed="a time column without far-away values, or an end",
+                allowed="a time column without distant values, or an end",
             )
         return self._assemble(grid, files, place, pieces, last)
 
@@ -442,10 +441,9 @@ class FileSource(Source):
                 or expected != list(fingerprint(here[name], expected[0], key=self._key))
             ):
                 raise StepError(
-                    "the file is gone, or the part of it that was read before has changed, and its records could be "
-                    "counted twice",
+                    "the file is gone, or its read part changed, so records could count twice",
                     where=name,
-                    allowed='with late = "next-step": files that stay, and only grow at their end',
+                    allowed='with late = "next-step": files that stay and grow at their end only',
                 )
         prints = {name: fingerprint(path, key=self._key) for name, path in here.items()}
         lengths = {f"{BYTES}:{name}": length for name, (length, _) in prints.items()}
@@ -471,7 +469,7 @@ class FileSource(Source):
                 waiting.clear()
         if place.seen is not None and records < place.seen.get(name, 0):
             raise StepError(
-                "the file has fewer records than when it was read before",
+                "the file lost records since the last reading",
                 where=name,
                 allowed="files that only grow, or new files",
             )
@@ -557,9 +555,9 @@ class FileSource(Source):
                     step += 1
             if seen is not None and records != seen.get(name, records):
                 raise StepError(
-                    "the file has another number of records than when it was cut into steps",
+                    "the number of records changed since the file was cut into steps",
                     where=name,
-                    allowed="files that stay as they are; only the last one may grow",
+                    allowed="unchanged files; only the last may grow",
                 )
             # The last file may still grow, so its number of records is not kept.
             if path != files[-1]:
@@ -590,7 +588,7 @@ class FileSource(Source):
                 there = ", ".join(first) if self._reveal else "a column of the file"
                 if not self._reveal and self._public_columns(files[0]):
                     there += f", which has {counted(len(first), 'column')}"
-                what = f"there is no column {column!r}"
+                what = f"unknown column {column!r}"
                 if separated := other_separator(first, self._name(files[0])):
                     what, there = f"{what}: {separated[0]}", separated[1]
                 raise DataError(what, where=self._name(files[0]), allowed=there)
@@ -761,18 +759,18 @@ class WideSource(FileSource):
                 raise ConfigError(
                     "a list of period columns fits one variable only",
                     where="[source] period_columns",
-                    allowed='a text with {column} and {period}, such as "{column}_{period}"',
+                    allowed='such as "{column}_{period}"',
                 )
             periods = [[name] for name in wanted or ()]
         complete = [all(name in names for name in period) for period in periods]
         last = max((number for number, whole in enumerate(complete, start=1) if whole), default=0)
         if last == 0 or not all(complete[:last]):
             gap = next(name for period in periods for name in period if name not in names) if periods else ""
-            what = "but there are later periods" if last else "and no period is complete"
+            what = "but later periods exist" if last else "no period is complete"
             raise DataError(
-                f"there is no column {gap!r}, {what}",
+                f"missing column {gap!r}, {what}",
                 where=where,
-                allowed="every period from the first one on",
+                allowed="every period from 1 on",
             )
         return periods[:last]
 
@@ -785,7 +783,7 @@ class WideSource(FileSource):
             raise ConfigError(
                 "period_columns names the same columns for several variables",
                 where="[source] period_columns",
-                allowed='{column} in it, such as "{column}_{period}"',
+                allowed='a text with {column}, such as "{column}_{period}"',
             )
         texts = [template.replace("{column}", name) for name in self._variables]
         largest = 1

@@ -77,7 +77,7 @@ class JsonKeys:
     all_keys: bool = False
 
 
-#: Of files that are no stream's.
+#: Of files outside a stream.
 _ANY_KEYS = JsonKeys()
 
 
@@ -130,11 +130,11 @@ def files_of(path: str | Path) -> list[Path]:
     else:
         names = [place] if place.exists() else sorted(Path(name) for name in glob.glob(str(path)))
     if not names:
-        what = "there is no data file"
-        raise ConfigError(what, where=str(path), allowed=f"a file, folder or pattern: {FORMATS}")
+        what = "no data file"
+        raise ConfigError(what, where=str(path), allowed=f"file, folder or pattern: {FORMATS}")
     for name in names:
         if format_of(name.name) is None:
-            raise ConfigError("this file has an unknown ending", where=str(name), allowed=FORMATS)
+            raise ConfigError("unknown file ending", where=str(name), allowed=FORMATS)
     return names
 
 
@@ -166,7 +166,7 @@ def _sampled(file: Path, rows: int) -> Iterator[Any]:
 
 
 def _sampled_json(file: Path, rows: int) -> Any:
-    """The first records. Arrow's own reader ends the process at some lines that are no objects."""
+    """The first records. Arrow's own reader ends the process at some lines without objects."""
     import pyarrow as pa
 
     records: list[dict[str, Any]] = []
@@ -178,7 +178,7 @@ def _sampled_json(file: Path, rows: int) -> Any:
                 break
     names = dict.fromkeys(key for record in records[:rows] for key in record)
     if not names:
-        raise DataError("the file is empty", where=str(file), allowed="one JSON object a line")
+        raise DataError("empty file", where=str(file), allowed="a JSON object per line")
     return pa.table({plain_text(name): _one_type([r.get(name) for r in records[:rows]]) for name in names})
 
 
@@ -223,7 +223,7 @@ def column_names(path: AnyPath, *, reveal: bool = False, keys: JsonKeys = _ANY_K
                     line += len(lines)
             names = list(seen)
     if not names:
-        raise DataError("the file is empty", where=str(path), allowed="a file that names its columns")
+        raise DataError("empty file", where=str(path), allowed="a file with column names")
     twice = first_repeated(names)
     if twice is not None:
         shown = f"the column {twice!r}" if reveal else "a column"
@@ -336,7 +336,7 @@ def _cells_of_line(line: bytes) -> int | None:
 
 
 class _BrokenLine(Exception):
-    """The number of the first line of a block that is no record, and its content."""
+    """The number of the first line of a block without a record, and its content."""
 
 
 @dataclass(frozen=True)
@@ -390,7 +390,7 @@ class _CsvReader:
             if failed is not None:
                 raise failed
             if table.num_rows != sum(map(self._is_record, data.splitlines())):
-                raise pa.ArrowInvalid("Arrow sees other records than there are lines")
+                raise pa.ArrowInvalid("lines and records differ in number")
         return lines, self.each(table)
 
     def _is_record(self, line: bytes) -> bool:
@@ -447,20 +447,20 @@ def _without_header(blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _broken_line(where: str, line: bytes | None, cells: int = 0, reveal: bool = False) -> DataError:
-    """The error about a line that is no record; None: a quote of the header stays open."""
+    """The error about a line without a record; None: a quote of the header stays open."""
     if line is not None and len(line) > MAX_BYTES:
-        return DataError("a line is too long", where=where, allowed=f"at most {MAX_BYTES} bytes")
+        return DataError("line too long", where=where, allowed=f"at most {MAX_BYTES} bytes")
     count = None if line is None else _cells_of_line(line)
     if count is None:
         return DataError(
-            "a quote is not closed at the end of its line",
+            "a line ends inside a quote",
             where=where,
-            allowed="a record on one line; Parquet or NDJSON where texts hold line breaks",
+            allowed="each record on one line; Parquet or NDJSON for texts with line breaks",
         )
     return DataError(
         f"a line has {f'{count} columns' if reveal else 'more or fewer columns'} and the first line {cells}",
         where=where,
-        allowed="the same number of columns in every line",
+        allowed="equal columns in every line",
     )
 
 
@@ -504,7 +504,7 @@ def _parquet_blocks(
 
         def work(batch: Any) -> Any:
             table = pa.Table.from_batches([batch]).select(wanted)
-            # A text that is no UTF-8 becomes valid: the schema has bins for it, so it must not stop the stream.
+            # A text outside UTF-8 becomes valid: the schema has bins for it, so it must not stop the stream.
             table = pa.table([valid_text(column) for column in table.columns], names=table.column_names)
             return table if each is None else each(table)
 
@@ -570,7 +570,7 @@ def json_records(
         names: the keys that a record may have, besides ``keys.ignored``; None: any.
 
     Errors:
-        DataError: a line that is no JSON object, or a key that is not declared.
+        DataError: a line without a JSON object, or a key that is not declared.
     """
     known = None if names is None else keys.ignored.union(names)
     # Where nobody declared keys, those of the first records are private: messages neither name nor count them.
@@ -587,17 +587,17 @@ def json_records(
         record = parse_record(text) if len(line) <= MAX_BYTES else None
         if record is None:
             raise DataError(
-                "a line is not a JSON object, or names a key twice",
+                "expected JSON objects without repeated keys",
                 where=place,
                 allowed="one object per line, each key once",
             )
         if known is not None and not known.issuperset(record):
             raise DataError(
-                "a record has a key that the file's first records do not have"
+                "a key is missing in the file's first records"
                 if keys.names is None
-                else "a record has a key that nobody declared",
+                else "a record has an undeclared key",
                 where=place,
-                allowed=f"{allowed}, and those in the schema's ignore list",
+                allowed=f"{allowed}, and the schema's ignore list",
             )
         records.append(record)
     return records

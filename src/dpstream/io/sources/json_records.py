@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-#: Deeper records are no records: Python's reader would use up its stack on them.
+#: Deeper records are refused: Python's reader would use up its stack on them.
 MAX_DEPTH = 200
 # Possessive: a text is matched in one way, and its characters are not kept to go back to.
 _BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
@@ -79,8 +79,8 @@ _NESTED = "\x00list or object"
 
 
 def marks(values: Sequence[object], *, numbers: bool = True) -> Any:
-    """Texts as they are, whole numbers as texts. Every other kind becomes an empty text, which is no time, no operation
-    and no user id."""
+    """Texts as they are, whole numbers as texts. Others become empty texts, which are invalid as times,
+    operations and user ids."""
     kinds = (str, int) if numbers else (str,)
     return _text_array(None if v is None else str(v) if type(v) in kinds else "" for v in values)
 

@@ -36,7 +36,7 @@ class KeyedSource(Source):
 
     Guarantee: that of the source beneath. The operation of a row depends on that row alone.
 
-    Errors: those of the source beneath; DataError, at its step: there is no operation column, or it holds a null or an
+    Errors: those of the source beneath; DataError, at its step: the operation column is missing, or holds a null or an
     unknown word.
     """
 
@@ -87,7 +87,7 @@ class KeyedSource(Source):
     def _read_operations(self, rows: Any, column: str, where: str) -> Any:
         """The rows that are not ignored, with their operations in the words of ``KeyedBatch``."""
         if column not in rows.column_names:
-            raise DataError(f"there is no column {column!r}", where=where, allowed="a column of the data")
+            raise DataError(f"unknown column {column!r}", where=where, allowed="a column of the data")
         import pyarrow as pa
 
         read = self.options.op_values.read(rows.column(column), name=column, where=where)
@@ -176,15 +176,15 @@ class StaySource(PeriodSource):
             for name in (begin, end):
                 if name not in entry.inserts.column_names:
                     raise DataError(
-                        f"there is no column {name!r}", where=entry.batch_id, allowed="a column of the data"
+                        f"unknown column {name!r}", where=entry.batch_id, allowed="a column of the data"
                     )
             starts = self._times(entry.inserts.column(begin), begin, entry.batch_id)
             ends, ended = self._ends(entry.inserts.column(end), end, entry.batch_id)
             if bool((ends[ended] < starts[ended]).any()):
                 raise DataError(
-                    "an end is before its start",
+                    "an end precedes its start",
                     where=f"{entry.batch_id}, columns {begin!r} and {end!r}",
-                    allowed="an end on the day of the start or later, or none",
+                    allowed="null, or the start's day or later",
                 )
             tables.append(entry.inserts.drop_columns([begin, end]).append_column(key, entry.users[0]))
             firsts.append(np.maximum(grid.steps(starts), 1))
@@ -224,7 +224,7 @@ def _whole(values: Any, where: str) -> Any:
     try:
         return values.cast(pa.int64())
     except pa.ArrowException:
-        raise DataError("not a step number", where=where, allowed="whole step numbers") from None
+        raise DataError("expected step numbers", where=where, allowed="whole step numbers") from None
 
 
 def _events(rows: Any, first: Steps, gone: Steps, step: int, key: str) -> tuple[Any, str, str]:

@@ -36,7 +36,7 @@ from dpstream.io.sources.source import Source
 from dpstream.io.sources.source_keys import SourceKeys, SourceKind, shared_keys
 from dpstream.io.sources.source_options import SourceOptions
 
-URL = "mysql://user@host:3306/database, without a password (that is in MYSQL_PWD or in ~/.my.cnf)"
+URL = "mysql://user@host:3306/database (password in MYSQL_PWD or ~/.my.cnf)"
 _WHERE = "[source] url"
 _OPTIONS = ("ssl_ca", "unix_socket")
 #: No password can hide in what this lets through.
@@ -62,9 +62,9 @@ def check_mysql_url(url: object) -> None:
     """Refuse a URL that is none, or that may hold a password (ConfigError); it is not shown then."""
     if not isinstance(url, str) or not _PUBLIC.fullmatch(url) or "password" in url.lower():
         raise ConfigError(
-            "the URL is none of a MySQL server, holds a password, or signs that need %XX (it is not shown here)",
+            "expected a MySQL URL without password, special signs as %XX (not shown)",
             where=_WHERE,
-            allowed=f"{URL}; the whole URL in the variable that url_env names",
+            allowed=f"{URL}; or the whole URL in the variable of url_env",
         )
 
 
@@ -91,7 +91,7 @@ class MySQLSession:
             import pymysql.converters
         except ImportError:
             raise ConfigError(
-                "the package PyMySQL is not installed", where=_WHERE, allowed="pip install 'dpstream[mysql]'"
+                "PyMySQL is not installed", where=_WHERE, allowed="pip install 'dpstream[mysql]'"
             ) from None
         self._driver: Any = pymysql
         self.where = f"MySQL, {what}"
@@ -143,7 +143,7 @@ class MySQLSession:
                 )
                 if any(isinstance(cell, bytes) for cell in firsts):
                     raise DataError(
-                        "a column holds bytes and no text",
+                        "a column holds bytes",
                         where=self.where,
                         allowed="CAST(... AS CHAR) in a view or query",
                     )
@@ -161,9 +161,7 @@ class MySQLSession:
                 "the server cannot be reached", where=self.where, allowed="running again"
             ) from None
         except (UnicodeError, ValueError):
-            raise DataError(
-                "the records cannot be read", where=self.where, allowed="texts in UTF-8"
-            ) from None
+            raise DataError("unreadable records", where=self.where, allowed="texts in UTF-8") from None
 
     @contextlib.contextmanager
     def _asked(self, statement: str, parameters: Sequence[str]) -> Iterator[Any]:
@@ -184,7 +182,7 @@ class MySQLSession:
             cursor.execute("SELECT @@global.read_only")
             if str(cursor.fetchone()[0]) not in ("0", "OFF"):
                 raise ConfigError(
-                    "the server is read-only, as replicas are, which may lack records that the primary has already",
+                    "the server is a read-only replica, which may lack records of the primary",
                     where=_WHERE,
                     allowed="the primary server",
                 )
@@ -195,22 +193,21 @@ class MySQLSession:
         name = f"error {number}" if number else type(error).__name__
         if number in _BAD_TEXT:
             return ConfigError(
-                f"the server refuses what is asked ({name}): run it there to see why",
+                f"the server refuses the statement ({name}): run it there to see why",
                 where=self.where,
-                allowed="one SELECT that only reads, with the parameters that the documentation names; a table that "
-                "is there",
+                allowed="one reading SELECT with the documented parameters, on an existing table",
             )
         if number in _DENIED:
             return ConfigError(
-                f"the user may not do this ({name})",
+                f"the user lacks a right ({name})",
                 where=self.where,
-                allowed="a user that may read the whole table",
+                allowed="a user that may read the table",
             )
         if number in _NOT_NOW or isinstance(error, self._driver.err.InterfaceError):
             return UnreadableError(
                 f"the server cannot answer now ({name})", where=self.where, allowed="running again"
             )
-        return DataError(f"the records cannot be read ({name})", where=self.where, allowed="a readable table")
+        return DataError(f"unreadable records ({name})", where=self.where, allowed="a readable table")
 
 
 def named_column(name: str) -> str:
@@ -220,7 +217,7 @@ def named_column(name: str) -> str:
 
 def _connection(url: str) -> dict[str, Any]:
     """What PyMySQL takes, of a URL that may hold a password (from ``url_env``)."""
-    wrong = ConfigError("the URL cannot be read (it is not shown here)", where=_WHERE, allowed=URL)
+    wrong = ConfigError("unreadable URL (not shown)", where=_WHERE, allowed=URL)
     try:
         parts = urlsplit(url)
         more = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
@@ -272,15 +269,15 @@ class MySQLAnswer(MySQLSession):
         some = f"SELECT 1 FROM {named(str(options.table))} WHERE {named_column(name)} "
         where = f"{self.where}, column {name!r}"
         if self.rows(f"{some} IS NULL LIMIT 1"):
-            raise DataError("there is no time", where=where, allowed="a column without nulls (NOT NULL)")
+            raise DataError("a time is missing", where=where, allowed="a NOT NULL column")
         if options.continues or options.late == "drop-and-count-nothing":
             return
         if self.rows(f"{some} < %s LIMIT 1", (bounds(grid, 1)[0],)):
             raise DataError(
-                "there is a record before the start",
+                "a record precedes the start",
                 where=where,
-                allowed="a time from the start on in every record, an earlier [source] start, or "
-                'late = "drop-and-count-nothing", which leaves such records out',
+                allowed="times from the start on, an earlier [source] start, or late = "
+                '"drop-and-count-nothing", which leaves such records out',
             )
 
     def tables(self, limits: tuple[Any, Any] | None) -> Iterator[Any]:
@@ -313,7 +310,7 @@ class MySQLAnswer(MySQLSession):
         engines = [row[0] for row in found if row[0] is not None]  # a view has none
         if engines and engines[0] != "InnoDB":
             raise ConfigError(
-                "the table's engine does not give all rows of one moment",
+                "the table's engine lacks consistent snapshots",
                 where=self.where,
                 allowed="InnoDB",
             )

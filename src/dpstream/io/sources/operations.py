@@ -17,14 +17,9 @@ from dpstream.core.foreign import shielded
 
 _WHERE = "[source] op_values"
 _WORDS_ALLOWED = 'such as {insert = ["c", "after"], delete = ["d", "before"]}'
-_KEYED_WORDS = (
-    'such as {insert = ["c", "r"], update = "u", delete = "d"}, and ignore = [...] for rows to leave out'
-)
+_KEYED_WORDS = 'such as {insert = ["c", "r"], update = "u", delete = "d"}, ignore = [...]'
 #: What to write instead of an update that lacks the old row.
-UPDATE_ADVICE = (
-    "two records instead: delete with the old values, then insert with the new ones (in a change feed: "
-    "update-before, update-after)"
-)
+UPDATE_ADVICE = "a delete with the old values, then an insert with the new ones (update-before, update-after)"
 #: The operations as ``KeyedBatch`` spells them.
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
 _LISTS = (INSERT, UPDATE, DELETE, "ignore")
@@ -67,7 +62,7 @@ class Operations:
                 if keyed
                 else "two lists of words: insert, delete"
             )
-            raise ConfigError(f"op_values is not a table of {lists}", where=_WHERE, allowed=allowed)
+            raise ConfigError(f"op_values: expected {lists}", where=_WHERE, allowed=allowed)
         read = cls(**{name: _words(table[name], allowed) if name in table else () for name in _LISTS})
         words = [word for name in _LISTS for word in dict.fromkeys(getattr(read, name))]
         twice = sorted({word for word in words if words.count(word) > 1})
@@ -76,9 +71,7 @@ class Operations:
                 f"the word {twice[0]!r} stands in two lists", where=_WHERE, allowed="each word once"
             )
         if UPDATE in words and not keyed:
-            raise ConfigError(
-                "a row with the word 'update' lacks the old row", where=_WHERE, allowed=UPDATE_ADVICE
-            )
+            raise ConfigError("an 'update' row lacks the old row", where=_WHERE, allowed=UPDATE_ADVICE)
         return read
 
     @property
@@ -98,19 +91,19 @@ class Operations:
             name, where, before: as of ``times_of``, for messages.
 
         Errors:
-            DataError: a null, or a word that is in no list. The message does not repeat the word; where there are no
+            DataError: a null, or an unlisted word. The message does not repeat the word; where lists lack
                 updates, it says for ``update`` what to write instead.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
 
         where, allowed = f"{where}, column {name!r}", ", ".join(self.words)
-        with shielded("the operations cannot be read", where=where, allowed=allowed):
+        with shielded("unreadable operations", where=where, allowed=allowed):
             values = plain_texts(column)
             if not len(values):
                 return np.zeros(0, "U6")
             if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
-                raise DataError("an operation is not a text", where=where, allowed=allowed)
+                raise DataError("expected operations as texts", where=where, allowed=allowed)
             values = pc.fill_null(values, "")
             if not self.update:
                 refuse_rows(
@@ -140,7 +133,7 @@ def _words(value: Any, allowed: str) -> tuple[str, ...]:
         or not words
         or not all(isinstance(word, str) and word.strip() and word.isprintable() for word in words)
     ):
-        raise ConfigError("the words are not a text or a list of texts", where=_WHERE, allowed=allowed)
+        raise ConfigError("expected a text or texts", where=_WHERE, allowed=allowed)
     return tuple(words)
 
 

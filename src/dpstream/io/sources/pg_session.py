@@ -90,15 +90,15 @@ class Session(PostgresSession):
     """
 
     refusals: ClassVar[Refusals] = {
-        "unreached": (UnreadableError, "{}", "a server that runs, at the url of [source]"),
+        "unreached": (UnreadableError, "{}", "a running server at [source] url"),
         "lost": (UnreadableError, "the connection to the server was lost", "running again"),
         "denied": (
             ConfigError,
             "the role may not do this",
-            'a role that may read the whole table (kind = "postgres-changes": with REPLICATION)',
+            'a role that may read the table (kind = "postgres-changes": with REPLICATION)',
         ),
         "away": (UnreadableError, "the server cannot answer now ({})", "running again"),
-        "unreadable": (DataError, "the records cannot be read ({})", "a readable table"),
+        "unreadable": (DataError, "unreadable records ({})", "a readable table"),
     }
 
     def __init__(self, options: SourceKeys) -> None:
@@ -172,13 +172,12 @@ class Session(PostgresSession):
                 if grace is not None:
                     return
                 raise UnreadableError(
-                    "a transaction that began before the reading is still open, and its records may belong "
-                    "to the step",
+                    "an open transaction began before the reading and may hold records of the step",
                     where=self.where,
-                    allowed="ending it (pg_stat_activity, pg_prepared_xacts), or a longer wait in [source]",
+                    allowed="end it (pg_stat_activity, pg_prepared_xacts), or raise wait in [source]",
                 )
             if not warned:
-                _log.warning("waiting for open transactions of the server, at most %s", self._patience)
+                _log.warning("waiting for open transactions, at most %s", self._patience)
                 warned = True
             time.sleep(0.1)
 
@@ -200,10 +199,9 @@ class Session(PostgresSession):
         number = int(self.one("SELECT system_identifier FROM pg_control_system()"))
         if any(position is not None and position.get(SYSTEM) != number for position in positions):
             raise StepError(
-                "this is another server than the one that the released steps were read from, so nobody can say which "
-                "of its records are in them",
+                "the released steps came from another server, so their records are unknown here",
                 where=self.where,
-                allowed="the same server, its promoted standby, or its physical copy",
+                allowed="the same server, its promoted standby, or a physical copy",
             )
         return number
 
@@ -214,7 +212,7 @@ class Session(PostgresSession):
             name: its name as the catalog has it, with its schema and a dot where that is not ``public``.
 
         Errors:
-            ConfigError: there is no such table.
+            ConfigError: the table is missing.
         """
         schema, _, bare = name.rpartition(".")
         schema = schema or "public"
@@ -226,9 +224,9 @@ class Session(PostgresSession):
         )
         if not answer:
             raise ConfigError(
-                f"there is no table {bare!r} in the schema {schema!r}",
+                f"missing table {bare!r} in schema {schema!r}",
                 where="[source] table",
-                allowed="the name as the catalog has it, with its schema where that is not public",
+                allowed="a name as the catalog has it",
             )
         oid, kind, identity = answer[0]
         columns = self.rows(
@@ -242,10 +240,10 @@ class Session(PostgresSession):
 
     def _set_up(self) -> None:
         if self._connection.info.server_version < _MIN_VERSION:
-            raise ConfigError("the server is too old", where=_WHERE, allowed="PostgreSQL 13 or newer")
+            raise ConfigError("server too old", where=_WHERE, allowed="PostgreSQL 13 or newer")
         if self.one("SELECT pg_is_in_recovery()"):
             raise ConfigError(
-                "the server is a standby, and may lack records that the primary server has already",
+                "the server is a standby, which may lack records of the primary",
                 where=_WHERE,
                 allowed="the primary server",
             )
@@ -257,16 +255,16 @@ def server_address(options: SourceKeys) -> str:
         return str(options.url)
     if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", options.url_env):
         raise ConfigError(
-            "this is not the name of an environment variable",
+            "expected the name of an environment variable",
             where="[source] url_env",
-            allowed="letters, digits and _, not a digit first",
+            allowed="letters, digits and _, first a letter or _",
         )
     url = os.environ.get(options.url_env, "")
     if not url:
         raise ConfigError(
-            f"the environment variable {options.url_env} is not set",
+            f"environment variable {options.url_env} unset",
             where="[source] url_env",
-            allowed="a variable that holds the server's URL",
+            allowed="a variable with the server's URL",
         )
     return url
 
@@ -325,7 +323,7 @@ class WholeTable(Session):
 
     Guarantee: every row that is committed when the transaction begins is read, and nothing is written.
 
-    Errors: those of ``Session``. ConfigError: the query is no single SELECT, has parameters that nobody
+    Errors: those of ``Session``. ConfigError: the query is more than a SELECT, has parameters that nobody
     has a value for, or names what is not there. DataError: a column is missing.
     """
 
@@ -381,14 +379,12 @@ class WholeTable(Session):
                 if not (error.sqlstate or "").startswith(_BAD_QUERY):
                     raise
                 raise ConfigError(
-                    "the query is no SELECT, or it writes", where=_QUERY, allowed=self._allowed
+                    "expected a SELECT that only reads", where=_QUERY, allowed=self._allowed
                 ) from None
             answer = self._call("describe_prepared", b"")
         names = [answer.fname(number).decode() for number in range(answer.nfields)]
         if first_repeated(names) is not None:
-            raise ConfigError(
-                "two columns have the same name", where=_QUERY, allowed="each name once (AS gives another)"
-            )
+            raise ConfigError("two columns share a name", where=_QUERY, allowed="each name once (use AS)")
         return {name: answer.ftype(number) for number, name in enumerate(names)}, answer.nparams
 
     def _call(self, name: str, *arguments: Any) -> Any:
@@ -406,7 +402,7 @@ class WholeTable(Session):
     def _translated(self, error: Any) -> DpstreamError:
         state = error.sqlstate or ""
         if state == _WRITES:
-            return ConfigError("what is asked for would write", where=_QUERY, allowed=self._allowed)
+            return ConfigError("the statement would write", where=_QUERY, allowed=self._allowed)
         if self._options.query is not None and state.startswith(_BAD_QUERY) and state != _DENIED:
             name = f"{type(error).__name__}, SQLSTATE {state}"
             return ConfigError(
@@ -425,7 +421,7 @@ def whole_table(options: SourceOptions, columns: Sequence[str]) -> Iterator[Whol
 
 
 def cell_as_text(column: str, kind: int | None) -> str:
-    """SQL for the cells of a column as texts; of a type of times, ``infinity`` is a null: there is no end.
+    """SQL for the cells of a column as texts; of a type of times, ``infinity`` is a null: without end.
 
     Args:
         column: its name, quoted.

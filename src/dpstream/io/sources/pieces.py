@@ -18,7 +18,7 @@ from dpstream.core.schema.encoded_table import BlockEncoder, EncodedBlock, Encod
 #: An instant (int64, microseconds) beyond all that a schema can declare.
 _FAR = 2**62
 _MICROSECONDS = {"s": 10**6, "ms": 10**3, "us": 1}
-_ALLOWED = "one type for a column: numbers, times with a zone, times without one, texts, ..."
+_ALLOWED = "one type per column: numbers, times with a zone or without, texts, ..."
 
 
 def join(tables: Sequence[Any], where: str) -> Any:
@@ -49,7 +49,7 @@ def join(tables: Sequence[Any], where: str) -> Any:
         kind = _common([column.type for column in cells])
         if kind is None:
             raise DataError(
-                f"column {number} of the records has different types in different files",
+                f"column {number} has different types in different files",
                 where=where,
                 allowed=_ALLOWED,
             )
@@ -139,7 +139,7 @@ class StepRows:
 
     Args:
         empty: an Arrow table without rows, with the columns of the records.
-        encoder: what encoded the pieces that are no tables; steps are then ``EncodedTable``.
+        encoder: what encoded the pieces other than tables; steps are then ``EncodedTable``.
     """
 
     def __init__(self, empty: Any, encoder: BlockEncoder | None = None) -> None:
@@ -184,7 +184,7 @@ class StepRows:
         # One file may be read further ahead than another; a stable sort restores the order of the files.
         waiting = sorted(self._waiting.pop((step, deletes), []), key=lambda piece: piece[0])
         pieces = [piece for _, piece in waiting]
-        with shielded("the records of a step cannot be joined", where=_WHERE, allowed="sound files"):
+        with shielded("the step's records cannot be joined", where=_WHERE, allowed="sound files"):
             if self._encoder is None:
                 return join([self._empty, *pieces], _WHERE)
             return self._encoded(self._encoder, pieces)

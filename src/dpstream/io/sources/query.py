@@ -34,10 +34,12 @@ PARAMETERS: Mapping[str, tuple[tuple[int, ...], str]] = {
     "changes": ((2,), "one SELECT with two parameters, such as SELECT * FROM t WHERE day >= ? AND day < ?"),
     "snapshots": (
         (0, 1),
-        "one SELECT with no parameter, or with one (mysql: ?) that stands for the end of the period, such as SELECT * "
-        "FROM t WHERE valid_from < $1 AND (valid_to IS NULL OR valid_to >= $1)",
+        (
+            "one SELECT without parameter, or with one (mysql: ?), the end of the period, such as SELECT * "
+            "FROM t WHERE valid_from < $1 AND (valid_to IS NULL OR valid_to >= $1)"
+        ),
     ),
-    "stays": ((0,), "one SELECT without parameters that gives all stays, such as SELECT * FROM bookings"),
+    "stays": ((0,), "one SELECT without parameters for all stays, such as SELECT * FROM bookings"),
 }
 
 
@@ -138,9 +140,7 @@ def split_records(empty: Any, tables: Any, options: SourceOptions, where: str) -
         DataError: the column of operations, users or keys is missing, or an operation is a null or an unknown word.
     """
     if first_repeated(empty.column_names) is not None:
-        raise ConfigError(
-            "two columns have the same name", where=where, allowed="each name once (AS gives another)"
-        )
+        raise ConfigError("two columns share a name", where=where, allowed="each name once (use AS)")
     wanted_columns(empty.column_names, options, (), where)
     column = options.delete_column
     names = [name for name in empty.column_names if name != column]
@@ -170,8 +170,8 @@ def wanted_columns(
     wanted = [name for name in names if name is not None]
     for name in wanted:
         if name not in there:
-            allowed = f"a column of what is read, which has {counted(len(there), 'column')}"
-            raise DataError(f"there is no column {name!r}", where=where, allowed=allowed)
+            allowed = f"one of {counted(len(there), 'column')}"
+            raise DataError(f"unknown column {name!r}", where=where, allowed=allowed)
     return wanted
 
 
@@ -220,7 +220,7 @@ def is_database(path: Path) -> bool:
         with path.open("rb") as file:
             return file.read(12)[8:] == _MAGIC
     except OSError:
-        raise UnreadableError("the file may not be read", where=str(path)) from None
+        raise UnreadableError("file access denied", where=str(path)) from None
 
 
 @contextmanager
@@ -235,14 +235,14 @@ def open_database(path: Path) -> Iterator[Any]:
         import duckdb
     except ImportError:
         raise ConfigError(
-            "the package duckdb is not installed", where=str(path), allowed="pip install 'dpstream[duckdb]'"
+            "DuckDB is not installed", where=str(path), allowed="pip install 'dpstream[duckdb]'"
         ) from None
 
     if not path.is_file():
-        raise UnreadableError("there is no such file", where=str(path))
+        raise UnreadableError("file missing", where=str(path))
     if not is_database(path):
         # DuckDB would try to guess what else it is.
-        raise UnreadableError("the file is no DuckDB database", where=str(path), allowed="a DuckDB file")
+        raise UnreadableError("unknown database format", where=str(path), allowed="a DuckDB file")
     try:
         # Nothing is loaded from the network, whatever the query names.
         connection = duckdb.connect(
@@ -250,18 +250,18 @@ def open_database(path: Path) -> Iterator[Any]:
         )
     except duckdb.Error:
         raise UnreadableError(
-            "the database cannot be opened: it is damaged, or another process writes to it",
+            "the database cannot be opened: damaged, or another process writes",
             where=str(path),
-            allowed="a DuckDB file that nobody has open for writing",
+            allowed="a DuckDB file without other writers",
         ) from None
     with closing(connection):
         try:
             connection.execute("SET TimeZone = 'UTC'; SET Calendar = 'gregorian'")
         except duckdb.Error:
             raise ConfigError(
-                "this DuckDB cannot read times in UTC",
+                "DuckDB cannot read UTC times here",
                 where=str(path),
-                allowed="DuckDB with its extension icu, as pip installs it",
+                allowed="DuckDB with its extension icu, as from pip",
             ) from None
         yield connection
 
@@ -304,7 +304,7 @@ class DuckDBAnswer:
         if len(statements) != 1:
             wrong = f"the query has {counted(len(statements), 'statement')}"
         elif statements[0].type != duckdb.StatementType.SELECT:
-            wrong = "the query is no SELECT, or it writes"
+            wrong = "expected a SELECT that only reads"
         if wrong is not None:
             raise ConfigError(wrong, where="[source] query", allowed=PARAMETERS[self._shape][1])
         number = len(statements[0].named_parameters)

@@ -102,7 +102,7 @@ class _Bytes:
     def take(self, length: int) -> bytes:
         end = self._at + length
         if length < 0 or end > len(self._data):
-            raise ValueError("the message is cut short")
+            raise ValueError("message cut short")
         taken = self._data[self._at : end]
         self._at = end
         return taken
@@ -128,7 +128,7 @@ class _Bytes:
             elif kind == b"u":
                 yield UNCHANGED
             else:
-                raise ValueError("the message has an unknown kind of cell")
+                raise ValueError("unknown kind of cell")
 
 
 def head(data: bytes) -> Begin | Described | Truncate | int | None:
@@ -150,7 +150,7 @@ def parse(data: bytes) -> Begin | Described | Change | Truncate | None:
     """Read one message; None for messages that are not about rows (commits, origins, types).
 
     Errors:
-        ValueError: this is no message of the protocol. The text repeats no value of a row.
+        ValueError: the protocol has no such message. The text repeats no value of a row.
     """
     kind, rest = data[:1], _Bytes(data[1:])
     if kind == b"B":
@@ -163,7 +163,7 @@ def parse(data: bytes) -> Begin | Described | Change | Truncate | None:
         return _truncate(rest)
     if kind in (b"C", b"O", b"Y", b"M"):
         return None
-    raise ValueError("the message is of an unknown kind")
+    raise ValueError("unknown kind of message")
 
 
 def _named(rest: _Bytes) -> Described:
@@ -248,10 +248,9 @@ class ChangedRows:
             if name not in sent or sent[name][1] != self._relation.types[name]:
                 what = "lacks the column" if name not in sent else "has another type in the column"
                 raise DataError(
-                    f"the table was altered in the middle of the stream: the log {what} {name!r}",
+                    f"the table was altered in mid-stream: the log {what} {name!r}",
                     where=self._where,
-                    allowed="a column that is added, removed or altered when all changes before it are released; "
-                    "a publication that sends it",
+                    allowed="alter columns after all earlier changes are released; a publication that sends the column",
                 )
         self._indices = [sent[name][0] for name in self._names]
 
@@ -264,9 +263,9 @@ class ChangedRows:
         if isinstance(message, Truncate):
             if self._relation.oid in message.oids:
                 raise DataError(
-                    "the table was truncated, and the log does not have the rows that this deleted",
+                    "a truncation deleted rows that the log lacks",
                     where=self._where,
-                    allowed="DELETE instead of TRUNCATE, in a new stream on a new slot; this log is of no more use",
+                    allowed="DELETE, not TRUNCATE, in a new stream on a new slot; this log is lost",
                 )
             return
         if message.oid == self._relation.oid:
@@ -321,7 +320,7 @@ class ChangedRows:
         """A cell as a csv file would have it (DataError where the log lacks it)."""
         if not (value is None or isinstance(value, str)):
             raise DataError(
-                f"the log lacks a large value of the column {name!r}",
+                f"the log lacks a large value of column {name!r}",
                 where=self._where,
                 allowed="REPLICA IDENTITY FULL, set before the change",
             )
@@ -390,7 +389,7 @@ class ChangeSource(ServerSource):
     moves the changes of another transaction. An update is a delete of the old row and an insert of the new one; an
     update that leaves all columns of the stream as they were is left out.
 
-    Errors: those of ``Session``; ConfigError: there is no slot or no publication, or the log lacks old rows;
+    Errors: those of ``Session``; ConfigError: the slot or the publication is missing, or the log lacks old rows;
     StepError: another server, or a slot that is ahead of the released steps; DataError: a truncation, an altered
     column, a late change with ``late = "error"``.
 
@@ -432,9 +431,9 @@ class ChangeSource(ServerSource):
             written = _written(session)
             if any(known is not None and written < known[_READ] for known in (place.seen, held)):
                 raise StepError(
-                    "the server was set back to before the last reading",
+                    "the server went back in time",
                     where=self._where(),
-                    allowed="the server as it was",
+                    allowed="the server as before",
                 )
             survey = self._survey(session, place, last, written if held is None else held[_READ])
         for step in range(place.start, last + 1):
@@ -476,10 +475,9 @@ class ChangeSource(ServerSource):
                 if step > 0:
                     if isinstance(message, int) and message != relation.oid:
                         raise DataError(
-                            "the table was replaced by another one of its name, and changes of the old one are "
-                            "not released yet",
+                            "another table took this name before all changes of the old one were released",
                             where=session.where,
-                            allowed="the old table under its name until its changes are released",
+                            allowed="the old table under its name until then",
                         )
                     # Steps that are not due yet count as one: only the place where they begin matters.
                     survey.add(min(step, last + 1), begin.commit)
@@ -495,7 +493,7 @@ class ChangeSource(ServerSource):
                 message = parse(data)
             except (ValueError, UnicodeDecodeError):
                 raise DataError(
-                    "the change feed cannot be read",
+                    "unreadable change feed",
                     where=session.where,
                     allowed="pgoutput, protocol version 1",
                 ) from None
@@ -523,16 +521,16 @@ class ChangeSource(ServerSource):
                     yield bytes(data)
         if self._slot_place(session) != before:
             raise UnreadableError(
-                "somebody else moved the slot while it was read",
+                "another reader moved the slot",
                 where=self._where(),
-                allowed="a slot of its own",
+                allowed="a slot for this stream alone",
             )
 
     def _slot_place(self, session: Session) -> int:
         """The place in the log up to which the slot's changes are consumed.
 
         Errors:
-            ConfigError: there is no such slot in this database. StepError: the server removed changes that the slot
+            ConfigError: the database lacks the slot. StepError: the server removed changes that the slot
                 had not given out.
         """
         answer = session.rows(
@@ -542,14 +540,14 @@ class ChangeSource(ServerSource):
         )
         if not answer or answer[0][0] != "pgoutput" or not answer[0][1]:
             raise ConfigError(
-                f"there is no slot {self.options.slot!r} of the plugin pgoutput in this database",
+                f"the database lacks a slot {self.options.slot!r} of the plugin pgoutput",
                 where="[source] slot",
-                allowed=f"SELECT pg_create_logical_replication_slot('{self.options.slot}', 'pgoutput'), "
-                "after the publication and before the first period",
+                allowed=f"SELECT pg_create_logical_replication_slot('{self.options.slot}', 'pgoutput'), after the "
+                "publication, before the first period",
             )
         if answer[0][2] or answer[0][3] is None:
             raise StepError(
-                "the server removed the log that the slot still needed (max_slot_wal_keep_size): changes are lost",
+                "the server removed needed log (max_slot_wal_keep_size): changes are lost",
                 where=self._where(),
                 allowed="a new stream on a new slot",
             )
@@ -559,10 +557,10 @@ class ChangeSource(ServerSource):
         place = self._slot_place(session)
         if place > done:
             raise StepError(
-                "the slot is ahead of the released steps: somebody else consumed changes, or this is another slot or "
-                "another state than before, and the changes in between are lost",
+                "the slot is ahead of the released steps: another reader, slot or state took the changes in "
+                "between, which are lost",
                 where=self._where(),
-                allowed="a slot that nobody else uses; else a new stream on a new slot",
+                allowed="a slot for this stream alone; else a new stream on a new slot",
             )
         if place < done:
             session.rows(
@@ -591,9 +589,9 @@ class ChangeSource(ServerSource):
         )
         if not answer or not answer[0][0] or not listed:
             raise ConfigError(
-                f"the publication {name!r} does not send inserts, updates, deletes and truncations of the table",
+                f"the publication {name!r} must send inserts, updates, deletes and truncations",
                 where="[source] publication",
-                allowed=f'CREATE PUBLICATION "{name}" FOR TABLE {relation.name} (for a partitioned table WITH '
+                allowed=f'CREATE PUBLICATION "{name}" FOR TABLE {relation.name} (partitioned: WITH '
                 "(publish_via_partition_root = true))",
             )
         self._check_identity(session, relation)
@@ -607,10 +605,10 @@ class ChangeSource(ServerSource):
         )
         if not relation.full or partial:
             raise ConfigError(
-                "the log does not have the whole old row of an update or a delete",
+                "the log lacks whole old rows of updates or deletes",
                 where="[source] table",
-                allowed=f"ALTER TABLE {relation.name} REPLICA IDENTITY FULL (each partition too), before the slot "
-                "is made",
+                allowed=f"ALTER TABLE {relation.name} REPLICA IDENTITY FULL (each partition too), before the slot is "
+                "made",
             )
 
     def _where(self) -> str:
@@ -642,9 +640,9 @@ class _StepFinder:
             return self.start
         if self._late == "error" and where is not None:
             raise DataError(
-                "there is a change of a step that is already released (the server's clock was set back)",
+                "a change falls into a released step (the server's clock was set back)",
                 where=where,
-                allowed='late = "next-step" or "drop-and-count-nothing" in [source] accepts such changes',
+                allowed='[source] late = "next-step" or "drop-and-count-nothing"',
             )
         return 0
 
@@ -685,11 +683,11 @@ class KeyedChangeSource(ChangeSource):
         )
         if not all(named for (named,) in fits):
             raise ConfigError(
-                f"the log does not hold the {key!r} of updated and deleted rows",
+                f"the log lacks the {key!r} of updated and deleted rows",
                 where="[source] key_column",
-                allowed=f'PRIMARY KEY ("{key}"), or ALTER TABLE {relation.name} REPLICA IDENTITY USING INDEX of a '
-                "unique index on this column alone, or REPLICA IDENTITY FULL (each partition too), before the slot is "
-                "made",
+                allowed=f'PRIMARY KEY ("{key}"), REPLICA IDENTITY USING INDEX of a unique index on this '
+                f"column, or REPLICA IDENTITY FULL (ALTER TABLE {relation.name}, each partition "
+                "too), before the slot is made",
             )
 
     def _entry(self, grid: Grid, step: int, rows: ChangedRows) -> StepInput:

@@ -30,7 +30,7 @@ class StepInput:
         step: 1, 2, 3, ... without gaps; a step without records is a step like any other.
         batch_id: public name of the step, the same at every reading: ``1997-W01``, ``1997-01-02``,
             ``1997-01``, ``1997-01-02_P14D``, ``step-17``, ``block-17``, or a file's path.
-        period: first day and the day after the last one; None where steps are no calendar periods.
+        period: first day and the day after the last one; None where steps are not calendar periods.
         inserts: ``pyarrow.Table`` of arriving records (maybe without rows); None with ``keyed``.
         deletes: the same for leaving records; None where the source has no operations, and with ``keyed``.
         users: the user ids of ``inserts`` and of ``deletes`` (``pyarrow.ChunkedArray``, or None where ``deletes`` is
@@ -103,7 +103,7 @@ class ReadOptions:
 def check_start(start_step: int) -> None:
     """Check that the first step is at least 1 (StepError)."""
     if start_step < 1:
-        raise StepError(f"there is no step {start_step}", where="source", allowed="a step from 1 on")
+        raise StepError(f"unknown step {start_step}", where="source", allowed="from 1 on")
 
 
 class Source(ABC):

@@ -35,22 +35,22 @@ _ROWS = (*_WHOLE, "spark", STDIN)
 #: How records are cut into steps: in words for messages, and what follows from it.
 CUTS = {
     "calendar": ("a calendar (every)", "a step is a period"),
-    "numbers": ("step numbers", "there is no calendar"),
-    "each file": ('every = "files"', "records are taken in the order of the files"),
-    "rows": ("rows", "records are taken in the order of the files"),
+    "numbers": ("step numbers", "a calendar is missing"),
+    "each file": ('every = "files"', "records follow the files' order"),
+    "rows": ("rows", "records follow the files' order"),
     "columns": ("period_columns", "each period is a column"),
 }
 #: What a row is, likewise.
 RECORDS = {
-    "events": ("records without key_column", "a row is an event of its own"),
+    "events": ("records without key_column", "each row is an event"),
     "inserts": ("insert_only", "every row is an insert"),
-    "states": ("records without op_column", "a row holds its record as it is now"),
+    "states": ("records without op_column", "a row holds its record's present state"),
     "changes": ('shape = "changes"', "a row is what happened to a record"),
     "snapshots": (
         'shape = "snapshots"',
-        "the table is read as it is then, and every row is a record that exists",
+        "the whole table is read, and every row is a present record",
     ),
-    "stays": ('shape = "stays"', "a row has a start and an end, and the table is read as it is"),
+    "stays": ('shape = "stays"', "a row has a start and an end"),
 }
 _TIMES = ("calendar", "numbers")
 _EVENTS = ("events", "inserts")
@@ -96,188 +96,178 @@ class SourceKeys:
         _ALL,
         default="files",
         words=KINDS,
-        reason="most tables are exported as files",
-        meaning="Where the private rows are: files (or standard input), a query to a DuckDB file, a "
-        "PostgreSQL table that only grows, the changes of one (logical replication), or a table or query of MySQL "
-        "(MariaDB) or of Spark.",
+        reason="the usual export",
+        meaning="Where the private rows are: files (or standard input), a query to DuckDB, a growing "
+        "PostgreSQL table, its changes (logical replication), MySQL (MariaDB) or Spark.",
     )
     path: tuple[str, ...] = _key(
         ("files", STDIN),
         default=(),
         allowed='a pattern such as data/*.parquet, a list of them, or "-"',
-        shown="not set; needed for files",
-        reason="other kinds of sources have no files",
-        meaning="The data: csv, parquet or ndjson files (csv and ndjson also with .gz), relative to this "
-        "file, or objects such as s3://bucket/data/*.parquet; `-`: ndjson on standard input.",
+        shown="needed for files",
+        reason="only for files",
+        meaning="CSV, Parquet or NDJSON files (CSV and NDJSON also .gz), relative to this file, or objects "
+        "such as s3://bucket/data/*.parquet; `-`: NDJSON on standard input.",
         fragment={"anyOf": [TEXT, TEXTS]},
     )
     database: str | None = _key(
         ("duckdb",),
-        allowed="a file, relative to this one",
-        meaning="The DuckDB file. It is opened for reading only.",
+        allowed="relative to this file",
+        meaning="The DuckDB file, opened read-only.",
     )
     query: str | None = _key(
         ("duckdb", "postgres", "mysql", "spark"),
         allowed="one SELECT with two parameters, such as SELECT * FROM t WHERE day >= ? AND day < ?",
-        meaning="Gives the records of one step. The parameters are the first day of the period and the day "
-        'after its last one, or a step number and the next one. With `shape = "snapshots"` it gives the whole table, '
-        "and has no parameter, or one, `$1` (mysql: `?`): the first day after the period, or the number after the "
-        'step\'s. With `shape = "stays"` it gives all stays, and has no parameter. In PostgreSQL, names without a '
-        "schema are looked for in `public`.",
+        meaning="Gives the records of one step; the parameters are its first day (or number) and that of "
+        "the next step. Snapshots: the whole table, with none or one parameter (`$1`; mysql: `?`), "
+        "the first day after. Stays: all stays, no parameter.",
     )
     eof: Literal["hold", "close"] = _key(
         (STDIN,),
         default="hold",
-        reason="a pipe that broke looks like one that ended",
-        meaning="What the end of standard input means for the step that is open: it is not released and "
-        "its records have to be sent again (`hold`), or it is complete (`close`).",
+        reason="a broken pipe looks like an ended one",
+        meaning="At the end of standard input the open step waits, and its records are sent again (`hold`), or is "
+        "complete (`close`).",
     )
     time_column: str | None = _key(
         (*_ROWS, *_TIMED),
-        allowed="a column of the data that is not in the schema",
-        reason="without it, steps are files or numbers of rows",
-        meaning="Says to which step a row belongs: a date or a time with `every`, a whole step number "
-        "without it.",
+        allowed="a column outside the schema",
+        reason="steps are then files or numbers of rows",
+        meaning="The step of a row: a date or time with `every`, else a whole step number.",
     )
     every: str | None = _key(
         (*_ALL, "calendar", "each file"),
         allowed='day, week, month, "14 days", "2 weeks", "3 months", files',
-        reason="without it the time column holds step numbers",
-        meaning="Length of a step, counted from `start`; or `files`: one file, one step.",
+        reason="the time column then holds step numbers",
+        meaning="Length of a step from `start`; `files`: each file is a step.",
     )
     rows: int | None = _key(
         ("files", "rows", "events"),
-        allowed="a number of rows from 1, where sizes are public",
-        reason="cutting by rows makes the size of every step public",
-        meaning="Cut into steps of this many rows, in the order of the files. Needs `[stream] total = "
-        '"public"`.',
+        allowed="a number of rows from 1",
+        reason="rows make step sizes public",
+        meaning='Steps of this many rows, in file order. Needs `[stream] total = "public"`.',
     )
     start: datetime.date | int | None = _key(
         (*_ALL, *_TIMES),
         allowed="a day such as 2026-01-05, or a step number",
         shown="1 for step numbers; needed with a calendar",
-        reason="borders of steps must not depend on private data, such as the first record's date",
-        meaning="The public first day of step 1, or the number of the first step.",
+        reason="step borders must be public",
+        meaning="The public first day of step 1, or the first step's number.",
         fragment={"type": ["string", "integer"]},
     )
     end: datetime.date | int | str | None = _key(
         (*_ALL, *_TIMES),
         allowed="a day, a step number, today (with a calendar), data",
-        shown="not set; needed with a time column",
-        reason="the number of steps must not depend on private data unless the owner says that it may",
-        meaning="The last day or step. `today`: every period that is over by the clock. `data`: the step "
-        "of the newest record, which the owner thereby declares public.",
+        shown="needed with a time column",
+        reason="the number of steps must be public",
+        meaning="The last day or step. `today`: all periods that are over. `data`: the step of the newest record, "
+        "which the owner declares public.",
         fragment={"type": ["string", "integer"]},
     )
     op_column: str | None = _key(
         (*_ROWS, *_TIMES, "each file", "rows", "events", "changes"),
         allowed="a column that says insert or delete",
-        reason="without it, every row is an insert",
-        meaning="What a row does. A delete is an event of its own. The baseline then runs twice at every "
-        "step. With `key_column`: what a row does to the record of its key.",
+        reason="every row is then an insert",
+        meaning="What a row does: with `key_column` to the record of its key; else a delete is an event, and the "
+        "baseline runs twice a step.",
     )
     op_values: Operations = _key(
         (*_ROWS, "events", "changes"),
         default=Operations(),
-        allowed='words such as {insert = ["c", "after"], delete = ["d", "before"]}',
+        allowed='such as {insert = ["c", "after"], delete = ["d", "before"]}',
         shown="insert and update-after; delete and update-before",
-        reason="an update is two rows, the old one as a delete and the new one as an insert",
-        meaning="The words of `op_column`. A word for updates that comes without the old row cannot be used; with "
-        "`key_column` it can: `update` (also `update-after`) has the new row, and words under `ignore` "
-        "(`update-before`) are rows that are passed over.",
+        reason="an update is a delete and an insert",
+        meaning="The words of `op_column`. With `key_column` also `update` (the new row) and `ignore` "
+        "(rows to pass over).",
         fragment={"type": "object", "additionalProperties": {"anyOf": [TEXT, TEXTS]}},
     )
     late: Late = _key(
         (*_ALL, *_TIMED),
         default="error",
-        reason="nothing is moved or dropped unless the owner says so",
-        meaning="What happens to a row that belongs to a step that is already released.",
+        reason="the owner decides",
+        meaning="What happens to rows of released steps.",
     )
     lag: str | None = _key(
         (*_STORED, "calendar"),
         allowed='"30 minutes", "6 hours", "2 days", "1 week"',
-        reason="a period is taken as soon as it is over by the clock",
-        meaning="Grace period of a calendar: a period is taken when it has been over for so long, so that "
-        "records may arrive a little later.",
+        reason="a period is taken once it is over",
+        meaning="Wait after the end of a period, for records that arrive later.",
     )
     complete: Literal["rename", "done"] = _key(
         ("files",),
         default="rename",
-        reason="a file that is renamed into place is never half-written",
-        meaning="When a file is finished: as soon as its name matches `path`, or when an empty file "
-        "`NAME.done` is there too. That its size has stopped growing proves nothing.",
+        reason="a renamed file is complete",
+        meaning="A file is finished when its name matches `path`, or when an empty `NAME.done` is there, "
+        "too.",
     )
     offsets: bool = _key(
         ("files", STDIN, "calendar"),
         default=False,
         allowed="true, false",
-        reason="a record that is read in both forms may be counted on two days",
-        meaning="Whether the times of a calendar have an offset, such as `2026-01-31T12:00:00Z`, and are taken in UTC: "
-        "all of them, or none (days, and times as they stand). A time of the other form is an error. A successor's "
-        "times have the form of its predecessor's.",
+        reason="two forms could count a record on two days",
+        meaning="Whether all times have an offset (`2026-01-31T12:00:00Z`, taken in UTC), or none. The other form "
+        "is an error. A successor keeps the form.",
     )
     user_column: str | None = _key(
         _ALL,
-        allowed="a column of the data that is not in the schema, with unit = user or individual",
-        reason="it has to be written where the unit is a user or a person, and means nothing elsewhere",
-        meaning="The column that says whose record a row is: texts or whole numbers. A null or empty id is "
-        "an error.",
+        allowed="a column outside the schema, with unit = user or individual",
+        reason="needed with these units only",
+        meaning="Whose record a row is: texts or whole numbers, never empty.",
     )
     key_column: str | None = _key(
         _ALL,
-        allowed="a column of the data that is not in the schema, with unit = record",
-        reason="it has to be written with the unit record, and means nothing without it",
-        meaning="The column that names a record: texts or whole numbers, one key a record. Keys are kept as keyed "
-        "hashes, and forgotten when their record has left. A null or empty key is an error.",
+        allowed="a column outside the schema, with unit = record",
+        reason="needed with this unit only",
+        meaning="Which record a row is about: texts or whole numbers, never empty. Kept as keyed hashes "
+        "until the record has left.",
     )
     shape: Shape = _key(
         (*_WHOLE, "states", "changes", "snapshots", "stays"),
         default="changes",
         reason="only with key_column",
-        meaning="What the rows are: what happened to records (`changes`), the whole table as it is, once a step "
-        "(`snapshots`), or records with a start and an end (`stays`).",
+        meaning="What rows are: what happened to records (`changes`), the whole table at each step (`snapshots`), "
+        "or records with start and end (`stays`).",
     )
     delete_time_column: str | None = _key(
         (*_WHOLE, "stays"),
-        allowed="a column of the data that is not in the schema, with shape = stays",
-        reason="it has to be written with shape = stays, and means nothing without it",
-        meaning="When a record left: a date, a time or a step number as in `time_column`. Null: it is still there.",
+        allowed="a column outside the schema, with shape = stays",
+        reason="needed with this shape only",
+        meaning="When a record left, in the form of `time_column`. Null: still there.",
     )
     updates: Literal["rows", "changed"] = _key(
         ("files", STDIN, "duckdb", "spark", "changes"),
         default="rows",
         reason="only with key_column and op_column",
-        meaning="What an update of a change feed has: the whole new row (`rows`), or the changed columns only "
-        "(`changed`): a null, an empty cell of a csv file or a missing key of a JSON object then keeps the old value.",
+        meaning="An update has the whole new row, or the changed columns only (null, empty or missing: the "
+        "old value stays).",
     )
     unknown: Literal["error", "drop"] = _key(
         ("files", STDIN, "duckdb", "postgres-changes", "spark", "changes"),
         default="error",
-        reason="nothing is left out unless the owner says so",
-        meaning="What becomes of a delete or an update of a key that is not there.",
+        reason="the owner decides",
+        meaning="A delete or an update of a missing key.",
     )
     known: Literal["error", "update"] | None = _key(
         (*_ALL, "changes", "stays"),
         words=("error", "update"),
         shown="update; with shape = stays error",
-        reason="feeds send inserts again, and stays of one key that overlap contradict each other",
-        meaning="What becomes of an insert of a key that is there already.",
+        reason="feeds repeat inserts; overlapping stays contradict each other",
+        meaning="An insert of a key that exists.",
     )
     repeated: Literal["error", "last"] | None = _key(
         (*_ALL, "states", "changes", "snapshots"),
         words=("error", "last"),
         shown="last; with shape = snapshots error",
-        reason="a record may change several times in a step, and a table has each key once",
-        meaning="What becomes of several rows of one key in a step: they are taken in their order, and the last one "
-        "holds (`last`), or they are an error.",
+        reason="a table has each key once",
+        meaning="Several rows of a key in a step: the last counts (`last`), or they are an error.",
     )
     shrinks: float = _key(
         (*_WHOLE, "snapshots", "stays"),
         default=0.1,
         allowed="a share from 0 to below 1",
-        reason="a broken export must not become a mass deletion",
-        meaning="A snapshot that is empty, or has less than this share of the records that were there before, stops "
-        "the stream until `dpstream run --confirm-shrink` confirms it. 0: only an empty one does.",
+        reason="a broken export could delete everything",
+        meaning="A snapshot that is empty, or below this share of the records before, stops the stream "
+        "until `dpstream run --confirm-shrink`. 0: only an empty one.",
         fragment=NUMBER,
     )
     insert_only: bool = _key(
@@ -285,63 +275,56 @@ class SourceKeys:
         default=False,
         allowed="true, false",
         reason="only with key_column",
-        meaning="Whether the owner declares that records are never updated and never leave. A record is then its one "
-        "insert: the unit stays `record`, one row of each key is counted (of its first step, one that a keyed hash "
-        "chooses) and all others are left out, and the mechanism is `pooled` unless another one is named.",
+        meaning="The owner declares that records never change or leave. One row of each key is counted, "
+        "all others are left out; the mechanism is `pooled` unless another is named.",
     )
     period_columns: tuple[str, ...] | str | None = _key(
         ("files", "columns", "events"),
-        allowed='a list such as ["m1", "m2"], or a text such as "m{period}" or "{column}_{period:02}", '
-        "where the mechanism follows people",
-        reason="without it, files have one row for each person and period",
-        meaning="Files with one row a person: the columns of the periods, in their order. A text stands "
-        "for as many as there are, counted from 1; with several variables it has `{column}` in it.",
+        allowed='such as ["m1", "m2"], "m{period}" or "{column}_{period:02}", where the mechanism follows people',
+        reason="files then have a row per person and period",
+        meaning="For files with a row per person: the period columns, in order. "
+        "A text counts from 1; several variables need `{column}` in it.",
         fragment={"anyOf": [TEXT, TEXTS]},
     )
     url: str | None = _key(
         _SERVER,
         secret=True,
-        allowed="a URL without a password: of libpq, such as postgresql://user@host:5432/database, or "
-        "mysql://user@host:3306/database",
-        meaning="The server with the private table. A password is in PGPASSWORD, a password file or a "
-        "service file; of MySQL in MYSQL_PWD or ~/.my.cnf.",
+        allowed="postgresql://user@host:5432/database or mysql://user@host:3306/database, without a password",
+        meaning="The server. Passwords: PGPASSWORD, a password file or service file; MySQL: MYSQL_PWD or ~/.my.cnf.",
     )
     url_env: str | None = _key(
         _SERVER,
-        allowed="the name of an environment variable, in the place of url",
-        meaning="The variable that holds the URL; there it may hold a password.",
+        allowed="an environment variable, in place of url",
+        meaning="The variable that holds the URL, also with a password.",
     )
     table: str | None = _key(
         (*_SERVER, "spark"),
-        allowed="a name as the catalog has it, with its schema where that is not public",
-        shown="not set; needed without `query`",
-        meaning="The table, or (kind = postgres, mysql, spark) a view; for records with keys, and for MySQL and Spark, "
-        "also `query` in its place. Spark also takes a folder, such as parquet.`data/visits`, and a staging table, "
-        "staged.`data/staged`.",
+        allowed="a name as the catalog has it",
+        shown="needed without `query`",
+        meaning="The table or view (`postgres-changes`: a table). Spark also takes parquet.`folder` and a "
+        "staging table, staged.`folder`.",
     )
     wait: str | None = _key(
         ("postgres", *_EVENTS),
         allowed='"0 minutes", "30 minutes", "6 hours"',
         shown="10 minutes",
-        meaning="How long a reading waits for transactions that were open when it began. After that the "
-        "run stops, and nothing was spent.",
+        meaning="How long a reading waits for open transactions. Then the run stops, and nothing is spent.",
     )
     xid_column: str | None = _key(
         ("postgres", *_EVENTS),
         allowed="a column of the type xid8 with DEFAULT pg_current_xact_id()",
-        meaning="The number of the transaction that added a row. Without it the server's own number is "
-        'used, which changes when a row or the table is rewritten; so `late = "next-step"` needs '
-        "the column.",
+        meaning="The transaction that added a row. The server's own number changes at rewrites, "
+        'so `late = "next-step"` needs the column.',
     )
     slot: str | None = _key(
         ("postgres-changes",),
-        allowed="the name of a logical replication slot of the plugin pgoutput",
-        meaning="Keeps the changes until they are in durable steps. Nobody else may use it.",
+        allowed="a logical replication slot of the plugin pgoutput",
+        meaning="Keeps changes until their steps are durable. It serves this stream only.",
     )
     publication: str | None = _key(
         ("postgres-changes",),
-        allowed="the name of a publication that sends the table",
-        meaning="Says what the server sends: inserts, updates, deletes and truncations of the table.",
+        allowed="a publication that sends the table",
+        meaning="What the server sends: inserts, updates, deletes and truncations.",
     )
     continues: bool = False
     same_unit: str | None = None
@@ -434,7 +417,7 @@ class SourceKind:
         taken = {key.name for key in _FIELDS}
         if self.options is not None and taken & {key.name for key in fields(self.options)}:
             raise ConfigError(
-                "an own key of the source has the name of a shared key",
+                "a source's key has the name of a shared key",
                 where=self.options.__name__,
                 allowed="another name",
             )
@@ -487,7 +470,7 @@ def check_keys(keys: SourceKeys) -> None:
     for key, value in given.items():
         if key.name not in there:
             kinds = ", ".join(name for name in key.metadata["kinds"] if name != kind)
-            what = f'{shown[key]} has no meaning with kind = "{kind}"; it is a key of {kinds}'
+            what = f'{shown[key]} has no meaning with kind = "{kind}", only with {kinds}'
             raise wrong_source(what, ", ".join(there))
         _check_value(key.name, value, rows[key.name].fragment, rows[key.name].allowed)
     for key in given:
@@ -507,17 +490,17 @@ def _check_value(key: str, value: object, fragment: Mapping[str, Any], allowed: 
         raise wrong_source(f"unknown {key} = {value!r}", allowed)
     kind = fragment.get("type")
     if kind == "string" and not (isinstance(value, str) and value.strip()):
-        raise wrong_source(f"{key} is not a text, or is empty", allowed)  # an url may hold a password
+        raise wrong_source(f"{key}: expected a text", allowed)  # an url may hold a password
     if kind == "boolean" and not isinstance(value, bool):
-        raise wrong_source(f"{key} = {value!r} is not a boolean", allowed)
+        raise wrong_source(f"{key} = {value!r}: expected true or false", allowed)
     if kind == "integer" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise wrong_source(f"{key} = {value!r} is not a whole number from 1", allowed)
+        raise wrong_source(f"{key} = {value!r}: expected a whole number from 1", allowed)
     if key in ("lag", "wait"):
         duration(value, key)
     if key == "shrinks" and (
         isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1
     ):
-        raise wrong_source(f"shrinks = {value!r} is not a share", allowed)
+        raise wrong_source(f"shrinks = {value!r}: expected a share", allowed)
 
 
 def duration(text: object, key: str) -> datetime.timedelta:
@@ -536,7 +519,7 @@ def duration(text: object, key: str) -> datetime.timedelta:
     length = seconds(text)
     if length is None:
         raise wrong_source(
-            f"{key} = {text!r} is not a length of time", '"30 minutes", "6 hours", "2 days", "1 week"'
+            f"{key} = {text!r}: expected a length of time", '"30 minutes", "6 hours", "2 days", "1 week"'
         )
     return datetime.timedelta(seconds=length)
 

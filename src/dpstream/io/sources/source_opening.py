@@ -71,7 +71,7 @@ def _open_other(options: SourceOptions, kind: SourceKind, reading: ReadOptions) 
     source = kind.open(options, Path(reading.base), tuple(reading.columns))
     if not isinstance(source, Source):
         raise ConfigError(
-            f"the package of the source {options.kind!r} does not give a dpstream.io.sources.Source",
+            f"the package of source {options.kind!r} must give a dpstream.io.sources.Source",
             where="[source] kind",
             allowed="a package that does",
         )

@@ -47,17 +47,17 @@ _COLUMNS = ("key_column", "time_column", "delete_time_column", "op_column", "use
 
 def _check_paths(options: SourceKeys) -> None:
     if not options.path or not all(isinstance(p, str) and p for p in options.path):
-        raise wrong_source("there is no path", 'such as path = "data/*.parquet"')
+        raise wrong_source("path is missing", 'such as path = "data/*.parquet"')
     if "-" in options.path and len(options.path) > 1:
         raise wrong_source("standard input and files cannot be mixed", 'path = "-"')
     for text in options.path:
         if "://" in text:
             if not is_object_url(text):
-                raise wrong_source(f"no files are read from {text.partition('://')[0]}:// URLs", URLS)
+                raise wrong_source(f"files cannot be read from {text.partition('://')[0]}:// URLs", URLS)
             object_path(text)
 
 
-_END = 'a last {unit} ("{example}"), "data" (you declare it public into which step the newest record falls)'
+_END = 'a last {unit} ("{example}"), "data" (the step of the newest record becomes public)'
 
 #: The place of a period's number in ``period_columns``.
 PERIOD = re.compile(r"\{period(?::0([1-9]))?\}")
@@ -86,7 +86,7 @@ class SourceOptions(SourceKeys):
                     raise wrong_source(f"{name} is missing, which {why}", rows_of_source(())[name].allowed)
         for one, other in combinations(_COLUMNS, 2):
             if getattr(self, one) is not None and getattr(self, one) == getattr(self, other):
-                raise wrong_source(f"{one} and {other} are the same column", "two columns")
+                raise wrong_source(f"{one} and {other} name one column", "two columns")
         if not isinstance(self.op_values, Operations):
             object.__setattr__(
                 self, "op_values", Operations.parse(self.op_values, keyed=self.records != "events")
@@ -110,13 +110,13 @@ class SourceOptions(SourceKeys):
         other = other_kind(kind)
         yield _NEEDED.get(kind, ()) if other is None else other.needed, True, f'kind = "{kind}" needs'
         yield ("table",), kind == "postgres" and not whole, 'kind = "postgres" needs'
-        calendar = "PostgreSQL needs: a step of a database is a period of a calendar"
+        calendar = "PostgreSQL needs: each step is a calendar period"
         yield ("every",), kind.startswith("postgres") and self.records != "stays", calendar
-        placed = "a table needs: it says to which step a row belongs"
+        placed = "a table needs for the step of a row"
         yield ("time_column",), stored and not whole and self.table is not None, placed
         numbered = (
-            'late = "next-step" needs: updates and rewrites of a table change the transaction numbers that the server '
-            "keeps, and its rows would be counted twice"
+            'late = "next-step" needs: rewrites change the server\'s transaction numbers, and '
+            "rows would count twice"
         )
         yield ("xid_column",), kind == "postgres" and not whole and self.late == "next-step", numbered
         yield ("time_column", "delete_time_column"), self.records == "stays", 'shape = "stays" needs'
@@ -132,67 +132,71 @@ class SourceOptions(SourceKeys):
             several = (getattr(self, pair[0]) is None) == (getattr(self, pair[1]) is None)
             named = " and ".join(pair)
             applies = set(pair) <= {*keys} and not (grows and "table" in pair)
-            yield applies and several, f"{named} are both missing, or both given", f"one of {named}"
+            yield applies and several, f"give {named}: either, not both", f"one of {named}"
         yield (
             grows and self.query is not None,
-            "query has no meaning for a table that grows, whose rows are told apart by their transactions",
-            'table (also a view); or shape = "snapshots" or "stays", which read the whole answer',
+            "query has no meaning for a growing table, whose rows are told apart by transactions",
+            'table (or a view); or shape = "snapshots" or "stays"',
         )
         yield (
             not whole and self.query is not None and self.time_column is not None,
-            "time_column has no meaning for a query, which says itself what is in a step",
+            "time_column has no meaning with a query, which decides what a step holds",
             'leave it out; or shape = "stays"',
         )
         yield (
             self.cut == "each file" and (kind != "files" or self.stdin or stays),
             'every = "files" has no meaning '
-            + ('with shape = "stays": steps come from a row\'s own times' if stays else "without files"),
+            + ('with shape = "stays": rows say their steps' if stays else "without files"),
             "a calendar, or step numbers",
         )
-        future = 'with shape = "stays": the latest time in the data may be an end in the future'
+        future = 'with shape = "stays": an end may lie in the future'
         yield (
             self.end == "data" and (kind != "files" or stays),
             'end = "data" has no meaning '
-            + (future if stays else "without files: which periods are read must be public"),
+            + (future if stays else "without files: the periods must be public"),
             'a day, a step number, or "today"',
         )
         yield (
             records == "snapshots" and kind == "files" and self.cut != "each file",
-            "each file is one snapshot and one step",
+            "each file is a snapshot and a step",
             'every = "files"',
         )
         yield (
             records in ("changes", "states") and kind in ("postgres", "mysql"),
-            "the rows of a table have no order, so the table cannot be a feed of changes by key",
+            "rows of a table have no order, so they cannot be changes by key",
             'shape = "snapshots" or "stays", kind = "postgres-changes", or insert_only = true',
         )
         yield (
             late not in (*self.late_rules, "next-step"),
-            f'late = "{late}" has no meaning here: if a late delete or a late end were left out, its record would stay '
-            "for ever",
+            (
+                f'late = "{late}" has no meaning here: without a late delete or end, its record '
+                "would stay for ever"
+            ),
             ", ".join(self.late_rules),
         )
         yield (
             late not in self.late_rules and kind != "postgres",
-            f'late = "{late}" has no meaning for a database that cannot tell late records from old ones',
-            "error (released steps are compared), drop-and-count-nothing (they are not)",
+            f'late = "{late}" has no meaning for a database that cannot see which records are late',
+            "error (compares released steps), drop-and-count-nothing (does not)",
         )
         compared = stays and late == "error"
         yield (
             compared and self.shrinks != 0.1,
-            'shrinks has no meaning with late = "error": released steps are read again and compared',
+            'shrinks has no meaning with late = "error", which compares released steps',
             "leave it out",
         )
         yield (
             # The first end would delete the record, although another stay of its key is still open.
             compared and self.known == "update",
-            'known = "update" has no meaning with late = "error": the end of one stay would end the other stays of its '
-            "key",
+            (
+                'known = "update" has no meaning with late = "error": an end would close other '
+                "stays of its key"
+            ),
             'error; with late = "next-step" also update',
         )
         yield (
             self.cut in ("calendar", "numbers") and self.time_column is None and kind == "files",
-            "nothing says where a step ends",
+            "the end of a step is undefined",
             'time_column (with every), every = "files", or rows',
         )
 
@@ -201,7 +205,7 @@ class SourceOptions(SourceKeys):
         if isinstance(given, str):
             if len(PERIOD.findall(given)) != 1 or given.count("{column}") > 1:
                 raise wrong_source(
-                    f"period_columns = {given!r} does not show the place of the period's number",
+                    f"period_columns = {given!r} lacks the period's number",
                     'one {period} (or {period:02}), such as "poor_{period}"',
                 )
             return
@@ -209,7 +213,7 @@ class SourceOptions(SourceKeys):
         names = tuple(given) if isinstance(given, list | tuple) else ()
         if not names or not texts or len(set(names)) != len(names) or self.user_column in names:
             raise wrong_source(
-                "period_columns is not a list of different columns without user_column",
+                "period_columns needs a list of different columns without user_column",
                 'such as ["m1", "m2"]',
             )
         object.__setattr__(self, "period_columns", names)
@@ -218,8 +222,7 @@ class SourceOptions(SourceKeys):
         start = _day(self.start, "start")
         if start is None:
             raise wrong_source(
-                "start is missing: periods are counted from a public first day, because step borders must not "
-                "depend on private data",
+                "start is missing: borders of periods must be public",
                 'such as start = "2026-01-05"',
             )
         object.__setattr__(self, "start", start)
@@ -228,13 +231,12 @@ class SourceOptions(SourceKeys):
             end = _day(self.end, "end")
             if end is None:
                 raise wrong_source(
-                    "end is missing: the number of steps must not depend on private data "
-                    "unless you say that it may",
+                    "end is missing: the number of steps must be public unless you declare otherwise",
                     _END.format(unit="day", example="2026-12-31")
-                    + ' or "today" (every period that is over; its records must be there by then)',
+                    + ' or "today" (every period that is over, with its records)',
                 )
             if end < start:
-                raise wrong_source("end is before start", "start or later")
+                raise wrong_source("end precedes start", "start or later")
             grid.period(grid.step(day_number(end)))  # has a last day
             object.__setattr__(self, "end", end)
 
@@ -242,20 +244,20 @@ class SourceOptions(SourceKeys):
         start = 1 if self.start is None else self.start
         if isinstance(start, bool) or not isinstance(start, int) or abs(start) > 2**53:
             raise wrong_source(
-                "without every the time column holds step numbers, and start is not one",
+                "start must be a step number without every",
                 f"a whole number, or every = {EVERY}",
             )
         object.__setattr__(self, "start", start)
         if self.end == "data":
             return
         if isinstance(self.end, bool) or not isinstance(self.end, int):
-            what = "end is missing" if self.end is None else "end is not a step number"
+            what = "end is missing" if self.end is None else "end must be a step number"
             raise wrong_source(
-                f"{what}: the number of steps must not depend on private data unless you say that it may",
+                f"{what}: the number of steps must be public unless you declare otherwise",
                 _END.format(unit="step number", example="977").replace('"977"', "977"),
             )
         if self.end < start:
-            raise wrong_source("end is before start", "start or later")
+            raise wrong_source("end precedes start", "start or later")
 
     @classmethod
     def parse(cls, table: Mapping[str, Any], own: Any = None) -> Self:
@@ -280,7 +282,7 @@ class SourceOptions(SourceKeys):
         path = values.pop("path", ())
         paths = (path,) if isinstance(path, str) else path
         if not isinstance(paths, list | tuple):
-            raise wrong_source("path is not a text or a list of texts", '"data/*.csv"')
+            raise wrong_source("path: expected a text or texts", '"data/*.csv"')
         return cls(path=tuple(paths), own=own, **values)
 
     @property
@@ -335,7 +337,7 @@ class SourceOptions(SourceKeys):
         """
         grid, last = self.grid, self.last_step(today)
         if grid is None or last is None:
-            raise wrong_source("nothing public says where a step ends", "every, start and end")
+            raise wrong_source("the end of a step is not public", "every, start and end")
         return grid, last
 
     def final_step(self) -> int | None:
@@ -377,8 +379,8 @@ class SourceOptions(SourceKeys):
         """Which other rules take late records, for errors about one: those that this source can have."""
         taken = [f'"{rule}"' for rule in self.late_rules[1:]]
         if not taken:
-            return 'no such records: nothing but late = "error" fits this source'
-        return f"late = {' or '.join(taken)} in [source] accepts such records"
+            return 'no such records: this source takes late = "error" only'
+        return f"[source] late = {' or '.join(taken)}"
 
     @property
     def id_column(self) -> str | None:
@@ -455,7 +457,7 @@ class SourceOptions(SourceKeys):
         """The settings that may not change while a stream lives, as JSON values: how a record gets its step.
 
         ``end`` is pinned as ``"public"`` (a day, a step number, ``"today"``) or ``"data"``. The owner may move a public
-        end, because it is no fact about the data. But a stream with a public end may not change to ``"data"``. The
+        end, because it says nothing about the data. But a stream with a public end may not change to ``"data"``. The
         place of the files is not pinned.
         """
         operations = self.op_values.pinned()
@@ -499,7 +501,7 @@ def _day(value: object, key: str) -> datetime.date | None:
             return datetime.date.fromisoformat(value)
         except ValueError:
             pass
-    raise wrong_source(f"{key} = {value!r} is not a day", 'such as "2026-01-05"')
+    raise wrong_source(f"{key} = {value!r}: expected a day", 'such as "2026-01-05"')
 
 
 @cache

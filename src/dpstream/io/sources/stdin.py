@@ -52,7 +52,7 @@ class StdinSource(Source):
         stream: the bytes to read; standard input by default.
 
     Errors:
-        DataError: a line is no JSON object, a time or an operation is bad, or a record is late.
+        DataError: a line lacks a JSON object, a time or an operation is bad, or a record is late.
         StepError: the input begins after a gap, or repeats a released step with ``late = "next-step"``.
 
     Memory: the records of the open steps, and 256 KiB that are read ahead.
@@ -118,9 +118,9 @@ class StdinSource(Source):
         closed, final = grid.closed(self._day()), self.options.final_step()
         if steps[1] - steps[0] > MAX_STEPS or (closed is not None and steps[1] - 1 > closed):
             raise DataError(
-                "there is a record of a step that has not begun yet",
+                "a record belongs to a step that has not begun",
                 where=_NAME,
-                allowed="records of steps that have begun, in the order of the steps",
+                allowed="records of begun steps, in step order",
             )
         for step in range(*steps):
             inserts, deletes = pieces.take(step)
@@ -133,15 +133,15 @@ class StdinSource(Source):
         """The step with which this input begins (StepError where it may not begin there)."""
         if first > start_step:
             raise StepError(
-                f"the input begins after step {start_step}, which is not released, so records may be lost",
+                f"the input begins after the unreleased step {start_step}, so records may be lost",
                 where=_NAME,
-                allowed=f'input from step {start_step} on; a line {{"{MARK}": TIME}} ends a step without records',
+                allowed=f'input from step {start_step} on; {{"{MARK}": TIME}} ends a step without records',
             )
         if first < start_step and start_step > 1 and self.options.late == "next-step":
             raise StepError(
-                "the input repeats a released step, and its records could be counted twice",
+                "the input repeats a released step, so records could count twice",
                 where=_NAME,
-                allowed=f'input from step {start_step} on, or another rule for late records than "next-step"',
+                allowed=f'input from step {start_step} on, or another late than "next-step"',
             )
         return max(first, 1)
 
@@ -157,7 +157,7 @@ class StdinSource(Source):
             return np.where(late, 0, places)
         place = f", record {self._taken + int(np.flatnonzero(late)[0]) + 1}" if self._reveal else ""
         raise DataError(
-            "there is a record of a step that is closed, or before the start",
+            "a record belongs to a closed step, or precedes the start",
             where=f"{_NAME}{place}",
             allowed=self.options.accepts_late,
         )
@@ -204,9 +204,9 @@ class StdinSource(Source):
         records = json_records(_NAME, lines, shown, self._keys, self._known)
         if self._known is not None and any(MARK in record and len(record) > 1 for record in records):
             raise DataError(
-                f"a line has the key {MARK!r} and other keys",
+                f"a line has other keys beside {MARK!r}",
                 where=_NAME,
-                allowed=f"a record, or a line with the key {MARK!r} alone",
+                allowed=f"a record, or {MARK!r} alone in a line",
             )
         return records
 

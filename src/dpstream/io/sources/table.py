@@ -67,9 +67,9 @@ class TableSource(ServerSource):
                     border = held[_WATERMARK] if held is not None and step == begun else snapshot.oldest
                     if snapshot.oldest < max(border, watermark or 0):
                         raise StepError(
-                            "the server was set back to before the last reading",
+                            "the server went back in time",
                             where=session.where,
-                            allowed="the server as it was",
+                            allowed="the server as before",
                         )
                     safe = _Safe(watermark, border, snapshot.next)
                     reading = _Reading(session, relation, self.options, grid, safe)
@@ -149,7 +149,7 @@ class _Reading:
             return f"({own}) OR ({late})", [first, after, *since]
         if self._session.one(f"SELECT EXISTS (SELECT FROM {self._relation.name} WHERE {late})", since):
             raise DataError(
-                "there is a record of a step that is already released (it came later, or was changed in place)",
+                "a record belongs to a released step (it came late, or changed in place)",
                 where=self._session.where,
                 allowed=self._options.accepts_late,
             )
@@ -183,15 +183,15 @@ class _Reading:
         if name is None:
             if self._relation.kind not in ("r", "p"):
                 raise ConfigError(
-                    "a view does not have the numbers of the transactions that wrote its rows",
+                    "a view lacks the transaction numbers of its rows",
                     where="[source] xid_column",
-                    allowed="a column of the type xid8 (or a view's xmin of the table), or a table",
+                    allowed="an xid8 column (or the table's xmin in a view), or a table",
                 )
             return "xmin", _XID
         kind = self._relation.types.get(name)
         if kind != _XID8 and (kind != _XID or self._options.late == "next-step"):
             raise ConfigError(
-                f"the column {name!r} does not hold transaction numbers",
+                f"column {name!r} lacks transaction numbers",
                 where="[source] xid_column",
                 allowed="a column of the type xid8 with DEFAULT pg_current_xact_id()",
             )
@@ -207,7 +207,7 @@ class _Reading:
             if self._session.one(query):
                 what = "time" if name == self._options.time_column else "transaction number"
                 raise DataError(
-                    f"there is no {what}",
+                    f"missing {what}",
                     where=f"{self._session.where}, column {name!r}",
-                    allowed="a column without nulls (NOT NULL)",
+                    allowed="a NOT NULL column",
                 )

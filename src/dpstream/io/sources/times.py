@@ -20,13 +20,15 @@ _DATE = r"^\d{4}-\d{2}-\d{2}$"
 _CLOCK = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?"
 _ZONE = r"(Z|[+-]\d{2}:?\d{2})$"
 _NUMBER = r"^-?\d{1,18}$"
-_DAYS = "ISO dates such as 2026-01-31, or times such as 2026-01-31T12:00:00 (with an offset: taken in UTC)"
+_DAYS = "ISO dates such as 2026-01-31, or times such as 2026-01-31T12:00:00 (an offset is taken in UTC)"
 #: By whether times have an offset. Of one moment the two forms may name two days, and a stream counts in one of them.
 _OTHER_FORM = {False: "a time has an offset", True: "a time has no offset"}
 _FORMS = {
-    False: "ISO dates such as 2026-01-31, or times such as 2026-01-31T12:00:00; or offsets = true in [source], where "
-    "all times have an offset",
-    True: "times with an offset such as 2026-01-31T12:00:00Z (offsets = true in [source])",
+    False: (
+        "ISO dates such as 2026-01-31, or times such as 2026-01-31T12:00:00; [source] "
+        "offsets = true where all have an offset"
+    ),
+    True: "times with an offset such as 2026-01-31T12:00:00Z ([source] offsets = true)",
 }
 _NUMBERS = "whole step numbers"
 
@@ -61,12 +63,12 @@ def times_of(
     offsets = options.offsets if options.kind == "files" and not numbers else None
     allowed = _NUMBERS if numbers else _DAYS if offsets is None else _FORMS[offsets]
     where = f"{where}, column {name!r}"
-    with shielded("the times cannot be read", where=where, allowed=allowed):
+    with shielded("unreadable times", where=where, allowed=allowed):
         values = plain_texts(column)
         kind = values.type
         if not len(values):
             return np.zeros(0, np.int64)
-        refuse_rows(values.is_null(), "there is no time", where, before, allowed)
+        refuse_rows(values.is_null(), "a time is missing", where, before, allowed)
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
             values = _from_text(values, numbers, where, before, allowed, offsets)
         elif not (
@@ -105,11 +107,11 @@ def _from_text(
     texts = pc.utf8_trim_whitespace(texts)
     if numbers:
         good = pc.match_substring_regex(texts, _NUMBER)
-        refuse_rows(pc.invert(good), "not a step number", where, before, allowed)
+        refuse_rows(pc.invert(good), "expected step numbers", where, before, allowed)
         return texts.cast(pa.int64())
     zoned = pc.match_substring_regex(texts, _CLOCK + _ZONE)
     plain = pc.match_substring_regex(texts, f"{_DATE}|{_CLOCK}$")
-    refuse_rows(pc.invert(pc.or_(zoned, plain)), "not a date or a time", where, before, allowed)
+    refuse_rows(pc.invert(pc.or_(zoned, plain)), "expected dates or times", where, before, allowed)
     if offsets is not None:
         refuse_rows(plain if offsets else zoned, _OTHER_FORM[offsets], where, before, allowed)
     days = np.empty(len(texts), np.int64)
@@ -119,6 +121,6 @@ def _from_text(
             parsed = part.cast(kind)
         except pa.ArrowException:
             # The text has the right form, so it is something like 31 February or 25:00.
-            raise DataError("a date or a time does not exist", where=where, allowed=allowed) from None
+            raise DataError("a date or time does not exist", where=where, allowed=allowed) from None
         days[chosen.to_numpy(zero_copy_only=False)] = _plain(parsed, False, where, allowed)
     return pa.array(days.astype("datetime64[D]"))

@@ -87,7 +87,7 @@ def _ours(where: str) -> Iterator[None]:
         raise StoreDamagedError(
             error.what,
             where=where,
-            allowed="a copy of the service's database; the streams are not touched by it",
+            allowed="a copy of the service's database; streams are untouched",
         ) from None
 
 
@@ -124,7 +124,7 @@ class ServiceDatabase:
                     session.rollback()
                     return False
                 if session.has_schema():
-                    raise ConfigError("the schema is there and is no service's", where=self.where)
+                    raise ConfigError("the schema exists without a service", where=self.where)
                 session.execute(f"CREATE SCHEMA {self._server.schema}")
                 _fill(session)
                 durable.commit(session)
@@ -172,9 +172,9 @@ class ServiceDatabase:
         if self._server is None:
             if not self._path.is_file():
                 raise ConfigError(
-                    "the service has no database yet",
+                    "the service's database is missing",
                     where=self.where,
-                    allowed="dpstream up first, which makes it",
+                    allowed="dpstream up first",
                 )
             db = _File(self._path)
         else:

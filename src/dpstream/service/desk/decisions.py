@@ -31,7 +31,7 @@ _FIELDS = {one.name for one in fields(Decision)}
 
 
 class LogChangedError(StoreError):
-    """The log is not the one that the worker has seen."""
+    """The log differs from what the worker saw."""
 
 
 def decision_hash(line: str) -> str:
@@ -59,7 +59,7 @@ def read_decisions(db: StoreDatabase, after: int = 0) -> list[Decision]:
     try:
         return [_decision(json.loads(line)) for (line,) in rows]
     except (ValueError, TypeError, KeyError):
-        raise StoreDamagedError("a line of the decisions' log cannot be read", where=db.where) from None
+        raise StoreDamagedError("a line of the decisions is unreadable", where=db.where) from None
 
 
 def approvals(db: StoreDatabase, stream: str, step: int, manifest: str) -> list[Decision]:
@@ -92,9 +92,9 @@ def write_head(folder: Path, db: StoreDatabase) -> None:
     before = path.read_bytes() if path.is_file() else None
     if before is not None and not _has_line(db, before):
         raise LogChangedError(
-            "the decisions' log is not what the worker saw",
+            "the decisions differ from what the worker saw",
             where=str(path),
-            allowed="dpstream ledger verify, and what it finds cleared up",
+            allowed="dpstream ledger verify, and repairs",
         )
     last = db.execute("SELECT number, hash FROM decisions ORDER BY number DESC LIMIT 1").fetchone()
     if last is None:
@@ -136,18 +136,18 @@ def check_log(db: StoreDatabase, folder: Path) -> tuple[list[str], int, str]:
         else:
             lines[int(number)] = told
             if told.number != number or told.line() != line:
-                findings.append(f"decision {number}: the line is not as it was written")
+                findings.append(f"decision {number}: the line was changed")
             if told.before != before:
-                findings.append(f"decision {number}: it does not follow from the line before it")
+                findings.append(f"decision {number}: contradicts the line before")
         if digest != stored:
             findings.append(f"decision {number}: the line was changed")
         before = str(stored)
     for row in db.execute("SELECT number, decision, stream, kind, person, what FROM tasks ORDER BY number"):
         task, decision = row[:2]
         if decision not in hashes:
-            findings.append(f"task {task}: decision {decision}, from which it follows, is missing")
+            findings.append(f"task {task}: decision {decision}, its origin, is missing")
         elif decision in lines and not _follows(lines, lines[decision], *row[2:]):
-            findings.append(f"task {task}: it does not follow from decision {decision}")
+            findings.append(f"task {task}: contradicts decision {decision}")
     findings += _against_head(folder / HEAD, hashes)
     return findings, len(rows), before
 
@@ -187,9 +187,9 @@ def _against_head(path: Path, hashes: dict[int, str]) -> list[str]:
         return [f"{path.name} cannot be read"]
     if number not in hashes:
         return [
-            f"the log ends before decision {number}, which the worker has seen: {counted(number, 'line')} expected"
+            f"the log ends before decision {number}, seen by the worker: {counted(number, 'line')} expected"
         ]
-    return [] if hashes[number] == digest else [f"decision {number} is not the one that the worker has seen"]
+    return [] if hashes[number] == digest else [f"decision {number} differs from what the worker saw"]
 
 
 def _decision(given: dict[str, Any]) -> Decision:

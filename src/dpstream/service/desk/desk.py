@@ -413,9 +413,9 @@ def _looked_at(
                 raise _not_held(step)
             if seen is not None and seen.get(step) != row.sha256:
                 raise OtherStepError(
-                    f"step {step} is not the one that was looked at any more",
+                    f"step {step} has changed since your look",
                     where=kind,
-                    allowed="a decision after another look",
+                    allowed="another look, then a decision",
                 )
         return {str(step): row.sha256 for step, row in rows.items() if row is not None}
     done = int(read_facts(db, stream)[1].get("steps", 0))
@@ -424,7 +424,7 @@ def _looked_at(
             raise ConfigError(
                 f"step {step} is not released",
                 where="withdraw",
-                allowed="a released step; one that is held is rejected",
+                allowed="a released step; held steps are rejected",
             )
     return {}
 
@@ -454,7 +454,7 @@ def _follow(db: StoreDatabase, decision: Decision, step: int, needed: int) -> No
     if any(one.kind == kind for one in standing):
         return
     if kind == "reject":
-        cancel_tasks(db, stream, "approve", step, "the step was rejected before the worker came to it")
+        cancel_tasks(db, stream, "approve", step, "rejected before the worker approved")
         what |= {"reason": decision.reason}
     if kind == "approve":
         # Somebody who may not decide any more does not count.
@@ -470,7 +470,7 @@ def _follow(db: StoreDatabase, decision: Decision, step: int, needed: int) -> No
 
 def _not_held(step: int) -> ConfigError:
     """The error."""
-    return ConfigError(f"step {step} is not held", where="desk", allowed="a step that waits for approval")
+    return ConfigError(f"step {step} is not held", where="desk", allowed="a step waiting for approval")
 
 
 def _price_of(config: Config, question: str, facts: Mapping[str, Any]) -> Price:
@@ -487,29 +487,26 @@ def _price_of(config: Config, question: str, facts: Mapping[str, Any]) -> Price:
     asks = plan.asks
     if asks is None:
         raise ConfigError(
-            "the stream is not asked: its releases answer questions already",
+            "the stream's releases answer questions",
             where="ask",
             allowed="another stream",
         )
     understood = asks.read_question(question, config.schema())[1]
     if facts.get("held"):
         raise ConfigError(
-            "steps wait for approval, and an answer would tell of them",
+            "steps wait for approval; answers would reveal them",
             where="ask",
-            allowed="after they are approved or rejected",
+            allowed="after approval or rejection",
         )
     asked = facts.get("asked")
     if asked is None:
         raise ConfigError(
-            "there are no records yet, or the worker has not looked",
+            "the worker has seen no records yet",
             where="ask",
             allowed="after the first step",
         )
     name = str(plan.budget).partition(" = ")[0]
     most = f"{name} = {rounded_up(asked['most'])}" if Fraction(asked["most"]) else None
-    words = (
-        "An answer to a question that was asked at this step, or whose opposite was, costs nothing, and one that the "
-        "public histogram gives costs nothing more than its test. "
-    )
-    words += "The budget pays for no further test." if most is None else f"No answer costs more than {most}."
+    words = "Repeated questions are free. The public histogram's answers cost their test only. "
+    words += "The budget for tests is spent." if most is None else f"No answer costs more than {most}."
     return Price(understood, str(asked["most"]), str(asked["spent"]), str(asked["planned"]), words)

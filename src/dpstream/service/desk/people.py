@@ -112,7 +112,7 @@ def add(db: StoreDatabase, name: str, roles: frozenset[str]) -> None:
     """
     kept = _roles(roles)
     if find_person(db, name) is not None:
-        raise ConfigError("there is somebody with that name", where="person", allowed="another name")
+        raise ConfigError("the name is taken", where="person", allowed="another name")
     db.execute(
         "INSERT INTO people VALUES (?, ?, ?, 0) ON CONFLICT (name) DO UPDATE SET roles = excluded.roles, "
         "added = excluded.added, removed = 0",
@@ -151,10 +151,10 @@ def known(db: StoreDatabase, name: str) -> None:
     """Check that somebody is there.
 
     Errors:
-        ConfigError: there is nobody with that name.
+        ConfigError: the name is unknown.
     """
     if find_person(db, name) is None:
-        raise ConfigError("there is nobody with that name", where="person", allowed="somebody who was added")
+        raise ConfigError("the name is unknown", where="person", allowed="somebody who was added")
 
 
 def _roles(roles: frozenset[str]) -> str:
@@ -165,4 +165,4 @@ def _roles(roles: frozenset[str]) -> str:
 
 def _require_owner(db: StoreDatabase) -> None:
     if not any("owner" in person.roles for person in everybody(db)):
-        raise ConfigError("nobody would be owner any more", where="person", allowed="another owner first")
+        raise ConfigError("the last owner stays", where="person", allowed="another owner first")

@@ -9,10 +9,10 @@ from dpstream.core.errors import InputError
 
 #: Each role with what it is for.
 ROLES = {
-    "analyst": "sees what is released, and asks questions",
-    "auditor": "sees ledgers, accounts and decisions, and changes nothing",
+    "analyst": "sees releases, asks questions",
+    "auditor": "sees ledgers, accounts and decisions",
     "approver": "decides about held and released tables",
-    "owner": "does all of that, and looks after people and runs",
+    "owner": "all of that, and people and runs",
 }
 #: Of whoever works on the machine's command line, and of nobody else.
 MACHINE = "machine"

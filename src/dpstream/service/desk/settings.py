@@ -38,7 +38,7 @@ try:
     )
 except ImportError:
     raise ConfigError(
-        "a service needs packages that are not installed",
+        "packages of the service are missing",
         where=__name__,
         allowed="pip install 'dpstream[service]'",
     ) from None
@@ -53,7 +53,7 @@ _SHORTEST, _LONGEST = 32, 1000
 
 def _printable(text: str) -> str:
     if not text.isprintable():
-        raise ValueError("it cannot be printed")
+        raise ValueError("cannot be printed")
     return text
 
 
@@ -61,7 +61,7 @@ def _length(value: object) -> int:
     """``30s``, ``5m``, ``1 hour``, ``1d`` as whole seconds."""
     length = int(seconds(value) or 0)
     if not length:
-        raise ValueError("not a length of time")
+        raise ValueError("malformed length of time")
     return length
 
 
@@ -77,11 +77,9 @@ def _below(text: object, info: ValidationInfo) -> object:
 _Text = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_printable)]
 _Header = Annotated[
     str,
-    Field(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,99}$", description="the name of a header, such as X-Remote-User"),
+    Field(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,99}$", description="a header, such as X-Remote-User"),
 ]
-_Seconds = Annotated[
-    int, BeforeValidator(_length), Field(description="a length of time, such as 30s, 5m or 1h")
-]
+_Seconds = Annotated[int, BeforeValidator(_length), Field(description="such as 30s, 5m or 1h")]
 _Below = Annotated[Path, BeforeValidator(_below)]
 
 
@@ -105,14 +103,11 @@ class Proxy(_Table):
     """The one machine whose header says who somebody is, where it sends a secret in another one, too: other programs of
     that machine have its address as well."""
 
-    address: Annotated[str, AfterValidator(_address)] = Field(
-        description="the address of one machine, such as 127.0.0.1"
-    )
+    address: Annotated[str, AfterValidator(_address)] = Field(description="an address, such as 127.0.0.1")
     header: _Header
     secret_header: _Header = "X-Proxy-Secret"
     secret_file: _Below = Field(
-        description="a file with a secret that only the proxy sends; without it other programs of its machine could be "
-        "anybody"
+        description="a file with the proxy's secret: without it other programs could pose as anybody"
     )
     _secret: str = PrivateAttr()
 
@@ -191,9 +186,7 @@ class Settings:
         base = Path(folder)
         file = base / FILE
         if not file.is_file():
-            raise ConfigError(
-                f"there is no {FILE}", where=str(base), allowed="a folder that dpstream up --init made"
-            )
+            raise ConfigError(f"{FILE} is missing", where=str(base), allowed="a folder of dpstream up --init")
         try:
             written = _File.model_validate(load_toml(file), context={"folder": base})
         except ValidationError as error:
@@ -223,7 +216,7 @@ class Settings:
         for stream in self.streams:
             if stream.name == name:
                 return stream
-        raise ConfigError("the service has no such stream", where="desk", allowed="one of its streams")
+        raise ConfigError("unknown stream", where="desk", allowed="one of its streams")
 
 
 def draft_service(folder: Path, configs: Sequence[Path]) -> Path:
@@ -234,7 +227,7 @@ def draft_service(folder: Path, configs: Sequence[Path]) -> Path:
     """
     file = folder / FILE
     if file.exists():
-        raise ConfigError("there is a service already", where=str(file), allowed="another folder")
+        raise ConfigError("the service exists", where=str(file), allowed="another folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -265,9 +258,9 @@ def _refusal(error: ValidationError, file: Path) -> InputError:
 def _server(url: str, name: str, where: str) -> PostgresServer:
     if not is_url(url):
         raise ConfigError(
-            "this is not the URL of a PostgreSQL database",
+            "malformed URL of a database",
             where=where,
-            allowed=f"postgresql://user@host:5432/database, or no key: then it is the file {DATABASE}",
+            allowed=f"postgresql://user@host:5432/database, or no key for {DATABASE}",
         )
     refuse_password(url, where, "PGSERVICE")
     return PostgresServer(url, schema_name(f"service {name}"))
@@ -277,7 +270,7 @@ def _secret(file: Path) -> str:
     """What the file holds, without the white space around it.
 
     Errors:
-        ConfigError: it cannot be read, others may read it, or it is no secret that a header can hold.
+        ConfigError: it cannot be read, others may read it, or a header cannot hold it.
     """
     try:
         with file.open("rb") as opened:
@@ -291,13 +284,13 @@ def _secret(file: Path) -> str:
         raise ConfigError(
             f"others may read the proxy's secret (mode {stat.S_IMODE(status.st_mode):04o})",
             where=str(file),
-            allowed="mode 0600 or 0400, owned by who runs the service; another secret, if others may have read it",
+            allowed="mode 0600 or 0400, your file; a new secret if others may have read it",
         )
     if not re.fullmatch(f"[!-~]{{{_SHORTEST},{_LONGEST}}}", secret):
         raise ConfigError(
-            "this is no secret for a proxy",
+            "the proxy's secret is malformed",
             where=str(file),
-            allowed=f"{_SHORTEST} to {_LONGEST} letters, digits or signs on one line, without spaces",
+            allowed=f"{_SHORTEST} to {_LONGEST} printable ASCII without spaces",
         )
     return secret
 

@@ -76,19 +76,19 @@ _DOUBLINGS = 4
 #: What is told of an error besides the name of its class; the first that fits.
 _WORDS: tuple[tuple[type[BaseException], str], ...] = (
     (UnreadableError, "the source cannot be read yet"),
-    (UnconfirmedError, "the newest snapshot waits until its owner has looked: dpstream run --confirm-shrink"),
-    (StepError, "a step or a question needs its owner's decision: dpstream status on the machine says which"),
-    (DataError, "the records do not fit: dpstream check on the machine says where"),
-    (SchemaError, "the columns do not fit: dpstream check on the machine says where"),
-    (HorizonError, "the planned steps are used up: renew the stream"),
-    (RefusedError, "the guarantee does not allow it"),
-    (StoreLockedError, "another command is at work on the stream"),
+    (UnconfirmedError, "the newest snapshot waits: dpstream run --confirm-shrink"),
+    (StepError, "the owner must decide: see dpstream status"),
+    (DataError, "the records do not fit: see dpstream check"),
+    (SchemaError, "the columns do not fit: see dpstream check"),
+    (HorizonError, "the planned steps are done: renew the stream"),
+    (RefusedError, "the guarantee forbids it"),
+    (StoreLockedError, "another command works on the stream"),
     (
         LogChangedError,
-        "the decisions' log is not what the worker saw, and no task is done: dpstream ledger verify says more",
+        "the decisions changed: tasks stop; see dpstream ledger verify",
     ),
-    (StoreError, "the state or its disk stops the work: dpstream status on the machine says more"),
-    (ConfigError, "the configuration does not allow it: dpstream check on the machine says why"),
+    (StoreError, "the state or its disk fails: see dpstream status"),
+    (ConfigError, "the configuration forbids it: see dpstream check"),
 )
 #: What can go wrong with one stream and leaves the others as they are; anything else is a bug and ends the worker.
 _FAILURES = (DpstreamError, OSError, MemoryError, OverflowError, RecursionError)
@@ -96,7 +96,7 @@ _FAILURES = (DpstreamError, OSError, MemoryError, OverflowError, RecursionError)
 
 def public_words(error: BaseException) -> str:
     """What may be told of an error: the name of its class, and a sentence that holds no value."""
-    words = next((text for kind, text in _WORDS if isinstance(error, kind)), "the machine stops the work")
+    words = next((text for kind, text in _WORDS if isinstance(error, kind)), "the machine fails")
     return f"{type(error).__name__}: {words}"
 
 
@@ -130,7 +130,7 @@ class Worker:
         log: gets one line of JSON for each event; standard error by default.
 
     Errors:
-        StoreLockedError: another worker looks after this service.
+        StoreLockedError: another worker runs this service.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class Worker:
         except BlockingIOError:
             os.close(self._folder)
             raise StoreLockedError(
-                "another worker looks after this service",
+                "another worker runs this service",
                 where=str(desk.settings.folder),
                 allowed="one of them",
             ) from None
@@ -283,7 +283,7 @@ class Worker:
         by, held = _by([task.person], task), step in stream.held()
         if task.kind == "reject":
             if not held and stream.is_given(step):
-                raise _RefusedTask(f"step {step} was published before it was rejected; it can be withdrawn")
+                raise _RefusedTask(f"step {step} was published before the rejection; withdraw it")
             if held:
                 self._same_table(config, step, task)
                 stream.withdraw(step, task.what["reason"], by=by)
@@ -301,16 +301,16 @@ class Worker:
             # rejecting wins.
             with self._desk.database.reading() as db:
                 if rejection_waits(db, task.stream, step, task.what["manifest_sha256"]):
-                    raise _RefusedTask(f"step {step} was rejected before it was published")
+                    raise _RefusedTask(f"step {step} was rejected before publication")
             stream.approve(step, by=_by(task.what["by"], task))
         elif not stream.is_given(step):
-            raise _RefusedTask(f"step {step} was taken back before it was approved")
+            raise _RefusedTask(f"step {step} was withdrawn before approval")
         return {"words": f"step {step} is published"}
 
     def _same_table(self, config: Config, step: int, task: Task) -> None:
         """What was looked at is what is decided about."""
         if held_manifests(config).get(step) != task.what["manifest_sha256"]:
-            raise _RefusedTask(f"step {step} is not the one that was looked at any more")
+            raise _RefusedTask(f"step {step} has changed since that look")
 
     def _ask(self, stream: Stream, task: Task) -> dict[str, Any]:
         """Under the task's name: whatever happens in between, one task is answered, and paid for, once."""
@@ -319,9 +319,9 @@ class Worker:
         known = any(one.question_id == name for one in stream.asked())
         if not known and stream.held():
             # Answers come from the newest state, and nobody has approved that.
-            raise _RefusedTask("steps wait for approval; ask again after they are approved or rejected")
+            raise _RefusedTask("steps wait for approval; ask again afterwards")
         if not known and stream.most > Fraction(task.what["most"]):
-            raise _RefusedTask("the question may cost more by now than it was told; ask again")
+            raise _RefusedTask("the price may have risen; ask again")
         asked = stream.ask(task.what["question"], name)
         answer = asked.as_dict()
         return {**{key: answer[key] for key in answer if key != "id"}, "words": asked.answer.describe()}
@@ -393,7 +393,7 @@ class Worker:
         if place.loaded is None or place.loaded[0] != stamp:
             config = Config.load(place.settings.config)
             if config.name != place.settings.name:
-                raise ConfigError("the stream has another name now", where="service", allowed="a restart")
+                raise ConfigError("the stream's name has changed", where="service", allowed="a restart")
             place.watch, place.loaded = Watch(config, waits=False), (stamp, config)
         return place.loaded[1]
 
@@ -458,7 +458,7 @@ def _run_at_once(place: _WatchedStream) -> dict[str, Any]:
     place.next_look, place.failures = 0.0, 0
     if place.watch is not None:
         place.watch.look_again()
-    return {"words": "the source is looked at now"}
+    return {"words": "the worker looks now"}
 
 
 def _by(names: list[str], task: Task) -> str:

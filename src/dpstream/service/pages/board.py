@@ -37,9 +37,8 @@ if TYPE_CHECKING:
 
 _HEAD = """\
 # A draft of the planning board: {what}.
-# Nothing runs with it. A stream that was started keeps its plan, so another budget is for a new stream: put these
-# numbers into a copy of the configuration of the stream, give it a name and folders of its own, look at it with
-# `dpstream plan`, and let somebody decide.
+# A started stream keeps its plan. For a new stream put these numbers into a copy of the configuration, with a new
+# name and new folders, and look at it with `dpstream plan`.
 """
 #: Amounts beside the chosen one, as factors.
 _BESIDE = ((Fraction(1, 2), "half of it"), (Fraction(1), ""), (Fraction(2), "twice as much"))
@@ -74,7 +73,7 @@ class Row:
         odds: the best guess is right in at most so many of 100 cases.
         total, column, pair: standard errors at the last step, as shares of a typical number; None where not predicted.
         verdicts: use and word.
-        why_not: why there is no such plan; empty where there is.
+        why_not: why the plan is impossible; empty for a plan.
     """
 
     name: str
@@ -201,9 +200,9 @@ def _read(path: Path) -> dict[str, Any]:
     document = load_toml(path, path.name)
     if not Config.load(path, document=document).schema().confirmed:
         raise ConfigError(
-            "this configuration is a draft that nobody has confirmed, and as private as the data",
+            "the configuration is an unconfirmed draft",
             where=path.name,
-            allowed="confirmed = true in [schema], once its owner has looked at it",
+            allowed="confirmed = true in [schema], by its owner",
         )
     return document
 
@@ -217,16 +216,14 @@ def _changes(document: Mapping[str, Any], wanted: WantedPlan) -> dict[str, dict[
     changes: dict[str, dict[str, Any]] = {}
     if wanted.amount:
         if not _AMOUNT.fullmatch(wanted.amount):
-            raise ConfigError("the amount is no number", where="board", allowed="such as 1, 0.5 or 1/4")
+            raise ConfigError("the amount must be a number", where="board", allowed="such as 1, 0.5 or 1/4")
         key, amount = _key(document), Fraction(wanted.amount)
         if Fraction(str(document["budget"][key])) != amount:
             changes["budget"] = {key: decimal_text(amount)}
     for key in ("size", "records_per_step"):
         value = getattr(wanted, key)
         if value and not re.fullmatch("[1-9][0-9]{0,11}", value):
-            raise ConfigError(
-                f"{key} is no number of records", where="board", allowed="a whole number from 1"
-            )
+            raise ConfigError(f"{key} must count records", where="board", allowed="a whole number from 1")
         if value and document.get("expect", {}).get(key) != int(value):
             changes.setdefault("expect", {})[key] = int(value)
     return changes

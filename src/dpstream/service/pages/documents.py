@@ -67,9 +67,9 @@ class Documents:
             public, folder = without_state(config), open_folder(releases)
             if folder.manifest["plan_hash"] != plan_hash(public.facts()):
                 raise ConfigError(
-                    "the releases were made under another plan than the configuration's",
+                    "the releases have another plan than the configuration",
                     where=config.name,
-                    allowed="the configuration as it was for the run",
+                    allowed="the configuration of the run",
                 )
             facts = {
                 **released_facts(releases),

@@ -36,7 +36,7 @@ class Difference:
     """One value of one column in both tables.
 
     Attributes:
-        then, now: its share of the rows; ``then`` is None where there is no earlier table.
+        then, now: its share of the rows; ``then`` is None without an earlier table.
         error: one standard error of the difference, as a share; None where one of the tables does not tell its own.
     """
 
@@ -127,14 +127,14 @@ def _unfit(held: Held, releases: Path) -> str | None:
 
 def _compared(held: Held, schema: Schema, releases: Path) -> tuple[dict[str, tuple[Difference, ...]], str]:
     if held.table is None:
-        return {}, "The step has no table of records."
+        return {}, "The step lacks a table."
     try:
         now = _shares(held.table, schema)
         then = None if held.last is None else _shares(held.last, schema)
     except InputError:
         return (
             {},
-            "The columns of the tables are not those of the configuration, so they are not compared one by one.",
+            "The tables' columns differ from the configuration's.",
         )
     noise = _held_noise(held, schema)
     before = None if held.last_step is None else released_noise(releases, held.last_step, schema)

@@ -66,7 +66,7 @@ class WithoutTexts(logging.Filter):
             error = record.exc_info[1]
             frames = traceback.extract_tb(error.__traceback__)[-4:]
             places = ", ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames)
-            record.msg = f"{type(error).__name__} at {places}; a bug, and nothing more was done"
+            record.msg = f"{type(error).__name__} at {places}; a bug"
             record.args = ()
             record.exc_info = record.exc_text = None
         return True
@@ -90,10 +90,8 @@ def create_app(desk: Desk) -> FastAPI:
     def failed(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
         visit = Visit(request, *shared, None, "")
-        titles = {404: "There is no such page", 405: "This cannot be done here"}
-        words = {
-            500: "Something went wrong, and nothing more was done. The log of the service tells its owner what."
-        }
+        titles = {404: "Page not found", 405: "This cannot be done here"}
+        words = {500: "Something went wrong. The service's log has the cause."}
         title = titles.get(status, "This did not work")
         answer = _told(visit, title, words.get(status, "Begin at the start."), status)
         seal(answer.headers, _HEADERS)  # of an exception that nobody expected the guard does not hear
@@ -162,7 +160,7 @@ def _answer(route: Route, visit: Visit) -> Response:
     if visit.person is None and not route.open and not visit.program:
         if not route.program:
             return _to_sign_in(visit)
-        words = "a token is needed: dpstream serve token, and tokens in service.toml\n"
+        words = "needs a token: dpstream serve token, and tokens in service.toml\n"
         return Response(words, 401, {"www-authenticate": "Bearer"}, "text/plain")
     if route.method == "POST":
         visit.check_form()
@@ -263,5 +261,5 @@ def _address(text: str) -> tuple[str, int]:
     except ValueError:
         good = False
     if not good:
-        raise ConfigError(f"{text!r} is no address", where="listen", allowed="such as 127.0.0.1:8420")
+        raise ConfigError(f"malformed address {text!r}", where="listen", allowed="such as 127.0.0.1:8420")
     return known, int(port)

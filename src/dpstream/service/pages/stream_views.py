@@ -143,7 +143,7 @@ def withdraw(visit: Visit) -> Response:
     step = visit.number("step") if visit.asked("step") else None
     steps = _released(visit, me, name)
     if reason and step not in [number for number, _ in steps]:
-        raise FormError("this step is not released", where="form", allowed="a released step")
+        raise FormError("the step is not released", where="form", allowed="a released step")
     return visit.page("withdraw.html", step=step, reason=reason, steps=steps, **_of_stream(visit))
 
 

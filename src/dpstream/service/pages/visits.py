@@ -93,11 +93,11 @@ async def read_form(request: Request) -> dict[str, str]:
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
-        raise FormError("this is no form of these pages", where="form", allowed="a form of these pages")
+        raise FormError("unknown form", where="form", allowed="a form of these pages")
     # Every browser says how long its form is.
     length = request.headers.get("content-length", "")
     if not length.isdigit():
-        raise FormError("the form does not say how long it is", where="form", allowed="a form of these pages")
+        raise FormError("the form's length is missing", where="form", allowed="a form of these pages")
     too_large = TooLargeError("the form is too large", where="form", allowed=f"up to {LARGEST} bytes")
     if int(length) > LARGEST:
         raise too_large
@@ -183,7 +183,7 @@ class Visit:
         same = hmac.compare_digest(self.form.get("token", "").encode(), self.token.encode())
         if not _from_here(self.request) or not same:
             raise FormError(
-                "this form is too old, or it does not come from these pages; nothing was done",
+                "the form is too old or foreign; nothing was done",
                 where="form",
                 allowed="the page loaded again",
             )
@@ -210,7 +210,7 @@ class Visit:
         """
         text = self.asked(name)
         if not (text.isascii() and text.isdigit() and 0 < len(text) <= 9):
-            raise FormError(f"{name} is no number", where="form", allowed="a whole number")
+            raise FormError(f"{name} must be a number", where="form", allowed="a whole number")
         return int(text)
 
     def page(self, template: str, status: int = 200, **values: Any) -> Response:

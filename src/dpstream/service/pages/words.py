@@ -43,12 +43,12 @@ _LOOKS = {
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9]{1,2} [A-Z][a-z]{2,8} [0-9]{4}|[0-9]{2}:[0-9]{2} UTC")
 #: What a page says after something was done; an address names one of these, and never brings words of its own.
 _TOLD = {
-    "reject": "The step is rejected; nothing of it will be published.",
+    "reject": "The step is rejected.",
     "withdraw": "The worker withdraws the step.",
-    "ask": "The question is asked; the worker answers it.",
-    "run": "The worker looks for new records.",
+    "ask": "The worker answers the question.",
+    "run": "The worker looks now.",
     "people": "Done, and in the log.",
-    "expired": "Your login had ended, so nothing was done. You are where you were.",
+    "expired": "Your login had ended; nothing was done.",
     "out": "You are signed out.",
 }
 

@@ -20,12 +20,12 @@ def answer(
     listing = place.listing()
     if step is None:
         if not listing.readable:
-            raise Problem(404, "no step has a table that can be read")
+            raise Problem(404, "no step has a readable table")
         step = listing.readable[-1]
     place.standing(step)
     check_whole(place, step)
     if place.codebook()["dpstream"].get("schema") not in (None, place.manifest(step)[1]["schema"]):
-        raise Problem(400, "questions are about tables of records, and this table is none")
+        raise Problem(400, "questions need a table of records")
     for name in error_files(step):
         place.plain(FOLDER, name)  # the library opens it by name
     release = _release(place.root, step, listing.digest)

@@ -46,30 +46,26 @@ _ERRORS = re.compile(r"errors/step-(\d{6,18})\.(?:json|parquet)")
 _MOST = 10**18
 Step = Annotated[int, Path(ge=1, le=_MOST)]
 OfStep = Annotated[int | None, Query(ge=1, le=_MOST, description="The newest one by default.")]
-AsOf = Annotated[
-    int | None, Query(ge=1, le=_MOST, description="The step at whose end measured numbers hold.")
-]
+AsOf = Annotated[int | None, Query(ge=1, le=_MOST, description="The end of this step.")]
 After = Annotated[int, Query(ge=0, le=_MOST, description="Steps after this one.")]
 PublishedRun = Annotated[
     str,
     Query(
         pattern=PATTERN,
         max_length=4000,
-        description="The step whose table you have, or what `next` gave you last, as in `12~3.7-9`.",
+        description="Your table's step, or the last `next`, as in `12~3.7-9`.",
     ),
 ]
 Listed = Annotated[int, Query(ge=1, le=1000, description="Steps in one answer.")]
-Fed = Annotated[
-    int, Query(ge=1, le=100, description="Steps in one answer; its line `next` says how to go on.")
-]
-Columns = Annotated[str | None, Query(max_length=2000, description="Names with commas between them.")]
+Fed = Annotated[int, Query(ge=1, le=100, description="Steps in one answer; `next` goes on.")]
+Columns = Annotated[str | None, Query(max_length=2000, description="Comma-separated names.")]
 Records = Annotated[int | None, Query(ge=1, le=_MOST, description="The first records only.")]
 Question = Annotated[
     str,
     Query(
         min_length=1,
         max_length=2000,
-        description="Which records are counted, as in `age >= 65 and smoker`.",
+        description="A condition, as in `age >= 65 and smoker`.",
         examples=["age >= 65 and smoker"],
     ),
 ]
@@ -78,13 +74,13 @@ LastId = Annotated[str | None, Header(alias="Last-Event-ID", max_length=100)]
 Part = Annotated[str, Path(pattern=r"^[a-z]{5,12}(\.[a-z]{3,8})?$")]
 _TOLD = {"content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
 _ANSWERS: dict[int | str, dict[str, Any]] = {
-    206: {"description": "The part that `Range` asks for."},
-    304: {"description": "It is as the reader has it (`If-None-Match`)."},
+    206: {"description": "The requested range."},
+    304: {"description": "Unchanged (`If-None-Match`)."},
     307: {"description": "It is elsewhere."},
     **{status: {"description": title, **_TOLD} for status, title in TITLES.items()},
 }
 _PROBLEM = {
-    "description": "RFC 9457; `detail` is one sentence, and `reason` the public reason of a withdrawal.",
+    "description": "RFC 9457; `reason` is the public reason of a withdrawal.",
     "type": "object",
     "required": ["type", "title", "status", "detail"],
     "properties": {"status": {"type": "integer"}, "detail": {"type": "string"}},
@@ -107,7 +103,7 @@ def _get(path: str, summary: str, *kinds: str) -> Callable[[Any], Any]:
 async def _place(request: Request, name: Annotated[str, Path(max_length=100)]) -> ReleaseFolder:
     place: ReleaseFolder | None = request.app.state.places.get(name)
     if place is None:
-        raise Problem(404, "there is no such stream")
+        raise Problem(404, "unknown stream")
     return place
 
 
@@ -150,7 +146,7 @@ def health(request: Request) -> Response:
     return send_json(request, {"status": "ok"})
 
 
-@_get("/", "This list as a page that loads nothing.", "text/html")
+@_get("/", "This list as a page.", "text/html")
 @_get("/docs", "The same page.", "text/html")
 def index(request: Request) -> Response:
     return HTMLResponse(page(request.app.openapi(), _all(request)))
@@ -161,14 +157,14 @@ def streams(request: Request) -> Response:
     return send_json(request, {"streams": _all(request)})
 
 
-@_get("/v1/streams/{name}", "One stream: how many steps, and the newest ones.")
+@_get("/v1/streams/{name}", "A stream and its newest steps.")
 def stream(request: Request, place: At) -> Response:
     return send_json(request, _about(place))
 
 
 @_get(
     "/v1/streams/{name}/steps",
-    "The steps as the catalogue lists them, oldest first; `next` goes on after them.",
+    "The catalogue's steps, oldest first; `next` goes on.",
 )
 def steps(request: Request, place: At, after: After = 0, limit: Listed = 100) -> Response:
     listing = place.listing()
@@ -179,15 +175,15 @@ def steps(request: Request, place: At, after: After = 0, limit: Listed = 100) ->
     return send_json(request, {"stream": place.name, "steps": told, "next": rest}, listing.digest)
 
 
-@_get("/v1/streams/{name}/steps/latest/{part}", "Leads to the newest step whose table can be read.", "*/*")
+@_get("/v1/streams/{name}/steps/latest/{part}", "Leads to the newest readable step.", "*/*")
 def latest(request: Request, place: At, part: Part) -> Response:
     if not (readable := place.listing().readable):
-        raise Problem(404, "no step has a table that can be read")
+        raise Problem(404, "no step has a readable table")
     query = f"?{request.url.query}" if request.url.query else ""
     return RedirectResponse(f"../{readable[-1]}/{part}{query}", headers={"Cache-Control": "no-cache"})
 
 
-@_get("/v1/streams/{name}/steps/{step}", "One step: its state, and the files that its manifest names.")
+@_get("/v1/streams/{name}/steps/{step}", "A step: its state and files.")
 def one_step(request: Request, place: At, step: Step) -> Response:
     entry = place.standing(step)
     manifest = place.manifest(step)[1]
@@ -195,19 +191,17 @@ def one_step(request: Request, place: At, step: Step) -> Response:
     return send_json(request, {**entry, **told}, str(entry["manifest_sha256"]))
 
 
-@_get("/v1/streams/{name}/steps/{step}/manifest", "How the table was made, what it cost and how wrong it is.")
+@_get("/v1/streams/{name}/steps/{step}/manifest", "The manifest: method, cost, errors.")
 def manifest(request: Request, place: At, step: Step) -> Response:
     return _step_file(request, place, step, MANIFEST)
 
 
-@_get("/v1/streams/{name}/steps/{step}/measurements", "The noisy counts that it published.", FORMS["ndjson"])
+@_get("/v1/streams/{name}/steps/{step}/measurements", "The published noisy counts.", FORMS["ndjson"])
 def measurements(request: Request, place: At, step: Step) -> Response:
     return _step_file(request, place, step, MEASUREMENTS)
 
 
-@_get(
-    "/v1/streams/{name}/steps/{step}/{kind}.{form}", "The table of a step, or its changes.", *FORMS.values()
-)
+@_get("/v1/streams/{name}/steps/{step}/{kind}.{form}", "A step's table or changes.", *FORMS.values())
 @_apart
 def table(
     request: Request,
@@ -226,7 +220,7 @@ def table(
     )
 
 
-@_get("/v1/streams/{name}/changes", "What to apply to the table of step `after`.", FORMS["ndjson"])
+@_get("/v1/streams/{name}/changes", "Changes since step `after`.", FORMS["ndjson"])
 @_apart
 def changes(request: Request, place: At, after: PublishedRun = "0", limit: Fed = 10) -> Response:
     listing, made, cursor = place.listing(), request.app.state.made, Cursor.parse(after)
@@ -235,7 +229,7 @@ def changes(request: Request, place: At, after: PublishedRun = "0", limit: Fed =
     )
 
 
-@_get("/v1/streams/{name}/answer", "How many records satisfy a question, with its error; free.")
+@_get("/v1/streams/{name}/answer", "A count with its error.")
 @_apart
 def answer(
     request: Request,
@@ -258,9 +252,7 @@ async def events(request: Request, place: At, last_id: LastId = None) -> Respons
     return SentNews(await news.told(place, last_id), news.left, headers)
 
 
-@_get(
-    "/v1/streams/{name}/{path:path}", "A file of the folder under its own name, for `dpstream.read`.", "*/*"
-)
+@_get("/v1/streams/{name}/{path:path}", "A file of the folder, for `dpstream.read`.", "*/*")
 def folder_file(request: Request, place: At, path: Annotated[str, Path(max_length=200)]) -> Response:
     found, errors = _STEP_FILE.fullmatch(path), _ERRORS.fullmatch(path)
     if found and path == f"{step_name(int(found[1]))}/{found[2]}":
@@ -268,12 +260,12 @@ def folder_file(request: Request, place: At, path: Annotated[str, Path(max_lengt
     if errors:
         place.standing(int(errors[1]))
     elif not _FILE.fullmatch(path):
-        raise Problem(404, "there is no such file")
+        raise Problem(404, "unknown file")
     place.listing()
     try:
         file = place.open(*path.split("/"))
     except FileNotFoundError:
-        raise Problem(404, "there is no such file") from None
+        raise Problem(404, "unknown file") from None
     return send_file(request, lambda: file, _type(path), place.digest(file))
 
 
@@ -317,7 +309,7 @@ def make_app(
     app = FastAPI(
         title="dpstream releases",
         version=__version__,
-        description="Published releases of differentially private streams. All of it is public and costs nothing.",
+        description="Published releases of differentially private streams.",
         docs_url=None,
         redoc_url=None,
         lifespan=lifespan,

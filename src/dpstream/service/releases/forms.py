@@ -195,7 +195,7 @@ def table(
         return place.step_file(step, own)
     stored = next((one for one in FORMATS if f"{kind}.{one}" in files), None)
     if stored is None and kind == "changes":
-        raise Problem(404, f"step {step} has no changes: its table is there")
+        raise Problem(404, f"step {step} has a table instead of changes")
     if stored is None:
         check_whole(place, step)
 
@@ -314,12 +314,12 @@ def check_whole(place: ReleaseFolder, step: int) -> None:
     """
     manifest = place.manifest(step)[1]
     if "table.json" in manifest["files"]:
-        raise Problem(404, f"the table of step {step} was drawn elsewhere, and is not among these files")
+        raise Problem(404, f"the table of step {step} was drawn elsewhere")
     listing = place.listing()
     if step not in listing.readable:
-        raise Problem(410, f"step {step} is a change, and a table that it builds on was withdrawn or dropped")
+        raise Problem(410, f"step {step} is a change to a withdrawn or dropped table")
     if int(manifest.get("rows_in_table") or manifest["rows"]) > MAX_ROWS:
-        raise Problem(413, f"the table of step {step} is too large to be put together here; take its files")
+        raise Problem(413, f"the table of step {step} is too large here; take the files")
     for number in range(step, 0, -1):
         kind = "table." if listing.entries[number]["state"] == "full" else "changes."
         for name in place.manifest(number)[1]["files"]:
@@ -352,9 +352,7 @@ def _write(
     for name in columns:
         if name not in schema.names:
             shown = name if len(name) <= 40 else f"{name[:37]}..."
-            raise ConfigError(
-                f"there is no column {shown!r}", where="columns", allowed=", ".join(schema.names)
-            )
+            raise ConfigError(f"unknown column {shown!r}", where="columns", allowed=", ".join(schema.names))
     names = list(dict.fromkeys(columns)) or list(schema.names)
     schema = pa.schema([schema.field(name) for name in names], metadata=schema.metadata)
     if form == "ndjson":

@@ -81,7 +81,7 @@ class ReleaseFolder:
 
     Errors of all methods:
         Problem: 404 for what is not listed, 410 for what was taken back, 503 while files change.
-        StoreDamagedError: files that differ from their published hashes, or are no files.
+        StoreDamagedError: files that differ from their published hashes, or folders.
     """
 
     def __init__(self, name: str, root: Path) -> None:
@@ -107,7 +107,7 @@ class ReleaseFolder:
         """The entry of a step that is listed, whatever its state."""
         found = self.listing().entries.get(step)
         if found is None:
-            raise Problem(404, f"there is no step {step}")
+            raise Problem(404, f"step {step} does not exist")
         return found
 
     def standing(self, step: int) -> Entry:
@@ -116,9 +116,7 @@ class ReleaseFolder:
         if entry["state"] == "withdrawn":
             raise _withdrawn(step, entry.get("reason"))
         if not entry["kept"]:
-            raise Problem(
-                410, f"the table of step {step} was dropped by the keep policy; its manifest is there"
-            )
+            raise Problem(410, f"the table of step {step} was dropped by the keep policy")
         return entry
 
     def manifest(self, step: int) -> tuple[bytes, dict[str, Any]]:
@@ -193,7 +191,7 @@ class ReleaseFolder:
         except OSError as error:
             if error.errno not in _NO_FILE:
                 raise
-            raise StoreDamagedError("what is there is no file of a release, or must not be read") from None
+            raise StoreDamagedError("expected a readable file of a release") from None
 
     def read(self, *parts: str) -> bytes:
         """All bytes of such a file."""
@@ -239,13 +237,13 @@ def find_places(texts: Sequence[str]) -> list[ReleaseFolder]:
             name, rest = "", text
         if is_object_url(rest) or is_web_url(rest):
             raise ConfigError(
-                "releases are served from folders of this machine",
+                "only local folders are served",
                 where=rest,
-                allowed='a folder; consumers read a bucket themselves: dp.read("s3://bucket/releases")',
+                allowed="a folder (for buckets: dp.read)",
             )
         root = Path(rest)
         if not root.is_dir():
-            raise ConfigError("there is no such folder", where=rest, allowed="a folder of releases")
+            raise ConfigError("the folder is missing", where=rest, allowed="a folder of releases")
         if not name:
             name = _name_of(root)
         if not _NAME.fullmatch(name):
@@ -267,9 +265,9 @@ def _name_of(root: Path) -> str:
         return str(Catalogue(root).facts["stream"])
     except (FileNotFoundError, KeyError):
         raise ConfigError(
-            "there are no releases",
+            "releases are missing",
             where=str(root),
-            allowed=f"a folder that a stream wrote, or NAME={root} before that",
+            allowed=f"a stream's folder, or NAME={root} before that",
         ) from None
 
 
@@ -297,7 +295,7 @@ def _parsed(data: bytes) -> dict[str, Any]:
 def _version(path: Path) -> tuple[Any, ...]:
     found = path.lstat()
     if not stat.S_ISREG(found.st_mode):
-        raise StoreDamagedError("a part of the catalogue is no file")
+        raise StoreDamagedError("a part of the catalogue is a folder")
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 

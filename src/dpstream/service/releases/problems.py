@@ -72,13 +72,13 @@ def handle_problems(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     def _status(_request: Request, error: HTTPException) -> JSONResponse:
-        detail = "there is nothing at this address" if error.status_code == 404 else str(error.detail)
+        detail = "nothing is at this address" if error.status_code == 404 else str(error.detail)
         return problem(error.status_code, detail, dict(error.headers or {}))
 
     @app.exception_handler(OSError)
     def _machine(_request: Request, _error: OSError) -> JSONResponse:
-        return problem(503, "the server cannot read or write files now", {"Retry-After": "5"})
+        return problem(503, "the server cannot access files now", {"Retry-After": "5"})
 
     @app.exception_handler(Exception)
     def _bug(_request: Request, _error: Exception) -> JSONResponse:
-        return problem(500, "this is a bug in dpstream or in a library; the server's log has more")
+        return problem(500, "a bug: see the server's log")

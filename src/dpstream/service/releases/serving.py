@@ -27,9 +27,9 @@ def listen(host: str, port: int) -> socket.socket:
         listening = socket.create_server((host, port), family=kind, backlog=2048)
     except (OSError, OverflowError):
         raise ConfigError(
-            "this address cannot be used",
+            "the address cannot be used",
             where=f"{host}:{port}",
-            allowed="an address of this machine and a free port",
+            allowed="a local address and a free port",
         ) from None
     # asyncio does so for its own sockets. Without it a body waits 40 ms until its headers were acknowledged.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

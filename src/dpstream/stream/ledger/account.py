@@ -62,9 +62,7 @@ class Pin:
             closed = bool(stored["closed"])
             return cls(str(stored["account_id"]), int(stored["entry"]), str(stored["seal"]), closed)
         except (ValueError, KeyError, TypeError):
-            raise StoreDamagedError(
-                "the stream's record of its charge in an account cannot be read", where=where
-            ) from None
+            raise StoreDamagedError("the stream's charge is unreadable", where=where) from None
 
 
 @dataclass(frozen=True)
@@ -132,7 +130,7 @@ class Account:
     witness beside it, while the folder is locked.
 
     Errors (all methods):
-        ConfigError: there is no account. StoreDamagedError: its entries contradict each other.
+        ConfigError: the account is missing. StoreDamagedError: its entries contradict each other.
         StoreFormatError: in another format. StoreError: the disk fails.
     """
 
@@ -166,9 +164,9 @@ class Account:
         with file_errors("the account could not be created", account.path), _only_one(folder):
             if account.path.exists() or account._head.exists():
                 raise ConfigError(
-                    "is there already: an account is never replaced, because its charges would be forgotten",
+                    "exists; its charges would be lost",
                     where=str(account.path),
-                    allowed="another file, or raising the limit of this one",
+                    allowed="another file, or a higher limit",
                 )
             account._write([chained(first, None)])
         return account
@@ -247,7 +245,7 @@ class Account:
             known = state.find(stream_id)
             if known is None:
                 raise ConfigError(
-                    f"there is no stream {stream_id!r} in this account",
+                    f"stream {stream_id!r} is not in the account",
                     where=str(self.path),
                     allowed=", ".join(charge.stream_id for charge in state.charges) or "none yet",
                 )
@@ -288,9 +286,9 @@ class Account:
     def _require_file(self) -> None:
         if not self.path.is_file():
             raise ConfigError(
-                "there is no account here",
+                "the account is missing",
                 where=str(self.path),
-                allowed="a file that dpstream ledger account create made",
+                allowed="a file of dpstream ledger account create",
             )
 
     def _admit(self, state: AccountState, charged: Budget) -> None:
@@ -301,7 +299,7 @@ class Account:
                 f"with this stream ({charged} in the account's unit {state.unit!r}) all streams together would "
                 f"cost {after}, and the limit is {state.limit}",
                 where=str(self.path),
-                allowed="a smaller budget; or a higher limit (dpstream ledger account raise), which stays on record",
+                allowed="a smaller budget, or dpstream ledger account raise",
             )
 
     def _read(self) -> tuple[AccountState, list[bytes]]:
@@ -314,7 +312,7 @@ class Account:
         problems, entries = read_chain(data)
         if not entries or entries[0].get("kind") != _KIND:
             # Nothing is done to the file: it may be anybody's.
-            raise StoreDamagedError("is not an account, or was cut short", where=where)
+            raise StoreDamagedError("is cut short, or no account", where=where)
         for path in (self.path, self._head):
             repair_mode(path, 0o600)
         require_format(int(entries[0].get("format", 0)), where, ACCOUNT_FORMAT)
@@ -343,8 +341,8 @@ class Account:
         number, seal = head
         if number > len(lines):
             raise StoreDamagedError(
-                f"{self._head.name} knows entry {number}, the account ends at entry {len(lines)}: it was rolled "
-                "back, and going on would spend a budget twice",
+                f"{self._head.name} knows entry {number}, the account ends at entry {len(lines)}: rolled back; a "
+                "budget would be spent twice",
                 where=where,
             )
         if number < 1 or seal != line_hash(lines[number - 1]):
@@ -379,16 +377,14 @@ def _replay(entries: list[dict[str, Any]], lines: list[bytes], where: str) -> Ac
                     known = charges[entry["stream_id"]]
                     charges[known.stream_id] = replace(known, closed=True)
                 case _:
-                    raise StoreFormatError(
-                        f"entry {number} is of an unknown kind, written by a newer version", where=where
-                    )
+                    raise StoreFormatError(f"entry {number} is of a newer version", where=where)
         state = AccountState(
             str(entries[0]["account_id"]), unit, limit, tuple(charges.values()), tuple(raised), len(entries)
         )
         if not limit.admits(state.total):
             raise StoreDamagedError("the account's charges pass its limit", where=where)
     except (KeyError, ValueError, TypeError, ZeroDivisionError):
-        raise StoreDamagedError("the account's entries cannot be read", where=where) from None
+        raise StoreDamagedError("the account's entries are unreadable", where=where) from None
     return state
 
 
@@ -437,7 +433,7 @@ class Membership:
             raise ConfigError(
                 f"the account {str(account)!r} lies inside the state {str(state)!r}",
                 where="account",
-                allowed="a place outside of all states and releases",
+                allowed="a place outside of states and releases",
             )
         self._note = state.absolute() / _NOTE
         self._facts = facts
@@ -487,7 +483,7 @@ class Membership:
         """
         if self._charge(self._account.read(), meta).closed:
             raise BudgetError(
-                "the stream was closed in its account: its budget stays spent, and it takes no further step",
+                "the stream is closed in its account",
                 where=f"step {step}",
             )
 
@@ -512,23 +508,22 @@ class Membership:
             # Started before it was in an account: the owner charged it later.
             if charge is None:
                 raise ConfigError(
-                    "this stream was started without an account and was not charged in this one",
+                    "the stream has no charge here",
                     where=where,
-                    allowed="charging it there (dpstream ledger account charge), or no account",
+                    allowed="dpstream ledger account charge, or no account",
                 )
             return charge
         pin = Pin.from_bytes(remembered, where)
         if pin.account_id != state.account_id:
             raise ConfigError(
-                "this stream was charged in another account",
+                "the stream was charged in another account",
                 where=where,
-                allowed="the account that it was charged in",
+                allowed="the account with the charge",
             )
         if charge is None or not state.knows(pin):
             what = "that the stream was closed" if pin.closed else "the stream's charge"
             raise StoreDamagedError(
-                f"the account does not know {what} (entry {pin.entry}): it was rolled back or changed, "
-                "and other streams could spend this budget again",
+                f"the account does not know {what} (entry {pin.entry}): rolled back or changed",
                 where=where,
             )
         return charge
@@ -543,7 +538,7 @@ class Membership:
         except (ValueError, KeyError, TypeError, AttributeError):
             sound = False
         if not sound:
-            raise StoreDamagedError("the note of an interrupted start cannot be read", where=str(self._note))
+            raise StoreDamagedError("the note of a start is unreadable", where=str(self._note))
         return dict(notes)
 
     def _write_notes(self, notes: dict[str, str]) -> None:
@@ -569,8 +564,8 @@ def check_account(membership: Membership | None, meta: dict[str, bytes], where: 
         return pin if pin != remembered else None
     if remembered is not None:
         raise ConfigError(
-            "this stream is charged in an account, and none is given",
+            "[budget] account is missing",
             where=where,
-            allowed='[budget] account = "..." as it was when the stream was charged',
+            allowed='[budget] account = "..." as at the start',
         )
     return None

@@ -43,9 +43,7 @@ def read_chain(data: bytes) -> tuple[list[str], list[dict[str, Any]]]:
             problems.append(f"line {number} cannot be read")
             break
         if previous != (None if before is None else line_hash(before)):
-            problems.append(
-                f"line {number} does not follow line {number - 1}: one of them was changed, or one is missing"
-            )
+            problems.append(f"line {number} does not follow line {number - 1}: changed, or a line is missing")
         lines.append(line)
         before = raw
     return problems, lines

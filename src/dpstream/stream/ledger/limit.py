@@ -89,14 +89,14 @@ def in_unit(budget: Budget, unit: str, wanted: str) -> Budget:
         return replace_from_add_remove(budget)
     if (unit in _RECORDS) != (wanted in _RECORDS):
         raise UnitError(
-            f"a guarantee for the unit {unit!r} says nothing about the unit {wanted!r}, so the two cannot be added: no "
-            "bound is declared on how many events a record's stay has, or on how many stays a person has",
+            f"a guarantee for the unit {unit!r} says nothing about the unit {wanted!r}: events a stay and stays a "
+            "person are unbounded",
             where="account",
-            allowed="an account of its own for the streams whose unit is record",
+            allowed="another account for the unit record",
         )
     also = [given for given, target in _REPLACED if target == wanted]
     raise UnitError(
-        f"a guarantee for the unit {unit!r} says nothing about the unit {wanted!r}, so the two cannot be added",
+        f"a guarantee for the unit {unit!r} says nothing about the unit {wanted!r}",
         where="account",
         allowed=" or ".join(
             [f"streams with unit {wanted!r}", *(f"{name!r} (charged as a pair)" for name in also)]
@@ -194,9 +194,9 @@ class Limit:
         """
         if new.kind != self.kind:
             raise ConfigError(
-                f"the limit {new} is of another kind than {self}",
+                f"the limit {new} has another kind than {self}",
                 where="limit",
-                allowed=f"a limit of the same kind as {self}",
+                allowed=f"a limit like {self}",
             )
         pairs = [
             (a, b)
@@ -218,7 +218,7 @@ class Limit:
             raise BudgetError(
                 f"the account's limit is {self}, and {budget} has no pure epsilon",
                 where="account",
-                allowed="a stream with a pure epsilon, or an account whose limit is rho or (epsilon, delta)",
+                allowed="pure epsilon, or a limit in rho or (epsilon, delta)",
             )
 
 
@@ -249,4 +249,4 @@ def _nine_digits(value: Fraction) -> Fraction:
 
 
 def _wrong(text: str) -> ConfigError:
-    return ConfigError(f"{text!r} is not a limit", where="limit", allowed=", or ".join(_FORMS))
+    return ConfigError(f"expected a limit, got {text!r}", where="limit", allowed=", or ".join(_FORMS))

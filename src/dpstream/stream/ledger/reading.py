@@ -100,7 +100,7 @@ def read_ledger(
     """The ledger of the stream whose state is in ``path``, or on ``server``; its seals are checked.
 
     Errors:
-        ConfigError: there is no stream. StoreDamagedError: a seal does not hold (``verify_ledger`` says more).
+        ConfigError: the stream is missing. StoreDamagedError: a seal does not hold (``verify_ledger`` says more).
     """
     with _view(path, server, key) as db:
         meta = read_meta(db)
@@ -177,7 +177,7 @@ def ledger_of(db: StoreDatabase, meta: dict[str, bytes]) -> Ledger:
             for step, definition, spent, parts, manifest, digest, test_seed, batch_id, publication, time in rows
         )
     except (ValueError, KeyError, TypeError, ZeroDivisionError):
-        raise StoreDamagedError("the plan or the ledger cannot be read", where=db.where) from None
+        raise StoreDamagedError("plan or ledger is unreadable", where=db.where) from None
     remembered = account_pin(meta, db.where)
     pin = None if remembered is None else Pin.from_bytes(remembered, db.where)
     return Ledger(meta["stream_id"].hex(), plan_hash(facts), facts, spends, pin)
@@ -228,9 +228,9 @@ def released_files(releases: Path, *, everything: bool = False) -> dict[int, dic
 def release_problems(there: Files, committed: Files, withdrawn: Collection[int] = ()) -> list[str]:
     """How released files differ from the committed ones."""
     words = {
-        "missing": "{name} of step {step} is missing among the releases",
-        "changed": "the released {name} of step {step} is not the committed one",
-        "withdrawn": "{name} is in the folder of step {step}, which was withdrawn: move it away",
+        "missing": "{name} of step {step} is missing",
+        "changed": "{name} of step {step} differs from the committed file",
+        "withdrawn": "{name} of the withdrawn step {step} is there: move it away",
     }
     differences = Comparison(committed, withdrawn, deep=True).of_files(
         lambda step: there.get(step, {}), lambda step, name: there[step][name]
@@ -247,11 +247,11 @@ def catalogue_problems(folder: Path, stream_id: str, known: Mapping[int, str]) -
     except FileNotFoundError:
         return ["the releases have no catalogue"] if published_steps(folder) else []
     except (StoreDamagedError, StoreFormatError):
-        return ["the catalogue of the releases cannot be read"]
+        return ["the releases' catalogue is unreadable"]
     if owner != stream_id:
-        return ["the releases belong to another stream"]
+        return ["releases of another stream"]
     return [
-        f"the catalogue's hash of step {step} is not the one in the ledger"
+        f"the catalogue's hash of step {step} differs from the ledger's"
         for step, digest in sorted(listed.items())
         if step in known and known[step] != digest
     ]
@@ -304,7 +304,7 @@ def export_ledger(ledger: Ledger, *, secret: bool = False, times: bool = False) 
         "budget": facts["budget"],
         "horizon": facts["horizon"],
         "parts": facts["parts"],
-        "total_is": "the largest step's cost: what all steps together cost one unit of protection",
+        "total_is": "the largest step's cost",
     }
     lines, total = [chained(head, None)], Fraction(0)
     for one in ledger.spends:
@@ -366,35 +366,35 @@ def check_export(data: bytes, releases: str | Path | None = None) -> CheckedExpo
         findings += plan_problems(ledger)
         largest = accumulate((spend.spent for spend in spends), max)
         findings += [
-            f"the total at step {spend.step} is not the largest cost so far"
+            f"the total at step {spend.step} is below the largest cost"
             for spend, total, wanted in zip(spends, totals, largest, strict=True)
             if total != wanted
         ]
         if end.get("end") is not True:
-            findings.append("the last line is missing: the file was cut short")
+            findings.append("the last line is missing")
         elif (end["steps"], Fraction(end["total"]), len(lines)) != (
             len(spends),
             ledger.total.amount,
             len(spends) + 2,
         ):
-            findings.append("the last line does not fit the lines before it")
+            findings.append("the last line contradicts earlier lines")
         elif end["sha256"] != line_hash(canonical_json({key: end[key] for key in end if key != "sha256"})):
             findings.append("the last line was changed")
         name, inside = str(head["stream"]), set(end.get("not_released", ()))
         symbol = "epsilon" if ledger.planned.as_dict()["definition"] == "pure" else "rho"
         total, planned = (f"{symbol} = {budget.amount}" for budget in (ledger.total, ledger.planned))
     except (KeyError, ValueError, TypeError, AttributeError, ZeroDivisionError):
-        findings.append("a line lacks what it has to say")
+        findings.append("a line lacks a field")
         return CheckedExport(tuple(findings), str(head.get("stream")), len(spends), None, None, None)
     if releases is not None:
         folder = Path(releases)
         if not folder.is_dir():
             raise ConfigError(
-                "there are no releases", where=str(folder), allowed="the folder of a stream's releases"
+                "releases are missing", where=str(folder), allowed="the folder of a stream's releases"
             )
         known, there = {spend.step: spend.manifest_sha256 for spend in spends}, released_files(folder)
         findings += [
-            f"step {step} is among the releases, but not in the ledger"
+            f"step {step} is released, but not in the ledger"
             for step in there
             if step not in known and step <= max(known, default=0)
         ]

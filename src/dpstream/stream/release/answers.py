@@ -26,10 +26,8 @@ ErrorKind = Literal["exact", "bound", "simulated"]
 #: Largest joint domain that ``marginal`` and ``answer`` evaluate.
 MAX_ANSWER_CELLS = 2_000_000
 
-#: What follows where there is no error.
-NOT_MEASURED = (
-    "Part of this number is what the model expects, and no public noise scale tells how wrong it is."
-)
+#: What follows where the error is not known.
+NOT_MEASURED = "Part of this number is modelled; that error is not known."
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ class Answer:
         ``value``, which may lie outside.
 
         Where ``error_kind`` is ``simulated``, it is around ``value`` and about the step of the table, and the
-        probability is no promise: a simulation cannot see what the releases have lost.
+        probability is approximate: a simulation cannot see what the releases have lost.
 
         Errors:
             ConfigError: a confidence that is not above 0 and below 1 (up to 0.999999).
@@ -106,9 +104,9 @@ def impossible_answer(predicate: Predicate, schema: Schema) -> Answer | None:
     possible = Model.uniform(domain, 1.0).marginals([predicate.columns])[0] > 0.0
     if (predicate.mask().ravel() & possible).any():
         return None
-    note = "public constraints exclude every record that would satisfy it"
+    note = "public constraints exclude all such records"
     if schema.constraints is not None and schema.constraints.repair:
-        note += "; this is about the repaired records: some that came may have satisfied it, and were changed"
+        note += "; repair changed some arrivals that satisfied it"
     return Answer(0.0, 0.0, note, 0.0, 0.0, _half_width=WeightedSum().half_width, error_kind="exact")
 
 

@@ -412,7 +412,7 @@ class Estimate:
         values: numbers of records, one axis a column; negative ones are normal.
         as_of: the step at whose end the estimate holds.
         epochs: the groups of steps (first, last) that were added up.
-        chosen: whether measurements enter that were chosen by what was measured before. Then there is no interval:
+        chosen: whether measurements enter that were chosen by what was measured before. Then the interval is None:
             what is chosen every time is what has unusual noise.
         about: what is counted, where that is not the records as of ``as_of``; ``epochs`` may be periods or numbers of
             points then.
@@ -506,7 +506,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Missing:
-    """Why there is no estimate.
+    """Why an estimate is missing.
 
     Attributes:
         steps: the groups of steps (first, last) whose records nobody measured in this way; none where that is not why.
@@ -592,7 +592,7 @@ class Published:
                 name, sources = one.column.name, ", ".join(one.sources)
                 return Missing(
                     (),
-                    f"{name} follows from {sources}, which is measured in its place; a question may name it",
+                    f"{name} follows from {sources}, measured in its place",
                 )
         names = names_of(columns, self.schema)
         if combine not in get_args(Combine):
@@ -646,18 +646,15 @@ class Published:
         for end in ends:
             now = [one for one in own if one.end == end]
             if not now:
-                return Missing(
-                    (), f"No census counted the records that were present at the end of step {end}."
-                )
+                return Missing((), f"No census counted the records present at step {end}.")
             chosen = self._cover(names, now, end, combine)
             if not isinstance(chosen, Missing):
                 return self._sum(names, end, chosen)
             newest = newest or chosen
         assert newest is not None
         words = (
-            "No census counted this of all records that were present at one step. At the end of step "
-            f"{ends[0]} it was not counted of those that came in steps {_step_words(newest.steps)}, and counts as of "
-            "other steps must not be added."
+            "No census counted this of all records. At the end of step "
+            f"{ends[0]} records of steps {_step_words(newest.steps)} lack it; counts of other steps must not be added."
         )
         return replace(newest, reason=words)
 
@@ -684,10 +681,10 @@ class Published:
         if end not in best:
             gaps = _gaps(names, known, max(best), end)
             if combine == "mean" and any(_chose(one, names) for one in counts):
-                why = "or only because of what was measured before: no interval holds for such a choice."
+                why = "or chosen by earlier measurements, which leaves no interval."
                 return replace(gaps, reason=f"{gaps.reason.rstrip('.')}, {why}")
             if any(one.series is not None and one.first > 1 for one in counts):
-                why = "Gains of single steps that share noise with each other are not added up."
+                why = "Gains of steps that share noise are not added up."
                 return replace(gaps, reason=f"{gaps.reason} {why}")
             return gaps
         path, at = list[_Block](), end
@@ -780,8 +777,8 @@ def error_words(estimate: Estimate, law: WeightedSum) -> str:
     about = estimate.about or f"the {estimate.records} as of step {estimate.as_of}"
     if estimate.chosen:
         return (
-            f"standard error of the noise alone; it is about {about}. Some "
-            "measurements were chosen by what was measured before, and no interval holds for such a choice"
+            f"standard error of the noise; about {about}. Earlier measurements chose some: such a choice has no "
+            "interval"
         )
     sums = "one measurement" if many == 1 else f"measurements of {many} groups of steps, added up"
     if estimate.about and many > 1:
@@ -789,9 +786,9 @@ def error_words(estimate: Estimate, law: WeightedSum) -> str:
     if law.variance == 0.0:
         how = f"exact: the number of {'people' if estimate.about else 'records'} was declared public"
     elif law.exact:
-        how = f"exact: from the law of the noise in {sums}"
+        how = f"exact, by the law of noise in {sums}"
     else:
-        how = f"from the exact variance of the noise in {sums}, by Chebyshev's inequality"
+        how = f"from the exact noise variance in {sums}, by Chebyshev's inequality"
     return f"{how}; it is about {about}"
 
 

@@ -144,7 +144,7 @@ def unfit_rows(manifest_of: Callable[[int], Mapping[str, Any]], step: int) -> st
 
     There are none; there are so few that noise alone may have made them; or the mechanism itself counted another
     number. A step that was not measured has no standard error and no counted number: those of the last one that was
-    are taken, which are no larger.
+    are taken, which are as small or smaller.
     """
     newest = manifest_of(step)
     own, number = newest.get("accuracy") or {}, number_of_records(newest)
@@ -159,13 +159,13 @@ def unfit_rows(manifest_of: Callable[[int], Mapping[str, Any]], step: int) -> st
     error, rows = number.error or number_of_records(measured).error, number.value
     if error is not None and rows <= _FROM_NONE * error:
         return (
-            f"the table of step {step} has {rows} rows, which is within two standard errors of none (one is "
+            f"the table of step {step} has {rows} rows, within two standard errors of 0 (one is "
             f"{error:.3g}): they may be noise alone"
         )
     counted, rows = told.get("counted"), int(measured["rows_in_table"])
     if counted is None or abs(rows - counted["records"]) <= _FROM_COUNTED * counted["standard_error"]:
         return None
     return (
-        f"the table of step {measured['step']} has {rows} rows, and {counted['records']:.0f} records were counted "
-        f"then: more than four standard errors apart (one is {counted['standard_error']:.3g})"
+        f"the table of step {measured['step']} has {rows} rows, and {counted['records']:.0f} records were "
+        f"counted: over four standard errors apart (one is {counted['standard_error']:.3g})"
     )

@@ -153,7 +153,7 @@ def accuracy_of(
 
     Args:
         plan: says which steps are measured, and why counts have no error bars; under the relation ``replace`` the
-            total is no estimate.
+            total is inexact.
         files: names of what is published with the step.
         with_base: whether the stream began with another one's table.
         period_of: what an earlier step stands for.

@@ -50,7 +50,7 @@ class ReleasePublisher:
 
     Publication states of a step: ``pending`` (to be published), ``published``, ``held`` (waits for approval),
     ``expiring`` and ``expired`` (the keep policy), ``withdrawing`` and ``withdrawn``, ``rejected`` (withdrawn while it
-    was held: readers never hear of it); ``unpublished`` and ``dropped`` where there was no sink.
+    was held: readers never hear of it); ``unpublished`` and ``dropped`` without a sink.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class ReleasePublisher:
             log_step(
                 StepEvent.AWAY,
                 self._store.last_step,
-                " is the last one, and a place of releases is away",
+                " is the last; a place of releases is missing",
                 error,
             )
 
@@ -127,7 +127,7 @@ class ReleasePublisher:
         made = self._remade()
         pending: list[int] = []
         stuck: NotMadeError | None = None
-        with file_errors("the release could not be written and will be on the next try", self._where):
+        with file_errors("the release waits: writing failed", self._where):
             for step in waiting:
                 files = self._files(made, step)
                 try:
@@ -164,9 +164,7 @@ class ReleasePublisher:
         made, failures = self._remade(), list[StoreError]()
         for target in self._sink.targets:  # whatever else does not answer, readers of the folder are told
             try:
-                with file_errors(
-                    "the table could not be taken back and will be on the next try", self._where
-                ):
+                with file_errors("the withdrawal waits: writing failed", self._where):
                     self._take_from(target, leaving, made)
             except StoreError as error:
                 failures.append(error)
@@ -229,7 +227,7 @@ class ReleasePublisher:
         not know, means that the state was rolled back.
 
         Errors:
-            StoreDamagedError: it was, or a published manifest is not the committed one.
+            StoreDamagedError: it was, or a published manifest differs from the committed manifest.
         """
         with file_errors("the releases could not be read", self._where):
             published = sorted(have(self._stream_id).items())
@@ -239,17 +237,16 @@ class ReleasePublisher:
         states = {step: state for step, state, _ in committed}
         for problem in rollback_problems([step for step, _ in published], told, states):
             raise StoreDamagedError(
-                f"{problem}, and continuing would spend the budget twice",
+                f"{problem}: the budget would be spent twice",
                 where=str(self._where),
-                allowed="the newest state, or a new stream with its own releases directory",
+                allowed="the newest state, or a new stream with new releases",
             )
         for step, digest in published:
             if hashes[step] != digest:
                 raise StoreDamagedError(
-                    f"the published manifest of step {step} is not the committed one",
+                    f"the published manifest of step {step} differs from the committed manifest",
                     where=str(self._where),
-                    allowed="moving the step away (from the folder and the database), and running again, which "
-                    "publishes it from the store",
+                    allowed="move the step away (folder and database) and run again",
                 )
         return {step for step, _ in published}
 
@@ -266,7 +263,7 @@ class ReleasePublisher:
         restored: set[int] = set()
         made = self._remade()
         for _ in range(2):  # what stands beside the folder is compared with it once it is whole
-            with file_errors("the releases could not be compared with the store", self._where):
+            with file_errors("releases and store cannot be compared", self._where):
                 differences = self._sink.compared(committed, deep=False, withdrawn=withdrawn)
                 left = sorted(place for place, how in differences.items() if how == "withdrawn")
                 if left:
@@ -274,15 +271,15 @@ class ReleasePublisher:
                     raise StoreDamagedError(
                         f"{name} is in the folder of step {step}, which was withdrawn",
                         where=str(self._where),
-                        allowed="the manifest, the notice and the measurements; moving the file away and running again",
+                        allowed="move the file away and run again",
                     )
                 changed = sorted(place for place, how in differences.items() if how == "changed")
                 if changed:
                     step, name = changed[0]
                     raise StoreDamagedError(
-                        f"{name} of step {step} is not what was published",
+                        f"{name} of step {step} differs from the published file",
                         where=str(self._where),
-                        allowed="moving it away and running again, which publishes the step from the store",
+                        allowed="move it away and run again",
                     )
                 missing = sorted({step for step, _ in differences})
                 for step in missing:
@@ -322,7 +319,7 @@ class ReleasePublisher:
         for step in chosen:
             if step - 1 in held and step - 1 not in chosen and self._has_changes(step):
                 raise StepError(
-                    f"step {step} has the changes since step {step - 1}, which is held: they would publish its table",
+                    f"step {step} has the changes since step {step - 1}, which is held",
                     where="approve",
                     allowed=f"approving step {step - 1} too, or withdrawing it first",
                 )
@@ -330,7 +327,7 @@ class ReleasePublisher:
             # Before the decision is kept: a step that cannot be published stays held, so that it can be rejected.
             made = self._remade()
             try:
-                with file_errors("a table that waits could not be made again", self._where):
+                with file_errors("a waiting table could not be made", self._where):
                     for step in chosen:
                         self._files(made, step).all()
             except StoreError:
@@ -362,17 +359,16 @@ class ReleasePublisher:
                 raise ConfigError(
                     f"step {step} is {done} already, with the reason {given!r}",
                     where="withdraw",
-                    allowed="that reason",
+                    allowed=f"the reason {given!r}",
                 )
             if committed.publication != "rejected":
                 self._withdrawn(step)
             return False
         held = committed.publication == "held"
         words = (
-            "The step was held, and never published. What it cost stays spent."
+            "The step was held, never published. Its cost stays spent."
             if held
-            else "The table was taken back. What it cost stays spent: whoever has read it has read it. Copies, and the "
-            "versions that an object store may keep, are not reached."
+            else "The table was taken back. Its cost stays spent. Copies, and old versions in an object store, remain."
         )
         notice: dict[str, Any] = {
             "format": 1,
@@ -395,10 +391,9 @@ class ReleasePublisher:
             self._take_back()
         except StoreError as error:
             raise StoreError(
-                f"step {step} is withdrawing: its table is gone from every place that answered, and one did not "
-                f"({error.what})",
+                f"step {step} is withdrawing: all places but one are done ({error.what})",
                 where=error.where,
-                allowed="the same call again, or the next run, which takes the table from there",
+                allowed="the same call, or the next run",
             ) from None
         if self._store.in_publication("pending"):
             self.publish(skip=True)  # another step that cannot be made is withdrawn by a call of its own
@@ -413,7 +408,7 @@ class ReleasePublisher:
         committed = self._store.find(step=step)
         if committed is None:
             raise StepError(
-                f"there is no step {step}", where="release", allowed=f"1 to {self._store.last_step}"
+                f"step {step} does not exist", where="release", allowed=f"1 to {self._store.last_step}"
             )
         return committed
 
@@ -505,7 +500,7 @@ class ReleasePublisher:
         notice = self._store.stored_file(step, NOTICE)
         if notice is None:
             raise StoreDamagedError(
-                f"the notice that says why step {step} was withdrawn is missing", where=str(self._store.path)
+                f"the notice of why step {step} was withdrawn is missing", where=str(self._store.path)
             )
         return notice
 

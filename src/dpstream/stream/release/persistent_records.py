@@ -174,9 +174,9 @@ class Segment:
         try:
             table = _from_bytes(self.table)
         except (TypeError, ValueError):
-            raise StoreDamagedError("the records of the last release cannot be read", where="state") from None
+            raise StoreDamagedError("the last release's records are unreadable", where="state") from None
         if not len(self.codes) == len(self.ids) == table.num_rows:
-            raise StoreDamagedError("the records of the last release contradict themselves", where="state")
+            raise StoreDamagedError("the last release's records are inconsistent", where="state")
         return Rows(self.ids.astype(np.int64), self.codes.astype(np.int32), table)
 
 
@@ -301,7 +301,7 @@ class PersistentRecords:
             segments = unpack_segments(packed.arrays, int(packed.meta["segments"]))
             next_id = int(packed.meta["next_id"])
         except (KeyError, TypeError, ValueError):
-            raise StoreDamagedError("the records of the last release cannot be read", where="state") from None
+            raise StoreDamagedError("the last release's records are unreadable", where="state") from None
         return cls.of(whole(segments), next_id, segments)
 
 
@@ -312,7 +312,7 @@ class Succession:
     Attributes:
         records: the new ones.
         changes: operation, id and values; deletes first, then updates, each in the order of their ids. None where
-            there was no table before.
+            this is the first table.
         deletes, inserts, updates: how many.
     """
 

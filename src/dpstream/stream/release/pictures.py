@@ -1,6 +1,6 @@
 """The common style of all figures: colours that everybody can distinguish, quiet axes, a unit on each axis.
 
-matplotlib is imported when a figure is made (``pip install 'dpstream[plot]'``), never pyplot: there is no window and no
+matplotlib is imported when a figure is made (``pip install 'dpstream[plot]'``), never pyplot: without window or
 global state.
 """
 

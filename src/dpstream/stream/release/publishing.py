@@ -59,7 +59,7 @@ class Publishing:
         for name, kind in (("records", RecordKind), ("publish", TableKind)):
             if getattr(self, name) not in get_args(kind):
                 raise ConfigError(
-                    f"{getattr(self, name)!r} is not a choice", where=name, allowed=", ".join(get_args(kind))
+                    f"unknown choice {getattr(self, name)!r}", where=name, allowed=", ".join(get_args(kind))
                 )
         for name in ("keep", "max_rows", "full_every"):
             number = getattr(self, name)
@@ -68,14 +68,14 @@ class Publishing:
                 raise ConfigError(f"{number!r} cannot be used", where=name, allowed="a number from 1")
         if self.publish != "full" and self.records != "persistent":
             raise ConfigError(
-                f"publish = {self.publish!r} needs records that persist: fresh tables share no records",
+                f"publish = {self.publish!r} needs persistent records: fresh tables share none",
                 where="publish",
                 allowed='publish = "full", or records = "persistent"',
             )
 
         if self.may_change is not None and self.records != "persistent":
             raise ConfigError(
-                "may_change needs records that persist: fresh tables share no records",
+                "may_change needs persistent records: fresh tables share none",
                 where="may_change",
                 allowed='records = "persistent"',
             )
@@ -86,14 +86,14 @@ class Publishing:
         unknown = [name for name in self.may_change or () if self.may_change != "any" and name not in names]
         if unknown:
             raise ConfigError(
-                f"may_change names {unknown[0]!r}, which is no column of the schema",
+                f"may_change names the unknown column {unknown[0]!r}",
                 where="may_change",
                 allowed=", ".join(names),
             )
         taken = [name for name in (ID, OP) if name in names]
         if self.records == "persistent" and taken:
             raise ConfigError(
-                f"column {taken[0]!r} of the schema has a name that persistent records need",
+                f"column {taken[0]!r} has a name of persistent records",
                 where="records",
                 allowed=f'another name than {ID} and {OP}, or records = "fresh"',
             )

@@ -40,10 +40,7 @@ if TYPE_CHECKING:
     from dpstream.stream.release.pictures import Picture
 
 #: Why an answer carries no interval.
-NO_INTERVAL = (
-    "The plan does not measure these columns together at every step, or the stream began with another one's table. "
-    f"{NOT_MEASURED}"
-)
+NO_INTERVAL = f"Not measured together at every step. {NOT_MEASURED}"
 
 
 @dataclass(frozen=True)
@@ -156,9 +153,9 @@ class Release:
             return as_frame(self.sample(), frame)
         if self._folder is None:
             raise ConfigError(
-                "persistent records are kept with the releases, and the stream has no place for any",
+                "persistent records need a place for releases",
                 where="release",
-                allowed="a stream with a folder for its releases",
+                allowed="a stream with releases",
             )
         return read_table(self._folder, self.step, frame=frame)
 
@@ -394,9 +391,9 @@ class Release:
     def _answers(self, where: str) -> SyntheticTable:
         if self._model.answers is None:
             raise ConfigError(
-                f"the release is {self._model.noun}: no records can be drawn from it, and no counts be answered",
+                f"the release is {self._model.noun}: it gives neither records nor counts",
                 where=where,
-                allowed="sample() without arguments, which gives the released table",
+                allowed="sample() without arguments",
             )
         return self._model.answers
 
@@ -424,10 +421,10 @@ def _smallest(
 
 def _note(cells: int, label: str) -> str:
     if cells == 0:
-        return "no value combination satisfies the question"
+        return "no combination satisfies the question"
     where = f"of the measured marginal {label}"
     if cells == 1:
-        return f"standard deviation of the noise in the one cell {where} that answers"
+        return f"standard deviation of the noise in the cell {where} that answers"
     return f"standard deviation of the noise in the sum of {cells} cells {where}"
 
 
@@ -436,8 +433,8 @@ def _error_of_sum(cells: int, error: float | None) -> tuple[float | None, str]:
     if error is None:
         return None, NO_INTERVAL
     if cells == 0:
-        return 0.0, "no value combination satisfies the question"
+        return 0.0, "no combination satisfies the question"
     if cells == 1:
-        return error, "standard deviation of the noise in the one cell that answers"
+        return error, "standard deviation of the noise in the cell"
     # Cauchy-Schwarz: holds whatever the correlation between the cells.
-    return error * cells, f"upper bound: {cells} cells answer, and their noise may be correlated"
+    return error * cells, f"upper bound: {cells} cells answer; their noise may be correlated"

@@ -153,7 +153,7 @@ def averages_verdict(schema: Schema, table: SyntheticTable) -> tuple[Verdict, ..
     vague = sorted(found, key=lambda name: -(found[name][1] - found[name][0]) / max(map(abs, found[name])))
     named = "; ".join(f"of {name} {average_words(found[name])}" for name in vague[:_NAMED])
     more = f"; {len(vague) - _NAMED} more columns have bins" if len(vague) > _NAMED else ""
-    why = f"{named}{more} (a release does not say where in its bin a number lies)"
+    why = f"{named}{more} (places inside bins are unknown)"
     return (Verdict("averages", NOT_KNOWN, None, None, why),)
 
 

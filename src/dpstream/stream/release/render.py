@@ -272,11 +272,10 @@ class RemadeFiles:
             content = self._files.get(name)
         if content is None or sha256_of(content) != digest:
             raise NotMadeError(
-                f"{name} of step {step} is missing, and cannot be made again with the bytes that were committed",
+                f"{name} of step {step} is missing and cannot be made identical",
                 where=str(self._sink.directory),
-                allowed="the file from a copy of the releases; the [output] format and the program's version that it "
-                "was made with (a keep policy may have dropped what it followed from); or dpstream withdraw, which "
-                "tells readers that it is gone",
+                allowed="the file from a copy; the [output] format and program version of that step; or dpstream "
+                "withdraw",
             )
         return content
 
@@ -289,10 +288,9 @@ class RemadeFiles:
         facts, synthesis = json.loads(self._manifest(step)), self._synthesis_of(step)
         if synthesis is None:
             raise NotMadeError(
-                f"the model of step {step} is gone, and its table cannot be drawn again",
+                f"the model of step {step} is gone: the table cannot be drawn",
                 where=str(self._sink.directory),
-                allowed="the partition from a copy of the table; or dpstream withdraw, which tells readers that it is "
-                "gone",
+                allowed="the partition from a copy; or dpstream withdraw",
             )
         label = facts["label"]
         rows, seed = facts["rows_in_table"], facts["sampling_seed"]
@@ -313,10 +311,9 @@ class RemadeFiles:
         records = json.loads(self._manifest(step)).get("records") or {}
         if table is None or content_sha256(table) != records.get("content_sha256"):
             raise NotMadeError(
-                f"the whole table of step {step} cannot be made again, and the database does not hold the step before",
+                f"the whole table of step {step} cannot be made: the database lacks the step before",
                 where=str(self._sink.directory),
-                allowed="a copy of the database; or the program's version that the step was made with (a keep policy "
-                "may have dropped what it followed from)",
+                allowed="a copy of the database; or that step's program version",
             )
         return table
 

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 _ROWS = 10
 #: Joins what the manifest says of released counts with the lines that a picture draws.
 _MEASURED = (
-    "Noisy counts that are published beside the tables have exact errors (measured, plot); a released count is made "
-    "of more than one of them, and may lie outside their intervals."
+    "Noisy counts beside the tables have exact errors (measured, plot); released counts combine several and "
+    "may lie outside."
 )
 
 
@@ -60,7 +60,7 @@ def release_html(manifest: Mapping[str, Any], table: Any | None) -> str:
     known = {key: value for key, value in facts.items() if value is not None}
     title = f"Release of step {manifest['step']}"
     if table is None:
-        return notebook_page(title, known, below="Its table is not here.")
+        return notebook_page(title, known, below="The table is missing.")
     rows = [tuple(row.values()) for row in table.slice(0, _ROWS).to_pylist()]
     below = f"The first {len(rows)} of {table.num_rows} synthetic rows." if len(rows) < table.num_rows else ""
     return notebook_page(title, known, table.column_names, rows, below)
@@ -118,13 +118,13 @@ def draw_release(release: PicturedRelease, columns: str | Sequence[str] | None) 
     asked = [columns] if isinstance(columns, str) else list(columns or there[:_MOST])
     strange = [name for name in asked if name not in there]
     if strange or not asked:
-        what = f"the released table has no column {strange[0]!r}" if strange else "there is no column to draw"
+        what = f"the released table has no column {strange[0]!r}" if strange else "the table has no column"
         raise ConfigError(what, where="plot", allowed=", ".join(there) or "a release of records")
     if columns is not None and (len(asked) > 2 or len(set(asked)) < len(asked)):
         raise ConfigError(
             f"{len(asked)} columns are named",
             where="plot",
-            allowed="one column, two different ones, or none for all",
+            allowed="one column, two, or none for all",
         )
     if not release.table.num_rows:
         raise ConfigError("the released table has no rows", where="plot", allowed="a release with rows")
@@ -166,7 +166,7 @@ def _codes(release: PicturedRelease, name: str) -> tuple[Column, NDArray[np.int3
         return column, as_released(column).encode(release.table.column(name))
     except DataError:
         raise StoreDamagedError(
-            "the released table holds values that its codebook does not declare", where=f"column {name!r}"
+            "the table holds values outside of its codebook", where=f"column {name!r}"
         ) from None
 
 
@@ -202,14 +202,14 @@ def _errors(
         masks.append(mask)
     step = int(release.manifest["step"])
     found = None if release.published is None else release.published.estimate([name])
-    # What was measured long ago is no error of a count of now.
+    # Old measurements give no error of a present count.
     fresh = (step, (release.manifest.get("accuracy") or {}).get("measured_up_to_step"))
     if isinstance(found, Estimate) and found.as_of in fresh:
         sums = np.array([found.values[mask].sum() for mask in masks])
         widths = np.array([found.law(mask).half_width(0.95) for mask in masks])
         told = (
-            f"Lines: the counts as they were measured up to step {found.as_of}, with their exact 95 % intervals. Bars: "
-            "the released counts, which rest on more than these, and may end outside."
+            f"Lines: counts measured up to step {found.as_of}, with exact 95 % intervals. Bars: released counts, "
+            "which combine several and may end outside."
         )
         return sums, widths, told
     simulated = None if release.folder is None else simulated_errors(release.folder, step)

@@ -27,7 +27,7 @@ Use = Literal["totals", "columns", "pairs", "small groups", "averages"]
 
 #: The largest standard error that a word allows, as a share of the number it belongs to; above all of them: unfit.
 THRESHOLDS: Mapping[str, float] = {"good": 0.05, "usable": 0.15, "poor": 0.30}
-#: The word where no error is known. It is no good word.
+#: The word where the error is not known; never a good word.
 NOT_KNOWN = "not known"
 #: What each word means, for readers.
 MEANING: Mapping[str, str] = {
@@ -108,9 +108,9 @@ class Verdict:
             return cls(**{name: value for name, value in facts.items() if name != "words"})
         except (TypeError, AttributeError):
             raise StoreDamagedError(
-                "a verdict of the manifest cannot be read",
+                "a verdict is unreadable",
                 where="accuracy",
-                allowed="releases that this version of dpstream made",
+                allowed="releases of this version of dpstream",
             ) from None
 
 

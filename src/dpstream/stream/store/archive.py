@@ -90,21 +90,19 @@ def export_store(
         hold together. StoreError: it was moved before (only ``move`` may write its archive once more).
     """
     if out.exists():
-        raise ConfigError("there is a file already", where=str(out), allowed="another name")
+        raise ConfigError("the file exists", where=str(out), allowed="another name")
     with locked_store(path, server) as (db, where):
         unlock(db, key)
         meta = read_meta(db)
         if read_shards(db, meta["key"]) is not None:
             raise ConfigError(
-                "the counters of users (or the present records) are files beside the store, which an archive does not "
-                "hold",
+                "files of users or records lie beside the store",
                 where=where,
-                allowed="a copy of the whole state directory while no stream has it open, and of the folder that the "
-                "link users in it leads to",
+                allowed="a copy of the closed state directory and of users",
             )
         moved = is_moved(db)
         if moved and not move:
-            raise StoreError("this stream was moved away", where=where, allowed="the place it was moved to")
+            raise StoreError("the stream was moved away", where=where, allowed="the place it was moved to")
         history = read_history(db, meta, where)
         witness = Head(path, outside)
         witness.check(history, where)
@@ -177,9 +175,9 @@ def import_store(
             pass
         if read.moving and read.taken is None and not file.writable():
             raise ConfigError(
-                "the archive cannot be marked as taken in, and a second import would make two streams of one",
+                "the archive cannot be marked as imported",
                 where=str(archive),
-                allowed="the archive on a disk where it can be written",
+                allowed="the archive on a writable disk",
             )
         directory = StateDirectory(path, database=DATABASE)
         backend: StoreBackend | None = None
@@ -197,9 +195,7 @@ def import_store(
                 history = _checked(db, key, facts, directory.path, str(archive))
                 store_key = read_meta(db)["key"]
                 if read.moving and SealedLog(db, store_key).entries()[-1].kind != LEFT:
-                    raise StoreDamagedError(
-                        "the archive was changed: its log has no move", where=str(archive)
-                    )
+                    raise StoreDamagedError("the archive's log has no move", where=str(archive))
                 number = _allow_import(history, before, witness, read, str(archive))
                 # First the witness: a store without it could be rolled back unseen, and one that is missing
                 # is made by the same import again.
@@ -257,7 +253,7 @@ def _opened(archive: Path) -> Iterator[BinaryIO]:
             try:
                 fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise StoreLockedError("another import is reading this archive", where=str(archive)) from None
+                raise StoreLockedError("another import reads the archive", where=str(archive)) from None
             if file.read(len(_MAGIC)) != _MAGIC:
                 raise _no_archive(archive)
             yield file
@@ -295,7 +291,7 @@ def _archived(archive: Path) -> Iterator[_Archive]:
             mark = behind[len(digest) :]
             whole = len(mark) >= 2 * _NUMBER and any(mark)
             if wrong is None and (kind not in (_COPY, _MOVING) or (whole and mark != _mark(mark[:_NUMBER]))):
-                wrong = "nothing says whether it moved, or was taken in"
+                wrong = "its mark is missing"
             if wrong is not None:
                 raise StoreDamagedError(f"the archive was changed or cut short: {wrong}", where=db.where)
             taken = mark[:_NUMBER].hex() if whole else None
@@ -306,7 +302,7 @@ def _archived(archive: Path) -> Iterator[_Archive]:
 
 def _no_archive(archive: Path) -> ConfigError:
     return ConfigError(
-        "is not an archive of a store", where=str(archive), allowed="a file of dpstream store export"
+        "is something else than an archive", where=str(archive), allowed="a file of dpstream store export"
     )
 
 
@@ -359,7 +355,7 @@ def _history_there(backend: StoreBackend, key: StateKey | None) -> SealedHistory
             raise ConfigError(
                 "there is a stream already",
                 where=backend.where,
-                allowed="a place without one (nothing was changed)",
+                allowed="an empty place (nothing was changed)",
             )
         unlock(db, key)
         history = read_history(db, read_meta(db), backend.where)
@@ -380,7 +376,7 @@ def _allow_import(
     """
     if before is not None and not before.seals.items() <= history.seals.items():
         raise ConfigError(
-            "the store that was moved away from here has another history, or a longer one",
+            "the moved store has another or a longer history",
             where=where,
             allowed="the newest archive of the same stream",
         )
@@ -396,14 +392,12 @@ def _allow_import(
         return None
     if moving:
         raise ConfigError(
-            "this archive was taken in already: a second import would make two streams of one, and spend the "
-            "budget twice",
+            "the archive was imported already: the budget would be spent twice",
             where=where,
-            allowed="the place where its stream is now; from there, a new archive of store export --move",
+            allowed="the stream's present place, or a new store export --move there",
         )
     raise ConfigError(
-        "this archive is a copy: its source may still go on, and two streams of one would spend the budget twice",
+        "the archive is a copy: the budget would be spent twice",
         where=where,
-        allowed="an archive of store export --move; or, where the store was lost, a copy as new as the head.json "
-        "of the state directory",
+        allowed="store export --move; for a lost store, a copy as new as head.json",
     )

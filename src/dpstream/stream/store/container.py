@@ -63,7 +63,7 @@ def load(data: bytes, *, where: str) -> Packed:
     _, version, digest = _HEAD.unpack_from(data)
     body = data[_HEAD.size :]
     if hashlib.sha256(body).digest() != digest:
-        raise StoreDamagedError("the checksum does not fit the packed bytes", where=where)
+        raise StoreDamagedError("the checksum of packed bytes is wrong", where=where)
     # After the checksum, so that a flipped bit in the version is not reported as "newer".
     if version != CONTAINER_FORMAT:
         raise StoreFormatError(
@@ -90,7 +90,7 @@ def _expanded(frame: bytes, where: str) -> bytes:
     try:
         size = _stated_size(frame)
         if not _LENGTH.size <= size <= _MOST * len(frame):
-            raise ValueError("less than a head, or more than a frame of this length can hold")
+            raise ValueError("too short for a head, or too long for its frame")
         return bytes(pyarrow.Codec("zstd").decompress(frame, size, asbytes=True))
     except (ValueError, IndexError, OSError):
         raise StoreDamagedError("the packed bytes cannot be expanded", where=where) from None

@@ -78,7 +78,7 @@ class StateKey:
         """Read a key from what ``text`` gave.
 
         Errors:
-            ConfigError: it is no key; what was there is not shown.
+            ConfigError: the text is not a key; the message hides it.
         """
         body = text.strip()
         try:
@@ -86,7 +86,7 @@ class StateKey:
         except ValueError:
             secret = b""
         if not body.startswith(_PREFIX) or len(secret) != _KEY_BYTES:
-            raise ConfigError("this is no key", where=where, allowed="what dpstream store key made")
+            raise ConfigError("expected a key", where=where, allowed="the text of dpstream store key")
         return cls(secret)
 
     @classmethod
@@ -111,8 +111,7 @@ class StateKey:
             raise ConfigError(
                 f"others may read the key (mode {stat.S_IMODE(status.st_mode):04o})",
                 where=where,
-                allowed="mode 0600 or 0400, owned by who runs the stream; if others may have read it, "
-                "another key (dpstream store rekey)",
+                allowed="mode 0600 or 0400, your file; if others may have read it, dpstream store rekey",
             )
         return cls.from_text(data.decode("ascii", "replace"), where)
 
@@ -125,7 +124,7 @@ class StateKey:
         """
         where = f"the environment variable {name}"
         if not os.environ.get(name):
-            raise ConfigError("is not set", where=where, allowed="the text that dpstream store key made")
+            raise ConfigError("is not set", where=where, allowed="the text of dpstream store key")
         return cls.from_text(os.environ[name], where)
 
     @property
@@ -153,9 +152,9 @@ def write_key(path: Path) -> StateKey:
     except StoreError as error:
         if isinstance(error.__cause__, FileExistsError):
             raise ConfigError(
-                "there is a file already",
+                "the file exists",
                 where=str(path),
-                allowed="another name (a lost key is a lost stream)",
+                allowed="another name",
             ) from None
         raise
     return key
@@ -204,7 +203,7 @@ class Cipher(Sealing):
         except self._invalid:
             rows = "".join(f" {part}" for part in place if isinstance(part, int))
             raise StoreDamagedError(
-                f"an encrypted value ({kind}{rows}) was changed, or belongs to another place",
+                f"an encrypted value ({kind}{rows}) was changed or moved",
                 where=self._where,
             ) from None
         return padded[: padded.rindex(_END)]
@@ -243,7 +242,7 @@ def unlock(db: StoreDatabase, key: StateKey | None) -> None:
     used = key_name(db)
     if used is None and key is not None:
         raise StoreError(
-            "the store is not encrypted, and a key is given",
+            "the store is plain; a key is given",
             where=db.where,
             allowed="dpstream store rekey --to, or no key",
         )
@@ -255,9 +254,9 @@ def unlock(db: StoreDatabase, key: StateKey | None) -> None:
         )
     if used is not None and key is not None and used != key.name:
         raise StoreError(
-            f"the store is encrypted with the key {used}, and the key given is {key.name}",
+            f"the store is encrypted with the key {used}, not with {key.name}",
             where=db.where,
-            allowed="the key that it was encrypted with",
+            allowed="the same key",
         )
     row = db.execute("SELECT value FROM meta WHERE key = 'stream_id'").fetchone()
     if row is None:
@@ -291,7 +290,7 @@ def _library() -> tuple[Any, Any]:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ImportError:
         raise ConfigError(
-            "an encrypted store needs the package cryptography",
+            "encryption needs the package cryptography",
             where="[state]",
             allowed="pip install 'dpstream[encryption]'",
         ) from None

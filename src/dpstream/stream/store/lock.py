@@ -62,8 +62,7 @@ def warn_of_network(path: Path) -> None:
     kind = network_file_system(path.resolve())
     if kind is not None:
         warnings.warn(
-            f"{path}: this is a file system of kind {kind}, whose locks may not be seen by other machines and "
-            "which may not share memory: keep the state on a local disk",
+            f"{path}: a file system of kind {kind}may lack locks: keep the state on a local disk",
             NetworkFileSystemWarning,
             stacklevel=4,
         )
@@ -95,9 +94,9 @@ def repair_mode(path: Path, mode: int) -> None:
         return
     except PermissionError:
         raise StoreError(
-            "its permissions let others in, and it belongs to another user",
+            "open to others, and another user's",
             where=str(path),
-            allowed=f"{mode:04o}, owned by the user who runs the stream",
+            allowed=f"{mode:04o}, owned by you",
         ) from None
     warnings.warn(
         f"{path}: permissions were {rights:04o} and are now {mode:04o}; others may have read private counts",
@@ -107,7 +106,7 @@ def repair_mode(path: Path, mode: int) -> None:
 
 
 class FolderLock:
-    """``flock`` on a folder itself: there is no lock file that could be deleted, and the kernel releases it when the
+    """``flock`` on a folder itself: no lock file could be deleted, and the kernel releases it when the
     process dies. Local file systems only."""
 
     def __init__(self) -> None:
@@ -130,7 +129,7 @@ class FolderLock:
         except OSError as error:
             self.close()
             raise StoreError(
-                f"the directory cannot be locked ({error.strerror}); some network file systems know no locks",
+                f"the directory cannot be locked ({error.strerror}); some network file systems lack locks",
                 where=str(path),
                 allowed="a local disk",
             ) from None
@@ -159,8 +158,7 @@ class StateDirectory(FolderLock):
         self._create()
         self.take(
             self.path,
-            "another process (or another stream object in this one) has this stream open; "
-            "wait until it ends or stop it; there is no lock file to delete",
+            "another process or stream object has this stream open; wait or stop it",
         )
         try:
             warn_of_network(self.path)
@@ -193,9 +191,9 @@ class StateDirectory(FolderLock):
         """Refuse a link: what is written through it lies where nobody repairs the rights of others."""
         if path.is_symlink() or not (path.is_file() or not path.exists()):
             raise StoreError(
-                "a file of the state is a link, or no file at all",
+                "a file of the state is a link or a folder",
                 where=str(path),
-                allowed="files in the state directory itself (which may be a link as a whole)",
+                allowed="files in the state directory itself",
             )
 
     def _create(self) -> None:
@@ -204,16 +202,16 @@ class StateDirectory(FolderLock):
             self.path.mkdir(mode=0o700, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
             raise ConfigError(
-                "is not a directory", where=str(self.path), allowed="a state directory"
+                "expected a directory, got a file", where=str(self.path), allowed="a state directory"
             ) from None
 
     def _check_content(self) -> None:
         strangers = [entry.name for entry in self.path.iterdir() if not self._is_ours(entry.name)]
         if strangers:
             raise ConfigError(
-                f"holds files that are not a stream's state, such as {min(strangers)!r}",
+                f"holds foreign files, such as {min(strangers)!r}",
                 where=str(self.path),
-                allowed="an empty directory, or the state of this stream",
+                allowed="an empty directory, or this stream's state",
             )
 
     def _is_ours(self, name: str) -> bool:

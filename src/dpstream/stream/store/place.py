@@ -37,23 +37,22 @@ def backend_for(path: Path, server: PostgresServer | None) -> StoreBackend:
             old.close()
         if not moved:
             raise ConfigError(
-                "holds a store of its own, and the configuration names a database server",
+                "holds a store; the configuration names a server",
                 where=str(path),
-                allowed="moving it first (dpstream store export --move without url, then store import with url), "
-                "or another state directory",
+                allowed="dpstream store export --move, then store import with url; or another state directory",
             )
     return PostgresBackend(server)
 
 
 def no_stream(where: str) -> ConfigError:
-    """There is no store where one is needed."""
-    return ConfigError("there is no stream", where=where, allowed="a state directory that dpstream run made")
+    """The error for a missing store."""
+    return ConfigError("the stream is missing", where=where, allowed="a state directory of dpstream run")
 
 
 @contextmanager
 def viewed(path: Path, server: PostgresServer | None) -> Iterator[StoreDatabase | None]:
     """One consistent look at a store, whatever a running stream commits meanwhile, without its lock and without its
-    key; None where there is no store. Changes nothing.
+    key; None without a store. Changes nothing.
 
     Errors:
         StoreDamagedError, StoreFormatError: it cannot be read. StoreError: the server cannot be reached.
@@ -122,10 +121,9 @@ def refuse_moved(db: StoreDatabase, where: str) -> None:
     """
     if is_moved(db):
         raise StoreError(
-            "this stream was moved away (dpstream store export --move): going on here would make two streams "
-            "of one, and spend the budget twice",
+            "the stream was moved away (dpstream store export --move)",
             where=where,
-            allowed="the place it was moved to, or dpstream store import of its archive",
+            allowed="the new place, or dpstream store import",
         )
 
 

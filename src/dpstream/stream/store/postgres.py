@@ -3,7 +3,7 @@
 Guarantee: COMMIT returns after the server's log is on its disk (``fsync`` and ``synchronous_commit`` are
 asserted). One session advisory lock a stream is held by the connection that writes: a session that lost its
 connection has lost the lock and cannot commit either. Transactions are serializable, the step number is the
-ledger's primary key. There is no reconnecting: a lost connection ends this object, and opening the stream
+ledger's primary key. Nothing reconnects: a lost connection ends this object, and opening the stream
 again reads what is true.
 
 The witness against a database that is rolled back (``head.json``) stays in the local state directory.
@@ -99,12 +99,12 @@ class PostgresDatabase(PostgresSession):
     """One session; see ``StoreDatabase``."""
 
     refusals: ClassVar[Refusals] = {
-        "unreached": (StoreError, "{}", "a server that runs, and what [state] says of it"),
+        "unreached": (StoreError, "{}", "a running server, as in [state]"),
         "lost": (StoreError, "the connection to the server was lost", "opening the stream again"),
         "denied": (
             StoreError,
             "the role may not do this",
-            "a role that owns the stream's schema, or may create it",
+            "the schema's owner, or a role that may create it",
         ),
         "away": (StoreError, "the store could not be used ({})", None),
         "unreadable": (StoreDamagedError, "the store cannot be read ({})", NEWEST_STATE),
@@ -124,7 +124,7 @@ class PostgresDatabase(PostgresSession):
         cursor: psycopg.Cursor[Any] = self._connection.execute(query, parameters or None, binary=True)
         if statement == "COMMIT" and cursor.statusmessage != "COMMIT":
             # The server answers the COMMIT of a transaction that failed with ROLLBACK, and with no error.
-            raise StoreError("the transaction had failed and was rolled back", where=self.where)
+            raise StoreError("the transaction was rolled back", where=self.where)
         return cursor
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
@@ -156,9 +156,9 @@ class PostgresDatabase(PostgresSession):
         if not self._holds_lock():
             self.rollback()
             raise StoreError(
-                "this session does not hold the stream's lock any more",
+                "the session has lost the stream's lock",
                 where=self.where,
-                allowed="a direct connection to the server (no pooler that hands out sessions by transaction)",
+                allowed="a connection without transaction pooler",
             )
         if not lasting:
             self.execute("SET LOCAL synchronous_commit TO off")
@@ -230,9 +230,9 @@ class PostgresDatabase(PostgresSession):
         except self._driver.errors.LockNotAvailable:
             self.rollback()
             raise StoreError(
-                "another session reads the stream's tables (a dump?): what was dropped is still in their files",
+                "another session reads the tables (a dump?): dropped values remain",
                 where=self.where,
-                allowed="the same command once more, after that session has ended",
+                allowed="the same command after that session",
             ) from None
         except BaseException:
             self.rollback()
@@ -263,7 +263,7 @@ class PostgresDatabase(PostgresSession):
         while not self._one("SELECT pg_try_advisory_lock(?::bigint)", (self._lock,)):
             if time.monotonic() > end:
                 raise StoreLockedError(
-                    "another session of this database has this stream open; wait until it ends or stop it",
+                    "another session has this stream open; wait or stop it",
                     where=self.where,
                 )
             time.sleep(0.05)
@@ -278,8 +278,7 @@ class PostgresDatabase(PostgresSession):
         if row is not None:
             self.execute(f"REVOKE ALL ON SCHEMA {self._schema} FROM PUBLIC")
             warnings.warn(
-                f"{self.where}: everybody had rights on the schema, and has none now; "
-                "others may have read private counts",
+                f"{self.where}: until now everybody had rights on the schema",
                 StatePermissionWarning,
                 stacklevel=6,
             )
@@ -292,8 +291,8 @@ class PostgresDatabase(PostgresSession):
         if readers:
             names = ", ".join(name for (name,) in readers)
             warnings.warn(
-                f"{self.where}: other roles may read private counts: {names}; REVOKE their rights on the schema and "
-                "its tables, and their default privileges, or encrypt the store",
+                f"{self.where}: other roles may read private counts: {names}; REVOKE rights and default privileges, "
+                "or encrypt the store",
                 StatePermissionWarning,
                 stacklevel=6,
             )
@@ -320,7 +319,7 @@ class PostgresDatabase(PostgresSession):
         for name in ("fsync", "full_page_writes", "synchronous_commit"):
             if self._show(name) != "on":
                 raise StoreError(
-                    f"the server runs with {name} = {self._show(name)}: a commit could be lost with the power",
+                    f"the server runs with {name} = {self._show(name)}: power loss may lose a commit",
                     where=self.where,
                     allowed=f"{name} = on",
                 )
@@ -340,7 +339,7 @@ class PostgresDatabase(PostgresSession):
         if on:
             warnings.warn(
                 f"{self.where}: the server may write private counts into its log ({', '.join(sorted(on))}); set "
-                "log_parameter_max_length = 0 and log_parameter_max_length_on_error = 0 for this role",
+                "log_parameter_max_length = 0 and log_parameter_max_length_on_error = 0",
                 StatePermissionWarning,
                 stacklevel=7,
             )
@@ -389,7 +388,7 @@ class PostgresBackend:
                     session.execute(f"DROP SCHEMA {schema} CASCADE")
                 elif session.has_schema():
                     raise ConfigError(
-                        "the schema is there and is no stream's", where=self.where, allowed="another database"
+                        "the schema exists without a stream", where=self.where, allowed="another database"
                     )
                 session.execute(f"CREATE SCHEMA {schema}")
                 fill(session)

@@ -112,7 +112,7 @@ def read_history(db: StoreDatabase, meta: dict[str, bytes], where: str | None = 
 def look_at_history(db: StoreDatabase, meta: dict[str, bytes]) -> SealedHistory:
     """As ``read_history``, with all problems: one changed row does not hide the others."""
     if len(meta.get("key", b"")) != _KEY_BYTES or not {"plan", "stream_id"} <= set(meta):
-        problem = "what the stream is pinned to, or its key, is missing"
+        problem = "the stream's pin or key is missing"
         return SealedHistory({0: b""}, {0: b""}, problems=(problem,), sound=False)
     key, last, seals = meta["key"], 0, {0: first_seal(meta)}
     used_test_seed, problems = False, list[str]()
@@ -126,7 +126,7 @@ def look_at_history(db: StoreDatabase, meta: dict[str, bytes]) -> SealedHistory:
             opened = db.sealing.open(content, "content", step)
             wanted = step_seal(key, seals[last], step, batch_id, opened, *columns)
             if not hmac.compare_digest(wanted, bytes(stored)):
-                what = "or what the stream is pinned to " if step == 1 else ""
+                what = "or the stream's pin " if step == 1 else ""
                 problems.append(f"the record of step {step} {what}was changed")
         last, seals[step] = step, bytes(stored)
         used_test_seed |= bool(columns[2])
@@ -210,7 +210,7 @@ def latest_problems(db: StoreDatabase, key: bytes, last_step: int) -> Iterator[s
     names = dict(sealed_names(db))
     for name, step in names.items():
         if name not in (*_AHEAD, *_AT_LAST):
-            yield f"there is a value of the unknown name {name!r}"
+            yield f"a value has the unknown name {name!r}"
             continue
         try:
             if name != STATE_ROW:
@@ -247,7 +247,7 @@ def account_pin(meta: dict[str, bytes], where: str) -> bytes | None:
         return meta.get(PINNED)
     pin = meta[PINNED_LATER][_SEAL_BYTES:]
     if not hmac.compare_digest(sealed_pin(meta, pin), meta[PINNED_LATER]):
-        raise damaged_store("the stream's record of its charge in an account was changed", where)
+        raise damaged_store("the stream's charge was changed", where)
     return pin
 
 
@@ -380,7 +380,7 @@ class Head:
         self.outside = outside
 
     def read(self, where: str) -> Heads | None:
-        """What the witnesses know; None where there is no head yet.
+        """What the witnesses know; None without a head.
 
         Errors:
             StoreDamagedError: one cannot be read, or one outside of the state is alone.
@@ -445,7 +445,7 @@ class Head:
             return
         seals = {"seal": shown[0].hex(), "entry_seal": shown[1].hex()}
         for path in self.outside:
-            with file_errors("the witness of the state could not be written", path):
+            with file_errors("the witness could not be written", path):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 # Hidden ones are among the releases, which others may read and copy.
                 mode = 0o644 if path.name.startswith(".") else 0o600
@@ -456,7 +456,7 @@ class Head:
         for path in self.outside:
             left = path.with_name(f".{path.name}.tmp")
             if left.exists():
-                with file_errors("the witness of the state could not be written", left):
+                with file_errors("the witness could not be written", left):
                     durable.unlink(left)
 
     def forget(self) -> None:
@@ -476,9 +476,8 @@ def _read_outside(path: Path) -> tuple[bytes, bytes]:
 
 def _unknown(path: Path) -> str:
     return (
-        f"{path.name} {'among the releases' if path.name.startswith('.') else 'in the state'} knows a step, a "
-        "decision, a failure or a move that the state does not: the state was rolled back, or the releases belong to "
-        "another stream"
+        f"{path.name} {'among the releases' if path.name.startswith('.') else 'in the state'} knows more than "
+        "the state: the state was rolled back, or the releases are another stream's"
     )
 
 
@@ -504,17 +503,14 @@ def head_problem(heads: Heads | None, history: SealedHistory) -> str | None:
         return f"{HEAD} is missing" if last > 0 else None
     if heads.step > last:
         return (
-            f"{HEAD} knows step {heads.step}, the store ends at step {last}: the store was rolled back, and going on "
-            "would spend the budget twice"
+            f"{HEAD} knows step {heads.step}, the store ends at step {last}: the store was rolled back, and the "
+            "budget would be spent twice"
         )
     seal = seals.get(heads.step)
     if seal is None or (seal and not hmac.compare_digest(heads.seal, seal)):
         return f"{HEAD} belongs to another history (at step {heads.step})"
     if not hmac.compare_digest(heads.entry_seal, log.get(heads.entry, b"missing")):
-        return (
-            f"{HEAD} knows a decision, a failure or a move that the store does not: the store was rolled back, and "
-            "going on would forget it"
-        )
+        return f"{HEAD} knows more events than the store: the store was rolled back"
     for path, (step, entry) in heads.outside.items():
         if (step and step not in seals.values()) or entry not in log.values():
             return _unknown(path)

@@ -119,7 +119,7 @@ class SQLiteDatabase:
             yield
         except UnicodeDecodeError as error:
             # From Python's driver, which reads the schema's texts and a message that quotes them.
-            raise damaged_store("the store cannot be read (a text in it was changed)", self.where) from error
+            raise damaged_store("the store cannot be read (changed text)", self.where) from error
         except sqlite3.Error as error:
             name = getattr(error, "sqlite_errorname", "") or ""
             if isinstance(error, (sqlite3.ProgrammingError, sqlite3.InterfaceError)):
@@ -136,7 +136,7 @@ class SQLiteDatabase:
         (application,) = self.execute("PRAGMA application_id").fetchone()
         (version,) = self.execute("PRAGMA user_version").fetchone()
         if application != _APPLICATION_ID or version < 1:
-            raise damaged_store("is not a stream's store, or was cut short", self.where)
+            raise damaged_store("is cut short, or no stream's store", self.where)
         wrong = self.verify_all() if self.size() <= _WHOLE else self._verify_small()
         if wrong is not None:
             raise damaged_store(wrong, self.where)
@@ -144,7 +144,7 @@ class SQLiteDatabase:
         found = dict(self.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL"))
         wanted = (statement.strip() for statement in statements(DEFINITIONS))
         if found != {text.split(maxsplit=3)[2]: text for text in wanted}:
-            raise damaged_store("its tables are not those of a stream's store", self.where)
+            raise damaged_store("its tables differ from a stream's", self.where)
 
     def verify_all(self) -> str | None:
         """SQLite's own check of every page."""
@@ -163,7 +163,7 @@ class SQLiteDatabase:
         (busy, *_) = self.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if busy:
             raise StoreError(
-                "another process was reading the store: its file may still hold what was dropped",
+                "another process reads the store: dropped values may remain",
                 where=self.where,
                 allowed="the same command once more",
             )

@@ -73,7 +73,7 @@ class Staging:
     def _copy(self, step: int, name: str, old: Sealing, new: Sealing) -> None:
         """
         Errors:
-            FileNotFoundError: there is no file that ``old`` sealed. StoreDamagedError: it was changed.
+            FileNotFoundError: the file that ``old`` sealed is missing. StoreDamagedError: it was changed.
         """
         path = self._path(step, name, old)
         if not path.exists():

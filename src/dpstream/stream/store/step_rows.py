@@ -77,7 +77,7 @@ def write_state(db: StoreDatabase, key: bytes, step: int, state: PackedState) ->
     """
     before = db.execute("SELECT step FROM latest WHERE name = ?", (STATE_ROW,)).fetchone()
     if before is None or before[0] != step - 1:
-        raise damaged_store("the stored state does not belong to the step before this one", db.where)
+        raise damaged_store("the stored state belongs to another step", db.where)
     there = {bytes(name) for (name,) in db.execute("SELECT key FROM state_parts").fetchall()}
     for name in sorted(there - state.parts.keys()):
         db.execute("DELETE FROM state_parts WHERE key = ?", (name,))
@@ -107,7 +107,7 @@ def verify_state(db: StoreDatabase, key: bytes) -> str | None:
     except StoreError as error:
         return error.what
     stored = {bytes(name) for (name,) in db.execute("SELECT key FROM state_parts").fetchall()}
-    return "there are parts of the state that it does not name" if stored - named else None
+    return "the state has unnamed parts" if stored - named else None
 
 
 def _head(db: StoreDatabase, key: bytes) -> tuple[Packed, dict[str, bytes]]:

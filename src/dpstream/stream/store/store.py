@@ -160,16 +160,16 @@ class Store:
                 raise StoreDamagedError(
                     f"the state is gone, but its witness {witness.name} is among the releases",
                     where=str(witness.parent),
-                    allowed="the newest state; or another folder for the releases of a new stream",
+                    allowed="the newest state, or a new folder of releases",
                 )
 
     def _create(self, facts: dict[str, Any], genesis: Genesis | None) -> None:
         """Make the store, whole; one of which no step was ever begun gives way to it."""
         if genesis is None:
             raise StoreError(
-                "there is no stream yet",
+                "the stream is missing",
                 where=str(self.path),
-                allowed="a state directory that dpstream run made",
+                allowed="a state directory of dpstream run",
             )
         given, state = genesis()
         sealing, key = sealing_for(self._key, given["stream_id"], self._where), secrets.token_bytes(32)
@@ -214,10 +214,9 @@ class Store:
             self._head.check(history, self._where)
             if published is not None and published(self.meta["stream_id"].hex()):
                 raise StoreDamagedError(
-                    "no step was begun in this state, and steps of its stream are published: the state was "
-                    "rolled back, and does not begin anew with another plan",
+                    "the state was rolled back behind published steps",
                     where=str(self.path),
-                    allowed="the newest state, or a new state directory and releases of its own",
+                    allowed="the newest state, or new folders",
                 )
             # The head names the plan before. Without one, a store without steps opens under either.
             self._head.forget()
@@ -225,8 +224,7 @@ class Store:
             self._database = None
             self._create(facts, genesis)
             warnings.warn(
-                f"{self.path}: the state belonged to another plan, of which no step was ever begun; it begins anew "
-                "with this one",
+                f"{self.path}: a state of another plan without steps begins anew",
                 stacklevel=2,
             )
             self._open(facts, None)
@@ -244,16 +242,15 @@ class Store:
     def sweep_staged(self) -> None:
         """Remove staged files that no committed step waits for, such as those of a step that was never committed; and
         files of users or records that no committed row names."""
-        with file_errors("files in the folder users could not be removed", self.path):
+        with file_errors("files of users could not be removed", self.path):
             if self.user_folder.is_dir():
                 self._users.take(
                     self.user_folder,
-                    "a copy of this state is open and uses the same files in the folder users; stop it, and keep "
-                    "one of the two",
+                    "a copy of this state uses the same files; stop it",
                 )
                 with self._reading() as db:
                     sweep_files(self.user_folder, read_shards(db, self.meta["key"]))
-        with file_errors("files that wait to be published could not be removed", self.path):
+        with file_errors("waiting files could not be removed", self.path):
             if not self.staging.names():
                 return
             with self._reading() as db:
@@ -411,7 +408,7 @@ class Store:
         Errors:
             ConfigError: the counters are files.
         """
-        self._require_place("the counters of this stream's users", self._counted(), files=False)
+        self._require_place("the users' counters", self._counted(), files=False)
         with self._reading() as db:
             return read_events(db, ids)
 
@@ -422,7 +419,7 @@ class Store:
             ConfigError: the counters are rows.
         """
         shards = self._counted()
-        self._require_place("the counters of this stream's users", shards, files=True)
+        self._require_place("the users' counters", shards, files=True)
         return self.user_folder, shards
 
     @property
@@ -437,7 +434,7 @@ class Store:
         Errors:
             StoreDamagedError: one was changed, lost or added. ConfigError: they are files.
         """
-        self._require_place("the present records of this stream", self._shards(), files=False)
+        self._require_place("the present records", self._shards(), files=False)
         with self._reading() as db:
             return read_present(db, self.meta["key"], domain, self.last_step)
 
@@ -449,7 +446,7 @@ class Store:
             ConfigError: the present records are rows.
         """
         shards = self._shards()
-        self._require_place("the present records of this stream", shards, files=True)
+        self._require_place("the present records", shards, files=True)
         return self.user_folder, shards
 
     def _shards(self) -> CounterShards | None:
@@ -467,16 +464,15 @@ class Store:
         """Refuse counters or records that are where this batch cannot be compared with them."""
         if files and self.last_step and shards is None:
             raise ConfigError(
-                f"{what} are in its store, where Spark's executors do not read them",
+                f"{what} are in the store, out of Spark's reach",
                 where=self._where,
-                allowed="records of files, databases or frames of this process at every step, as at the first one; or "
-                "a new stream for records of Spark",
+                allowed="records of this process, as at step 1; or a new stream",
             )
         if not files and shards is not None:
             raise ConfigError(
-                f"{what} are files, which Spark's executors read and write",
+                f"{what} are files of Spark's executors",
                 where=self._where,
-                allowed="records of Spark at every step, as at the first one; or a new stream for other records",
+                allowed="records of Spark, as at step 1; or a new stream",
             )
 
     def any_departed(self, keys: NDArray[np.uint64]) -> bool:
@@ -687,7 +683,7 @@ class Store:
             try:
                 db.begin(lasting=lasting)
                 yield db
-                self._broken = "a commit was interrupted; whether it took effect is unknown"
+                self._broken = "a commit was interrupted; its effect is not known"
                 durable.commit(db)
                 self._last_entry = self._noted
                 if then is not None:
@@ -794,8 +790,7 @@ def rollback_problems(
         for step in sorted(set(published) - states.keys())
     ]
     problems += [
-        f"step {step} was withdrawn ({NOTICE} is in its folder), and the store does not know it: the state was rolled "
-        "back"
+        f"step {step} was withdrawn ({NOTICE} is in the folder): the state was rolled back"
         for step in sorted(withdrawn)
         if states.get(step) not in ("withdrawing", "withdrawn")
     ]

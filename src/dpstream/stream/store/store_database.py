@@ -49,7 +49,7 @@ UNSEALED = Sealing()
 
 
 #: What mends a store that cannot be read, for messages.
-NEWEST_STATE = "the newest state; an older copy of it would spend the budget again"
+NEWEST_STATE = "the newest state"
 #: A store of another format is refused. ``tests/streams/data`` holds a store of this one.
 STORE_FORMAT = 1
 

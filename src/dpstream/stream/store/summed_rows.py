@@ -218,7 +218,7 @@ def verify_events(db: StoreDatabase, key: bytes) -> str | None:
     try:
         for ids, data in value_pages(db, _USERS):
             if not there:
-                return "counters of users are there without their sum"
+                return "the sum of the users' counters is missing"
             values = _as_values(data, _CHANGED, db.where)
             if values.shape[1] != _COUNTER:
                 return _CHANGED
@@ -275,12 +275,12 @@ def problem_of_files(folder: Path, shards: CounterShards, step: int, *, everythi
     """
     files = shards.all_files()
     if missing_files(folder, files):
-        return "a file in the folder users is missing, or was cut short"
+        return "a file of users is missing or cut short"
     chosen, size = files if everything else [], 0
     while not everything and len(chosen) < len(files) and size < _SAMPLE:
         chosen.append(files[(step + len(chosen)) % len(files)])
         size += file_bytes(chosen[-1])
-    return "a file in the folder users was changed" if damaged_files(folder, chosen) else None
+    return "a file of users was changed" if damaged_files(folder, chosen) else None
 
 
 def pack_shards(shards: CounterShards) -> bytes:
@@ -412,7 +412,7 @@ def verify_present(db: StoreDatabase, key: bytes) -> str | None:
     except StoreDamagedError as error:
         return error.what
     if sums is None:
-        return "present records are there without their sum" if total.rows or left.rows else None
+        return "the sum of the present records is missing" if total.rows or left.rows else None
     return None if sums == (total, left) else _DAMAGED
 
 

@@ -53,8 +53,7 @@ def stored_problems(db: StoreDatabase, key: bytes, last_step: int, users: Path) 
     problems: list[str] = []
     if is_half_rekeyed(db):
         problems.append(
-            "dpstream store rekey was stopped: values under the key before, or under none, may still be in the "
-            "database's files; run the same command once more"
+            "dpstream store rekey was interrupted: values under the old key may remain; run the command again"
         )
     try:
         shards = read_shards(db, key)
@@ -118,7 +117,7 @@ def stored_key(path: Path, *, server: PostgresServer | None = None) -> str | Non
     """The name of the key that the store of ``path`` is encrypted with; None where it is not.
 
     Errors:
-        ConfigError: there is no stream. StoreLockedError: a stream has it open.
+        ConfigError: the stream is missing. StoreLockedError: a stream has it open.
     """
     with locked_store(path, server) as (db, _):
         return key_name(db)
@@ -148,7 +147,7 @@ def rekey_store(
         last_step = read_history(db, meta, where).last_step
         fresh, waiting = sealing_for(new, meta["stream_id"], where), staged_files(db)
         if not done:
-            with file_errors("files that wait to be published could not be sealed anew", path):
+            with file_errors("waiting files could not be sealed anew", path):
                 Staging(path).reseal(waiting, db.sealing, fresh)
             db.begin()
             try:
@@ -161,7 +160,7 @@ def rekey_store(
                 db.rollback()
                 raise
         db.compact()
-        with file_errors("files that wait to be published could not be removed", path):
+        with file_errors("waiting files could not be removed", path):
             Staging(path).sweep(waiting, fresh)
         if is_half_rekeyed(db):
             db.begin()

@@ -187,9 +187,9 @@ class AttackedStream:
         self.people = not config.family.asked and isinstance(config.plan(), PeoplePlan)
         if released is None or not (self.people or released.domain == config.schema().domain):
             raise NothingToAttackError(
-                "its releases are no tables of the declared columns, and only such are attacked",
+                "expected tables of the declared columns",
                 where=str(config.path),
-                allowed="dpstream lab audit, which attacks streams of its own",
+                allowed="dpstream lab audit",
             )
         self.stream, self.randomness = InventedStream(config), randomness
         stream = self.stream
@@ -381,9 +381,9 @@ def attack_of(config: Config, minutes: float = MINUTES) -> Audit:
             if control and guesses.proved(error) <= claimed:
                 raise TooShortError(
                     f"without noise the attack proves {guesses.proved(error):.3g} of epsilon {claimed:.3g} in "
-                    f"{minutes:g} minutes, so that it would be no evidence",
+                    f"{minutes:g} minutes, too little for evidence",
                     where="audit",
-                    allowed=f"--minutes {4 * minutes:g}, or the other parts of the audit (--only)",
+                    allowed=f"--minutes {4 * minutes:g}, or other parts (--only)",
                 )
             allowed = f"the claim allows {100 / (1 + math.exp(-claimed)):.1f} %"
             yield AuditFinding.empirical(
@@ -409,7 +409,7 @@ def _planned(
     Errors:
         TooShortError: too few to prove anything.
     """
-    progress("attack: how long a run takes")
+    progress("duration of a run")
     stream.run(Silence(stream.randomness))  # compiles what is compiled
     began = time.process_time()
     stream.run(stream.randomness)
@@ -422,11 +422,10 @@ def _planned(
     if wanted > total:
         can = wanted <= 2 * _MAX_RUNS
         raise TooShortError(
-            f"{seconds / 60:g} minutes of CPU do not do to catch a program without noise at a claim of "
-            f"epsilon {claimed:.3g}"
-            + ("" if can else f", and {2 * _MAX_RUNS:,} runs would not: so large a claim is hardly one"),
+            f"{seconds / 60:g} minutes cannot catch a program without noise at epsilon {claimed:.3g}"
+            + ("" if can else f", and {2 * _MAX_RUNS:,} runs would not: the claim is too large"),
             where="audit",
             allowed=(f"--minutes {1.2 * wanted * each / 60:.2g}, or " if can else "")
-            + "the other parts of the audit (--only)",
+            + "other parts (--only)",
         )
     return min(_MAX_RUNS, total - silent), min(_MAX_RUNS, silent)

@@ -89,7 +89,7 @@ class AuditReport:
         if self.exceeding:
             return "no", f"Do not use this version: {'; '.join(self.complaints())}."
         if self.missed:
-            return "worthless", f"The audit is worth nothing: {'; '.join(self.complaints())}."
+            return "worthless", f"The audit failed: {'; '.join(self.complaints())}."
         if not self.findings:
             return "none", "Nothing was audited."
         return "holds", f"Nothing lost more than it claims, in {self.counted()}."
@@ -134,12 +134,12 @@ def prepare_folder(folder: str | Path) -> Path:
     """Make the folder for the results, if it does not exist.
 
     Errors:
-        ConfigError: the path, or a part of it, is not a folder.
+        ConfigError: the path, or a part of it, is a file.
     """
     place = Path(folder)
     taken = next((p for p in (place, *place.parents) if p.exists() and not p.is_dir()), None)
     if taken is not None:
-        raise ConfigError(f"{str(taken)!r} is not a folder", where="--out", allowed="a folder, or a new name")
+        raise ConfigError(f"{str(taken)!r} is a file", where="--out", allowed="a folder, or a new name")
     place.mkdir(parents=True, exist_ok=True)
     return place
 
@@ -235,8 +235,8 @@ def audit_html(report: AuditReport) -> str:
 
 def _footer(report: AuditReport) -> str:
     return (
-        f"Made by dpstream {__version__} in {report.seconds:,.0f} seconds ({report.length} form): {report.command}. "
-        "Noise is fresh in every run, so bounds from runs differ each time."
+        f"Made by dpstream {__version__} in {report.seconds:,.0f} seconds ({report.length} form): "
+        f"{report.command}. Noise is fresh, so bounds differ each time."
     )
 
 

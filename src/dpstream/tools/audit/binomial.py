@@ -43,4 +43,4 @@ def clopper_pearson(successes: ArrayLike, trials: ArrayLike, alpha: float) -> tu
 def check_rate(value: float, name: str) -> None:
     """Refuse what is not strictly between 0 and 1 (ConfigError)."""
     if not 0.0 < value < 1.0:
-        raise ConfigError(f"{name} = {value} is not a probability", where="audit", allowed="between 0 and 1")
+        raise ConfigError(f"{name} = {value} is outside of 0 to 1", where="audit", allowed="between 0 and 1")

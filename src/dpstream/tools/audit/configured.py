@@ -34,14 +34,13 @@ _LEAST = 6
 
 #: What each audit of a configuration looks at.
 _EXAMINED = {
-    "transcripts": "how records are encoded and bounded; what whole streams of invented records measure, choose, "
-    "publish and lose",
+    "transcripts": "how records are encoded, bounded, measured and published",
     "samplers": "the laws of noise and of choices",
     "exact": "the counter's certificate",
     "attack": "an attack on the releases",
 }
 #: What none of them does.
-_NEVER = "what the source reads; the store; how releases become files; timing"
+_NEVER = "source, store, files of releases, timing"
 
 
 def configured_audits(config: Config, minutes: float = MINUTES) -> dict[str, Audit]:
@@ -78,7 +77,7 @@ def scope(config: Config, names: Sequence[str]) -> str:
     if not isinstance(plan, DPStabsPlan):
         left.remove(_EXAMINED["exact"])
     if getattr(own, "deletions", False) and not getattr(plan, "cancels", True):
-        left.append("the cancelling of equal rows, which this file does not use")
+        left.append("the cancelling of equal rows, unused here")
     return f"Examined: {'; '.join(seen)}. Not examined: {'; '.join([*left, _NEVER])}."
 
 
@@ -133,7 +132,7 @@ def _samplers(config: Config) -> Audit:
     def samplers(
         length: AuditLength, randomness: Randomness, progress: AuditProgress
     ) -> Iterator[AuditFinding]:
-        progress("two runs, for the laws of what they draw")
+        progress("two runs, for the laws of draws")
         stream = InventedStream(config)
         runs = [stream_run(stream.plan, stream.admit(steps), stream.base) for steps in stream.bases()]
         doors = [record(run, randomness).door for run in runs]

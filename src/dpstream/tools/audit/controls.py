@@ -57,9 +57,9 @@ def quiet_counter(counter: CalibratedCounter) -> CalibratedCounter:
     if isinstance(counter, FactoredCounter):
         return _quiet_halves(counter)
     raise ConfigError(
-        "this counter is neither an interval counter nor a factored counter, so it has no broken version",
+        "expected an interval counter or a factored counter",
         where="audit",
-        allowed="the counters that configuration files can name",
+        allowed="counters of configuration files",
     )
 
 

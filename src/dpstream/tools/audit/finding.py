@@ -39,7 +39,7 @@ class Largest:
     where: str = ""
 
     def see(self, loss: float, where: str) -> None:
-        """One more. A loss that is no number counts as infinite: it must not pass for a small one."""
+        """One more. A loss of NaN counts as infinite, lest it pass for a small loss."""
         loss = math.inf if math.isnan(loss) else loss
         if loss > self.loss:
             self.loss, self.where = loss, where

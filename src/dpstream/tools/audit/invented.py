@@ -262,12 +262,12 @@ class InventedStream:
         if self.replaces:
             return [alone]
         if self.keyed:
-            return [alone, _Scene("a record that leaves a step later", more=(1, 0), late=(0, 1))]
+            return [alone, _Scene("a record leaving a step later", more=(1, 0), late=(0, 1))]
         if isinstance(self.unit, User):
             most = self.unit.max_events
             scenes = [
                 _Scene("a user with too many records", more=(2 * most + 1, 0)),
-                _Scene("a user with too many records in two steps", more=(most, 0), late=(most + 1, 0)),
+                _Scene("a user over the limit in two steps", more=(most, 0), late=(most + 1, 0)),
             ]
             return (
                 [*scenes, _Scene("a user who comes and goes", more=(most, most))] if self.deletes else scenes
@@ -347,7 +347,7 @@ class _Counters:
     events: dict[bytes, int] = field(default_factory=dict)
 
     def derived_key(self, purpose: bytes) -> bytes:
-        """A key that is no secret: all records are invented."""
+        """A public key: all records are invented."""
         return hashlib.blake2b(purpose, digest_size=32).digest()
 
     def user_events(self, ids: list[bytes]) -> NDArray[np.int64]:

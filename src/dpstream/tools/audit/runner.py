@@ -64,7 +64,7 @@ def check_names(names: Sequence[str] | None, known: Sequence[str], whose: str = 
     """Refuse names of audits that are not known, and an empty list of names (ConfigError)."""
     for name in names or ():
         if name not in known:
-            what = f"there is no audit {name!r}{whose}"
+            what = f"unknown audit {name!r}{whose}"
             raise ConfigError(what, where="audit", allowed=", ".join(known))
     if names is not None and not names:
         raise ConfigError("no audit is named", where="audit", allowed=", ".join(known))

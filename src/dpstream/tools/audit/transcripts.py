@@ -2,7 +2,7 @@
 
 A family gives neighbouring inputs and its claims. Each pair is run through a door that records, in both orders of a
 loss's sign: the largest loss over all values that the noise could have had (see ``door``). The loss of each transcript
-is exact, so one above the claim is certain, and one below it is no proof.
+is exact, so one above the claim is certain, and one below it proves nothing.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ class FamilySimulation:
         invent: from a configuration, its releases, the steps to compare and a public seed. Reads nothing private.
         observe: what a run released at a step: from the configuration, its synthesis, the invented truth and a seed.
         questions: whether a table has the columns of the schema, so that predicates can be asked of it.
-        imagine: an invented stream where there is no release yet: from a configuration and a guess, the same records
+        imagine: an invented stream before the first release: from a configuration and a guess, the same records
             for every mechanism. None where the family has no way to.
         distance: which of an observation's distances says how good a release is; empty: the mean error of cells.
     """

@@ -330,7 +330,7 @@ def read_domain(config: Config) -> Domain:
         raise ConfigError(
             f"releases of the mechanism {plan.name!r} cannot be taken as an invented stream",
             where=str(config.path),
-            allowed="a stream of tables, whose mechanism reads the declared columns",
+            allowed="a stream of tables of the declared columns",
         )
     return schema.domain
 

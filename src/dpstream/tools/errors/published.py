@@ -141,21 +141,15 @@ LABEL = "by simulation"
 _FORMAT = 1
 #: Cells whose errors are published one by one; the smallest marginals come first.
 _MAX_CELLS = 100_000
-_CANNOT_SEE = (
-    "It cannot see what the releases have lost: a model that never learned that two columns go together finds itself "
-    "right. Errors may be larger than this, not only by chance."
-)
-_BASE = (
-    " The table of the earlier stream, with which this one began, is taken as true: what is wrong in it comes on "
-    "top."
-)
+_CANNOT_SEE = "Simulation cannot see what the releases have lost: errors may be larger."
+_BASE = " The earlier stream's table counts as true: its errors come on top."
 
 
 def check_questions(config: Config, questions: Sequence[str]) -> None:
     """Refuse what cannot be asked, before anything is run.
 
     Errors:
-        ConfigError, SchemaError: a question that cannot be read; or releases that are no tables of records.
+        ConfigError, SchemaError: a question that cannot be read; or releases other than tables of records.
     """
     if not questions:
         return
@@ -172,18 +166,18 @@ def step_facts(simulation: Simulation, step: int, questions: Sequence[str] = ())
     """
     if len(simulation.runs) < MIN_RUNS:
         raise ConfigError(
-            f"{len(simulation.runs)} runs are done, and a spread needs {MIN_RUNS}",
+            f"{len(simulation.runs)} runs are done; a spread needs {MIN_RUNS}",
             where="errors",
-            allowed="the same command again: it goes on",
+            allowed="the same command again",
         )
     errors = StepErrors.of(simulation, step)
     runs, factor = len(simulation.runs), t_factor(len(simulation.runs))
     facts = {
         "format": _FORMAT,
         "label": LABEL,
-        "words": f"Errors {LABEL}: the released stream was taken as an invented truth, and the same configuration was "
-        f"run on it {runs} times with a seeded generator; a standard error is the root mean square of these runs' "
-        f"errors. {_CANNOT_SEE}{'' if simulation.invented.base is None else _BASE}",
+        "words": f"Errors {LABEL}: the configuration ran on the released stream as an invented truth {runs} times; "
+        "standard errors are root mean square errors. "
+        f"{_CANNOT_SEE}{'' if simulation.invented.base is None else _BASE}",
         "stream": simulation.config.name,
         "step": step,
         "through_step": simulation.releases.last,

@@ -143,24 +143,24 @@ def _released(config: Config, folder: Path, until: int | None) -> tuple[Released
     catalogue = read_catalogue(folder) if (folder / "catalogue.json").is_file() else {"steps": []}
     if not catalogue["steps"]:
         raise ConfigError(
-            "there are no releases, and errors are simulated on releases",
+            "releases are missing; errors are simulated on them",
             where=str(folder),
             allowed=f"dpstream run {config.path}",
         )
     if config.family.asked:
         raise ConfigError(
-            "the tables of this stream are made of its answers, and there is nothing to simulate errors on",
+            "the stream's tables are made of its answers",
             where=str(config.path),
-            allowed="dpstream ask: each answer gives its error",
+            allowed="dpstream ask, which gives errors",
         )
     hashed = require_same_plan(config, catalogue, folder)
     base = read_manifest(folder, int(catalogue["steps"][-1]["step"])).get("base")
     readable = [step for step in readable_steps(folder) if until is None or step <= until]
     if not readable:
         raise ConfigError(
-            "no release has a table that is still there, and errors are simulated on tables",
+            "tables are missing; errors are simulated on them",
             where=str(folder),
-            allowed="one step with a table, or more",
+            allowed="a step with a table",
         )
     last = readable[-1]
     rows, measured, hashes = {}, {}, []
@@ -185,10 +185,9 @@ def _base(config: Config, digest: str) -> StartTable:
     predecessor = read_predecessor(options)
     if predecessor.digest != digest:
         raise ConfigError(
-            "the earlier stream's last release is another one than this stream began with, and errors are simulated "
-            "from the one it began with",
+            "the earlier stream's last release differs from [base]",
             where=options.place,
-            allowed="the folder of releases as it was then",
+            allowed="the folder of releases as of then",
         )
     return base_table(options, predecessor, config.schema())
 
@@ -287,7 +286,7 @@ def _kept(path: Path, steps: Sequence[int]) -> dict[int, Observation]:
             return found
     except (OSError, ValueError, KeyError):
         raise StoreError(
-            "the result of a run cannot be read", where=str(path), allowed="to delete it: it is made again"
+            "the result of a run cannot be read", where=str(path), allowed="delete it and run again"
         ) from None
 
 
@@ -310,9 +309,9 @@ def _all(task: _Task, todo: Sequence[int], jobs: int) -> Iterator[int]:
                     yield waiting.pop(ready)
         except BrokenProcessPool:
             raise StoreError(
-                "a process was killed; finished runs are kept",
+                "a process was killed",
                 where="errors",
-                allowed="the same command goes on; fewer --jobs need less memory",
+                allowed="the same command, with fewer --jobs",
             ) from None
         except DpstreamError:
             raise

@@ -193,7 +193,7 @@ def evaluate_run(
     )  # refuses a folder without releases; a report would ask the state why there are none
     folder = releases_of(config, place)
     if not folder.full:
-        raise ConfigError("there is no released table", where=str(place), allowed="one step, or more")
+        raise ConfigError("released tables are missing", where=str(place), allowed="one step, or more")
     wanted = choose_steps(folder.full, steps, every)
     run = _StepComparison(folder, config.schema(), chosen)
     true = None
@@ -206,7 +206,7 @@ def evaluate_run(
         raise StepError(
             f"the source ends at step {0 if true is None else true.step}, and step {wanted[-1]} is released",
             where="source",
-            allowed="the data that the run read, or earlier steps",
+            allowed="the run's data, or earlier steps",
         )
     judgement = None
     if judged:
@@ -246,7 +246,7 @@ def choose_steps(
     last = available[-1]
     if every is not None and (asked is not None or every < 1):
         what = "steps and every are both given" if every >= 1 else f"every {every} steps cannot be done"
-        raise ConfigError(what, where="steps", allowed="a list of steps, or every N-th from N = 1")
+        raise ConfigError(what, where="steps", allowed="a list of steps, or every N-th")
     if every is not None:
         return tuple(step for step in available if step % every == 0 or step == last)
     if asked is None:
@@ -254,7 +254,7 @@ def choose_steps(
     missing = sorted(set(asked) - set(available))
     if missing or not asked:
         what = (
-            f"there is no released data of step {missing[0]}" if missing else "there is no step to evaluate"
+            f"released data are missing at step {missing[0]}" if missing else "steps to evaluate are missing"
         )
         first = available[0]
         span = f"step {last}" if first == last else f"steps {first} to {last}"

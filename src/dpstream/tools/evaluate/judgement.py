@@ -81,7 +81,7 @@ def check_target(schema: Schema, target: str) -> int:
     position = schema.domain.index(target)
     where = f"target {target!r}"
     if len(schema) < 2:
-        raise ConfigError("there is no other column to predict it from", where=where, allowed="two columns")
+        raise ConfigError("other columns to predict from are missing", where=where, allowed="two columns")
     if schema.columns[position].size < 2:
         raise ConfigError("the column has one value only", where=where, allowed="two values or more")
     if not _has_classifiers():
@@ -187,7 +187,7 @@ class GroupError:
 
 @dataclass(frozen=True, eq=False)
 class TableComparison:
-    """How far one table is from another. Shares from 0 (alike); NaN where there is no number.
+    """How far one table is from another. Shares from 0 (alike); NaN where the number is not known.
 
     Attributes:
         columns: total variation of each column.
@@ -397,7 +397,7 @@ class Judgement:
         targets: what can be learned, column by column.
         trends: change over time.
         broken: rows of the released table that break a declared constraint, by its words; empty without constraints.
-        sets: how many sets of three columns (fewer, where there are no three) the k-marginal score is over.
+        sets: how many sets of three columns (fewer, where the table has fewer) the k-marginal score is over.
         missing: why numbers are not known, in sentences.
     """
 
@@ -474,15 +474,13 @@ def judge(
     missing = []
     classify = _has_classifiers()
     if not classify:
-        missing.append(
-            "Telling rows apart and learning from them need scikit-learn: pip install 'dpstream[evaluate]'."
-        )
+        missing.append("Telling rows apart and learning need pip install 'dpstream[evaluate]'.")
     tables: dict[str, Codes] = {"synthetic": made}
     if offline is not None:
         try:
             tables["offline"] = offline(real, len(made))
         except DpstreamError as error:
-            missing.append(f"There is no offline run to compare with: {error.what}.")
+            missing.append(f"The offline run is missing: {error.what}.")
     compared = {
         name: compare_tables(domain, real, table, classify=classify) for name, table in tables.items()
     }
@@ -495,7 +493,7 @@ def judge(
         targets = learn_targets(domain, test, taught, target)
     if target is not None and not targets:
         raise DataError(
-            "the private records are fewer than 20, or nearly all have the same value of the target",
+            "fewer than 20 private records, or a constant target",
             where=f"target {domain.names[target]!r}",
             allowed="a column that varies",
         )

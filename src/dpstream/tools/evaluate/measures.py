@@ -47,7 +47,7 @@ class Measure:
     def word(self) -> str:
         """``good``, ``usable``, ``poor`` or ``unfit``: the limits of verdicts, or the floor where that is higher.
 
-        ``not known`` where there is no number, or too few records to tell (``few``).
+        ``not known`` without a number, or with too few records to tell (``few``).
         """
         if math.isnan(self.value) or self.few:
             return NOT_KNOWN

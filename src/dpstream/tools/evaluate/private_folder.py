@@ -23,8 +23,8 @@ _CATALOGUE: Final = "catalogue.json"
 _TEXT = f"""\
 {LABEL}
 
-The files in this folder compare synthetic tables with the private table itself, without any noise.
-Do not publish them, and do not choose options by them that you then publish with.
+These files compare synthetic tables with the private table, without noise.
+Do not publish them, and do not choose options for publishing by them.
 """
 
 
@@ -52,7 +52,7 @@ def check_private_folder(path: str | Path, apart_from: Mapping[str, Path], *, wh
     releases = releases_around(folder)
     if releases is not None:
         raise ConfigError(
-            f"{str(releases)!r} is a folder of releases, and these numbers are not releasable",
+            f"{str(releases)!r} is a folder of releases; these numbers are private",
             where=where,
             allowed="a folder of its own",
         )
@@ -62,7 +62,7 @@ def check_private_folder(path: str | Path, apart_from: Mapping[str, Path], *, wh
         raise ConfigError(
             f"the folder {str(folder)!r} holds other files",
             where=where,
-            allowed="a new or empty folder, or one of an earlier evaluation",
+            allowed="a new or empty folder, or an evaluation's",
         )
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: Steps whose tables are read and drawn; longer streams are thinned, and the page says so.
 MAX_STEPS = 200
 
-_WHAT_IS_ALLOWED = "a configuration file (dpstream.toml), or the folder of releases that a run wrote"
+_WHAT_IS_ALLOWED = "a configuration file (dpstream.toml), or a folder of releases"
 #: What the page reads from a manifest, whatever else is in it.
 _NEEDED = (
     "stream",
@@ -129,7 +129,7 @@ class PublishedRun:
 
     @property
     def test_seed(self) -> bool:
-        """Whether the noise can be predicted, so that there is no guarantee."""
+        """Whether the noise can be predicted, which voids the guarantee."""
         return bool(self.manifest["made_with_test_seed"])
 
     @property
@@ -260,7 +260,7 @@ def _catalogue(releases: Path, config: Config | None = None) -> dict[str, Any]:
     if there:
         raise ConfigError("no step is released yet", where=str(releases), allowed="one release or more")
     raise ConfigError(
-        "there are no releases (no catalogue.json)", where=str(releases), allowed=_WHAT_IS_ALLOWED
+        "releases are missing (no catalogue.json)", where=str(releases), allowed=_WHAT_IS_ALLOWED
     )
 
 
@@ -280,15 +280,13 @@ def _not_yet(config: Config) -> str:
     from dpstream.stream.store.place import has_store
 
     if not has_store(config.state_dir, server=config.server):
-        return "there are no releases: the run has not started"
+        return "releases are missing: the run has not started"
     status = read_status(config.state_dir, server=config.server)
     if status.last_step:
-        return (
-            f"there are no releases here: {status.last_step} steps are committed, and none is in this folder"
-        )
+        return f"releases are missing here: {status.last_step} steps are committed"
     if status.reserved is not None:
-        return f"there are no releases yet: step {status.reserved} was begun and is not finished"
-    return "there are no releases yet: the run has started and no step is finished"
+        return f"releases are missing: step {status.reserved} is not finished"
+    return "releases are missing: the first step is not finished"
 
 
 def require_same_plan(config: Config, catalogue: dict[str, Any], place: Path) -> str:
@@ -301,9 +299,9 @@ def require_same_plan(config: Config, catalogue: dict[str, Any], place: Path) ->
 
     if catalogue["stream"] != config.name:
         raise ConfigError(
-            f"these are releases of the stream {catalogue['stream']!r}, not of {config.name!r}",
+            f"the releases are of the stream {catalogue['stream']!r}, not of {config.name!r}",
             where=str(place),
-            allowed="the configuration file that the releases were made with",
+            allowed="the configuration of the releases",
         )
     manifest = read_manifest(place, int(catalogue["steps"][-1]["step"]))
     base = manifest.get("base")
@@ -313,13 +311,13 @@ def require_same_plan(config: Config, catalogue: dict[str, Any], place: Path) ->
     hashed = plan_hash(facts)
     if catalogue.get("plan_hash") == hashed:
         return hashed
-    file = "the file as it was for the run"
+    file = "the file of the run"
     if manifest["schema"] != facts["schema"]["fingerprint"]:
-        what = "these releases were made with another schema than this file's"
+        what = "the releases have another schema"
     elif manifest["source"] != facts["source"]:
-        what = "these releases were made from records that were cut into steps in another way"
+        what = "the releases have other steps"
     else:
-        what = "these releases were made under another plan (mechanism, options, budget or unit) than this file's"
+        what = "the releases have another plan"
         mechanism = str(manifest["mechanism"]["name"])
         file = mechanism_remedy(mechanism, str(facts["mechanism"])) or file
     raise ConfigError(what, where=str(config.path), allowed=f"{file}, or the folder {str(place)!r} itself")

@@ -48,15 +48,15 @@ def old_stream(config: Config, options: BaseOptions) -> tuple[Config, int]:
 
     if options.config is None:
         raise ConfigError(
-            "the stream began with another one's table, and nothing says where its private records are",
+            "earlier private records are missing",
             where=options.place,
-            allowed='config = "...", the earlier stream\'s configuration file',
+            allowed='config = "..." (the earlier stream)',
         )
     base, old = config.base(), Config.load(options.config)
     assert base is not None
     if old.name != base.facts["stream"]:
         raise ConfigError(
-            f"the configuration is that of {old.name!r}, and the stream began with a release of "
+            f"the configuration is that of {old.name!r}; the stream began with a release of "
             f"{base.facts['stream']!r}",
             where=f"{options.place} config",
         )
@@ -73,10 +73,9 @@ def record_rule(options: BaseOptions, old: Schema, new: Schema) -> Callable[[Cod
     for column, rule in zip(new.columns, column_rules(options, old, new), strict=True):
         if not (rule.shares.max(axis=1) == 1.0).all():
             raise ConfigError(
-                f"the old records' values of column {column.name!r} are declared shares: there is no truth to compare "
-                "with",
+                f"the old records' values of column {column.name!r} are declared shares, without a truth",
                 where=options.place,
-                allowed="an evaluation of a stream whose rule names one value for every old one",
+                allowed="a rule with values",
             )
         codes = rule.shares.argmax(axis=1).astype(np.int32)
         if rule.old is None:
@@ -227,9 +226,9 @@ def encoded_steps(
     """
     if not config.source_options.repeatable:
         raise ConfigError(
-            "the records of a change feed, of a table as it is now or of standard input cannot be read again",
+            "the source cannot be read again",
             where=f"{config.path} [source]",
-            allowed="a copy of the configuration whose source is a file with all records",
+            allowed="a configuration with files",
         )
     schema = config.schema() if schema is None else schema
     records = KeyedCheck(schema, config.unit)
@@ -238,9 +237,9 @@ def encoded_steps(
             return
         if entry.engine is not None:
             raise ConfigError(
-                "the true records stay in an engine, and evaluation needs all of them in this process",
+                "the true records are in an engine",
                 where=f"{config.path} [source]",
-                allowed="a copy of the configuration whose source is files with these records or a sample of them",
+                allowed="a configuration with files",
             )
         if entry.keyed is not None:
             with named_step(entry.step, entry.batch_id):

@@ -30,7 +30,7 @@ def write_report(
         pairs: pairs of columns that get a heat map whatever their association.
         most_steps: steps, and tables, to read at most, evenly spaced with the first and the last; by default 200
             steps and 40 tables.
-        force: replace a file that is no report.
+        force: replace other files than reports.
         tell: gets sentences for the terminal that do not belong on a page.
 
     Guarantee: everything on the page is post-processing of the releases and of public declarations.
@@ -59,7 +59,9 @@ def _checked(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     for pair in pairs:
         if len(pair) != 2 or pair[0] == pair[1]:
             raise ConfigError(
-                f"{' '.join(pair)!r} is not a pair", where="pairs", allowed="two different columns"
+                f"{' '.join(pair)!r} repeats or lacks a column",
+                where="pairs",
+                allowed="two different columns",
             )
     return list(pairs)
 
@@ -71,14 +73,12 @@ def _place(out: Path, force: bool) -> Path:
             f"the name {out.name!r} is not one of a page", where="--out", allowed="a name in .html"
         )
     if out.is_dir():
-        raise ConfigError("there is a folder of that name", where=str(out), allowed="another name")
+        raise ConfigError("a folder has that name", where=str(out), allowed="another name")
     if out.exists() and not force:
         with out.open("rb") as file:
             ours = REPORT_MARKER.encode() in file.read(200)
         if not ours:
-            raise ConfigError(
-                "there is a file that is no report", where=str(out), allowed="another name, or --force"
-            )
+            raise ConfigError("the file exists", where=str(out), allowed="another name, or --force")
     return out
 
 
@@ -87,9 +87,7 @@ def _check_place(out: Path, run: Folder) -> None:
     place = out.parent.resolve() / out.name
     inside = run.releases.resolve() in place.parents
     if inside and place.parent != run.releases.resolve():
-        raise ConfigError(
-            "a step's folder holds its own files only", where=str(out), allowed="another folder"
-        )
+        raise ConfigError("a step's folder takes no other files", where=str(out), allowed="another folder")
 
 
 def _unfinished(run: Folder) -> str | None:
@@ -105,13 +103,11 @@ def _unfinished(run: Folder) -> str | None:
     status = read_status(folder, server=server)
     last = run.states[-1][0]
     if status.failed is not None:
-        return f"step {status.reserved} stopped with {status.failed}; the report holds the steps up to {last}"
+        return f"step {status.reserved} stopped with {status.failed}; the report ends with step {last}"
     if status.reserved is not None:
-        return (
-            f"step {status.reserved} was begun and is not finished; the report holds the steps up to {last}"
-        )
+        return f"step {status.reserved} is not finished; the report ends with step {last}"
     if status.unpublished:
-        return f"{len(status.unpublished)} committed steps wait to be published; the report holds those up to {last}"
+        return f"{len(status.unpublished)} committed steps wait; the report ends with step {last}"
     return None
 
 

@@ -151,8 +151,8 @@ def assemble(made: Page, releases: Path, *, fit: Fitness, about: Publication | N
         [
             f"Made by dpstream {__version__} from releases of {program['name']} {program['version']} of the stream "
             f"{run.manifest['stream']}. {integer(len(run.shown))} manifests and {integer(made.tables)} tables were "
-            "read; all of them match their published hashes.",
-            "Every number on this page is computed from the releases and from public declarations.",
+            "read; all hashes match.",
+            "Every number comes from the releases and public declarations.",
             "The page loads nothing.",
         ],
         data={**made.charts.as_json(facts.step for facts in run.shown), "heat": made.heat},
@@ -201,10 +201,10 @@ def _times(epsilon: Fraction) -> str:
     """Rounded up, so that the sentence stays true.
 
     >>> _times(Fraction(1)), _times(Fraction(100))
-    ('at most 2.72 times likelier', 'bounded by a factor so large that it protects hardly anything')
+    ('at most 2.72 times likelier', 'bounded so loosely that it protects hardly anything')
     """
     if epsilon > _HARDLY_A_BOUND:
-        return "bounded by a factor so large that it protects hardly anything"
+        return "bounded so loosely that it protects hardly anything"
     factor = math.exp(float(PureDP(epsilon).amount))
     digits = max(0, 2 - math.floor(math.log10(factor)))
     return f"at most {math.ceil(factor * 10**digits) / 10**digits:,.{min(digits, 2)}f} times likelier"
@@ -266,10 +266,10 @@ def _amount(text: object) -> str:
 
 
 _FILES = {
-    "table": "what was released; any program reads it",
-    "changes": "what is new or different since the step before",
-    "measurements": "what was measured, with its noise: exact intervals (dpstream measured)",
-    "manifest": "how it was made, what is protected, how wrong it may be",
+    "table": "the released table",
+    "changes": "changes since the step before",
+    "measurements": "measurements with exact intervals (dpstream measured)",
+    "manifest": "method, guarantee, errors",
 }
 
 
@@ -309,7 +309,7 @@ def table_of_verdicts(
     """
     if not verdicts:
         return None
-    # Of one column there are no pairs, and no command would make them known.
+    # One column has no pairs.
     verdicts = [one for one in verdicts if one.use != "pairs" or columns != 1]
     common = {"size": size, "records": records, "pairs": any(one.use == "pairs" for one in verdicts)}
     # What nobody knows is said once.
@@ -385,7 +385,7 @@ def frame(
 
     Args:
         above: what stands over the whole width.
-        data: for the page's script; without any there is no script.
+        data: for the page's script; without data the page has none.
         marker: says to a later run what kind of page it may replace.
     """
     script = None if data is None else Html(_asset("report.js"))

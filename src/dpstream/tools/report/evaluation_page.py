@@ -55,8 +55,7 @@ def evaluation_page(result: EvaluationResult) -> str:
         body,
         (
             f"Made by dpstream {__version__} from the private table and the releases.",
-            "Do not choose options by these numbers and then publish with them: no guarantee covers that. Choose with "
-            "invented data, or old public data of the same kind.",
+            "The guarantee excludes options chosen by these numbers.",
             "The page loads nothing.",
         ),
         data=data,
@@ -110,7 +109,7 @@ def measures_table(measures: Sequence[Measure]) -> Html:
         for one in measures
     ]
     meaning = block("evaluation", "meaning", thresholds=THRESHOLDS, measures=measures)
-    title = "What is wrong, and how much would be wrong anyway"
+    title = "Wrong shares, beside two real samples"
     return part("conclusions", rows, "What these numbers mean", meaning, title)
 
 

@@ -43,9 +43,9 @@ def rows_over_time(run: PublishedRun, charts: Charts) -> Html:
     public = errors[-1] == 0
     band = 2 * errors if (errors > 0).any() else None
     lines = [ChartLine("released" if public else "released (noisy)", rows, width=band, named=False)]
-    note = "The number of records is private, so tables have a noisy number of rows."
+    note = "The number of rows is noisy."
     if public:
-        note = "The owner has declared the numbers of records public: they have no noise."
+        note = "The numbers of records are public, without noise."
     elif band is not None:
         note += " The band is two standard errors to either side"
         note += ", where they are known." if np.isnan(errors).any() else "."
@@ -62,7 +62,7 @@ def _draw(folder: Folder, pairs: Pairs) -> Page:
     schema = released_schema(folder.releases, run.manifest)
     charts = charts_of(run)
     accuracy = run.shown[-1].accuracy
-    unknown = "The manifest does not say how wrong the release may be."
+    unknown = "The manifest gives no errors."
     releases = block("plain", "releases", states=states(run.states), rows=rows_over_time(run, charts))
     sections = [
         ("releases", "Releases", releases),
@@ -82,7 +82,7 @@ def _draw(folder: Folder, pairs: Pairs) -> Page:
 PLAIN_PAGE: Final = FamilyPage(
     _draw,
     refusal=(
-        "the page of this stream is made of manifests: it has no heat maps",
-        "dpstream evaluate, which compares the released tables with the private one",
+        "the page of this stream lacks heat maps",
+        "dpstream evaluate",
     ),
 )

@@ -91,7 +91,7 @@ def _card(run: ReportedRun, column: int, dates: Calendar) -> dict[str, Any]:
         sizes = np.array([len(group.codes) for group in groups])
         errors = 2.0 * np.sqrt(noise**2 * sizes + made * (1.0 - shares)) / rows
     spans = [] if measured is None else _measured_spans(measured, groups)
-    # What was measured long ago is no error bar of a share of now.
+    # Old measurements give no error bar of a present share.
     fresh = measured is not None and measured.as_of in (run.last_table, run.measured_up_to)
     past = fold(run.shares(column), groups) if len(run.tables) > 1 else None
     reach = float(np.nanmax(shares + (0.0 if errors is None else errors)))
@@ -347,7 +347,7 @@ def _noise_lines(run: ReportedRun, shown: Sequence[StepFacts]) -> list[ChartLine
         lines = [ChartLine("a count measured at every step", every, style=1)]
     else:
         every = _known([p.every_step for p in predicted])
-        lines = [ChartLine("a count measured at every step (predicted)", every, style=1)]
+        lines = [ChartLine("a count at every step (predicted)", every, style=1)]
     totals = _known([None if a is None else a.total for a in accuracies])
     # A public number has no noise to be drawn.
     if totals.any():
@@ -369,7 +369,7 @@ def _relative(shown: Sequence[StepFacts], lines: Sequence[ChartLine], charts: Ch
         [facts.step for facts in shown],
         shares,
         Unit("standard error, share of released rows", share=True),
-        note="Above 100 % nothing is drawn: there the noise is larger than the table.",
+        note="Above 100 % the noise exceeds the table: not drawn.",
     )
 
 

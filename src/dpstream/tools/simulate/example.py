@@ -39,7 +39,7 @@ class Example:
         end: number of steps -> the public ``end`` of the stream, as a TOML value.
         rows_per_step: about how many rows arrive at a step, or how many people a panel has, where nobody says; None
             where that follows from other options.
-        most_steps: more would lie in the future, or mean nothing; None where there is no limit.
+        most_steps: more would lie in the future, or mean nothing; None without a limit.
         words: what stands in the texts beside ``end`` and the record, from the record.
     """
 

@@ -53,7 +53,7 @@ def simulate(
         name: ``"evictions"``, ``"census"``, ``"points"`` (rides in a city), ``"panel"`` (households in and out of
             poverty, up to 12 months), or ``"stock"`` (a register whose records come, change and leave).
         steps: number of steps, at least 1.
-        out: a folder that is empty or new, or that holds the same simulation with as many steps or fewer.
+        out: an empty folder, or that holds the same simulation with as many steps or fewer.
         seed: of the general-purpose generator.
         rows_per_step: about how many inserts a step has, or how many households the panel has; by default the
             example's own number.
@@ -70,10 +70,10 @@ def simulate(
         raise ConfigError(f"unknown example stream {name!r}", where="simulate", allowed=", ".join(EXAMPLES))
     register = example.rows_per_step is None
     if stock is not None and not register:
-        raise ConfigError("has no records that leave", where=name, allowed="these options of stock only")
+        raise ConfigError("options of stock do not fit", where=name, allowed="stock")
     if rows_per_step is not None and register:
         raise ConfigError(
-            "follows from the number of records and their mean stay",
+            "follows from records and mean stay",
             where="rows_per_step",
             allowed="for stock: records and mean stay",
         )
@@ -131,7 +131,7 @@ def _write_text(path: Path, text: str) -> None:
 def _claim(folder: Path, record: dict[str, Any]) -> int:
     """Make the folder, or check that it holds a part of the same simulation; its steps so far."""
     if folder.exists() and not folder.is_dir():
-        raise ConfigError("is a file", where=str(folder), allowed="a folder that is empty or new")
+        raise ConfigError("is a file", where=str(folder), allowed="an empty folder")
     folder.mkdir(parents=True, exist_ok=True)
     if not any(folder.iterdir()):
         return 0
@@ -140,15 +140,15 @@ def _claim(folder: Path, record: dict[str, Any]) -> int:
         steps_before = int(before["steps"])
     except (OSError, ValueError, KeyError, TypeError):
         raise ConfigError(
-            "the folder is not empty and holds no simulation",
+            "the folder holds other files",
             where=str(folder),
-            allowed="a folder that is empty or new",
+            allowed="an empty folder",
         ) from None
     if {**before, "steps": 0} != {**record, "steps": 0}:
         raise ConfigError(
             "the folder holds another simulation",
             where=str(folder),
-            allowed="the same name, seed and options, or another folder",
+            allowed="the same options, or another folder",
         )
     if steps_before > record["steps"]:
         raise ConfigError(

@@ -48,7 +48,7 @@ def _draw(folder: Folder, pairs: Pairs) -> Page:
         return TABLES_PAGE.draw(folder, pairs)
     if pairs:
         raise ConfigError(
-            "a report about a classifier has no heat maps", where="report", allowed="a report without them"
+            "reports about classifiers lack heat maps", where="report", allowed="a report without them"
         )
     run, target = _collect(folder), str(box["target"])
     charts, told = charts_of(run), run.manifest.get("accuracy") or {}
@@ -65,7 +65,7 @@ def _draw(folder: Folder, pairs: Pairs) -> Page:
         block("growing", "what", loss=box["loss"], target=target, columns=columns, records=records),
         charts,
         tables=len(run.steps),
-        kicker="A released classifier: what it is good for",
+        kicker="A released classifier",
         card=_card(run),
         rules=block("growing", "rules", target=target),
     )
@@ -126,7 +126,7 @@ def _over_time(run: _Classifier, charts: Charts) -> Html:
             ChartLine(run.features[i], run.coefficients[:, i], style=place + 1, width=2 * run.errors[:, i])
             for place, i in enumerate(order)
         ]
-        note = "The band is two standard errors of the noise. Where nothing was trained anew, a line is flat."
+        note = "The band is two standard errors. Flat lines: no new training."
         title, unit = "The largest coefficients", Unit("coefficient")
         figures.append(charts.lines(title, run.steps, lines, unit, note=note, from_zero=False))
     if len(run.shown) > 1:

@@ -195,7 +195,7 @@ def panel_measures(errors: Sequence[PanelError]) -> tuple[Measure, ...]:
                 share,
                 floor,
                 math.nan,
-                "The root mean square error over the periods, as a share of the mean true number of people.",
+                "Root mean square error as a share of the mean true number.",
                 f"counting people ({question})",
             )
         )
@@ -219,6 +219,6 @@ def _find(config: Config, asked: EvaluationRequest) -> EvaluationResult:
 
 PANEL_EVALUATION: Final = FamilyEvaluation(
     options=(),
-    refusal="the stream is a panel, whose periods are all compared, by the usual questions",
+    refusal="for a panel all periods are compared",
     find=_find,
 )

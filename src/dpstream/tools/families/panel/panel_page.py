@@ -69,7 +69,7 @@ def columns_of(folder: Folder) -> Columns:
     try:
         told = parse_json(path.read_bytes())["dpstream"]
         if told["schema"] != folder.manifest["schema"]:
-            raise StoreDamagedError("the codebook belongs to other releases", where=str(path))
+            raise StoreDamagedError("the codebook is of other releases", where=str(path))
         fields = [one for one in told["panel"]["fields"] if "dpstream" in one]
         return [
             (str(one["name"]), tuple(str(code["label"]) for code in one["dpstream"]["codes"]))
@@ -179,8 +179,8 @@ def _draw(folder: Folder, pairs: Pairs) -> Page:
 PANEL_PAGE: Final = FamilyPage(
     _draw,
     refusal=(
-        "a report about a panel has no heat maps",
-        "dpstream evaluate, which compares the usual questions",
+        "reports about panels lack heat maps",
+        "dpstream evaluate",
     ),
 )
 
@@ -253,7 +253,7 @@ def _last_answers(run: PanelRun, words: QuestionWords) -> Html:
         )
         for name, value, error, share, released in known
     ]
-    return interval_table(rows, caption="Shares of all people, or people, with two standard errors")
+    return interval_table(rows, caption="Shares or numbers, with two standard errors")
 
 
 def _whole(value: float) -> str:

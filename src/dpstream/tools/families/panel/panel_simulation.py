@@ -58,7 +58,7 @@ def panel_observation(plan: PeoplePlan, history: Symbols, period: int, *, padded
 def _without_padding(plan: PeoplePlan, history: Symbols, seed: int) -> Symbols:
     """The people less as many of each kind as were invented at the first release."""
     generator = np.random.default_rng([seed, 12])
-    # Padding is in every pattern of the first window; who is counted at whatever period is no padding.
+    # Padding is in every pattern of the first window; people counted at some period are real.
     first = history[:, : plan.window] if isinstance(plan, WindowPlan) else history
     groups, padding = plan.padded(first.astype(np.uint8))
     order = generator.permutation(len(history))

@@ -121,7 +121,7 @@ def evaluate_points(config: Config, asked: EvaluationRequest) -> PointEvaluation
     readable = folder.readable
     if not readable:
         raise ConfigError(
-            "there is no released table", where=str(folder.releases), allowed="one step, or more"
+            "released tables are missing", where=str(folder.releases), allowed="one step, or more"
         )
     wanted = thin(readable, _STEPS)
     if asked.steps is not None or asked.every is not None:
@@ -215,7 +215,7 @@ def _find(config: Config, asked: EvaluationRequest) -> EvaluationResult:
 
 POINTS_EVALUATION: Final = FamilyEvaluation(
     options=("steps", "every"),
-    refusal="the stream is one of points, whose distances are compared, and not marginals",
+    refusal="for points distances are compared",
     find=_find,
 )
 
@@ -233,8 +233,7 @@ def point_measures(found: PointEvaluation) -> tuple[Measure, ...]:
             moved,
             floor,
             math.nan,
-            "The average way by which released points have to be moved to become the true ones (the 1-Wasserstein "
-            "distance, W1), as a share of the same for points that are spread evenly over the space.",
+            "The 1-Wasserstein distance (W1), as a share of that of evenly spread points.",
             "the places of points",
         )
     ]
@@ -248,7 +247,7 @@ def point_measures(found: PointEvaluation) -> tuple[Measure, ...]:
                     one.variation,
                     real.variation,
                     math.nan,
-                    "Total variation: half the sum of all differences of the cells' shares.",
+                    "Total variation of the cells' shares.",
                     f"counts of points in {2**one.depth} cells",
                 )
             )
@@ -262,7 +261,7 @@ def points_summary(found: PointEvaluation) -> dict[str, Any]:
         "format": 1,
         "stream": found.stream,
         "guarantee": found.guarantee,
-        "unit": "sides of the space, each from a coordinate's lower to its upper bound on its scale",
+        "unit": "sides of the space, from lower to upper bound",
         "released_steps": found.released,
         "steps": [{**one.numbers(), "cells": [vars(cell) for cell in one.cells]} for one in found.steps],
         "categories": [
@@ -280,8 +279,8 @@ def _summary_parts(found: PointEvaluation) -> Iterator[str | SummaryTable]:
     yield f"Compared with the private points: {len(found.steps)} of the steps up to {found.released}."
     yield f"What the releases promise: {found.guarantee}"
     yield (
-        "W1 is the average way, in sides of the space (the largest coordinate counts), by which released points would "
-        "have to be moved to become the true ones. Beside it: the same for points spread evenly."
+        "W1 is the mean distance of released to true points, in sides of the space (largest coordinate), beside "
+        "evenly spread points."
     )
     rows = [
         [

@@ -228,16 +228,16 @@ def true_codes(config: Config, view: PointView, released: Mapping[int, int]) -> 
             # Late records may have been released in another step than the one of their time.
             if config.source_options.late == "error" and len(found[-1]) != released[at]:
                 raise StepError(
-                    f"up to step {at} the source does not have the number of records that was released",
+                    f"up to step {at} the source has another number of records",
                     where="source",
-                    allowed="the data that the run read",
+                    allowed="the run's data",
                 )
         if at == max(released):
             return found
     raise StepError(
         f"the source ends at step {at}, and step {max(released)} is released",
         where="source",
-        allowed="the data that the run read, or earlier steps",
+        allowed="the run's data, or earlier steps",
     )
 
 

@@ -38,8 +38,7 @@ def _releases(run: PointRun, charts: Charts) -> Html:
             [ChartLine("synthetic points", np.array(points, np.float64), named=False)],
             Unit("points"),
             small=True,
-            note="The number of points is public: the clock of the stream counts them, so it has no noise. Deeper "
-            "cells begin when there are points enough to be counted in them.",
+            note="The number of points is public, without noise. Deeper cells begin with enough points.",
         )
     depth = run.tables[-1].depth if run.tables else None
     return block(
@@ -223,6 +222,4 @@ def _draw(folder: Folder, pairs: Pairs) -> Page:
     return Page(run, sections, what, charts, tables=len(run.tables), columns=len(view.schema))
 
 
-POINTS_PAGE: Final = FamilyPage(
-    _draw, refusal=("all pairs of coordinates are drawn, and heat maps are for tables", "none")
-)
+POINTS_PAGE: Final = FamilyPage(_draw, refusal=("heat maps are for tables", "none"))

@@ -42,8 +42,8 @@ class Distance:
 
     Attributes:
         value: W1 itself (``how`` is ``exact``), or an estimate within the bounds.
-        lower: W1 is no less: the largest exact distance of one coordinate.
-        upper: W1 is no more; of samples their mean distance, which is too large on average.
+        lower: W1 is this or more: the largest exact distance of one coordinate.
+        upper: W1 is this or less; of samples their mean distance, which is too large on average.
         how: ``exact``, ``grid`` or ``samples``.
     """
 
