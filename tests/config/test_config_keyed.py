@@ -133,7 +133,7 @@ CONTRADICTIONS = [
     source(FEED + '\nop_values = {insert = "c", update = "c"}', "stands in two lists"),
     source(FEED.replace('\nop_column = "op"', "") + '\nknown = "error"', "without op_column"),
     source(SNAPSHOTS + "\nshrinks = 1.5", ": expected a share"),
-    source(SNAPSHOTS + '\nop_column = "op"', "each row of the whole table is a present record"),
+    source(SNAPSHOTS + '\nop_column = "op"', "every row is a present record"),
     source(SNAPSHOTS.replace('every = "files"', 'time_column = "t"\nend = 3'), "time_column has no meaning"),
     source(SNAPSHOTS.replace("data/*.csv", "-"), "standard input"),
     source(STAYS.replace('\ndelete_time_column = "until"', ""), "delete_time_column is missing"),

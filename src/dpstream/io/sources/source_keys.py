@@ -48,7 +48,7 @@ RECORDS = {
     "changes": ('shape = "changes"', "a row is what happened to a record"),
     "snapshots": (
         'shape = "snapshots"',
-        "each row of the whole table is a present record",
+        "the whole table is read, and every row is a present record",
     ),
     "stays": ('shape = "stays"', "a row has a start and an end"),
 }
@@ -97,13 +97,8 @@ class SourceKeys:
         default="files",
         words=KINDS,
         reason="the usual export",
-<<<<<<< HEAD
-        meaning="Where the rows are: files, standard input, DuckDB, a growing PostgreSQL table or its changes, MySQL "
-        "(MariaDB) or Spark.",
-=======
         meaning="Where the private rows are: files (or standard input), a query to DuckDB, a growing "
         "PostgreSQL table, its changes (logical replication), MySQL (MariaDB) or Spark.",
->>>>>>> main
     )
     path: tuple[str, ...] = _key(
         ("files", STDIN),
@@ -111,14 +106,8 @@ class SourceKeys:
         allowed='a pattern such as data/*.parquet, a list of them, or "-"',
         shown="needed for files",
         reason="only for files",
-<<<<<<< HEAD
-        meaning="csv, parquet or ndjson files (csv and ndjson also as .gz), relative to this file or "
-        "in an object store "
-        "(s3://bucket/data/*.parquet); `-`: ndjson on standard input.",
-=======
         meaning="CSV, Parquet or NDJSON files (CSV and NDJSON also .gz), relative to this file, or objects "
         "such as s3://bucket/data/*.parquet; `-`: NDJSON on standard input.",
->>>>>>> main
         fragment={"anyOf": [TEXT, TEXTS]},
     )
     database: str | None = _key(
@@ -129,28 +118,22 @@ class SourceKeys:
     query: str | None = _key(
         ("duckdb", "postgres", "mysql", "spark"),
         allowed="one SELECT with two parameters, such as SELECT * FROM t WHERE day >= ? AND day < ?",
-<<<<<<< HEAD
-        meaning="Gives the records of a step, from its first day to the day after its last, or from its number to the "
-        "next. `snapshots`: the whole table, with no parameter or `$1` (mysql: `?`), the day or number after "
-        "the step. `stays`: all, no parameter. PostgreSQL names default to `public`.",
-=======
         meaning="Gives the records of one step; the parameters are its first day (or number) and that of "
         "the next step. Snapshots: the whole table, with none or one parameter (`$1`; mysql: `?`), "
         "the first day after. Stays: all stays, no parameter.",
->>>>>>> main
     )
     eof: Literal["hold", "close"] = _key(
         (STDIN,),
         default="hold",
         reason="a broken pipe looks like an ended one",
-        meaning="The open step at the end of standard input: held, and its records sent again (`hold`), or complete "
-        "(`close`).",
+        meaning="At the end of standard input the open step waits, and its records are sent again (`hold`), or is "
+        "complete (`close`).",
     )
     time_column: str | None = _key(
         (*_ROWS, *_TIMED),
         allowed="a column outside the schema",
         reason="steps are then files or numbers of rows",
-        meaning="The step of a row: a date or time with `every`, else a step number.",
+        meaning="The step of a row: a date or time with `every`, else a whole step number.",
     )
     every: str | None = _key(
         (*_ALL, "calendar", "each file"),
@@ -162,14 +145,14 @@ class SourceKeys:
         ("files", "rows", "events"),
         allowed="a number of rows from 1",
         reason="rows make step sizes public",
-        meaning='Rows per step, in file order. Needs `[stream] total = "public"`.',
+        meaning='Steps of this many rows, in file order. Needs `[stream] total = "public"`.',
     )
     start: datetime.date | int | None = _key(
         (*_ALL, *_TIMES),
         allowed="a day such as 2026-01-05, or a step number",
         shown="1 for step numbers; needed with a calendar",
         reason="step borders must be public",
-        meaning="First day of step 1, or the first step's number.",
+        meaning="The public first day of step 1, or the first step's number.",
         fragment={"type": ["string", "integer"]},
     )
     end: datetime.date | int | str | None = _key(
@@ -177,15 +160,15 @@ class SourceKeys:
         allowed="a day, a step number, today (with a calendar), data",
         shown="needed with a time column",
         reason="the number of steps must be public",
-        meaning="The last day or step. `today`: all past periods. `data`: the step of the newest record, declared "
-        "public.",
+        meaning="The last day or step. `today`: all periods that are over. `data`: the step of the newest record, "
+        "which the owner declares public.",
         fragment={"type": ["string", "integer"]},
     )
     op_column: str | None = _key(
         (*_ROWS, *_TIMES, "each file", "rows", "events", "changes"),
         allowed="a column that says insert or delete",
         reason="every row is then an insert",
-        meaning="What a row does, with `key_column` to its key's record. Without, a delete is an event, and the "
+        meaning="What a row does: with `key_column` to the record of its key; else a delete is an event, and the "
         "baseline runs twice a step.",
     )
     op_values: Operations = _key(
@@ -194,13 +177,8 @@ class SourceKeys:
         allowed='such as {insert = ["c", "after"], delete = ["d", "before"]}',
         shown="insert and update-after; delete and update-before",
         reason="an update is a delete and an insert",
-<<<<<<< HEAD
-        meaning="The words of `op_column`. With `key_column`, `update` (`update-after`) needs the new row only, and "
-        "`ignore` (`update-before`) skips rows.",
-=======
         meaning="The words of `op_column`. With `key_column` also `update` (the new row) and `ignore` "
         "(rows to pass over).",
->>>>>>> main
         fragment={"type": "object", "additionalProperties": {"anyOf": [TEXT, TEXTS]}},
     )
     late: Late = _key(
@@ -213,57 +191,42 @@ class SourceKeys:
         (*_STORED, "calendar"),
         allowed='"30 minutes", "6 hours", "2 days", "1 week"',
         reason="a period is taken once it is over",
-        meaning="Wait after a period, for late records.",
+        meaning="Wait after the end of a period, for records that arrive later.",
     )
     complete: Literal["rename", "done"] = _key(
         ("files",),
         default="rename",
         reason="a renamed file is complete",
-<<<<<<< HEAD
-        meaning="A file is finished once its name matches `path`, or once an empty `NAME.done` exists too. Size proves "
-        "nothing.",
-=======
         meaning="A file is finished when its name matches `path`, or when an empty `NAME.done` is there, "
         "too.",
->>>>>>> main
     )
     offsets: bool = _key(
         ("files", STDIN, "calendar"),
         default=False,
         allowed="true, false",
         reason="two forms could count a record on two days",
-        meaning="Whether all times have an offset (`2026-01-31T12:00:00Z`, taken in UTC), or none; "
-        "the other form is an "
-        "error. A successor keeps it.",
+        meaning="Whether all times have an offset (`2026-01-31T12:00:00Z`, taken in UTC), or none. The other form "
+        "is an error. A successor keeps the form.",
     )
     user_column: str | None = _key(
         _ALL,
         allowed="a column outside the schema, with unit = user or individual",
         reason="needed with these units only",
-<<<<<<< HEAD
-        meaning="Whose record a row is: texts or whole numbers without nulls or empty ids.",
-=======
         meaning="Whose record a row is: texts or whole numbers, never empty.",
->>>>>>> main
     )
     key_column: str | None = _key(
         _ALL,
         allowed="a column outside the schema, with unit = record",
         reason="needed with this unit only",
-<<<<<<< HEAD
-        meaning="The key of a record: texts or whole numbers without nulls or empty keys. Keyed hashes are kept until "
-        "the record leaves.",
-=======
         meaning="Which record a row is about: texts or whole numbers, never empty. Kept as keyed hashes "
         "until the record has left.",
->>>>>>> main
     )
     shape: Shape = _key(
         (*_WHOLE, "states", "changes", "snapshots", "stays"),
         default="changes",
         reason="only with key_column",
-        meaning="What rows are: changes of records (`changes`), the whole table at each step (`snapshots`), or records "
-        "with start and end (`stays`).",
+        meaning="What rows are: what happened to records (`changes`), the whole table at each step (`snapshots`), "
+        "or records with start and end (`stays`).",
     )
     delete_time_column: str | None = _key(
         (*_WHOLE, "stays"),
@@ -275,13 +238,8 @@ class SourceKeys:
         ("files", STDIN, "duckdb", "spark", "changes"),
         default="rows",
         reason="only with key_column and op_column",
-<<<<<<< HEAD
-        meaning="An update holds the whole row (`rows`), or changed columns (`changed`), where a null, an empty csv "
-        "cell or a missing JSON key keeps the old value.",
-=======
         meaning="An update has the whole new row, or the changed columns only (null, empty or missing: the "
         "old value stays).",
->>>>>>> main
     )
     unknown: Literal["error", "drop"] = _key(
         ("files", STDIN, "duckdb", "postgres-changes", "spark", "changes"),
@@ -301,21 +259,15 @@ class SourceKeys:
         words=("error", "last"),
         shown="last; with shape = snapshots error",
         reason="a table has each key once",
-        meaning="Several rows of a key in a step: the last counts (`last`), or an error.",
+        meaning="Several rows of a key in a step: the last counts (`last`), or they are an error.",
     )
     shrinks: float = _key(
         (*_WHOLE, "snapshots", "stays"),
         default=0.1,
         allowed="a share from 0 to below 1",
         reason="a broken export could delete everything",
-<<<<<<< HEAD
-        meaning="A snapshot that is empty, or below this share of the earlier records, stops the "
-        "stream until `dpstream "
-        "run --confirm-shrink`. 0: only when empty.",
-=======
         meaning="A snapshot that is empty, or below this share of the records before, stops the stream "
         "until `dpstream run --confirm-shrink`. 0: only an empty one.",
->>>>>>> main
         fragment=NUMBER,
     )
     insert_only: bool = _key(
@@ -323,20 +275,15 @@ class SourceKeys:
         default=False,
         allowed="true, false",
         reason="only with key_column",
-<<<<<<< HEAD
-        meaning="Declares that records never change or leave. A record is one insert: the unit stays `record`, one row "
-        "of each key (of its first step, chosen by a keyed hash) counts, and `pooled` is the default.",
-=======
         meaning="The owner declares that records never change or leave. One row of each key is counted, "
         "all others are left out; the mechanism is `pooled` unless another is named.",
->>>>>>> main
     )
     period_columns: tuple[str, ...] | str | None = _key(
         ("files", "columns", "events"),
         allowed='such as ["m1", "m2"], "m{period}" or "{column}_{period:02}", where the mechanism follows people',
         reason="files then have a row per person and period",
-        meaning="For files with a row per person: the period columns, in order. A text counts from 1; "
-        "several variables need `{column}`.",
+        meaning="For files with a row per person: the period columns, in order. "
+        "A text counts from 1; several variables need `{column}` in it.",
         fragment={"anyOf": [TEXT, TEXTS]},
     )
     url: str | None = _key(
@@ -348,45 +295,36 @@ class SourceKeys:
     url_env: str | None = _key(
         _SERVER,
         allowed="an environment variable, in place of url",
-<<<<<<< HEAD
-        meaning="The variable with the URL, password allowed.",
-=======
         meaning="The variable that holds the URL, also with a password.",
->>>>>>> main
     )
     table: str | None = _key(
         (*_SERVER, "spark"),
         allowed="a name as the catalog has it",
         shown="needed without `query`",
-<<<<<<< HEAD
-        meaning="The table or (postgres, mysql, spark) view; records with keys, MySQL and Spark also take `query`. "
-        "Spark takes parquet.`data/visits` and staged.`data/staged` too.",
-=======
         meaning="The table or view (`postgres-changes`: a table). Spark also takes parquet.`folder` and a "
         "staging table, staged.`folder`.",
->>>>>>> main
     )
     wait: str | None = _key(
         ("postgres", *_EVENTS),
         allowed='"0 minutes", "30 minutes", "6 hours"',
         shown="10 minutes",
-        meaning="How long to wait for open transactions, before the run stops unspent.",
+        meaning="How long a reading waits for open transactions. Then the run stops, and nothing is spent.",
     )
     xid_column: str | None = _key(
         ("postgres", *_EVENTS),
         allowed="a column of the type xid8 with DEFAULT pg_current_xact_id()",
-        meaning="The transaction that added a row. The server's number changes at rewrites, so "
-        '`late = "next-step"` needs the column.',
+        meaning="The transaction that added a row. The server's own number changes at rewrites, "
+        'so `late = "next-step"` needs the column.',
     )
     slot: str | None = _key(
         ("postgres-changes",),
         allowed="a logical replication slot of the plugin pgoutput",
-        meaning="Keeps changes until steps are durable, for this stream only.",
+        meaning="Keeps changes until their steps are durable. It serves this stream only.",
     )
     publication: str | None = _key(
         ("postgres-changes",),
         allowed="a publication that sends the table",
-        meaning="Sends inserts, updates, deletes and truncations.",
+        meaning="What the server sends: inserts, updates, deletes and truncations.",
     )
     continues: bool = False
     same_unit: str | None = None
