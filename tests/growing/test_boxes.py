@@ -192,7 +192,7 @@ def test_declarations_are_checked() -> None:
         LinearQuery((0,), np.array([0.0, 1.5]))
     with pytest.raises(ConfigError, match="2 values for 3 cells"):
         LinearQuery((0,), np.ones(2)).check(ONE.domain)
-    with pytest.raises(ConfigError, match="not declared"):
+    with pytest.raises(ConfigError, match="must be declared"):
         MWEMPGMBox(PAIRS).recipe.calibrate(PAIRS, PureDP(Fraction(1)), Event("replace")).run(
             _wrong_counts(), "inserts", Randomness.seeded(1)
         )
