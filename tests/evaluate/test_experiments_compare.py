@@ -124,7 +124,7 @@ def test_empty_files_and_missing_ones(tmp_path: Path) -> None:
     for body, message in (
         ("", "there are no streams"),
         ("streams = 3\n", "there are no streams"),
-        ("x", "not TOML"),
+        ("x", "invalid TOML"),
     ):
         (tmp_path / "c.toml").write_text(body, encoding="utf-8")
         with pytest.raises(ConfigError, match=message):
