@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import click
@@ -16,12 +17,34 @@ def reference() -> str:
     lines = [
         "# Command line",
         "",
-        "Made by `python docs/cli_reference.py`; a test compares it with the program.",
+        "All verbs have `--help`. Where they exist, `--json` prints JSON, `--state` and `--out` (`--releases`)",
+        "name other places for state and releases, `--by NAME` says who decides (the login name; not published),",
+        "`--force` replaces a file. Made by `python docs/cli_reference.py`; a test compares it with the program.",
         "",
     ]
     for path, text in _helps():
-        lines += [f"## {path}", "", "```text", text, "```", ""]
+        lines += [f"## {path}", "", "```text", _short(path, text), "```", ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+#: What the page says once of all verbs.
+_EVERYWHERE = re.compile(
+    r"^  (-h, --help|--json|--force|(--state|--out|--releases) PATH|--by NAME) +"
+    r"(Show this|Print JSON|Another place|Who decides|Replace).*\n(?: {12,}.*\n)*",
+    re.MULTILINE,
+)
+
+
+def _short(path: str, text: str) -> str:
+    """A help without the usage that the page's heading says, what all verbs have, and what the verbs below say."""
+    arguments = re.match(rf"Usage: {path} (?:\[OPTIONS\] ?)?(.*)\n\n", text)
+    if arguments is not None:
+        text = text[arguments.end() :]
+    if " " in path:
+        text = text.split("\n\nCommands:")[0]
+    text = _EVERYWHERE.sub("", text + "\n").rstrip()
+    text = re.sub(r"^  Examples?:\n", "", text, flags=re.MULTILINE)
+    return text.removesuffix("Options:").rstrip()
 
 
 def _helps() -> Iterator[tuple[str, str]]:

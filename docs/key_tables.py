@@ -38,15 +38,26 @@ def keys_table(section: str) -> str:
         "",
         SECTIONS[section],
         "",
-        "| key | allowed | default | meaning |",
-        "|---|---|---|---|",
+        "| key | allowed, **default** | meaning |",
+        "|---|---|---|",
     ]
     for key in keys_of(section).values():
-        default = "required" if key.default is None else f"{key.default} ({key.reason})"
-        only = f" Only with {key.mechanisms[0]}." if len(key.mechanisms) == 1 else ""
-        cells = (f"`{key.name}`", key.allowed, default, key.meaning + only)
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        default = "required" if key.default is None else key.default
+        only = f" ({key.mechanisms[0]})" if len(key.mechanisms) == 1 and section == "mechanism" else ""
+        values = _values(key.allowed, default)
+        cells = (f"`{key.name}`", values, key.meaning + only)
+        lines.append("|" + "|".join(cell.replace("|", "\\|") for cell in cells) + "|")
     return "\n".join(lines)
+
+
+def _values(allowed: str, default: str) -> str:
+    """What a key may be, its default in bold; a default that cannot be chosen by a word stands behind."""
+    if default in ("not set", ""):
+        return allowed
+    words = allowed.split(", ")
+    if default in words:
+        return ", ".join(f"**{word}**" if word == default else word for word in words)
+    return f"{allowed}; **{default}**"
 
 
 if __name__ == "__main__":

@@ -299,7 +299,7 @@ def test_held_and_withdrawn_releases_are_no_base(tmp_path: Path) -> None:
     old, new = make(tmp_path, epsilon="1")
     rewrite(old, "[budget]", "[output]\napprove = true\n[budget]")
     dpstream("run", old)
-    assert "there are no releases in" in dpstream("plan", new, code=2).stderr
+    assert "no release was found in" in dpstream("plan", new, code=2).stderr
     dpstream("approve", old, "--step", 1)
     # The next one may still be approved: public files do not show it, the old state does.
     early = new.read_text(encoding="utf-8").replace("start = 3", "start = 2")

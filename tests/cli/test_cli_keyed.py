@@ -216,7 +216,7 @@ def test_check_and_run_refuse_the_same(rows: list[str], stream: str, what: str, 
 def test_a_key_without_changes_is_no_table_that_changes(tmp_path: Path) -> None:
     data = write_rows(tmp_path, "a.csv", "day,zip", (f"2026-01-0{i % 9 + 1},z{i % 3}" for i in range(40)))
     refused = dpstream("init", data, "--key-column", "zip", "--out", tmp_path / "other.toml", code=2).stderr
-    assert "no change feed, no snapshots and no stays" in refused
+    assert "neither a change feed and no stays" in refused
     assert 'the lines key_column = "zip" and insert_only = true' in refused
 
 

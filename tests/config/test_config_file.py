@@ -208,7 +208,7 @@ def test_the_page_about_the_file_shows_every_section() -> None:
     assert with_tables(page) == page, (
         "make it again: python docs/key_tables.py docs/reference/configuration.md"
     )
-    assert "| `epsilon` |" in page
+    assert "|`epsilon`|" in page
 
 
 def test_the_plan_says_what_is_public_and_a_public_end_may_move(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_an_account_adds_up_what_one_unit_loses(
     config.open_stream().close()
     assert book.read().total.epsilon == 2
     assert any(why in sentence for sentence in describe(config)["declared_public"])
-    assert why in statement(config, status_facts(config), date="2026-11-23").plain()
+    assert why in statement(config, status_facts(config), date="2026-11-23").markdown()
     # What was said of one column holds for it, and for no third one.
     stream(tmp_path, second, "d").open_stream().close()
 

@@ -140,7 +140,7 @@ def test_one_step_with_a_constant_column(tmp_path):
     assert found.last.churn is None
     assert found.last.records == 30
     assert not np.isnan(list(found.last.errors.as_dict().values())).any()
-    with pytest.raises(DataError, match="have the same target"):
+    with pytest.raises(DataError, match="or a constant target"):
         evaluate_run(config, target="paid", judged=True)
 
 
@@ -173,9 +173,9 @@ def test_late_records_dropped_tables_and_steps_to_come(tmp_path):
     ("old", "new", "message"),
     [
         ('name = "small"', 'name = "large"', "releases are of the stream 'small', not of 'large'"),
-        ("edges = [0, 4, 8]", "edges = [0, 5, 8]", "another schema than the file"),
-        ('late = "error"', 'late = "next-step"', "other steps than the file"),
-        ('epsilon = "1"', 'epsilon = "2"', "another plan than the file"),
+        ("edges = [0, 4, 8]", "edges = [0, 5, 8]", "another schema"),
+        ('late = "error"', 'late = "next-step"', "have other steps"),
+        ('epsilon = "1"', 'epsilon = "2"', "another plan"),
     ],
 )
 def test_releases_of_something_else_are_refused(copied, old, new, message):

@@ -145,7 +145,7 @@ def other_budget(folder: Path) -> Path:
         (lambda folder: folder / "data", ConfigError, "releases are missing"),
         (lambda folder: make(folder / "fresh", 1), ConfigError, "the run has not started"),
         (empty, ConfigError, "no step is released yet"),
-        (other_budget, ConfigError, "another plan than the file"),
+        (other_budget, ConfigError, "another plan"),
         (damaged("step-000006/table.csv", '"a"', '"b"'), StoreDamagedError, "published hash"),
         (damaged("step-000002/manifest.json", '"step": 2', '"step": 3'), StoreDamagedError, "hash"),
         (damaged("codebook.json", '"label": "a"', '"label": "q"'), StoreDamagedError, "codebook"),
@@ -166,7 +166,7 @@ def test_what_is_no_run_stops_with_a_sentence(
 def test_places_that_cannot_be_taken(folder: Path, tmp_path: Path) -> None:
     releases, mine = folder / "releases", tmp_path / "notes.html"
     mine.write_text("my notes")
-    with pytest.raises(ConfigError, match="something else than a report"):
+    with pytest.raises(ConfigError, match="the file exists"):
         write_report(releases, mine)
     assert mine.read_text() == "my notes"
     for name in ("dpstream.toml", "report"):
@@ -200,7 +200,7 @@ def test_unfinished_run_is_told_on_the_terminal_only(tmp_path: Path, monkeypatch
     assert "step 1 is not finished" in stopped(2)
     dpstream("run", config, "--until", 2)
     told = stopped(0)
-    assert "step 3 is not finished; the report holds the steps up to 2" in told
+    assert "step 3 is not finished; the report ends with step 2" in told
     assert "begun" not in (tmp_path / "r.html").read_text(encoding="utf-8")
 
 

@@ -148,7 +148,7 @@ def _with(line: str, instead_of: str = 'outside = "clip"') -> str:
         ("[schema]\n", ["[schema]", "no columns"]),
         ("schema = 5\n", ["not a table"]),
         ("[schema.columns]\na = 5\n", ["column 'a'", "5: expected a table"]),
-        ("[schema\n", ["this is not TOML"]),
+        ("[schema\n", ["invalid TOML"]),
     ],
 )
 def test_errors_name_file_key_value_and_what_is_allowed(tmp_path: Path, text: str, parts: list[str]) -> None:

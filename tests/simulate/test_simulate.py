@@ -158,7 +158,7 @@ def test_other_content_is_never_overwritten(tmp_path: Path) -> None:
         simulate("census", 3, folder)
     assert contents(folder) == before
     (folder / "simulation.json").write_text("[]", encoding="utf-8")
-    with pytest.raises(ConfigError, match="something else than a simulation"):
+    with pytest.raises(ConfigError, match="holds other files"):
         simulate("census", 4, folder)
     with pytest.raises(ConfigError, match="is a file"):
         simulate("census", 4, folder / "simulation.json")

@@ -63,7 +63,7 @@ def test_rows_far_from_what_was_counted_are_not_fit(rows: int, fit: bool) -> Non
     census = {"measured_up_to_step": 6, "total_model_standard_error": 3.0}
     at = manifest(6, rows, None, counted={"records": 411.0, "standard_error": 12.0}, **census)
     words = None if fit else (
-        f"the table of step 6 has {rows} rows, and 411 records were counted: more than four standard errors apart "
+        f"the table of step 6 has {rows} rows, and 411 records were counted: over four standard errors apart "
         "(one is 12)"
     )  # fmt: skip
     assert found(at) == words

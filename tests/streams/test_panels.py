@@ -316,7 +316,7 @@ def test_what_was_measured_of_people_on_the_command_line(tmp_path: Path) -> None
     assert len(cells["cells"]) == 4
     assert said("--of", "patterns", "--csv").startswith('"poor, period 3","poor, period 4","measured"')
     assert "'depth 2' was not measured (allowed: people, patterns)" in said("--of", "depth 2", code=2)
-    assert "no column of a table" in said("--of", "people", "--as-of", "2", code=2)
+    assert "something else than columns" in said("--of", "people", "--as-of", "2", code=2)
 
 
 TWO, LETTERS = Schema((Boolean("a"), Boolean("a_b"))), Schema((Categorical("job", ["a", "b"]),))

@@ -56,9 +56,8 @@ def audit(
 ) -> None:
     """Does any mechanism lose more privacy than it claims? Reads no private data.
 
-    Losses are computed exactly where that is possible, and bounded from below by many runs on pairs of
-    neighbouring streams elsewhere. Mechanisms that are broken on purpose run beside the real ones and must be
-    caught. One configuration is audited by dpstream audit CONFIG.
+    Losses are computed exactly, or bounded from below by runs on neighbouring streams; mechanisms broken on purpose
+    must be caught.
 
     Exit code 3: something loses more than it claims, or a broken mechanism was not caught.
 
@@ -84,9 +83,7 @@ def audit(
     )
 
 
-_jobs = click.option(
-    "--jobs", default=2, show_default=True, type=Whole(1, 1024), help="How many processes work at once."
-)
+_jobs = click.option("--jobs", default=2, show_default=True, type=Whole(1, 1024), help="Processes at once.")
 _tables_only = click.option("--no-figures", is_flag=True, help="Write tables only.")
 
 
@@ -95,28 +92,26 @@ _tables_only = click.option("--no-figures", is_flag=True, help="Write tables onl
 @click.option(
     "--data",
     type=FilePath("folder"),
-    help="The folder with the real data (kumar: adult/ and eviction/); default: the variable DPSTREAM_DATA.",
+    help="Folder with the real data (DPSTREAM_DATA).",
 )
-@click.option(
-    "--out", type=FilePath("folder"), help="Output folder; default: reproduction-NAME (with --quick: -quick)."
-)
-@click.option("--quick", is_flag=True, help="Run a small part, in under two minutes.")
+@click.option("--out", type=FilePath("folder"), help="Output folder (reproduction-NAME).")
+@click.option("--quick", is_flag=True, help="Run a small part.")
 @_jobs
 @click.option("--streams", metavar="LIST", help="kumar: only these streams, separated by commas.")
 @click.option("--epsilons", metavar="LIST", help="kumar: only these budgets, such as 0.5,1.")
 @click.option(
     "--methods",
     metavar="LIST",
-    help="kumar: only these of baseline, proposed-simple, proposed-block (the paper's, the default) and pooled.",
+    help="kumar: some of baseline, proposed-simple, proposed-block, pooled.",
 )
 @click.option(
     "--panel",
     "panel_names",
     metavar="NAME|FILE",
     multiple=True,
-    help="bun: only this panel (may be repeated): sipp-simulated, all-ones, credit-delay, activity, or a CSV file.",
+    help="bun: sipp-simulated, all-ones, credit-delay, activity, or a CSV file; repeatable.",
 )
-@click.option("--repeats", type=Whole(), help="Repetitions; default: 3 for kumar, 1000 for bun.")
+@click.option("--repeats", type=Whole(), help="Repetitions (kumar 3, bun 1000).")
 @_tables_only
 @json_option
 def reproduce(
@@ -135,16 +130,11 @@ def reproduce(
 ) -> None:
     """Run the experiments of a paper, and put our results beside the printed ones.
 
-    NAME is kumar: Kumar, Strohmer, Vershynin (2024), Tables 1 to 3 and the figures: six streams, four budgets,
-    the baseline and the proposed method with two counters. Needs the paper's real data. Everything takes about
-    an hour on two cores, --quick (two streams, epsilon 1, 100 steps) under two minutes.
+    NAME is kumar (Kumar, Strohmer, Vershynin 2024: Tables 1 to 3 and the figures; needs the real data; an hour on
+    two cores) or bun (Bun, Gaboardi, Neunhoeffer, Zhang 2024, section 5; five minutes). With --quick, under two
+    minutes.
 
-    Or bun: Bun, Gaboardi, Neunhoeffer, Zhang (2024), section 5: synthetic people for a panel, 1000 times, on
-    an invented panel, an extreme one, and two real ones where --data has them. About five minutes, --quick
-    (the invented ones, 50 times) one.
-
-    Finished runs are kept: the same command goes on where it stopped. The results are computed from private
-    tables: evaluation only, not releasable.
+    An interrupted command continues. Results come from private tables: evaluation only, not releasable.
 
     \b
     Examples:
@@ -189,21 +179,16 @@ def _words(text: str) -> list[str]:
 
 @lab.command("compare", short_help="Compare methods on streams whose truth you hold.")
 @click.argument("file", metavar="FILE", type=FilePath("file"))
-@click.option("--out", type=FilePath("folder"), help="Output folder; default: the file's name without .toml.")
-@click.option(
-    "--data", type=FilePath("folder"), help="The folder with the paper's data; default: DPSTREAM_DATA."
-)
+@click.option("--out", type=FilePath("folder"), help="Output folder (FILE without .toml).")
+@click.option("--data", type=FilePath("folder"), help="Folder with the paper's data (DPSTREAM_DATA).")
 @_jobs
 @_tables_only
 @json_option
 def compare(file: str, out: str | None, data: str | None, jobs: int, no_figures: bool, as_json: bool) -> None:
     """Run several methods on several streams and compare their errors with the truth.
 
-    FILE is a small TOML file with streams, methods, epsilons and, as a ceiling, offline mechanisms that run once on
-    the final table. Finished runs are kept: the same command goes on where it stopped. Nothing is published, and
-    no stream's state is touched.
-
-    The results are computed from private tables: evaluation only, not releasable.
+    FILE is TOML with streams, methods, epsilons and offline mechanisms as a ceiling. An interrupted command
+    continues. Results come from private tables: evaluation only, not releasable.
 
     \b
     Example:
@@ -228,12 +213,11 @@ def compare(file: str, out: str | None, data: str | None, jobs: int, no_figures:
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
 @json_option
 def datasets(name: str, file: str, out: str, force: bool, as_json: bool) -> None:
-    """Build a data set from FILE, which has to be there already.
+    """Build a data set from FILE.
 
-    NAME is sipp: the household poverty panel of Bun et al. (2024), from the Census Bureau's SIPP 2021 person file
-    (pu2021.csv, or the zip that holds it; some gigabytes, read in blocks). One line a household, the series of its
-    person with the lowest number: 1 in months with an income below the poverty threshold. Households with a
-    missing month are left out.
+    NAME is sipp: the household poverty panel of Bun et al. (2024), from the SIPP 2021 person file (pu2021.csv or
+    its zip). One line a household, 1 in months below the poverty threshold; households with a missing month are
+    left out.
 
     \b
     Example:

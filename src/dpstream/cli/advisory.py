@@ -21,16 +21,14 @@ def command() -> None:
     "--file",
     "path",
     type=FilePath("file"),
-    help="Advisories to look through, in place of those that came with this version.",
+    help="Advisories to read instead of the built-in ones.",
 )
 @json_option
 def check(releases: str, path: str | None, as_json: bool) -> None:
-    """Say which published steps in the folder RELEASES were made by a version, and in a way, that has a known flaw.
+    """Say which published steps in RELEASES a known flaw of the program concerns. Only public manifests are read.
 
-    Only public manifests are read, so that whoever received releases can ask, too. Advisories newer than this
-    version of the program are in the file that the project publishes: name it with --file.
-
-    Exit codes: 0 no advisory concerns the stream, 6 one does.
+    The project publishes newer advisories as a file: name it with --file. Exit codes: 0 none concerns the stream, 6
+    one does.
 
     \b
     Examples:

@@ -16,17 +16,13 @@ if TYPE_CHECKING:
 
 @click.command("approve", short_help="Publish steps that are held.")
 @of_stream("--state", "--out")
-@click.option(
-    "--step", "chosen", type=Steps(), metavar="STEPS", help="The held step, or several: 3, 3-7 or 3,5-7."
-)
+@click.option("--step", "chosen", type=Steps(), metavar="STEPS", help="Held steps: 3, 3-7 or 3,5-7.")
 @click.option("--all", "everything", is_flag=True, help="Every held step, in order.")
 @by_option
 def command(config: Config, chosen: list[range] | None, everything: bool, by: str) -> None:
     """Publish committed steps that [output] approve = true has held. Costs no budget; may be repeated.
 
-    A step that is never approved has cost its budget all the same.
-
-    A range takes what is held in it. Who approved what stays in the state (dpstream status --json).
+    A step that is never approved has cost its budget. Who approved stays in the state (dpstream status --json).
 
     \b
     Examples:
@@ -63,12 +59,10 @@ def command(config: Config, chosen: list[range] | None, everything: bool, by: st
 @click.option("--reason", required=True, metavar="TEXT", help="Why. It is published where the step was.")
 @by_option
 def withdraw(config: Config, step: int, reason: str, by: str) -> None:
-    """Remove a step's table from the releases. Its manifest stays, and readers are told the reason.
+    """Remove a step's table from the releases, or reject a held step. The manifest of a released step stays, with the
+    reason.
 
-    A step that is held for approval is rejected: nothing of it is published, and the reason stays inside.
-
-    Nothing is refunded: what was released was released, and its cost stays in the ledger. May be repeated.
-    Do not put private values into the reason.
+    Nothing is refunded. Do not put private values into the reason.
 
     \b
     Example:

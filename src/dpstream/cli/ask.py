@@ -28,10 +28,10 @@ _USUAL = "dpstream.toml"
     "--file",
     "path",
     type=FilePath("file", there=True),
-    help="Questions, one a line; empty lines and lines with # are skipped.",
+    help="Questions, one a line; # begins a comment.",
 )
-@click.option("--id", "question_id", help="A name for the question; the same one gives the stored answer.")
-@click.option("--list", "listed", is_flag=True, help="Print what was asked so far; costs nothing.")
+@click.option("--id", "question_id", help="A name for the question.")
+@click.option("--list", "listed", is_flag=True, help="Print what was asked so far.")
 @click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
 @json_option
 def command(
@@ -43,18 +43,14 @@ def command(
     state: str | None,
     as_json: bool,
 ) -> None:
-    """Answer linear questions about the records that `dpstream run` has brought in, of a stream whose mechanism
-    answers questions.
+    """Answer questions about the records that `dpstream run` brought in, where the mechanism answers questions.
 
-    A question is a condition on columns, such as "age >= 65 and smoker"; the answer is the share of records for which
-    it holds. An easy question is answered by the public histogram, a hard one by a noisy number that spends budget. The
-    same question at the same step is answered once, whatever its words: asking it again costs nothing and tells the
-    same. Its opposite (not ...) is answered by one minus that, and costs nothing either.
+    A question is a condition, such as "age >= 65 and smoker"; the answer is the share of records that meet it. Easy
+    questions are free; a hard one spends budget. Repeating a question or negating it costs nothing.
 
     \b
     Examples:
       dpstream ask dpstream.toml "age >= 65 and smoker"
-      dpstream ask "age >= 65"
       dpstream ask dpstream.toml --file questions.txt --json
     """
     from dpstream.project import Config
@@ -118,7 +114,7 @@ def _opened(config: Config) -> AskingStream:
             allowed=" or ".join(f'[mechanism] name = "{name}"' for name in asked),
         )
     if not has_store(config.state_dir, server=config.server):
-        raise ConfigError("there are no records yet", where="ask", allowed="dpstream run first")
+        raise ConfigError("the stream has no records yet", where="ask", allowed="dpstream run first")
     stream = opened(config, publish=False)
     assert isinstance(stream, AskingStream)
     return stream
@@ -128,7 +124,7 @@ def _lines(path: Path) -> list[str]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError:
-        raise ConfigError("is no text in UTF-8", where=str(path)) from None
+        raise ConfigError("expected text in UTF-8", where=str(path)) from None
     questions = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
     if not questions:
         raise ConfigError("holds no question", where=str(path), allowed="one question a line")
@@ -149,4 +145,4 @@ def _show(asked: AnsweredQuestion, as_json: bool, text: str | None = None) -> No
     head = f"{text}\n  the same question as: {asked.question}" if other else asked.question
     click.echo(f"{head}\n  " + asked.answer.describe().replace("\n", "\n  "))
     if asked.test_seed:
-        click.echo("  warning: made with a test seed: there is no guarantee", err=True)
+        click.echo("  warning: made with a test seed: NO GUARANTEE", err=True)

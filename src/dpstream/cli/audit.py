@@ -17,13 +17,11 @@ from dpstream.core.errors import ConfigError, RefusedError
 if TYPE_CHECKING:
     from dpstream.tools.audit import AuditFinding, AuditLength, AuditReport
 
-long_option = click.option(
-    "--long", "is_long", is_flag=True, help="More runs and longer streams; takes much longer."
-)
+long_option = click.option("--long", "is_long", is_flag=True, help="More runs and longer streams.")
 all_option = click.option("--all", "show_all", is_flag=True, help="Print every finding.")
 out_option = click.option("--out", type=FilePath("folder"), help="Folder for audit.html and audit.json.")
 processes_option = click.option(
-    "--processes", type=Whole(1, 1024), default=2, show_default=True, help="How many processes work at once."
+    "--processes", type=Whole(1, 1024), default=2, show_default=True, help="Processes at once."
 )
 
 
@@ -34,8 +32,7 @@ processes_option = click.option(
 @click.option(
     "--minutes",
     type=float,
-    help="The limit of CPU of the attacked runs, in minutes (0.5). Loading the program and the other parts come on "
-    "top.",
+    help="CPU minutes of the attacked runs (0.5).",
 )
 @all_option
 @out_option
@@ -53,13 +50,8 @@ def command(
 ) -> None:
     """Does this configuration lose more privacy than it claims? Reads no private data.
 
-    Runs the mechanism exactly as the file CONFIG configures it, on invented streams of its schema. Neighbouring
-    streams may lose what is claimed, and streams that differ in everything must publish the same once their
-    measurements and choices are the same. What is drawn is compared with its law. What is released is attacked:
-    somebody who knows all records but a few guesses which of these are there. Versions that are broken on purpose must
-    be caught by each part. The last line says what was examined and what was not.
-
-    All mechanisms of the program, and broken ones of each kind, are audited by dpstream lab audit.
+    The mechanism runs as CONFIG says on neighbouring invented streams; draws are compared with their law, releases
+    are attacked, and versions broken on purpose must be caught. `dpstream lab audit` examines all mechanisms.
 
     Exit code 3: something loses more than it claims, or a broken version was not caught.
 

@@ -56,16 +56,15 @@ class Finding:
 @click.option(
     "--show-values",
     is_flag=True,
-    help="Print offending values and where they are: private, on a terminal only.",
+    help="Print offending values: private, on a terminal only.",
 )
 @json_option
 def command(config: Config, show_values: bool, as_json: bool) -> int:
     """Read the configuration and all data, and say what does not fit, column by column.
 
-    Nothing is spent and nothing is written. Exit code 2 if there is a problem. Lines that begin with "look:" name what
-    fits and is perhaps not meant: a column of operations or of identifiers among the attributes, and a last period
-    that is cut off. What only the records tell of this (identifiers, a last step with few records, a column without any
-    value) is private: it is said on a terminal, and neither in --json nor in pipes and files.
+    Nothing is spent or written. Exit code 2: there is a problem. "look:" marks what fits but may be unintended.
+    What only records show (identifiers, a short last step, empty columns) is private: a terminal shows it, pipes
+    and --json do not.
 
     \b
     Example:

@@ -14,13 +14,13 @@ from dpstream.cli.types import Whole
 @click.option("--out", default="demo", show_default=True, help="Folder to make, or to make anew.")
 @click.option("--steps", type=Whole(2), default=104, show_default=True, help="Weeks to simulate.")
 @click.option(
-    "--seed", type=Whole(0), default=0, show_default=True, help="Of the invented data, never of the noise."
+    "--seed", type=Whole(0), default=0, show_default=True, help="Of the invented data, not the noise."
 )
 def command(out: str, steps: int, seed: int) -> None:
-    """Simulate an invented city's eviction notices, publish a synthetic table for each week, and write a page with true
-    beside released values over time.
+    """Simulate a city's eviction notices, publish a synthetic table each week, and write a page of true beside
+    released values.
 
-    It shows the commands that it runs. A folder with somebody else's files is refused.
+    Other people's folders are refused.
 
     \b
     Examples:

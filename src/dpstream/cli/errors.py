@@ -21,21 +21,19 @@ if TYPE_CHECKING:
 @click.option(
     "--runs", default=20, show_default=True, type=Whole(0, 10**6), help="How many runs, at least 2."
 )
-@click.option(
-    "--jobs", default=1, show_default=True, type=Whole(1, 256), help="How many processes work at once."
-)
+@click.option("--jobs", default=1, show_default=True, type=Whole(1, 256), help="Processes at once.")
 @click.option(
     "--seed", default=0, show_default=True, type=Whole(0), help="Of the runs; equal seeds, equal results."
 )
-@click.option("--until", type=Whole(), metavar="STEP", help="Take the releases up to this step only.")
+@click.option("--until", type=Whole(), metavar="STEP", help="Last release to take.")
 @click.option(
     "--question",
     "questions",
     multiple=True,
     metavar="TEXT",
-    help="The error of an answer, such as \"zip = '94110' and paid\". Repeat it for several.",
+    help="Error of an answer, such as \"zip = '94110' and paid\"; repeatable.",
 )
-@click.option("--all", "explain", is_flag=True, help="Show the errors of cells by their size, too.")
+@click.option("--all", "explain", is_flag=True, help="Show errors by size of cell.")
 @json_option
 def command(
     config: Config,
@@ -47,13 +45,10 @@ def command(
     explain: bool,
     as_json: bool,
 ) -> int:
-    """Find out by simulation how far the releases are off, and publish it beside them.
+    """Measure by simulation how far the releases are off, and publish it beside them (errors/).
 
-    The released stream is taken as an invented truth, the same configuration is run on it --runs times with a seeded
-    generator, and what these runs release is compared with that truth. Reads the releases and CONFIG, never the source
-    or the state, and costs no budget. What the releases have lost, it cannot see: see the guide on errors. Results are
-    in the folder errors/ of the releases, for the steps 1, 2, 4, 8, ... and the last one; where such a step is not
-    measured yet, for the last measured one before it. An interrupted call goes on where it stopped.
+    The configuration runs again on the released stream as an invented truth. Only releases and CONFIG are read; no
+    budget is spent. What the releases lost stays unseen (guide on errors). An interrupted call continues.
 
     \b
     Examples:

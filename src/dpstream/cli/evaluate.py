@@ -25,11 +25,9 @@ if TYPE_CHECKING:
 @click.option(
     "--out",
     type=FilePath("folder"),
-    help="Folder for the results; by default evaluation/ beside CONFIG. Made private (mode 0700).",
+    help="Folder of the results (evaluation/ beside CONFIG).",
 )
-@click.option(
-    "--workload", metavar="NAME", help="Marginals to compare, such as all-3-way; by default the run's."
-)
+@click.option("--workload", metavar="NAME", help="Marginals to compare (the run's).")
 @click.option(
     "--steps", "listed", type=Steps(), metavar="LIST", help="Steps to evaluate, such as 1,10,90-104."
 )
@@ -37,20 +35,20 @@ if TYPE_CHECKING:
     "--every",
     type=Whole(),
     metavar="N",
-    help="Every N-th step and the last one. By default every tenth and the last ten.",
+    help="Every N-th step and the last (every tenth and the last ten).",
 )
 @click.option(
     "--target",
     metavar="COLUMN",
-    help="Judge how well this column is predicted from the others; by default each in turn.",
+    help="Judge how this column is predicted (each in turn).",
 )
 @click.option(
     "--no-ceiling",
     "without",
     is_flag=True,
-    help="Leave out the offline run that the last table is compared with.",
+    help="Leave out the offline run.",
 )
-@click.option("--all", "everything", is_flag=True, help="Print all tables of the page, too.")
+@click.option("--all", "everything", is_flag=True, help="Print all tables.")
 @json_option
 def command(
     config: Config,
@@ -63,15 +61,11 @@ def command(
     everything: bool,
     as_json: bool,
 ) -> None:
-    """Compare the releases of a run with the private table, step by step.
+    """Compare the releases with the private table, step by step: a page with a verdict (evaluation.html), and files.
 
-    Writes a page with a verdict (evaluation.html) and files for programs. What may be wrong with the last table stands
-    beside the same number of two samples of real records, and of one offline run with the same budget, which most
-    streams do not reach.
-
-    Reads the source and the releases; changes neither and costs no budget. The results are evaluation only, not
-    releasable: they hold exact private numbers, and options that are chosen by them are outside the guarantee. Points
-    are compared by their distance (W1), panels by the usual questions.
+    Beside the last table stand two samples of real records, and an offline run with the same budget. Nothing is
+    changed or spent. Results hold exact private numbers: evaluation only, not releasable; options chosen by them
+    are outside the guarantee.
 
     \b
     Example:

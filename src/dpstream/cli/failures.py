@@ -92,7 +92,7 @@ _INPUT, _STORE = 2, 4
 #: The path is at fault, and it is one that a person gave: the program's own files are looked up below.
 _PATHS = {
     **WRONG_PATH,
-    errno.ENOENT: "there is no such file or folder",
+    errno.ENOENT: "the file or folder is missing",
     errno.EISDIR: "this is a folder, and a file is needed",
     errno.EEXIST: "there is something of this name already",
     errno.ENOTEMPTY: "the folder is not empty",

@@ -32,37 +32,32 @@ def _print_schema(context: click.Context, _: click.Parameter, wanted: bool) -> N
     "init", short_help="Draft a configuration from data, or for a stream that goes on after another."
 )
 @click.argument("data", type=FilePath("any"), required=False)
-@click.option("--time-column", metavar="COLUMN", help="The column that says to which step a row belongs.")
+@click.option("--time-column", metavar="COLUMN", help="The step of a row.")
 @click.option(
     "--person-column",
     metavar="COLUMN",
-    help="The column that says who a row is. Of a mechanism that follows people, files without --time-column have one "
-    "row for each person, and numbered columns for the periods.",
+    help="The person of a row; in panels without --time-column, one row a person.",
 )
 @click.option(
     "--key-column",
     metavar="COLUMN",
-    help="The column that names a record, of a table whose records come, change and leave; found by itself where DATA "
-    "look like a change feed, like snapshots of one table (several files), or like records with a start and an end.",
+    help="The key of a record; recognised in change feeds, snapshots and stays.",
 )
 @click.option(
     "--delete-time-column",
     metavar="COLUMN",
-    help="The column that says when a record ends, of a table with one row a stay; found by itself where its name says "
-    "so, or where some cells of a column of days are empty.",
+    help="The end of a stay; recognised by its name or empty days.",
 )
 @click.option(
     "--mechanism",
     metavar="NAME",
-    help="The mechanism; by default the usual one, or with --person-column the first one that follows people.",
+    help="The mechanism (chosen from the data).",
 )
-@click.option(
-    "--table", metavar="NAME", help="The table of a DuckDB file or a PostgreSQL database that has several."
-)
+@click.option("--table", metavar="NAME", help="The table of a database that has several.")
 @click.option(
     "--url-env",
     metavar="NAME",
-    help="The environment variable that holds the URL of a PostgreSQL server (with its password); instead of DATA.",
+    help="The variable with the URL of a PostgreSQL server; instead of DATA.",
 )
 @click.option(
     "--out", default="dpstream.toml", show_default=True, type=FilePath("new"), help="The file to write."
@@ -76,8 +71,7 @@ def _print_schema(context: click.Context, _: click.Parameter, wanted: bool) -> N
 @click.option(
     "--interactive",
     is_flag=True,
-    help="Ask what the data cannot tell: who is protected, how much may be lost, how often you publish, how large the "
-    "table is. An empty answer takes what stands in brackets, or leaves the line to be filled in.",
+    help="Ask what the data cannot tell; an empty answer takes the default.",
 )
 @click.option(
     "--json-schema",
@@ -85,7 +79,7 @@ def _print_schema(context: click.Context, _: click.Parameter, wanted: bool) -> N
     is_eager=True,
     expose_value=False,
     callback=_print_schema,
-    help="Print what editors complete and check dpstream.toml by, and exit.",
+    help="Print the JSON Schema for editors, and exit.",
 )
 def command(
     data: str | None,
@@ -100,36 +94,21 @@ def command(
     after: str | None,
     interactive: bool,
 ) -> None:
-    """Draft a configuration from DATA: a file (also of DuckDB), a folder, a quoted pattern, or the URL of a
-    PostgreSQL server.
+    """Draft a configuration from DATA: a file (also of DuckDB), a folder, a quoted pattern, or the URL of a PostgreSQL
+    server.
 
-    The draft holds values of the private table. [schema] lists them all, and each such line is marked CONFIRM:
-    confirm that it is public or replace it, then set confirmed = true; until then nothing runs. The file is as
-    private as the data (mode 0600). Lines marked FILL IN are yours to decide, such as the budget, and the first and
-    the last day of the calendar: these are public facts and are not read off the data. Every key says what it means
-    and allows, and the mechanism why it is proposed.
+    The draft is as private as the data (mode 0600). Lines marked CONFIRM hold private values: confirm that each is
+    public or replace it, then set confirmed = true; until then nothing runs. Lines marked FILL IN are yours to
+    decide, such as the budget and the calendar.
 
-    Recognised are columns of operations (insert/delete, I/U/D, c/u/d/r), pairs of dates as stays, panels whose columns
-    are numbered or called after dates, columns that may say whose a record is, coordinates, and columns that seem to
-    follow from each other.
-
-    The first line of the draft names dpstream.schema.json beside it, which is written too where there is none: editors
-    that know TOML complete keys and mark wrong ones by it. After an update of dpstream write it anew (--json-schema).
-
-    With --after, draft the configuration of a stream that goes on where another one ends: with the same columns,
-    the day after its last release as the first one, and its last release to begin with. Reads no data.
+    Feeds of changes, stays, panels, coordinates and columns that follow from others are recognised. With --after,
+    continue an earlier stream after its last release; no data are read.
 
     \b
     Examples:
       dpstream init 'data/*.parquet' --time-column file_date
-      dpstream init panel.csv --person-column household
       dpstream init bookings.csv --key-column id --time-column start --delete-time-column end
-      dpstream init visits.csv --time-column day --interactive
-      dpstream init 'exports/*.csv' --key-column id
-      dpstream init postgresql://reader@db.example/shop --table bookings --key-column id
-      dpstream init prices.csv --time-column day --mechanism points
       dpstream init --after dpstream.toml --out next.toml
-      dpstream init --json-schema > dpstream.schema.json
     """
     from dpstream.project.config_draft import draft_config
     from dpstream.project.reader import is_url

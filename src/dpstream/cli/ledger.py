@@ -26,9 +26,7 @@ _SHOWN = 10
 
 @click.group("ledger", short_help="Say what was spent, check it, and export it; add streams up.")
 def command() -> None:
-    """Say what a stream spent, on which step and part; check that, and write a public copy of it.
-
-    Several streams on one private source add up in an account, see dpstream ledger account.
+    """Say what a stream spent, on which step and part; check it, and export a public copy.
 
     \b
     Example:
@@ -41,9 +39,8 @@ def command() -> None:
 @click.option("--last", type=Whole(), metavar="N", help="The last N steps (10; all with --json).")
 @json_option
 def show(config: Config, last: int | None, as_json: bool) -> None:
-    """Print what every step cost each unit in it, part by part, when, and the total against the plan.
-
-    Changes nothing and needs no lock. Times are those of this machine's clock; no release holds one.
+    """Print what every step cost each unit, part by part, when (by this machine's clock), and the total against the
+    plan.
 
     \b
     Example:
@@ -71,20 +68,16 @@ def show(config: Config, last: int | None, as_json: bool) -> None:
 @click.option("--releases", type=FilePath("folder"), help="The folder of the releases.")
 @json_option
 def verify(place: str, state: str | None, releases: str | None, as_json: bool) -> int:
-    """Check the ledger of a stream (PLACE: its configuration), an exported one (PLACE: that file), or the decisions'
-    log of a service (PLACE: its folder).
+    """Check a stream's ledger (PLACE: its configuration), an exported ledger (its file), or the decisions' log of a
+    service (its folder).
 
-    Of a stream: the chain of seals, the head file, sums against the plan, the manifests in the store and among the
-    releases, its account, and whether a stream before it went on after the border. Of an exported ledger: its chain
-    and its sums, and with --releases the released manifests. Of decisions: that each line follows from the one
-    before, that every task says what its decision says, and that the log is no shorter than the worker has seen it.
-    Exit code 0: all is well; 4: something is wrong, and each thing is said.
+    Seals, sums, manifests, account and border are recomputed. Exit code 0: sound; 4: something is wrong, and each
+    fault is listed.
 
     \b
     Examples:
       dpstream ledger verify dpstream.toml
       dpstream ledger verify ledger.jsonl --releases releases
-      dpstream ledger verify service
     """
     if Path(place).is_dir():
         from dpstream.service.desk import Desk, Settings
@@ -127,18 +120,14 @@ def verify(place: str, state: str | None, releases: str | None, as_json: bool) -
     "--out",
     type=FilePath("new", dash=True),
     required=True,
-    help="The file to write, as JSON lines; - prints it.",
+    help="The file to write; - prints it.",
 )
-@click.option("--times", is_flag=True, help="Write when each step was committed, too.")
-@click.option(
-    "--secret", is_flag=True, help="Write batch ids, too; the file is then readable by its owner only."
-)
+@click.option("--times", is_flag=True, help="Write times of commits, too.")
+@click.option("--secret", is_flag=True, help="Write batch ids, too (mode 0600).")
 def export(config: Config, out: str, times: bool, secret: bool) -> None:
-    """Write what every step cost as JSON lines, each with the SHA-256 of the line before.
+    """Write what every step cost as JSON lines, each with the SHA-256 of the line before. Public facts only.
 
-    Public facts only: step, period, definition, spent, parts, total, hash of the manifest. No hash of
-    private records; no batch id and no time unless asked for. Keep or publish the hash that is printed: it
-    shows any later change of what the ledger says now.
+    Keep or publish the printed hash: it shows any later change.
 
     \b
     Example:
@@ -182,11 +171,10 @@ _limit = click.option(
 
 @command.group("account", short_help="Add up the streams on one private source, under a limit.")
 def account() -> None:
-    """Add up what several streams on one private source cost, under a limit that none of them may cross.
+    """Add up what several streams on one private source cost, under a limit.
 
-    A configuration names the file: [budget] account = "../account.jsonl". A stream is then charged its
-    plan's whole budget when it is started, and refused (exit code 3) where the limit would be passed. Nothing
-    is given back.
+    With [budget] account = "../account.jsonl" a stream is charged its whole budget when it starts, or refused (exit
+    code 3). Nothing is given back.
 
     \b
     Example:
@@ -199,7 +187,7 @@ def account() -> None:
 @_limit
 @click.option("--unit", default="event", show_default=True, help="Who is protected, as in [stream] unit.")
 def create_account(file: str, limit: str, unit: str) -> None:
-    """Make an account that no stream is in yet. An existing file is never replaced.
+    """Make an empty account. An existing file is never replaced.
 
     \b
     Example:
@@ -232,7 +220,7 @@ def show_account(file: str, as_json: bool) -> None:
 @_file
 @_limit
 def raise_limit(file: str, limit: str) -> None:
-    """Raise the limit. From then on only the raised one is promised, for the earlier streams too.
+    """Raise the limit. From then on only the raised limit is promised, for earlier streams too.
 
     \b
     Example:
@@ -250,9 +238,8 @@ def raise_limit(file: str, limit: str) -> None:
 @_file
 @of_stream("--state")
 def charge(config: Config, file: str) -> None:
-    """Charge a stream that was started before it was in an account. Charging it again changes nothing.
-
-    Then write [budget] account into its configuration.
+    """Charge a stream that was started without an account; repeating it changes nothing. Then write [budget] account
+    into its configuration.
 
     \b
     Example:
@@ -263,7 +250,9 @@ def charge(config: Config, file: str) -> None:
     ledger, charged = _read(config), Account(file)
     if ledger.pin is not None and ledger.pin.account_id != charged.read().account_id:
         raise ConfigError(
-            "this stream is charged in another account", where=str(config.path), allowed="that account"
+            "the stream is charged in another account",
+            where=str(config.path),
+            allowed="the account that charged it",
         )
     charged.charge(ledger.stream_id, ledger.facts, ledger.plan_hash, again=True)
     click.echo(f"charged {ledger.planned} for stream {config.name}")
@@ -273,7 +262,7 @@ def charge(config: Config, file: str) -> None:
 @_file
 @click.argument("stream_id")
 def close_stream(file: str, stream_id: str) -> None:
-    """Let a stream take no further step, for good. Its charge stays: what was released stays released.
+    """Let a stream take no further step, for good. Its charge stays.
 
     \b
     Example:
@@ -290,10 +279,9 @@ def close_stream(file: str, stream_id: str) -> None:
 @click.argument("configs", nargs=-1, type=FilePath("file"))
 @json_option
 def verify_account(file: str, configs: tuple[str, ...], as_json: bool) -> int:
-    """Check the chain of an account, and for each configuration that its stream and the account agree.
+    """Check the chain of an account, and that each configuration's stream agrees with it.
 
-    Charges whose stream is in none of the configurations are listed: a start that was interrupted leaves one.
-    Exit code 0: all is well; 4: something is wrong.
+    Charges of other streams are listed: an interrupted start leaves one. Exit code 0: sound; 4: something is wrong.
 
     \b
     Example:

@@ -236,15 +236,14 @@ def logged(verb: Callable[..., Any]) -> Callable[..., int]:
     traced = click.option(
         "--lineage",
         metavar="FILE",
-        help="Append OpenLineage events about the run, one JSON object a line: names and steps, no private value; - is "
-        "standard error.",
+        help="Append OpenLineage events, without private values; - is standard error.",
     )
     option = click.option(
         "--log-json",
         metavar="FILE",
         envvar="DPSTREAM_LOG",
         show_envvar=True,
-        help="Append one line of JSON per event, without private values; - is standard error.",
+        help="Append events as JSON lines, without private values; - is standard error.",
     )
     decorated: Callable[..., int] = option(traced(wrapper))
     return decorated

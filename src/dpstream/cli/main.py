@@ -102,7 +102,7 @@ class Verbs(click.Group):
             say_error("interrupted; the state is clean, and the same command goes on where it stopped")
             return INTERRUPTED
         except SystemExit as stop:
-            # click ends so when the reader (`| head`) has seen enough, which is no bug of ours.
+            # click ends so when the reader (`| head`) has seen enough: not a bug.
             if not isinstance(stop.__context__, BrokenPipeError):
                 raise
             return 0
@@ -154,7 +154,7 @@ def install_completion(ctx: click.Context, param: click.Parameter, wanted: bool)
     shell = Path(os.environ.get("SHELL", "")).name
     if shell not in _PLACES:
         raise ConfigError(
-            f"{shell or 'no name'!r} is no shell that can complete dpstream",
+            f"{shell or 'no name'!r} cannot complete dpstream",
             where="SHELL",
             allowed=", ".join(_PLACES),
         )
@@ -179,7 +179,7 @@ def install_completion(ctx: click.Context, param: click.Parameter, wanted: bool)
     is_eager=True,
     expose_value=False,
     callback=install_completion,
-    help="Let your shell (bash, zsh, fish) complete verbs and options, and exit.",
+    help="Let bash, zsh or fish complete verbs and options, and exit.",
 )
 def main() -> None:
     """Keep a differentially private synthetic copy of a private table that grows and changes.

@@ -22,25 +22,23 @@ if TYPE_CHECKING:
     "columns",
     multiple=True,
     metavar="NAME",
-    help="Show the counts of this column's values (repeat it for combinations of several columns).",
+    help="Counts of this column's values; repeat it for combinations.",
 )
 @click.option(
     "--question",
     metavar="WORDS",
-    help="Show the number of records for which it holds: \"paid and zip = '94103'\".",
+    help="Number of records with: \"paid and zip = '94103'\".",
 )
 @click.option(
     "--of",
     "kind",
     metavar="KIND",
-    help='Show what is no column of a table: people, "at least 2", patterns, departures, "depth 5".',
+    help='Count people, "at least 2", patterns (panels), departures, or "depth 5" (points).',
 )
-@click.option(
-    "--as-of", type=Whole(), help="The step at whose end the numbers hold; the last one measured by default."
-)
-@click.option("--least-squares", is_flag=True, help="Use all measurements that overlap with the columns.")
-@click.option("--confidence", default=0.95, show_default=True, help="Of each interval by itself.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, one row a combination of values.")
+@click.option("--as-of", type=Whole(), help="As of the end of this step (the last one measured).")
+@click.option("--least-squares", is_flag=True, help="Use all overlapping measurements.")
+@click.option("--confidence", default=0.95, show_default=True, help="Of each interval.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @json_option
 def command(
     releases: str,
@@ -55,21 +53,13 @@ def command(
 ) -> None:
     """Add up the noisy counts in the folder RELEASES: unbiased numbers of records, each with an interval.
 
-    A stream publishes what it measures beside its tables. Those numbers are true counts with noise of a known law, so
-    that their sums have exact errors, which counts of a synthetic table do not have. They may be negative. Neither the
-    configuration nor the secret state is needed, and nothing is spent.
-
-    Without --column, --question and --of: which counts are known, as of which step, and how precisely.
-
-    --of is for people of a panel (their number; those who reported it "at least N" times so far; patterns of the newest
-    periods), for the number of records that left (departures), and for points (cells of one depth).
+    Their errors are exact, those of a synthetic table's counts are not; they may be negative. Nothing else is read,
+    nothing is spent. Without options: which counts exist, as of which step, how precise.
 
     \b
     Examples:
       dpstream measured releases
-      dpstream measured releases --column zip --column paid --as-of 12 --csv
       dpstream measured releases --question "rent >= 1000" --confidence 0.99
-      dpstream measured releases --of patterns --csv
     """
     import dpstream
 
@@ -79,7 +69,7 @@ def command(
         )
     if kind is not None and (columns or least_squares or question is not None or as_of is not None):
         raise ConfigError(
-            "it is no column of a table",
+            "--of counts something else than columns of a table",
             where="--of",
             allowed="without --column, --question, --as-of and --least-squares",
         )

@@ -23,53 +23,45 @@ TOPICS = ("privacy", "budget", "schedule", "halting", "errors", "assumptions")
 
 @click.command("plan", short_help="Print guarantee, costs and noise; reads no data.")
 @of_stream()
-@click.option(
-    "--compare-epsilon", metavar="LIST", help="Show the noise under other epsilons, such as 0.5,1,2."
-)
+@click.option("--compare-epsilon", metavar="LIST", help="Show the noise under other epsilons: 0.5,1,2.")
 @click.option(
     "--runs-until",
     metavar="RECORDS",
     type=Whole(),
-    help="List the runs that are planned up to this size of the database, where runs are scheduled by it.",
+    help="List the runs planned up to this size of a growing table.",
 )
 @click.option(
     "--want",
     "wishes",
     multiple=True,
     metavar="WISH",
-    help='Find the smallest epsilon that reaches an error, such as "zip within 5 %"; may be repeated. Needs [expect].',
+    help='Find the smallest epsilon for "zip within 5 %"; repeatable. Needs [expect].',
 )
 @click.option(
     "--at",
     metavar="STEP",
     type=Whole(),
-    help="The step that is predicted, and at which a --want is to hold; by default the last one, or else a year's.",
+    help="The step to predict (the last one, or a year's).",
 )
 @click.option(
     "--compare",
     "fits",
     is_flag=True,
-    help="Run the mechanisms that could run this stream on invented ones, and say which fits. Needs [expect].",
+    help="Run all possible mechanisms on invented streams, and say which is best. Needs [expect].",
 )
 @click.option(
     "--against",
     multiple=True,
     metavar="MECHANISM",
-    help="With --compare: only with this other mechanism; may be repeated.",
+    help="With --compare: only with this mechanism; repeatable.",
 )
-@click.option("--runs", type=Whole(), help="With --compare: runs of each mechanism at most (5).")
-@click.option(
-    "--steps", type=Whole(), help="With --compare: steps of a run (those of the stream, at most 100)."
-)
-@click.option(
-    "--seconds", type=Whole(), help="The limit of CPU: of the simulation (2), or of --compare (60)."
-)
+@click.option("--runs", type=Whole(), help="With --compare: most runs of each mechanism (5).")
+@click.option("--steps", type=Whole(), help="With --compare: steps of a run (at most 100).")
+@click.option("--seconds", type=Whole(), help="Seconds of CPU: simulation (2), --compare (60).")
 @click.option("--seed", type=Whole(0), help="Of the invented streams and the noise (0).")
-@click.option("--quick", is_flag=True, help="Simulate nothing: show what the noise alone lets predict.")
-@click.option(
-    "--explain", "topic", type=click.Choice(TOPICS), help="Show everything about one topic instead."
-)
-@click.option("--all", "everything", is_flag=True, help="Show all topics below the first screen.")
+@click.option("--quick", is_flag=True, help="Predict from the noise alone, without simulation.")
+@click.option("--explain", "topic", type=click.Choice(TOPICS), help="Show one topic instead.")
+@click.option("--all", "everything", is_flag=True, help="Show all topics.")
 @json_option
 def command(
     config: Config,
@@ -90,17 +82,15 @@ def command(
 ) -> None:
     """Show how accurate the releases will be, what is protected, and what the budget is spent on. Reads no data.
 
-    With [expect] in the file the mechanism runs on invented tables of that size for 2 seconds; the errors come from
-    these runs. --compare runs other mechanisms, too, and says which one is best under the same guarantee; differences
-    up to 10 % count as none. Equal seeds give equal results.
+    With [expect], the mechanism runs on invented tables for 2 seconds. --compare runs other mechanisms, too;
+    differences up to 10 % count as none. Equal seeds give equal streams and noise; how many runs fit follows from
+    the CPU.
 
     \b
     Examples:
       dpstream plan
       dpstream plan --explain halting
-      dpstream plan dpstream.toml --compare-epsilon 0.5,1,2
       dpstream plan dpstream.toml --want "total within 2 %" --want "zip within 5 %"
-      dpstream plan dpstream.toml --compare --seconds 300
     """
     from dpstream.project.planning import describe, expected_table, smallest_budget
     from dpstream.stream.release.verdicts import MEANING
@@ -219,7 +209,7 @@ DEFAULT_SECONDS = 60
 
 def _compared(config: Config, options: Mapping[str, Any]) -> dict[str, Any]:
     """The comparison with the options that were given, and with its progress on the standard error; or a sentence that
-    the time did not do for one, which is no reason to tell no plan."""
+    the time did not do for one, and the plan is shown."""
     from dpstream.tools.choosing import ComparisonTooLongError, compare_mechanisms
 
     seconds = options.get("seconds", DEFAULT_SECONDS)

@@ -16,25 +16,21 @@ from dpstream.cli.types import FilePath, Whole
     type=(str, str),
     multiple=True,
     metavar="COLUMN COLUMN",
-    help="Two columns that get a heat map in any case; may be repeated.",
+    help="Two columns with a heat map; repeatable.",
 )
 @click.option(
     "--most-steps",
     type=Whole(2),
     default=200,
     show_default=True,
-    help="Steps to show at most, evenly spaced, first and last among them; of 200, 40 tables are read.",
+    help="Most steps to show, evenly spaced.",
 )
-@click.option("--force", is_flag=True, help="Replace a file that is no report.")
+@click.option("--force", is_flag=True, help="Replace any file.")
 def command(run: str, out: str, pairs: tuple[tuple[str, str], ...], most_steps: int, force: bool) -> None:
     """Write one self-contained page about a run, for a browser without a network.
 
-    RUN is a configuration file, or a folder of releases. The page says first what one may conclude and how wrong that
-    may be, then shows the table over time, its columns and pairs of columns, what changed and where it is weak, and
-    what is protected; of a stream of points maps, and the cells that they were drawn from. It is made of releases and
-    public declarations only, and may be published with them.
-
-    How far the releases are from the private table says dpstream evaluate.
+    RUN is a configuration or a folder of releases. Only releases and public declarations are read: the page may be
+    published. dpstream evaluate compares with the private table.
 
     \b
     Example:

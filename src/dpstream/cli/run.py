@@ -34,21 +34,19 @@ if TYPE_CHECKING:
     "--steps",
     type=Whole(1, 10**9),
     metavar="N",
-    help="Take at most N new steps. To limit a run, use this or --until: when a time limit ends it depends on what it "
-    "draws.",
+    help="Take at most N new steps. Limit runs by steps, never by time, which depends on draws.",
 )
 @click.option("--dry-run", is_flag=True, help="Read everything, write and spend nothing.")
 @click.option(
     "--no-recheck",
     is_flag=True,
-    help="Do not compare released steps with the data; begin after the last one. Stays with late = error refuse it.",
+    help="Do not compare released steps with the data.",
 )
 @click.option(
     "--watch",
     "watched",
     is_flag=True,
-    help="Keep running and take each step when it is due. Ctrl-C or SIGTERM stops: exit code 0 while waiting, 5 "
-    "where due steps are left.",
+    help="Take each step when it is due, until Ctrl-C or SIGTERM (exit code 5 if due steps are left).",
 )
 @click.option(
     "--interval",
@@ -56,20 +54,18 @@ if TYPE_CHECKING:
     default="30s",
     metavar="TIME",
     show_default=True,
-    help="With --watch: how often to look (30s, 5m, 1h).",
+    help="With --watch: how often to look.",
 )
 @click.option(
     "--confirm-shrink",
     is_flag=True,
-    help="Take the next step even if its snapshot is empty, or has far fewer records than before: you have looked, and "
-    "the records did leave. It confirms one step; never put this into a scheduled command.",
+    help="Take one step although its snapshot shrank: you have looked. Never schedule this.",
 )
 @click.option(
     "--discard-reserved",
     is_flag=True,
-    help="Give up a step that was begun before a crash on other records, or that failed after drawing noise. "
-    "Each repetition after such a failure is one more output, which the guarantee does not cover: decide "
-    "case by case, and never put this into a scheduled command.",
+    help="Give up a step that a crash or failure interrupted. If noise was drawn, each repetition "
+    "is an output outside the guarantee: decide by hand, and never schedule this.",
 )
 @click.option(
     "--test-seed",
@@ -93,14 +89,12 @@ def command(
 ) -> int:
     """Take every step of the source that is not released yet, and publish each.
 
-    Released steps are compared with the data, never drawn again. An interrupted run goes on where it
-    stopped. A release that is missing is published again from the store; one that was changed stops the run. With
-    --json one line per step.
+    Released steps are compared with the data, never drawn again. An interrupted run continues. A missing release is
+    published again; a changed one stops the run. --json prints a line a step.
 
     \b
     Examples:
       dpstream run dpstream.toml --until 52
-      dpstream run dpstream.toml --steps 1
       dpstream run dpstream.toml --watch --interval 5m
     """
     from dpstream.project import check_recheck
@@ -124,7 +118,7 @@ def command(
     from dpstream.tools.running import run_steps
 
     if test_seed is not None:
-        click.echo("warning: a test seed makes the noise predictable: there is no guarantee", err=True)
+        click.echo("warning: a test seed makes the noise predictable: NO GUARANTEE", err=True)
     randomness = None if test_seed is None else Randomness.seeded(test_seed)
     # Standard output may be where the releases go.
     beside = config.output.sink == "stdout"

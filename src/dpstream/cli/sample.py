@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.command("sample", short_help="Draw more rows of a released step; costs no budget.")
 @of_stream("--state")
 @click.option("--step", required=True, type=Whole(), help="The released step.")
-@click.option("--rows", type=Whole(0), help="How many rows; by default as many as were released.")
+@click.option("--rows", type=Whole(0), help="Rows (as many as released).")
 @click.option("--draws", default=1, show_default=True, type=Whole(1, 10_000), help="Files to write.")
 @click.option("--out", required=True, type=FilePath("new"), help="The file, ending in .parquet or .csv.")
 @click.option("--seed", type=Whole(0), help="Repeats a draw; draw number i uses SEED + i - 1.")
@@ -32,10 +32,9 @@ def command(
     seed: int | None,
     force: bool,
 ) -> None:
-    """Draw synthetic rows from the model of a released step. Costs no budget.
+    """Draw synthetic rows from a released step's model. Costs no budget.
 
-    With several draws the files are numbered: FILE-1, FILE-2, and so on. Without --rows and --seed a single
-    draw gives exactly the released table.
+    Several draws are numbered FILE-1, FILE-2, ... Without --rows and --seed, a single draw is the released table.
 
     \b
     Example:
@@ -48,7 +47,7 @@ def command(
         release = stream.release(step)
         predictable = bool(release.manifest["made_with_test_seed"])
         if predictable:
-            click.echo("warning: this stream was made with a test seed: there is no guarantee", err=True)
+            click.echo("warning: this stream was made with a test seed: NO GUARANTEE", err=True)
         first = secrets.randbits(62) if seed is None and draws > 1 else seed
         for number, path in enumerate(paths):
             table = release.sample(rows, None if first is None else first + number)

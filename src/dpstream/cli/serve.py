@@ -38,27 +38,30 @@ def command() -> None:
 @click.option(
     "--tokens",
     type=FilePath("file", there=True),
-    help="Only those may read who have a token whose SHA-256 is a line of this file.",
+    help="Require a token whose SHA-256 is in this file.",
 )
 @click.option(
     "--allow-origin",
     "origins",
     multiple=True,
     metavar="ORIGIN",
-    help="Let pages of this origin, such as https://example.org, read in a browser (repeat it; * for all).",
+    help="Let pages of this origin read in a browser; repeatable; * for all.",
 )
 @click.option(
-    "--readers", type=Whole(1, 100_000), default=1000, show_default=True, help="Most that wait for news."
+    "--readers",
+    type=Whole(1, 100_000),
+    default=1000,
+    show_default=True,
+    help="Most readers that wait for news.",
 )
 def releases(
     places: tuple[str, ...], host: str, port: int, tokens: str | None, origins: tuple[str, ...], readers: int
 ) -> None:
-    """Give consumers their feed: streams, steps, tables in four forms, changes, measurements, answers with errors, and
-    news of releases.
+    """Give consumers their feed: tables, changes, measurements, answers with errors, and news of releases.
 
-    PLACE is a folder of releases, or NAME=FOLDER. Nothing else is read: run it as a user without any right to a state.
-    Everything it gives is public and costs no budget. A step that is held is not there; one that was withdrawn is
-    "410 Gone" with its reason. The page / lists all addresses. Use a proxy for TLS.
+    PLACE is a folder of releases, or NAME=FOLDER. Only public files are read: run it as a user without access to a
+    state. Held steps are missing; withdrawn ones are "410 Gone". The page / lists all addresses. Use a proxy for
+    TLS.
 
     \b
     Examples:
@@ -77,10 +80,9 @@ def releases(
 
 @command.command("pages", short_help="Serve a service's pages; dpstream up does it, too.")
 @_folder
-@click.option("--listen", metavar="HOST:PORT", help="Another address than service.toml has.")
+@click.option("--listen", metavar="HOST:PORT", help="Address, instead of service.toml.")
 def pages(folder: str, listen: str | None) -> None:
-    """Serve the pages of the service in FOLDER. They open no state: the worker of dpstream up tells what they show, and
-    does what people decide there.
+    """Serve the pages of the service in FOLDER. The worker of dpstream up opens the states and carries out decisions.
 
     \b
     Example:
@@ -122,12 +124,12 @@ def list_people(folder: str, as_json: bool) -> None:
 @people.command("add", short_help="Add somebody.")
 @_folder
 @_person
-@click.option("--role", "roles", multiple=True, required=True, help="A role; repeat it for several.")
+@click.option("--role", "roles", multiple=True, required=True, help="A role; repeatable.")
 @by_option
 def add_person(folder: str, name: str, roles: tuple[str, ...], by: str) -> None:
-    """Add somebody. They come through the proxy that service.toml names, or sign in with a one-time token.
+    """Add somebody: through the proxy in service.toml, or with a one-time token.
 
-    Roles: analyst (sees, asks), auditor (sees more), approver (decides), owner (all of that, and people).
+    Roles: analyst (sees, asks), auditor (sees more), approver (decides), owner (all, and people).
 
     \b
     Examples:
@@ -144,9 +146,8 @@ def add_person(folder: str, name: str, roles: tuple[str, ...], by: str) -> None:
 @_person
 @by_option
 def make_token(folder: str, name: str, by: str) -> None:
-    """Make a one-time token with which NAME signs in on the pages, and print it. It is used up by that, or a day later;
-    an earlier one that was not used is refused from now on. Only this command makes them: nobody on the pages can be
-    somebody else.
+    """Make and print a one-time token with which NAME signs in, within a day. An earlier unused token is refused from
+    now on.
 
     \b
     Example:
@@ -164,7 +165,7 @@ def make_token(folder: str, name: str, by: str) -> None:
 @_person
 @by_option
 def sign_out(folder: str, name: str, by: str) -> None:
-    """End all logins of NAME, and the one-time token that was not used.
+    """End all logins of NAME, and an unused one-time token.
 
     \b
     Example:
@@ -178,10 +179,10 @@ def sign_out(folder: str, name: str, by: str) -> None:
 @people.command("roles", short_help="Give somebody other roles.")
 @_folder
 @_person
-@click.option("--role", "roles", multiple=True, required=True, help="A role; repeat it for several.")
+@click.option("--role", "roles", multiple=True, required=True, help="A role; repeatable.")
 @by_option
 def set_roles(folder: str, name: str, roles: tuple[str, ...], by: str) -> None:
-    """Give somebody other roles, at once. The last owner stays one.
+    """Give somebody other roles, at once. The last owner stays owner.
 
     \b
     Example:
@@ -212,9 +213,8 @@ def remove_person(folder: str, name: str, by: str) -> None:
 @click.argument("file", type=FilePath("file"))
 @click.argument("note")
 def token(file: str, note: str) -> None:
-    """Make a token, add its SHA-256 and NOTE to FILE as a line, and print the token, once. Whoever has it reads the
-    feed (--tokens FILE), or what the pages tell monitoring (tokens = "FILE" in service.toml). A line that is taken out
-    ends its token at once.
+    """Add a token's SHA-256 and NOTE to FILE, and print the token, once. It opens the feed (--tokens FILE), or
+    monitoring (tokens = "FILE" in service.toml). Deleting the line ends the token.
 
     \b
     Example:
@@ -230,8 +230,7 @@ def token(file: str, note: str) -> None:
 @click.option("--after", type=Whole(0), default=0, show_default=True, help="Only later lines than this one.")
 @json_option
 def decisions(folder: str, after: int, as_json: bool) -> None:
-    """Print the decisions' log of a service: number, time, person, what, stream, steps, reason. dpstream ledger verify
-    checks it.
+    """Print the decisions' log of a service: number, time, person, decision, stream, steps, reason.
 
     \b
     Example:

@@ -73,7 +73,7 @@ def by_option(verb: _Verb) -> _Verb:
         "--by",
         metavar="NAME",
         default=_login,
-        help="Who decides it; the login name by default. Kept in the state, and published nowhere.",
+        help="Who decides (the login name); kept in the state, not published.",
     )(verb)
 
 

@@ -27,12 +27,10 @@ class _WithExample(click.Command):
     "--out",
     required=True,
     type=FilePath("folder"),
-    help="A folder that is empty, new, or the same simulation.",
+    help="A new folder, or the same simulation.",
 )
 @click.option("--seed", default=0, show_default=True, type=Whole(0), help="Equal seeds give equal files.")
-@click.option(
-    "--rows-per-step", type=Whole(0), help="About how many rows arrive at a step; of a panel, people."
-)
+@click.option("--rows-per-step", type=Whole(0), help="Rows a step; of a panel, people.")
 @click.option(
     "--format",
     "file_format",
@@ -40,11 +38,11 @@ class _WithExample(click.Command):
     show_default=True,
     help="Format of the data files: csv or parquet.",
 )
-@click.option("--records", type=Whole(0), help="stock: about how many records are present (500).")
+@click.option("--records", type=Whole(0), help="stock: records present (500).")
 @click.option("--mean-stay", type=float, help="stock: mean length of a stay, in steps (12).")
 @click.option("--columns", type=Whole(0), help="stock: how many columns, 2 to 16 (10).")
-@click.option("--dependence", type=float, help="stock: how strongly columns depend on each other (1).")
-@click.option("--drift", type=float, help="stock: how far what is usual moves (0.5).")
+@click.option("--dependence", type=float, help="stock: dependence of columns (1).")
+@click.option("--drift", type=float, help="stock: drift (0.5).")
 def command(
     name: str,
     steps: int,
@@ -54,12 +52,11 @@ def command(
     file_format: str,
     **register: float | None,
 ) -> None:
-    """Write an invented example stream: data, a configuration that runs as it stands, a README.
+    """Write an invented example stream: data, a configuration that runs, a README.
 
-    NAME is evictions (weekly, with deletions), census (interviews by step numbers, without deletions), points (rides
-    in a city, weekly), panel (households in and out of poverty, one column a month, up to 12) or stock (a register by
-    key whose records come, change and leave: as changes, as snapshots and as stays, of which an owner has one). More
-    steps into the same folder continue the same stream.
+    NAME is evictions (weekly, with deletions), census (interviews by step numbers), points (rides, weekly), panel
+    (households, one column a month, up to 12) or stock (a register by key, in three shapes). More steps into a
+    folder continue its stream.
 
     \b
     Examples:

@@ -23,16 +23,15 @@ if TYPE_CHECKING:
 @click.option(
     "--out",
     type=FilePath("new", dash=True),
-    help="A file ending in .md, .html or .json; else it is printed, for - and for pipes as Markdown.",
+    help="A file ending in .md, .html or .json; - prints Markdown.",
 )
 @click.option(
     "--format",
     "form",
     type=click.Choice(["markdown", "html", "registry", "croissant", "dcat"]),
-    help="What to write: words; or, as JSON for programs, a record for a public registry of deployments, or metadata "
-    "for catalogues. By default what the file's ending says (.json: registry).",
+    help="Words, a registry's record, or metadata for catalogues (by the file's ending).",
 )
-@click.option("--contact", metavar="TEXT", help="Whom to ask, in place of [statement] contact.")
+@click.option("--contact", metavar="TEXT", help="Whom to ask.")
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
 def command(
     config: Config,
@@ -41,11 +40,11 @@ def command(
     contact: str | None,
     force: bool,
 ) -> None:
-    """Say in plain words what is published and how often, what is protected and what that means for a guess, what it
-    costs, who decided, what a renewal would cost together with it, and what is not protected.
+    """Say in plain words what is published, what is protected, what that means for a guess, what it costs, and who
+    decided.
 
-    Made from the plan, from how far the stream is, and from what the owner says in [statement]: all of it is public.
-    This text describes the program's guarantee. It is not legal advice.
+    Made from public facts: the plan, the steps so far, and [statement]. A terminal shows the first page; files and
+    pipes have the annex, too. This text describes the program's guarantee. It is not legal advice.
 
     \b
     Example:

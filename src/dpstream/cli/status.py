@@ -28,23 +28,23 @@ if TYPE_CHECKING:
     "--health",
     "only_health",
     is_flag=True,
-    help="One line for cron and monitoring; exit code 0 if nobody has to act, 7 if the newest table is unfit, else 6.",
+    help="One line for cron; exit code 0: healthy, 7: newest table unfit, 6: act.",
 )
 @click.option(
     "--max-age",
     metavar="TIME",
     type=Duration(),
-    help="With --health: how old the newest release may be (36h, 8d, 2w).",
+    help="With --health: most age of the newest release (36h, 8d, 2w).",
 )
 @click.option(
     "--deep",
     is_flag=True,
-    help="With --health: read all releases, and not only the last three, and compare them with the store.",
+    help="With --health: compare all releases with the store.",
 )
 @click.option(
     "--prometheus",
     is_flag=True,
-    help="Print public numbers and the word of --health for Prometheus, such as a text file of its node exporter.",
+    help="Print public numbers and health for Prometheus.",
 )
 @json_option
 def command(
@@ -57,13 +57,12 @@ def command(
 ) -> int:
     """Say how many steps are released, what they cost together, and what is left.
 
-    Changes nothing, needs no lock (a run may be under way), and prints no private value.
+    Changes nothing, needs no lock, and prints no private value.
 
     \b
     Examples:
-      dpstream status dpstream.toml --json
+      dpstream status
       dpstream status dpstream.toml --health --max-age 8d
-      dpstream status dpstream.toml --prometheus > dpstream.prom
     """
     if prometheus and (only_health or as_json):
         other = "--health" if only_health else "--json"

@@ -15,17 +15,13 @@ if TYPE_CHECKING:
     from dpstream.project import Config
     from dpstream.stream import PostgresServer
 
-_questions = click.option(
-    "--questions", is_flag=True, help="The store of the questions of a stream that is asked."
-)
+_questions = click.option("--questions", is_flag=True, help="The store of the questions.")
 
 
 @click.group("store", short_help="Check, move or compact the secret store of a stream.")
 def command() -> None:
-    """Check, export, import, compact or encrypt the secret store of a stream.
-
-    The store is an SQLite file in the state folder, or a schema of a PostgreSQL server ([state] url). With
-    [state] key_file or key_env what is private in it is encrypted.
+    """Check, export, import, compact or encrypt a stream's secret store: an SQLite file in the state folder, or
+    PostgreSQL ([state] url).
 
     \b
     Example:
@@ -37,10 +33,8 @@ def command() -> None:
 @of_stream("--state", "--out")
 @json_option
 def check(config: Config, as_json: bool) -> int:
-    """Read the whole store and all released files; say what is wrong. Changes nothing.
-
-    Looks at the tables, the chain of seals, the head file, every stored byte and every published one, and at the
-    store of the questions. A run may be under way. Exit code 0: sound; 4: damaged.
+    """Read the whole store and all released files; say what is wrong. Changes nothing; a run may be under way. Exit
+    code 0: sound; 4: damaged.
 
     \b
     Example:
@@ -73,16 +67,13 @@ def check(config: Config, as_json: bool) -> int:
 @click.option(
     "--out", "file", type=FilePath("new"), required=True, metavar="FILE", help="A new file (mode 0600)."
 )
-@click.option(
-    "--move", is_flag=True, help="The stream goes on elsewhere; this store then refuses further steps."
-)
+@click.option("--move", is_flag=True, help="The stream moves; this store refuses further steps.")
 def export(config: Config, questions: bool, file: str, move: bool) -> None:
-    """Write the whole secret store to one portable file, whose content import checks.
+    """Write the whole secret store to one file.
 
-    The file holds private counts and the key of the store's seals: protect it like the private table. That of an
-    encrypted store is encrypted with the same key. Without --move it is a copy, which can only replace a store
-    that was lost at the very same step. With --move it can be imported where the configuration then points to:
-    from SQLite to PostgreSQL, back, or to another machine.
+    Protect the file like the private table: it holds private counts and the key of the seals (encrypted where the
+    store is). Without --move it can only replace a store lost at this very step. With --move the stream continues
+    where the file is imported.
 
     \b
     Example:
@@ -107,11 +98,10 @@ def export(config: Config, questions: bool, file: str, move: bool) -> None:
 @_questions
 @click.option("--from", "file", type=FilePath("file", there=True), required=True, metavar="FILE")
 def import_(config: Config, questions: bool, file: str) -> None:
-    """Make the store that the configuration names from a file of ``store export``.
+    """Make the store that the configuration names from a file of `store export`.
 
-    Refused where a stream is already. The file must come from --move, or be as new as the head.json that is
-    left in the state folder (then run --discard-reserved once: the copy cannot know which step was under way).
-    A file from --move is taken in once, and marked; it has to be writable. Copies of the file are not seen.
+    The file comes from --move (used once, then marked; it must be writable), or is as new as the head.json in the
+    state folder (then run --discard-reserved once). A store that holds a stream is never replaced.
 
     \b
     Example:
@@ -136,10 +126,9 @@ def import_(config: Config, questions: bool, file: str) -> None:
     "--out", "file", type=FilePath("new"), required=True, metavar="FILE", help="A new file (mode 0600)."
 )
 def key(file: str) -> None:
-    """Make a new random key in a file of its own, for [state] key_file or, as text, for [state] key_env.
+    """Make a new random key file, for [state] key_file or, as text, key_env.
 
-    Keep it away from the state and its backups, and keep a copy: without the key the stream cannot go on, and
-    nobody can bring it back.
+    Keep it away from the state, and keep a copy: without the key the stream is lost.
 
     \b
     Example:
@@ -157,11 +146,10 @@ def key(file: str) -> None:
 @click.option("--to", "file", type=FilePath("file"), metavar="FILE", help="The new key, a file of store key.")
 @click.option("--plain", is_flag=True, help="Take the encryption away.")
 def rekey(config: Config, questions: bool, file: str | None, plain: bool) -> None:
-    """Encrypt the store with the key in --to, whether it was encrypted before or not.
+    """Encrypt the store with the key in --to; the old key is the configuration's. Change the configuration afterwards.
 
-    The old key is the one of the configuration; change the configuration afterwards. One transaction writes every
-    value anew: stopped anywhere, the store has the old key or the new one, and the same command goes on. Copies,
-    archives and backups made before keep the old key, or none.
+    One transaction writes all values: after an interruption the same command continues. Older copies and backups
+    keep the old key, or none.
 
     \b
     Example:
@@ -171,7 +159,7 @@ def rekey(config: Config, questions: bool, file: str | None, plain: bool) -> Non
     from dpstream.stream.store.upkeep import rekey_store, stored_key
 
     if plain == (file is not None):
-        raise ConfigError("there is no new key", where="--to", allowed="--to FILE, or --plain")
+        raise ConfigError("a new key is missing", where="--to", allowed="--to FILE, or --plain")
     place, server = _store(config, questions)
     new = None if file is None else StateKey.from_file(Path(file))
     encrypted = stored_key(place, server=server) is not None
@@ -187,9 +175,8 @@ def rekey(config: Config, questions: bool, file: str | None, plain: bool) -> Non
 @command.command("compact", short_help="Delete what the keep policy allows, and free its space.")
 @of_stream("--state", "--out")
 def compact(config: Config) -> None:
-    """Apply [output] keep to all steps, publish what waits, and rewrite the store without what was dropped.
-
-    Ledger, manifests and seals are always kept. Takes time and room in proportion to the store.
+    """Apply [output] keep to all steps, publish what waits, and rewrite the store without what was dropped. Ledger,
+    manifests and seals stay.
 
     \b
     Example:

@@ -58,7 +58,7 @@ class FilePath(click.Path):
             case "any":
                 paths.check_path(value)
         if self.there and not os.path.exists(value):
-            raise ConfigError("there is no such file", where=paths.shown_path(value), allowed="a file")
+            raise ConfigError("the file is missing", where=paths.shown_path(value), allowed="a file")
         return value
 
 
@@ -113,7 +113,7 @@ class Steps(click.types.StringParamType):
             match = re.fullmatch(r"\s*([0-9]{1,7})\s*(?:-\s*([0-9]{1,7})\s*)?", word)
             if match is None:
                 raise ConfigError(
-                    f"{word.strip()!r} is not a step", where=_name(param), allowed="such as 1,10,90-104"
+                    f"expected steps, got {word.strip()!r}", where=_name(param), allowed="such as 1,10,90-104"
                 )
             steps = range(int(match[1]), int(match[2] or match[1]) + 1)
             if not steps or steps.start < 1:

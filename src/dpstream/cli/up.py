@@ -28,25 +28,19 @@ _PR_SET_PDEATHSIG = 1
 @click.command("up", short_help="Keep streams running, with pages for the people who look after them.")
 @click.argument("folder", type=FilePath("folder"))
 @click.argument("configs", metavar="[CONFIG]...", nargs=-1, type=FilePath("file"))
-@click.option(
-    "--init", "draft", is_flag=True, help="Write FOLDER/service.toml for these configurations, and stop."
-)
-@click.option(
-    "--worker-only", is_flag=True, help="Without pages (dpstream serve pages serves them elsewhere)."
-)
-@click.option("--listen", metavar="HOST:PORT", help="Another address for the pages than service.toml has.")
+@click.option("--init", "draft", is_flag=True, help="Write FOLDER/service.toml, and stop.")
+@click.option("--worker-only", is_flag=True, help="Without pages.")
+@click.option("--listen", metavar="HOST:PORT", help="Address of the pages, instead of service.toml.")
 def command(folder: str, configs: tuple[str, ...], draft: bool, worker_only: bool, listen: str | None) -> int:
-    """Start the worker and the pages of the service in FOLDER; Ctrl-C or SIGTERM ends both, after the step that is
-    under way. Where one of them ends by itself, so does the other, with its exit code: nothing is restarted silently.
+    """Start the worker and the pages of the service in FOLDER; Ctrl-C or SIGTERM ends both, after the step under way.
+    If one ends, so does the other, with its exit code.
 
-    The worker takes each step when it is due, and does what people decide on the pages. It has a stream open only while
-    it works on it. Lines of JSON on standard error say what it did.
+    The worker takes due steps and carries out what people decide on the pages. It logs JSON lines on standard
+    error.
 
     \b
     Examples:
       dpstream up service --init evictions/dpstream.toml jobs/dpstream.toml
-      dpstream serve people add service "Anna Meier" --role owner
-      dpstream serve people token service "Anna Meier"
       dpstream up service
     """
     if draft != bool(configs):
@@ -62,7 +56,7 @@ def command(folder: str, configs: tuple[str, ...], draft: bool, worker_only: boo
         return 0
     if worker_only:
         if listen is not None:
-            raise ConfigError("there are no pages", where="--listen", allowed="no --worker-only")
+            raise ConfigError("--worker-only has no pages", where="--listen", allowed="no --worker-only")
         return _work(folder)
     return _both(folder, listen)
 

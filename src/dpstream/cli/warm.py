@@ -9,12 +9,10 @@ from dpstream.core.errors import ConfigError
 
 @click.command("warm", short_help="Compile all loops ahead, so that no first step waits for it.")
 def command() -> None:
-    """Compile the loops that read, count, hash, fit and sample.
+    """Compile the loops that read, count, hash, fit and sample, for this machine and user.
 
-    Numba compiles them for this machine at their first use, which takes some 20 seconds of one core, and keeps the code
-    in files: in NUMBA_CACHE_DIR, beside the package, or in the user's cache folder. This verb does it ahead, for the
-    user who runs it; `dpstream run` says so where it has to compile. A new version of dpstream, Python or Numba, and
-    another kind of processor, compile anew. No private data are read. Where all is compiled it changes nothing.
+    Else Numba compiles them at first use (20 seconds of a core). The code is kept in NUMBA_CACHE_DIR, beside the
+    package, or in the user's cache. No private data are read.
 
     \b
     Example (in a container image):

@@ -60,10 +60,10 @@ def as_json(recipe: Any, **known: Any) -> dict[str, Any]:
 
 
 WORKLOAD = Option(
-    'all-1-way, all-2-way, ..., or a list such as [["zip", "rent"], {columns = ["zip"], weight = "1/2"}, '
-    '{pairs_with = ["rent"], weight = 2}, "all-1-way"]',
-    "The marginals to preserve (`all-1-way` for a single column). `pairs_with`: all pairs with one of these "
-    "columns. A marginal listed alone keeps its weight; among groups the last sets it.",
+    'all-1-way, all-2-way, ..., or a list such as [{columns = ["zip", "rent"], weight = '
+    '"1/2"}, {pairs_with = ["rent"], weight = 2}, "all-1-way"]',
+    "The marginals to preserve. `pairs_with`: all pairs with one of these columns. A marginal "
+    "listed by itself keeps its weight; of groups the last one sets it.",
     "readers look mostly at pairs",
     "all-2-way",
     read=_workload,
@@ -103,14 +103,14 @@ K = Option(
     fragment=COUNT,
 )
 COUNTER = Option(
-    meaning="The counter of running sums. `best`: the smallest predicted error where all marginals are measured at "
-    "every step, else `simple`. `dpstream plan` shows the figures. A stream keeps its counter.",
-    reason="the counter with the smallest predicted error for a marginal's expected measurements",
+    meaning="How running sums are kept. `best`: the smallest predicted error; `simple` where marginals "
+    "take turns. A stream keeps its counter.",
+    reason="the smallest predicted error for a marginal's measurements",
     words=("best", *counters.COUNTER_NAMES),
 )
 PRIOR = Option(
     meaning="Where runs start: at the previous model, or at the uniform distribution.",
-    reason="batches resemble each other, and the last model is released already",
+    reason="a batch looks about like the one before",
 )
 STALENESS = Option(
     "an exact number above 0, up to 1/2",
@@ -119,17 +119,17 @@ STALENESS = Option(
 )
 ITERATIONS = Option(
     "1 or more",
-    "Iterations of each fit: public post-processing, which costs time.",
+    "Iterations of each fit; costs time only.",
     "enough for a fit from little (dpstabs and aim, from the last model, need fewer)",
 )
 TREE_CELLS = Option(
     "1 or more",
-    "Limit on the cells of the model's junction tree, and of each marginal.",
+    "Most cells of the model's junction tree, and of a marginal.",
     "larger trees cost time and memory, and pay with large budgets only",
 )
 #: ``baseline.py`` names the recipes that it may be.
 OFFLINE = Option(
-    meaning="What the baseline runs on every batch: MWEM+PGM, or AIM, which measures first the columns, then as "
-    "many marginals as the noise allows (0.1 to 0.5 s).",
-    reason="for small batches, as published",
+    meaning="What runs on every batch: MWEM+PGM, or AIM, which chooses how many marginals to measure "
+    "(0.1 to 0.5 s).",
+    reason="batches are small",
 )

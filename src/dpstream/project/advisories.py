@@ -70,7 +70,7 @@ def concerned(releases: str | Path, advisories: tuple[Advisory, ...]) -> tuple[l
     """The advisories that concern a stream, and how many steps were looked at: all whose manifests are kept.
 
     Errors:
-        ConfigError: there are no releases. StoreDamagedError, StoreFormatError: a manifest cannot be read.
+        ConfigError: no release was found. StoreDamagedError, StoreFormatError: a manifest cannot be read.
     """
     kept = [int(entry["step"]) for entry in read_catalogue(releases)["steps"] if entry["kept"]]
     manifests = [(step, read_manifest(releases, step)) for step in kept]
@@ -85,7 +85,7 @@ def read_advisories(path: str | Path | None = None) -> tuple[Advisory, ...]:
     """All advisories of a file; of this version of the program by default.
 
     Errors:
-        ConfigError: there is no such file, or it is no list of advisories.
+        ConfigError: the file is missing, or not a list of advisories.
     """
     if path is None:
         place, data = "advisories.json", resources.files(__package__).joinpath("advisories.json").read_bytes()
@@ -106,7 +106,7 @@ def read_advisories(path: str | Path | None = None) -> tuple[Advisory, ...]:
         return tuple(_advisory(entry) for entry in told["advisories"])
     except (ValueError, TypeError, KeyError, AttributeError):
         raise ConfigError(
-            "this is no list of advisories", where=place, allowed="the file that the project publishes"
+            "expected a list of advisories", where=place, allowed="the file that the project publishes"
         ) from None
 
 

@@ -41,7 +41,7 @@ def contenders(config: Config, wanted: Sequence[str] = ()) -> tuple[Contender, .
         wanted: labels of those that are looked at beside the configured one; empty: all.
 
     Errors:
-        ConfigError: an unknown mechanism, one that is no alternative, or no alternative at all.
+        ConfigError: an unknown mechanism, or none to compare with.
     """
     name = config.plan().name
     offered = config.family.alternatives

@@ -110,57 +110,54 @@ class BaseOptions:
     place: str = "[base]"
     releases: Path = option(
         allowed="the folder of the earlier stream's releases, relative to this file",
-        meaning="The earlier stream: its public folder. It is read when the stream is started, and not needed "
-        "afterwards.",
+        meaning="The earlier stream's public folder, read once, at the start.",
         place="folder",
     )
     step: int | None = option(
         None,
         allowed="the number of its last published step",
         shown="its last one",
-        meaning="Which release the stream begins with. Steps after it have to be withdrawn ones.",
+        meaning="The release to begin with; later steps must be withdrawn.",
         reason="what came in a later step would be lost",
     )
     rename: dict[str, str] = option(
         read=partial(_table, "rename", _text),
         allowed='columns of this schema with their names there, such as {postcode = "zip"}',
         shown="none",
-        meaning="Columns that had another name.",
-        reason="columns and labels that are called alike are alike",
+        meaning="Columns with another name before.",
+        reason="equal names mean equal columns",
         fragment={"type": "object", "additionalProperties": TEXT},
     )
     map: dict[str, dict[str, Shares]] = option(
         read=partial(_table, "map", partial(_tables, read=_shares)),
-        allowed="for a column of this schema: its old labels, each with one label, a list of labels (even shares), or "
-        'labels with exact shares such as {A = "0.6", B = "0.4"}; "null" is the null of a column that declared '
-        "other and missing and shows both as null",
+        allowed="old labels, each with a label, a list of labels (even shares), or exact shares such as {A "
+        '= "0.6", B = "0.4"}; "null" is the null of a column with other and missing',
         shown="equal labels",
-        meaning="`[base.map.COLUMN]`: what becomes of the old values (or bins) that are not called alike: renamed, "
-        "merged, or split.",
-        reason="columns and labels that are called alike are alike",
+        meaning="`[base.map.COLUMN]`: old values or bins to rename, merge or split.",
+        reason="equal names mean equal columns",
         fragment={"type": "object"},
     )
     fill: dict[str, Shares] = option(
         read=partial(_table, "fill", _shares),
-        allowed="for a column of this schema: one label, a list of labels (even shares), or labels with exact "
-        'shares such as {A = "0.6", B = "0.4"}',
+        allowed="for a column: a label, a list of labels (even shares), or exact shares such as {A = "
+        '"0.6", B = "0.4"}',
         shown="none",
-        meaning="What the old records get in a new column.",
-        reason="columns and labels that are called alike are alike",
+        meaning="What old records get in a new column.",
+        reason="equal names mean equal columns",
         fragment={"type": "object"},
     )
     drop: tuple[str, ...] = option(
         (),
         allowed="a list of the earlier stream's columns",
         shown="none",
-        meaning="Its columns that this stream does not have any more.",
+        meaning="Earlier columns that this stream leaves out.",
         reason="a column does not vanish by mistake",
     )
     config: Path | None = option(
         None,
         allowed="the earlier stream's configuration file, relative to this one",
-        meaning="Tells `dpstream evaluate` where the private records of the earlier period are. When the stream is "
-        "started, it is refused while steps of the earlier one wait to be published.",
+        meaning="Where `dpstream evaluate` finds the earlier private records. Its steps must all be "
+        "published before this stream starts.",
         reason="only an evaluation against the private truth needs it",
     )
 
@@ -405,7 +402,7 @@ def read_predecessor(options: BaseOptions) -> Predecessor:
     folder = options.releases
     if not (folder / "catalogue.json").is_file():
         allowed = "the folder of a stream that has published"
-        raise options.wrong("releases", f"there are no releases in {str(folder)!r}", [allowed])
+        raise options.wrong("releases", f"no release was found in {str(folder)!r}", [allowed])
     entries = {int(entry["step"]): entry for entry in read_catalogue(folder)["steps"]}
     if not entries:
         raise options.wrong("", "the predecessor has no release", ["one or more"])
@@ -479,8 +476,8 @@ def _require_form(cut: Mapping[str, Any], own: Mapping[str, Any], stream: str, p
     forms = [f"{'with' if one.get('offsets') else 'without'} an offset" for one in (own, cut)]
     if files and forms[0] != forms[1]:
         raise ConfigError(
-            f"this stream reads times {forms[0]}, and the stream {stream!r} read them {forms[1]}: a record could be "
-            "counted in both",
+            f"times are read {forms[0]}, and those of the stream {stream!r} {forms[1]}: "
+            "a record could be counted in both",
             where=f"{place}, [source] time_column = {own['time_column']!r}",
             allowed=f"times {forms[1]}, as there (cast the column), and offsets = "
             f"{'true' if cut.get('offsets') else 'false'} in [source]",

@@ -31,7 +31,7 @@ from dpstream.project.schema_file import toml_key
 _ROWS = 100_000
 #: Columns with so many different values are compared in pairs, and so many columns.
 _VALUES, _COLUMNS = range(2, 1001), 40
-#: Rows for each value from which on a rule is no accident; the share of rows that keep to it; and the most that a
+#: Rows for each value from which on a rule counts; the share of rows that keep to it; and the most that a
 #: column may be of one value, since everything seems to decide such a column.
 _ROWS_EACH, _KEEP, _COMMON = 10, 0.99, 0.95
 #: A column of fewer rows, or with a smaller share of different values, does not look like an identifier.
@@ -43,7 +43,7 @@ _PERSONS = re.compile(
 )
 _IDS = re.compile("id|key|number|no|nr|code")
 #: So many different values, rows for each of them, and pairs of rows at one time that would have one value by chance,
-#: are no accident.
+#: count as a rule.
 _NAMES, _EACH, _MEETINGS = 20, 2, 20
 _LATITUDE, _LONGITUDE = ("lat", "latitude", "y"), ("lon", "lng", "long", "longitude", "x")
 
@@ -182,7 +182,7 @@ def _codes(column: Any) -> NDArray[np.int64] | None:
 def _follows(whole: NDArray[np.int64], part: NDArray[np.int64], whole_size: int, part_size: int) -> bool:
     """Whether the commonest value of ``part`` for each of ``whole`` is nearly always right."""
     if whole_size <= 2:
-        return False  # two flags that exclude each other are no list
+        return False  # flags that exclude each other are not a list of values
     together = np.bincount(whole * part_size + part, minlength=whole_size * part_size)
     return bool(together.reshape(whole_size, part_size).max(1).sum() >= _KEEP * len(whole))
 

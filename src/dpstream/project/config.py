@@ -102,7 +102,7 @@ class Settings:
         unit: who is protected.
         family, recipe, context: the mechanism, and what it could take from the rest of the file.
         budget, output, state, accuracy: the sections.
-        server: keeps the store, if it is no file in the state's folder.
+        server: keeps the store, if not a file in the state's folder.
         expected: the owner's public guesses about the table.
         same_unit: why the unit is that of other streams.
         used: every value the plan rests on, with the reason of each default.
@@ -283,7 +283,7 @@ class Config(Settings):
     Attributes:
         path: the file.
         source_options: how records become steps.
-        base_options: what the stream begins with, if it is no empty table.
+        base_options: what the stream begins with, if not an empty table.
         publication: what the owner says to readers; pinned to nothing.
         usual_dir: where the file itself puts the releases, whatever ``at`` says.
     """
@@ -311,7 +311,9 @@ class Config(Settings):
             UnitError, BudgetError, HorizonError: a guarantee that cannot be given.
         """
         if not isinstance(path, str | Path):
-            raise ConfigError(f"a {type(path).__name__} is no file", where="Config.load", allowed="a path")
+            raise ConfigError(
+                f"expected a path, got {type(path).__name__}", where="Config.load", allowed="a path"
+            )
         file = Path(path)
         document = load_toml(file) if document is None else document
         sections = sections_of(str(file), file.parent, document)
@@ -321,7 +323,7 @@ class Config(Settings):
         unit = read_unit(stream, keys, source, family.limits)
         if "schema" not in document:
             raise ConfigError(
-                "there is no schema",
+                "the schema is missing",
                 where=str(file),
                 allowed='a section [schema] with columns, or file = "schema.toml"',
             )
@@ -381,7 +383,7 @@ class Config(Settings):
         """The recipe of a stream of tables; it has a ``workload``.
 
         Errors:
-            ConfigError: releases of the stream are no tables of records, and ``verb`` is for such.
+            ConfigError: the stream releases something else than tables of records, and ``verb`` is for such.
         """
         refused = self.family.limits_of(self.recipe).no_tables
         if refused is not None:

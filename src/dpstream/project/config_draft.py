@@ -220,7 +220,7 @@ def draft_config(
     for what, column in (("time column", time_column), ("person column", person_column)):
         if column is not None and column not in table.column_names:
             raise ConfigError(
-                f"there is no column {column!r}",
+                f"unknown column {column!r}",
                 where=what,
                 allowed=f"a column of the data, which have {counted(len(table.column_names), 'column')}",
             )
@@ -378,7 +378,7 @@ def _read(
         database = read_table(data, database_table, rows, path or str(data))
         return database.sample, path or str(data), database
     if database_table is not None:
-        raise ConfigError("a table is named, and the data are no database", where="table")
+        raise ConfigError("only a database has named tables", where="table")
     return read_sample(data, rows), path or str(data), None
 
 
@@ -593,7 +593,7 @@ def _line(key: str, value: Any) -> str:
 
 
 def _default(row: Key) -> str:
-    """The default as a file would say it, or dots where its words are no value."""
+    """The default as a file would say it, or dots where its words are not a value."""
     text = row.default or ""
     if text in ("true", "false") and row.fragment.get("type") == "boolean":
         return text

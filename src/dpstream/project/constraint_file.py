@@ -32,7 +32,7 @@ class _Measured(NamedTuple):
     def named(self, names: Sequence[str], place: str) -> list[Column]:
         """Some of the measured columns."""
         known = {column.name: column for column in self.columns}
-        _require(names, known, "is no measured column", place)
+        _require(names, known, "is not measured", place)
         return [known[name] for name in names]
 
 
@@ -62,7 +62,7 @@ def read_constraints(
             raise unknown_key(key, table[key], _KEYS, place)
     named = _table(table.get("derived", {}), "derived", place, 'COLUMN = { from = "COLUMN", file = "FILE" }')
     known = {column.name: column for column in columns}
-    _require(named, known, "under derived is no column", place)
+    _require(named, known, "under derived is unknown", place)
     measured = _Measured(tuple(column for column in columns if column.name not in named), None)
     if not measured.columns:
         raise SchemaError(
@@ -86,14 +86,14 @@ def read_constraints(
 
 def _table(value: Any, name: str, place: str, allowed: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise SchemaError(f"{name} is not a table", where=place, allowed=allowed)
+        raise SchemaError(f"{name} has to be a table", where=place, allowed=allowed)
     return value
 
 
 def _list(table: Mapping[str, Any], key: str, place: str) -> list[Any]:
     value = table.get(key, [])
     if not isinstance(value, list):
-        raise SchemaError(f"{key} is not a list", where=place, allowed=f"{key} = [ ... ]")
+        raise SchemaError(f"{key} has to be a list", where=place, allowed=f"{key} = [ ... ]")
     return value
 
 
@@ -110,7 +110,7 @@ def _forbidden(text: Any, columns: _Measured, place: str) -> Excluded:
     where = f"{place} forbidden = {text!r}"
     if not isinstance(text, str):
         raise SchemaError(
-            "a condition is not a text", where=place, allowed='forbidden = ["age < 15 and employed"]'
+            "a condition has to be a text", where=place, allowed='forbidden = ["age < 15 and employed"]'
         )
     try:
         predicate = parse_predicate(text, columns)
@@ -170,7 +170,7 @@ def _of_bins(column: Column, sources: Sequence[Column], cell: tuple[int, ...], p
         kind = "missing" if is_missing else "other"
         declare = f", or a bin {kind} of {column.name}" if is_missing or is_other else ""
         raise SchemaError(
-            f"there is no line for {_shown(sources, cell)}",
+            f"a line is missing for {_shown(sources, cell)}",
             where=place,
             allowed=f"a line with its {column.name}{declare}",
         )
@@ -216,7 +216,7 @@ def _read(name: Any, columns: Sequence[Column], place: str, base: Path | None) -
         text = read_text(path)
     except OSError as error:
         raise ConfigError(
-            f"the file cannot be read: {error.strerror or 'it is no text'}", where=place, allowed="a CSV file"
+            f"the file cannot be read: {error.strerror or 'expected text'}", where=place, allowed="a CSV file"
         ) from None
     except ValueError:
         raise ConfigError("the file is not UTF-8 text", where=place, allowed="a CSV file") from None

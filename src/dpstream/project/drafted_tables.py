@@ -108,7 +108,7 @@ def read_table(path: str | Path, name: str | None, rows: int, shown: str) -> Dat
         shown: what ``[source] database`` says.
 
     Errors:
-        ConfigError: there is no such table, or several and none is named; duckdb is not installed.
+        ConfigError: an unknown table, or several of which none is named; duckdb is not installed.
         UnreadableError: the file is damaged, or another process writes to it. DataError: a view that fails.
     """
     with open_database(Path(path)) as connection:
@@ -124,7 +124,7 @@ def read_table(path: str | Path, name: str | None, rows: int, shown: str) -> Dat
             what = (
                 f"the database has {counted(len(found), 'table')}"
                 if name is None
-                else f"there is no table {name!r}"
+                else f"unknown table {name!r}"
             )
             raise ConfigError(what, where=_WHERE, allowed="--table NAME, one of the database's own")
         import duckdb

@@ -62,10 +62,10 @@ def open(
         guarantee that cannot be given. StoreError: the state is locked, damaged, or cannot be written.
     """
     if not isinstance(place, str | Path) or not str(place):
-        raise _wrong("place", f"{place!r} is no folder", "a path")
+        raise _wrong("place", f"expected a path, got {place!r}", "a path")
     if not isinstance(schema, Schema):
         raise SchemaError(
-            f"a {type(schema).__name__} is no schema",
+            f"expected a schema, got {type(schema).__name__}",
             where=f"{_WHERE} schema",
             allowed="dpstream.Schema([dpstream.Boolean(...), ...]), dpstream.project.read_schema(...)",
         )
@@ -132,7 +132,7 @@ def _unit_keys(unit: Unit | None) -> dict[str, Any]:
         return {}
     if not isinstance(unit, Event | User | Individual | Record):
         allowed = "dpstream.Event(), Event('replace'), User(max_events), Individual(), Record()"
-        raise UnitError(f"{unit!r} is no unit", where=f"{_WHERE} unit", allowed=allowed)
+        raise UnitError(f"unknown unit {unit!r}", where=f"{_WHERE} unit", allowed=allowed)
     keys = {name: getattr(unit, name) for name in ("max_events", "returns") if hasattr(unit, name)}
     return {"unit": unit.name, **keys}
 
@@ -149,7 +149,7 @@ def _family_of(recipe: Any, unit: Unit | None, beside: list[str]) -> Family:
         allowed = (
             "the name of a mechanism, its options, or a recipe such as dpstream.tabular.Pooled(workload)"
         )
-        raise _wrong("mechanism", f"{kind} is no recipe of a stream", allowed)
+        raise _wrong("mechanism", f"expected a recipe of a stream, got {kind}", allowed)
     if beside:
         what = f"{', '.join(beside)} beside a recipe"
         raise ConfigError(what, where=_WHERE, allowed="options inside the recipe")

@@ -86,7 +86,7 @@ class Recognised:
 
     @property
     def columns(self) -> set[str]:
-        """Columns that are no attributes of the records."""
+        """Columns beside the attributes of the records."""
         return {
             name for name in (self.key, self.operation, self.start, self.end, self.when) if name is not None
         }
@@ -133,17 +133,17 @@ def recognise(
         whole: ``table`` is of a database, which can be read again and again, so one reading may be one snapshot.
 
     Errors:
-        ConfigError: ``key_column`` or ``delete_time_column`` is no column, or nothing fits it.
+        ConfigError: ``key_column`` or ``delete_time_column`` is missing, or nothing fits it.
     """
     for what, column in (("key column", key_column), ("delete time column", delete_time_column)):
         if column is not None and column not in table.column_names:
-            raise ConfigError(f"there is no column {column!r}", where=what, allowed="a column of the data")
+            raise ConfigError(f"unknown column {column!r}", where=what, allowed="a column of the data")
     keys = [key_column] if key_column is not None else key_candidates(table, time_column)
     if delete_time_column is not None:
         found = _stays(table, keys, time_column, delete_time_column)
         if found is None:
             raise ConfigError(
-                f"with the ends in {delete_time_column!r} the data are no stays",
+                f"no stays fit the ends in {delete_time_column!r}",
                 where="delete time column",
                 allowed="a column of days (or of numbers), never before those of another column (--time-column), and "
                 " a column that no two rows share (--key-column)",
@@ -161,13 +161,11 @@ def recognise(
         found = Recognised("snapshots", key_column)
     if found is None and key_column is not None:
         raise ConfigError(
-            f"with the key {key_column!r} the data are no change feed, no snapshots and no stays",
+            f"the key {key_column!r} fits neither a change feed nor snapshots nor stays",
             where="key column",
-            allowed="a column of operations with one insert for each key that is not there; several files in each of "
-            "which a key occurs once; or rows with a start and an end. Where rows are only added, and never change or "
-            "leave: a draft without the key, and in it the lines "
-            f'key_column = {json.dumps(key_column)} and insert_only = true in [source], unit = "record" in [stream], '
-            "and no such column in [schema]",
+            allowed="a column of operations; several files with each key once; or rows with a start and an end. "
+            f"If rows are only added: a draft without the key. Then write key_column = {json.dumps(key_column)} "
+            'and insert_only = true in [source], unit = "record" in [stream], and take the column off [schema]"',
         )
     return found
 
@@ -242,7 +240,7 @@ def _feed(table: Any, keys: Sequence[str], time_column: str | None) -> Recognise
         operations = [meaning[word] for word in table.column(name).to_pylist()]
         for key in keys:
             if key != name and all(
-                # Most columns show at their beginning that they are no keys.
+                # Most columns show at their beginning that they cannot be keys.
                 _alternates(table.column(key).slice(0, rows).to_pylist(), operations[:rows])
                 for rows in (_FIRST, table.num_rows)
             ):

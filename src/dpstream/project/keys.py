@@ -32,21 +32,21 @@ SECTIONS: dict[str, str] = {
     "": "",
     "stream": "Who is protected, and what may be public.",
     "source": "Where the private rows are, and how they are cut into steps.",
-    "schema": "What the columns may hold; public, written by the steward (see the schema's README).",
-    "expect": "Public guesses about the table, from which `dpstream plan` predicts errors; published in every "
-    "manifest, and part of what the stream is pinned to. Coarse values are enough: 1, 3, 10, 30, 100, ... They must "
-    "not be computed from the private table.",
+    "schema": "What the columns may hold; public, written by the steward.",
+    "expect": "Public guesses, from which `dpstream plan` predicts errors; pinned, and published in "
+    "manifests. Coarse values are enough: 1, 3, 10, 30, 100, ... Never compute them from the "
+    "private table.",
     "mechanism": "How the synthetic copy is made.",
     "budget": "What all releases together may cost one unit of protection.",
-    "accuracy": "Which counts have to be most exact, and what is found out about errors; public.",
-    "prior": "A public table that says what the private one may look like (see the guide on priors). It joins the "
-    "measured counts that it is near to, and costs nothing of the budget.",
+    "accuracy": "Which counts must be most exact, and whether errors are simulated; public.",
+    "prior": "A public table that the private one may resemble (see the guide on priors). It joins the "
+    "measured counts that it is near to, and costs no budget.",
     "output": "Where releases go; public.",
-    "statement": "What the owner says to readers in `dpstream statement` and its files for catalogues; public, and not "
-    "part of what the stream is pinned to.",
+    "statement": "What the owner says to readers in `dpstream statement`, in reports and catalogues; "
+    "public, and free to change.",
     "state": "Where the stream's secret state is kept.",
-    "base": "The last release of an earlier stream that this one begins with, and what becomes of its columns (see "
-    "the guide on evolution). Without the section a stream begins empty.",
+    "base": "The earlier stream's release that this one begins with (see the guide on evolution). "
+    "Without it a stream begins empty.",
 }
 
 #: What a link of a public page or record may lead to: no script, and no file of its reader.
@@ -89,7 +89,7 @@ def _headline(section: Section, given: Any, earlier: Mapping[str, Any]) -> Headl
         isinstance(names, list) and names and all(isinstance(name, str) for name in names)
         for names in marginals
     ):
-        raise section.wrong("headline", f"{shown(marginals)} is no list of marginals")
+        raise section.wrong("headline", f"{shown(marginals)} has to be a list of marginals")
     if not marginals:
         raise section.wrong("headline", "no marginal is named", "one marginal or more, or no headline")
     section.note("headline", ", ".join(" x ".join(names) for names in marginals), default=False)
@@ -139,7 +139,7 @@ class FileKeys:
     format: int = option(
         1,
         allowed="1",
-        meaning="Version of this file's format.",
+        meaning="Version of the file's format.",
         reason="the only format there is",
         read=_format,
         fragment=words(1),
@@ -157,64 +157,54 @@ class StreamKeys:
 
     name: str = option(
         allowed="1 to 200 printable characters",
-        meaning="Name of the stream; it is published in every manifest.",
+        meaning="Name of the stream, published in every manifest.",
         fragment={**TEXT, "maxLength": 200},
     )
     unit: UnitName | None = option(
         None,
-        allowed="event, event-replace, user; record, record-replace where records have keys; of a mechanism that "
-        "follows people individual, individual-replace",
+        allowed="event, event-replace, user, record, record-replace, individual, individual-replace",
         shown="event; record of the mechanism census; individual where the mechanism follows people",
-        meaning="Who is protected: one record at one step (`event`), or its values where the numbers of records "
-        "are public (`event-replace`); all records of one user id (`user`, with `max_events` and `[source] "
-        "user_column`). With `[source] key_column`: a record's whole stay in the table (`record`), or its "
-        "values where it is public which keys are there (`record-replace`). Where the mechanism follows "
-        "people: all that one person reports (`individual`), or its values where their number is public "
-        "(`individual-replace`).",
-        reason="batch sizes stay private unless the owner declares them public",
+        meaning="Who is protected: one record at one step (`event`), all records of a user id (`user`), a "
+        "record's whole stay (`record`, with keys), or a person (`individual`, in panels). With "
+        "`-replace`, the values only: numbers of records are public.",
+        reason="batch sizes stay private unless declared public",
     )
     total: Literal["private", "public"] | None = option(
         None,
         shown="private",
-        meaning="`public`: the owner declares the number of records of every step public. That switches the unit to "
-        "`event-replace` (or `individual-replace`, or `record-replace`): a changed record then moves two cells, "
-        "so the noise doubles.",
+        meaning="`public`: the owner declares every step's number of records public. The unit becomes its "
+        "`-replace` form, and the noise doubles.",
         reason="a number of records is information about people, too",
     )
     season: str | int | None = option(
         None,
         allowed="year, week, or a number of steps from 2 to 10,000",
-        meaning="Public knowledge, with the mechanism pooled: what comes repeats itself after a year, a week (of a "
-        "calendar), or so many steps. Columns and numbers of records may then follow a season, as far as "
-        "noisy counts show one.",
-        reason="nothing but the owner's knowledge says that a stream has a season",
+        meaning="With pooled: public knowledge that what comes repeats itself after so long.",
+        reason="only the owner knows of a season",
         read=_season,
         fragment={"anyOf": [words("year", "week"), {**COUNT, "minimum": 2, "maximum": 10_000}]},
     )
     returns: Returns | None = option(
         None,
         shown="new",
-        meaning="With unit = record: what a key is that comes back after it was absent. `new`: another record, with a "
-        "loss of its own, so somebody whose key comes back often is protected less. `refuse`: the stream stops; "
-        "the hashes of all keys that ever were there are kept, and a record is all that its key ever does.",
-        reason="keys of records that left are forgotten, so nobody can tell that one comes back",
+        meaning="With unit = record: a key that comes back is another record, with a loss of its own "
+        "(`new`), or stops the stream (`refuse`; hashes of all keys are kept).",
+        reason="keys of records that left are forgotten",
     )
     same_unit: str | None = option(
         None,
         allowed="a sentence of up to 500 printable characters",
-        meaning="Why the unit is that of the streams which this one is added up with, in an account or under "
-        '`[base]`, although other columns tell it, such as "person_id was renamed to pid". Manifests and '
-        "the statement quote it. If it is wrong, the sums are.",
-        reason="units that are told by different columns are taken for different ones",
+        meaning="Why the unit is that of the streams it is added up with, although other columns name it. "
+        "The statement quotes it; if it is wrong, the sums are wrong.",
+        reason="other columns name other units",
         fragment={**TEXT, "maxLength": 500},
     )
     max_events: int | None = option(
         None,
         allowed="a number from 1 to 1000000, with unit = user",
-        meaning="How many events (inserts and deletes together) of one user are counted over the whole life of the "
-        "stream; further ones are left out. Each event gets its part of the budget: choose it from what a "
-        "user typically does.",
-        reason="it has to be written with the unit user, and means nothing without it",
+        meaning="How many events (inserts and deletes) of one user are counted over the stream's life; "
+        "further ones are left out. Each costs its part of the budget.",
+        reason="needed with the unit user",
         fragment={**COUNT, "maximum": 1_000_000},
     )
 
@@ -225,35 +215,31 @@ class ExpectKeys:
 
     size: int | None = option(
         None,
-        allowed="a whole number from 1; 1, 3, 10, 30, 100, ... are exact enough",
+        allowed="a whole number from 1, such as 100, 300, 1000",
         shown="10 times records_per_step, or 1000",
-        meaning="About how many records the table holds, as anybody may know or guess who never saw it; of a panel "
-        "the number of people; of a table that only grows its last size, which takes a horizon (or say "
-        "records_per_step).",
-        reason="only its ratio to records_per_step counts, and three times too large or too small makes cells 4 to "
-        "15 % worse",
+        meaning="About how many records the table holds (panel: people; growing table: its last size, with "
+        "a horizon), by a public guess.",
+        reason="only its ratio to records_per_step counts; a factor of three costs cells 4 to 15 %",
     )
     records_per_step: int | None = option(
         None,
-        allowed="a whole number from 1; 1, 3, 10, 30, 100, ... are exact enough",
+        allowed="a whole number from 1, such as 100, 300, 1000",
         shown="a tenth of size",
-        meaning="About how many records come in a step, as anybody may know or guess who never saw the table. Not for "
-        "panels, where everybody reports in every period.",
-        reason="it says how long records stay, and so how often they are counted again; three times too large or too "
-        "small makes cells 4 to 15 % worse",
+        meaning="About how many records come in a step, by a public guess. Not for panels.",
+        reason="it says how long records stay; a factor of three costs cells 4 to 15 %",
     )
     order: Literal["mixed", "sorted"] = option(
         "mixed",
         allowed="mixed, sorted (not where records or people are followed)",
-        meaning="How records come. `sorted`: by columns of the table, such as place after place, so that one step "
-        "says little of the next one, and `plan --compare` invents such streams.",
-        reason="most streams come in the order of time, and neighbouring steps hold like records",
+        meaning="`sorted`: records come by columns, such as place after place, so that one step says "
+        "little of the next.",
+        reason="neighbouring steps of most streams are alike",
     )
     varies: float = option(
         VARIES,
         allowed="a number from 0 to 10 (not where people are followed)",
-        meaning="By which share the number of records that come differs from one step to the next, as a rule. From "
-        "it plan predicts how far off the number of records is between measurements.",
+        meaning="By which share the number of new records usually differs between steps; `plan` predicts "
+        "from it how far off totals are between measurements.",
         reason="months of real streams differ by .2 to .5",
         fragment={"type": "number", "minimum": 0, "maximum": 10},
     )
@@ -266,8 +252,8 @@ class BudgetKeys:
     epsilon: PureDP | None = option(
         None,
         allowed='an exact positive number up to 1000, such as "1" or "0.5"',
-        meaning="Pure differential privacy; with `delta`, approximate: converted to the largest rho within it.",
-        reason="one of epsilon and rho has to be written",
+        meaning="Pure differential privacy; with `delta`, the largest rho within it.",
+        reason="write epsilon or rho",
         read=partial(_amount, "epsilon", PureDP.of),
         fragment=NUMBER,
     )
@@ -275,14 +261,14 @@ class BudgetKeys:
         None,
         allowed="an exact positive number",
         meaning="Zero-concentrated differential privacy.",
-        reason="one of epsilon and rho has to be written",
+        reason="write epsilon or rho",
         read=partial(_amount, "rho", ZCDP.of),
         fragment=NUMBER,
     )
     delta: Fraction | None = option(
         None,
         allowed='an exact number between 0 and 1, such as "1e-9", together with epsilon',
-        meaning="The probability left out of an (epsilon, delta) guarantee.",
+        meaning="Makes the guarantee (epsilon, delta).",
         reason="without delta the guarantee has no exception",
         read=partial(_amount, "delta", partial(exact_amount, where="delta")),
         fragment=NUMBER,
@@ -290,17 +276,16 @@ class BudgetKeys:
     horizon: int | None = option(
         None,
         allowed="none, or a number of steps from 1",
-        meaning="Most steps the stream may have; counters with a horizon are tuned to it. Where the mechanism follows "
-        "people it is needed: the noise is made for so many periods.",
-        reason="the mechanisms for tables run without end at the same cost",
+        meaning="Most steps of the stream; counters are tuned to it. Panels need it.",
+        reason="tables run without end at the same cost",
         word="none",
     )
     account: Path | None = option(
         None,
-        allowed="a file that dpstream ledger account create made, outside of state and output",
-        meaning="The account in which several streams on one private source add up. A stream is charged its whole "
-        "budget there when it is started, and refused where the account's limit would be passed.",
-        reason="a single stream on a private source needs no sum",
+        allowed="a file of dpstream ledger account create, outside of state and output",
+        meaning="The account in which streams on one private source add up. Starting charges the whole "
+        "budget; beyond the limit it is refused.",
+        reason="a single stream needs no sum",
     )
 
 
@@ -311,9 +296,8 @@ class Accuracy:
     headline: Headline = option(
         (),
         allowed='a list of marginals such as [["zip"], ["zip", "cause"]], with name = "pooled" or "census"',
-        meaning="Marginals that are measured by themselves whenever anything is, so that their counts have exact "
-        "errors. The synthetic tables keep to them as far as noise allows.",
-        reason="every number that is measured for itself takes budget from the others",
+        meaning="Marginals that every measurement includes, so that their counts have exact errors.",
+        reason="each takes budget from the others",
         read=_headline,
         shown="none",
         fragment={"type": "array", "items": {**TEXTS, "minItems": 1}, "minItems": 1},
@@ -321,24 +305,23 @@ class Accuracy:
     headline_share: Fraction = option(
         HEADLINE_SHARE,
         allowed="an exact number between 0 and 1, with a headline",
-        meaning="Share of the budget for the headlines, in equal parts.",
-        reason="the headlines stand out, and the rest of the table has most of the budget",
+        meaning="Their share of the budget, in equal parts.",
+        reason="the rest of the table has most of the budget",
         needs=("headline",),
     )
     simulate: int | None = option(
         None,
-        allowed="none, or a number of runs from 2 to 1000; 20 are usual",
-        meaning="How many runs find out by simulation, after steps 1, 2, 4, 8, ..., how far the releases are off. "
-        "Results are in errors/ beside the releases. They read public files only and cost no budget.",
-        reason="it takes as many runs of the whole stream; dpstream errors does the same when it is called",
+        allowed="none, or a number of runs from 2 to 1000, such as 20",
+        meaning="Runs that measure, after steps 1, 2, 4, 8, ..., how far releases are off (errors/). They "
+        "read public files only and cost no budget.",
+        reason="each is a run of the whole stream; dpstream errors does the same later",
         word="none",
         fragment={**COUNT, "minimum": 2, "maximum": 1000},
     )
     simulate_seconds: int = option(
         600,
         allowed="a whole number from 1, with simulate",
-        meaning="CPU seconds after which a simulation begins no further run; at least two are done. Public: it "
-        "depends on releases only.",
+        meaning="CPU seconds after which no further run begins; at least two are done.",
         reason="steps should not wait for long",
         needs=("simulate",),
     )
@@ -349,22 +332,21 @@ class PriorKeys:
     """``[prior]``."""
 
     file: Path = option(
-        allowed='a file of a known format (.csv, .parquet, .ndjson) relative to this one, with name = "pooled" or '
-        '"census"',
-        meaning="The public table: records, or counts with `weight`, in columns and values of the schema. Other "
-        "columns are left out. The hash of the file is part of what the stream is pinned to.",
+        allowed='a .csv, .parquet or .ndjson file relative to this one, with name = "pooled" or "census"',
+        meaning="The public table, in columns and values of the schema; other columns are left out. The "
+        "plan pins its hash.",
     )
     weight: str | None = option(
         None,
         allowed="a column of numbers from 0 that is not in the schema",
         shown="every row is one record",
-        meaning="The column of the file that says how many records a row stands for.",
+        meaning="The column that says how many records a row stands for.",
         reason="most public tables are lists of records",
     )
     public: bool = option(
         allowed="true",
-        meaning="Your word that the file is public and was not made from this stream's private records in any "
-        "other way than by a release whose cost is accounted for.",
+        meaning="Your word: the file is public, and made from the private records only by releases whose "
+        "cost is accounted for.",
         read=_public,
         fragment={"const": True},
     )
@@ -387,79 +369,76 @@ class Output:
     keep: int | None = option(
         None,
         allowed="all, or a number of tables from 1",
-        meaning="How many full tables are kept; manifests are always kept.",
+        meaning="How many full tables are kept; manifests always are.",
         reason="a release that readers use should not vanish",
         word="all",
     )
     records: RecordKind | None = option(
         None,
         shown="fresh",
-        meaning="Whether a table is drawn anew at every step (`fresh`), or changed as little as the new model allows "
-        "(`persistent`): records then have a `record_id` and stay until the model has no place for them. "
-        "Synthetic people who are followed are always `persistent`.",
-        reason="every table is then a sample of its own; synthetic people who are followed always persist",
+        meaning="Each table is drawn anew, or changed as little as the model allows, with a `record_id` "
+        "(panels always).",
+        reason="each table is a sample of its own; synthetic people always persist",
     )
     publish: TableKind = option(
         "full",
         allowed="full, changes, both (the last two with records = persistent)",
-        meaning="What is published of a step: its table, the changes against the step before, or both.",
+        meaning="A step's table, its changes against the step before, or both.",
         reason="a table can be read by itself",
     )
     full_every: int = option(
         FULL_EVERY,
         allowed="a number of steps from 1",
-        meaning='With `publish = "changes"`: a full table at the first step, and again after at most this many steps.',
-        reason="a reader then puts at most ten files together",
+        meaning='With `publish = "changes"`: steps between full tables, at most.',
+        reason="a reader then joins at most ten files",
         needs=("publish", "changes"),
     )
     may_change: Literal["any"] | tuple[str, ...] | None = option(
         None,
         allowed="any, or a list of columns; [] for none",
         shown="any with the unit record, else none; a feed that has begun stays as it is",
-        meaning='With `records = "persistent"`: the columns in which a synthetic record may change and keep its '
-        "`record_id`, if most of its columns stay. The changes then have the operation `update`. It says "
-        "that the model moved, not that a private record was updated.",
-        reason="readers of a feed without updates are not given any unasked",
+        meaning="With persistent records: columns that may change under one `record_id`. An `update` says "
+        "that the model moved, not that a private record changed.",
+        reason="a feed gets updates only when asked",
         read=_may_change,
         fragment={"anyOf": [words("any"), TEXTS]},
     )
     approve: bool = option(
         False,
-        meaning="`true`: committed steps are held until `dpstream approve` publishes them. Looking at a table before "
-        "approving it is free; deciding by looking at private data is not covered by the guarantee.",
+        meaning="`true`: steps are held until `dpstream approve`. Deciding by private data is outside the "
+        "guarantee.",
         reason="a step is published as soon as it is committed",
     )
     measurements: bool = option(
         True,
-        meaning="Whether the noisy counts that a step measured are published beside its table, in "
-        "`measurements.ndjson`. They stay when the table expires or is withdrawn: sums of later steps rest "
-        "on them.",
-        reason="the guarantee covers them already, and only with them can a reader compute errors",
+        meaning="Whether a step's noisy counts are published beside its table, for good "
+        "(`measurements.ndjson`).",
+        reason="the guarantee covers them, and readers compute errors from them",
     )
     sink: str = option(
         "folder",
-        meaning="Where tables go besides the folder, which always has them: the newest one to DuckDB or "
-        "PostgreSQL, the same files to a `bucket`, or every one as NDJSON to standard output. With `spark` "
-        "executors draw each table as a partition of a table there, and the folder has none.",
+        meaning="Where tables go besides the folder: the newest one to a database, the same files to a "
+        "bucket, all as NDJSON to standard output, or partitions to Spark (then not into the "
+        "folder).",
         reason="files need no program to be read",
         read=_sink,
         words=("folder", "duckdb", "postgresql", "bucket", "stdout", "spark"),
     )
     database: str | None = option(
         None,
-        allowed="a DuckDB file or (spark) a folder outside of the state, a PostgreSQL connection string without a "
-        "password, or (bucket) a URL such as s3://bucket/releases",
+        allowed="a DuckDB file or (spark) a folder outside of the state, a PostgreSQL connection string "
+        "without a password, or s3://bucket/releases",
         shown="not set; releases.duckdb for duckdb, tables for spark",
-        meaning='The database of `sink = "duckdb"` or `"postgresql"`; of `"bucket"` where the objects go; of '
-        '`"spark"` the folder of tables, which driver and executors see under one path.',
+        meaning="Where the sink writes: a database, the bucket's URL, or Spark's folder, which driver and "
+        "executors see under one path.",
         reason="needed with sink = postgresql or bucket; passwords belong into PGPASSWORD or ~/.pgpass",
     )
     table: str = option(
         "synthetic",
         read=_table,
         allowed="a name of letters, digits and underscores",
-        meaning="Name of the table in that database; `<table>_steps` beside it says which step it holds. With "
-        "`spark` a folder with a partition `step=...` for each step.",
+        meaning="The table there; `<table>_steps` says which step it holds. Spark: a folder with "
+        "partitions `step=...`.",
         reason="it says what it is",
         fragment={**TEXT, "pattern": "^[A-Za-z_][A-Za-z0-9_]{0,49}$"},
     )
@@ -494,11 +473,11 @@ class Publication:
 
     title: str | None = _text_of_statement(
         'a text, such as "Evictions"',
-        "What the data set is called on its pages and in catalogues; the stream's name if it is not set.",
+        "What the data set is called; by default the stream's name.",
     )
     description: str | None = _text_of_statement(
         'a text, such as "Eviction notices of a city, weekly"',
-        "What the data are about, in a sentence or two.",
+        "What the data are about.",
     )
     publisher: str | None = _text_of_statement(
         'a text, such as "Statistics office of Example"',
@@ -510,7 +489,7 @@ class Publication:
     )
     decided_by: str | None = _text_of_statement(
         'a text, such as "Data protection board, 3 March 2026"',
-        "Who decided on epsilon (or rho), and when.",
+        "Who decided on the budget, and when.",
     )
     reason: str | None = _text_of_statement(
         'a text, such as "Counts of districts have to be right to 5 %"',
@@ -521,13 +500,13 @@ class Publication:
         "Version of the statement.",
     )
     license: str | None = _text_of_statement(
-        'the SPDX name of a usual licence for data, such as "CC-BY-4.0", or an address in https://',
-        "The licence of the released data.",
+        'an SPDX name such as "CC-BY-4.0", or an address in https://',
+        "Licence of the data.",
         LICENSE,
     )
     url: str | None = _text_of_statement(
         "an address in http://, https:// or mailto:",
-        "Where the releases can be had.",
+        "Where the releases are.",
         WEB_ADDRESS,
     )
 
@@ -539,37 +518,36 @@ class StateKeys:
     dir: Path = option(
         Path("state"),
         allowed="a folder outside of the output folder",
-        meaning="Where the secret state is kept (mode 0700). `--state` of a command takes its place.",
-        reason="beside the configuration file, never among the releases: it holds private counts",
+        meaning="Where the secret state is kept (mode 0700); `--state` overrides it.",
+        reason="beside the configuration file, never among the releases",
         place="folder",
     )
     url: str | None = option(
         None,
         allowed="postgresql://user@host:5432/database, without a password",
-        meaning="A PostgreSQL database that keeps the store; the state folder then holds the witness against a "
-        "database that is rolled back. What the URL leaves open comes from PGHOST, PGPASSWORD, PGPASSFILE, "
-        "PGSERVICE and so on.",
-        reason="a file in the state folder needs no server",
+        meaning="A PostgreSQL database that keeps the store; the state folder keeps a witness against a "
+        "rolled-back database. The rest comes from PGHOST, PGPASSWORD and so on.",
+        reason="a file needs no server",
         read=_url,
     )
     url_env: str | None = option(
         None,
         allowed="the name of an environment variable",
-        meaning="The environment variable that holds the URL of the database.",
-        reason="a URL that holds a password does not belong into a public file",
+        meaning="The variable that holds the database's URL.",
+        reason="a URL with a password does not belong into a public file",
         read=partial(_variable, "url_env"),
     )
     key_file: Path | None = option(
         None,
         allowed="a file of dpstream store key, outside of the state and output folders",
-        meaning="Encrypts what is private in the store with the key in this file (mode 0600). A store that is there "
-        "already is encrypted by `dpstream store rekey --to`. Whoever loses the key has lost the stream.",
-        reason="the state is protected by its file modes; a key that lies beside it would add nothing",
+        meaning="Encrypts the store's private parts with the key in this file (mode 0600); later by "
+        "`dpstream store rekey --to`. Without the key the stream is lost.",
+        reason="file modes protect the state",
     )
     key_env: str | None = option(
         None,
         allowed="the name of an environment variable",
-        meaning="The environment variable that holds the key, instead of `key_file`.",
+        meaning="The variable that holds the key.",
         reason="a key does not belong into a public file",
         read=partial(_variable, "key_env"),
     )
@@ -657,7 +635,7 @@ def section_of(
     written, table = table is not None, {} if table is None else table
     if not isinstance(table, Mapping):
         raise ConfigError(
-            f"{name} = {shown(table)} is not a table", where=file, allowed=f"a section [{name}]"
+            f"{name} = {shown(table)} has to be a table", where=file, allowed=f"a section [{name}]"
         )
     section = Section(file, name, table, rows_of(name, table, mechanism), folder, written, title=title)
     known = set(section.rows) if name else {*section.rows, *SECTIONS} - {""}
@@ -698,7 +676,7 @@ def _name() -> Key:
         "name",
         ", ".join(mechanisms()),
         DEFAULT_MECHANISM,
-        "one measurement serves many steps, so there is less noise in each than where every step is measured",
-        "Which mechanism runs (see the guide on choosing one).",
+        "one measurement serves many steps, so each has less noise",
+        "Which mechanism runs; see the guide on choosing a method.",
         fragment=words(*mechanisms()),
     )

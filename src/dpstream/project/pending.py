@@ -149,7 +149,7 @@ def check_recheck(config: Any) -> None:
 
 
 def confirmed(entry: StepInput) -> StepInput:
-    """The step with its table confirmed; as it is where it is no whole table."""
+    """The step with its table confirmed; unchanged unless it is a whole table."""
     from dpstream.core.tables import Snapshot
 
     whole = entry.keyed

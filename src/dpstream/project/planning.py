@@ -52,7 +52,7 @@ _STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 #: Steps of a year, where nothing says when the stream ends; of steps without a calendar so many.
 _YEAR = {"day": 365, "week": 52, "month": 12}
 _WITHOUT_END = 100
-#: Where one count of all records, with the whole budget spent on it once, has a larger standard error, there is no use.
+#: With a larger standard error of one count of all records, which has the whole budget, nothing is useful.
 _HOPELESS = THRESHOLDS["usable"]
 #: So many marginals have a column of their own in the printed table.
 _SHOWN = 6
@@ -106,7 +106,7 @@ def parse_wish(text: str, names: Sequence[str]) -> Wish:
     for name in columns:
         if name not in names:
             known = ", ".join([TOTAL, *names])
-            raise ConfigError(f"there is no column {name!r}", where="--want", allowed=f"some of {known}")
+            raise ConfigError(f"unknown column {name!r}", where="--want", allowed=f"some of {known}")
     if len(set(columns)) < len(columns):
         raise ConfigError(f"the wish {text!r} names a column twice", where="--want", allowed="each once")
     return Wish(columns, share, text.strip())
@@ -390,7 +390,7 @@ def _fulfils(config: Config, budget: Budget, step: int, wishes: Sequence[Wish]) 
 
 def _verdicts(one: ExpectedErrors, records: str) -> tuple[Verdict, ...]:
     found = verdicts_from(one.size, one.total, one.marginals, PREDICTED, records=records)
-    # What came since is no bound: the number of records has an error of its own.
+    # What came since adds no bound: the number of records has an error of its own.
     told = (found[0], *only_good_news(found[1:])) if one.at_most else found
     # Before there are releases there is nothing whose errors could be simulated.
     return tuple(

@@ -310,7 +310,7 @@ def _weights(section: Section, table: Any, name: str) -> NDArray[np.float64]:
     try:
         weights = np.asarray(table.column(name).cast(pa.float64()).to_numpy(), dtype=np.float64)
     except (pa.ArrowException, ValueError):
-        raise section.wrong("weight", f"column {name!r} holds what is no number") from None
+        raise section.wrong("weight", f"column {name!r} holds values other than numbers") from None
     if not np.isfinite(weights).all() or (weights < 0.0).any():
         raise section.wrong("weight", f"column {name!r} holds numbers below 0, or none where one is needed")
     return weights
@@ -324,10 +324,10 @@ def read_season(section: Section, season: str | int | None, grid: Grid | None) -
     """How many steps a season has; None where the file names none.
 
     Args:
-        grid: of the steps; None where they are no periods of a calendar.
+        grid: of the steps; None without a calendar.
 
     Errors:
-        ConfigError: one of a calendar, where steps are no periods of one; or of fewer than two steps.
+        ConfigError: one of a calendar, where the steps follow none; or of fewer than two steps.
     """
     if season is None:
         return None
@@ -345,6 +345,6 @@ def _of_calendar(section: Section, word: str, grid: Grid | None) -> Fraction:
         return Fraction(_MONTHS if word == "year" else 0, grid.months)
     raise section.wrong(
         "season",
-        f"season = {word!r} means nothing where steps are no periods of a calendar",
+        f"season = {word!r} needs steps that are periods of a calendar",
         "the number of steps of a season, such as 12; or [source] every with a time column",
     )

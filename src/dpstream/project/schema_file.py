@@ -50,10 +50,10 @@ def load_toml(path: Path, name: str | None = None) -> dict[str, Any]:
         reason = error.strerror or "it cannot be read"
         raise ConfigError(f"the file cannot be read: {reason}", where=where) from None
     except RecursionError:
-        raise ConfigError("this is nested too deep", where=where, allowed="a TOML file") from None
+        raise ConfigError("the file is nested too deep", where=where, allowed="a TOML file") from None
     except (ValueError, OverflowError) as error:
         # Beside its own errors the parser lets those of Python's numbers and dates through.
-        raise ConfigError(f"this is not TOML: {error}", where=where, allowed="a TOML file") from None
+        raise ConfigError(f"invalid TOML: {error}", where=where, allowed="a TOML file") from None
     _check_numbers(document, path)
     return document
 
@@ -80,7 +80,7 @@ def _read_document(document: Mapping[str, Any], where: str, base: Path | None, *
     table = document["schema"] if inside else document
     place = f"{where} [schema]" if inside else where
     if not isinstance(table, Mapping):
-        raise SchemaError("schema is not a table", where=where, allowed="[schema.columns.NAME] tables")
+        raise SchemaError("schema has to be a table", where=where, allowed="[schema.columns.NAME] tables")
     for key in table:
         if key not in _SCHEMA_KEYS:
             raise unknown_key(key, table[key], _SCHEMA_KEYS, place)
@@ -96,7 +96,9 @@ def _follow(table: Mapping[str, Any], place: str, base: Path | None, followed: b
             f"file = {name!r} leads on to another file", where=place, allowed="one level of file"
         )
     if not isinstance(name, str) or len(table) > 1:
-        raise SchemaError("file is not a text that stands alone", where=place, allowed='file = "schema.toml"')
+        raise SchemaError(
+            "file has to be a text, without other keys", where=place, allowed='file = "schema.toml"'
+        )
     path = (base or Path()) / name
     return _read_document(load_toml(path), str(path), path.parent, followed=True)
 
@@ -106,7 +108,7 @@ def _build(table: Mapping[str, Any], place: str, base: Path | None) -> Schema:
         raise SchemaError(f"unknown format {table['format']!r}", where=place, allowed="1")
     columns = table.get("columns")
     if not isinstance(columns, Mapping) or not columns:
-        raise SchemaError("there are no columns", where=place, allowed="[schema.columns.NAME] tables")
+        raise SchemaError("columns are missing", where=place, allowed="[schema.columns.NAME] tables")
     confirmed = table.get("confirmed", True)
     if not isinstance(confirmed, bool):
         raise SchemaError(f"confirmed = {confirmed!r} cannot be used", where=place, allowed="true, false")

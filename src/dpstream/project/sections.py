@@ -93,7 +93,7 @@ def sections_of(file: str, folder: Path, document: Mapping[str, Any]) -> dict[st
         folder: that paths are relative to.
 
     Errors:
-        ConfigError: a section that is no table, an unknown key, or another format.
+        ConfigError: a section that has to be a table, an unknown key, or another format.
     """
     found = {"": section_of(file, "", document, folder)}
     found[""].read(FileKeys)
@@ -424,7 +424,7 @@ def read_budget(section: Section) -> BudgetOptions:
     """
     given = [key for key in ("epsilon", "rho", "delta") if section.has(key)]
     if given not in (["epsilon"], ["rho"], ["epsilon", "delta"]):
-        what = f"{' and '.join(given)} do not make a budget" if given else "there is no budget"
+        what = f"{' and '.join(given)} do not make a budget" if given else "the budget is missing"
         raise ConfigError(what, where=section.place(), allowed="epsilon, or rho, or epsilon and delta")
     keys = section.read(BudgetKeys)
     budget: Budget | None = keys.rho or keys.epsilon

@@ -68,8 +68,7 @@ class Watch:
             raise ConfigError(
                 "all step numbers up to end are due at once, so there is nothing to wait for",
                 where=f"{config.path} [source] end",
-                allowed='a calendar, every = "files", rows, or end = "data" (a step is then taken when a record '
-                "of a later one is there)",
+                allowed='a calendar, every = "files", rows, or end = "data"',
             )
         self._config = config
         self._last = min((n for n in (until, options.final_step()) if n is not None), default=None)
@@ -283,7 +282,7 @@ def health(
 
     Errors:
         StoreError: a place of releases cannot be read.
-        ConfigError: an age is asked for, and the releases are no files.
+        ConfigError: an age is asked for, and the releases are not files.
     """
     from dpstream.stream.inspection import wrong_state
 

@@ -94,7 +94,7 @@ def _source(old: Config, predecessor: Predecessor, base: Path) -> dict[str, Any]
     grid = options.grid
     if grid is None:
         raise ConfigError(
-            "the stream is not cut by times, so there is no border that a successor could begin at",
+            "a successor needs a border in time, and the steps follow other rules",
             where=f"{old.path} [source]",
             allowed="a [base] section written by hand; both streams then cost the sum",
         )

@@ -88,7 +88,7 @@ class TokenFile:
             raise ConfigError(
                 f"entry {hashes.index(None) + 1} must be a token's hash",
                 where=str(self._path),
-                allowed="a hexadecimal SHA-256 a line, never the token",
+                allowed="a hexadecimal SHA-256 a line",
             )
         self._hashes = frozenset(line[1] for line in hashes if line)
         self._version = version

@@ -60,8 +60,7 @@ class SparkKeys:
         "local[*]",
         allowed='"local[*]", "spark://host:7077", "yarn", "k8s://https://host"',
         reason="the usual laptop",
-        meaning="Where a new session runs. `spark-submit` names the cluster itself; an existing session is used as "
-        "it is.",
+        meaning="Where a new session runs; `spark-submit` or an existing session decides otherwise.",
     )
     remote: str | None = option(
         None,
@@ -74,28 +73,28 @@ class SparkKeys:
         "2g",
         allowed="a size such as 512m or 8g",
         reason="enough for millions of cells",
-        meaning="The driver's memory, which must hold the counts of a step; a larger plan is refused.",
+        meaning="The driver's memory, into which a step's counts must fit; else the plan is refused.",
     )
     order_column: str | None = option(
         None,
         allowed="a column of whole numbers, dates or timestamps",
         shown="time_column",
         reason="rows of Spark have no order",
-        meaning="With `key_column`: orders the rows of a key within a step. Two equal values stop the stream.",
+        meaning="With `key_column`: which row of a key comes first within a step. Ties stop the stream.",
     )
     settings: tuple[str, ...] = option(
         (),
         allowed='such as ["spark.executor.memory=4g"], without secrets',
         reason="Spark's own defaults",
-        meaning="Settings of a new session: memory, cores, shuffles and connections, not what changes the records "
-        "read. Secrets belong in Spark's own settings: this file is public.",
+        meaning="Settings of a new session. What changes which records are read, such as a time zone, is "
+        "refused. This file is public: no secrets.",
     )
     allow_plain_shuffle: bool = option(
         False,
         allowed="true, false",
         reason="executors handle private counts",
-        meaning="Whether a session may leave shuffle files and connections unencrypted. Plan and manifests then "
-        "declare trust in the cluster's disks and network.",
+        meaning="Whether shuffle files and connections may be unencrypted. Plan and manifests then say "
+        "that disks and network are trusted.",
     )
 
 

@@ -108,7 +108,7 @@ def as_batch(
         raise ConfigError(
             "deletes and users belong inside the batch",
             where="step",
-            allowed="dpstream.Batch(inserts, deletes, users), or a frame",
+            allowed="dpstream.Batch, or a frame",
         )
     if isinstance(given, (KeyedBatch, Snapshot)):
         kind = _engine_of(given.events if isinstance(given, KeyedBatch) else given.rows)
@@ -313,13 +313,13 @@ def _require_kind(plan: StreamPlan, where: str, *, keyed: bool) -> None:
         raise ConfigError(
             f"keyed records do not fit the mechanism {plan.name!r} reads what a step brings",
             where=where,
-            allowed="dpstream.Batch(inserts, deletes), or the unit record",
+            allowed="dpstream.Batch, or the unit record",
         )
     if not keyed and plan.reads == "present":
         raise ConfigError(
             f"the mechanism {plan.name!r} reads present records by key; the batch has no keys",
             where=where,
-            allowed="dpstream.KeyedBatch(events, key=...) or dpstream.Snapshot(rows, key=...)",
+            allowed="dpstream.KeyedBatch or dpstream.Snapshot",
         )
 
 

@@ -59,7 +59,7 @@ def position_text(position: Mapping[str, int]) -> str:
     Errors:
         ConfigError: not names with whole numbers. The message tells neither: a position is private.
     """
-    wanted = "whole numbers from 0 to 2^512 - 1 by name, as in FileSource.position"
+    wanted = "whole numbers from 0 by name, as FileSource.position"
     good = isinstance(position, Mapping) and all(
         isinstance(name, str) and type(number) is int and 0 <= number < _POSITION_END
         for name, number in position.items()

@@ -122,7 +122,7 @@ def read_status(path: str | Path, *, server: PostgresServer | None = None) -> St
             facts, spent, failed = json.loads(plan), largest_cost(db), undecided_failure(db)
             unspent, decided = is_unspent(db), read_decisions(db)
     except (ValueError, TypeError):
-        raise StoreDamagedError("the plan or the ledger cannot be read", where=str(path)) from None
+        raise StoreDamagedError("plan or ledger is unreadable", where=str(path)) from None
 
     def in_state(*publications: str) -> tuple[int, ...]:
         return tuple(step for step, state in states.items() if state in publications)

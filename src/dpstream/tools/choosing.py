@@ -50,7 +50,7 @@ NO_DIFFERENCE = 0.10
 _LIKE: Mapping[str, str] = {
     "uniform": "uniform, independent columns",
     "correlated": "skewed, dependent columns",
-    "like the base": "columns like the stream's public first table",
+    "like the base": "columns like the first table",
 }
 
 
@@ -152,7 +152,7 @@ class ComparedMechanisms:
             done += f" ({self.wanted} were asked for; {self.seconds:g} seconds of CPU allow no more)"
         return (
             f"Invented streams of the expected size, {far}, {done} of each mechanism, seed {self.seed}. Errors: "
-            "means over tenths of the stream. No data were read."
+            "means over tenths of the stream."
         )
 
     def as_dict(self) -> dict[str, Any]:

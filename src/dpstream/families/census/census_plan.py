@@ -135,9 +135,9 @@ def _checked(section: SectionReader, key: str, check: Callable[[Any], T], what: 
 
 TURNOVER = Option(
     _TURNOVERS,
-    "A public guess: in how many steps the table's records are replaced. Sets how often a census is taken, and "
-    "is published. `none`: records hardly ever leave.",
-    "a guess wrong by a factor of 3 makes cells 4 to 15 % worse; it must be public",
+    "After how many steps as many records have come as the table holds, by a public guess. "
+    "Sets how often a census is taken.",
+    "a factor of three costs cells 4 to 15 %; never compute it from the private table",
     "size / records_per_step of [expect]",
     read=_turnover,
     fragment={"anyOf": [NUMBER, {"enum": ["none"]}]},

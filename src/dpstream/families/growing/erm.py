@@ -95,7 +95,7 @@ class ERM(BlackBox[LinearClassifier]):
         allowed="a label of the target, with black_box = erm",
         shown="its second label",
         reason="true of a boolean target",
-        meaning="The positive value of the target; others are negative.",
+        meaning="The target's positive value; all others are negative.",
         read=_positive,
     )
     predictors: tuple[str, ...] | None = option(
@@ -103,7 +103,7 @@ class ERM(BlackBox[LinearClassifier]):
         allowed="a list of columns, with black_box = erm",
         shown="all other columns",
         reason="fewer features mean less noise",
-        meaning="The columns to predict from; with the target at most 10^7 combinations.",
+        meaning="Columns to predict from: with the target at most 10^7 combinations.",
         read=_predictors,
     )
     as_numbers: tuple[str, ...] = option(
@@ -117,7 +117,7 @@ class ERM(BlackBox[LinearClassifier]):
         "logistic",
         allowed="logistic, svm, with black_box = erm",
         reason="it gives probabilities",
-        meaning="Logistic regression, or a linear support vector machine with a rounded hinge.",
+        meaning="Logistic regression, or a linear support vector machine.",
     )
     radius: float | None = None
     lam: float | None = None

@@ -425,17 +425,15 @@ class PMWGFacts(StreamPlan):
 
 ALPHA = Option(
     'an exact number between 0 and 1, such as "0.1"',
-    "The accuracy aimed at, as a share of the records. Noisy tests call a question hard where the public "
-    "histogram is off by two thirds of it.",
+    "Accuracy aimed at, as a share of the records; decides which questions are hard.",
 )
 START = Option(
     "a number of records from 2",
-    "Records before the first question; public. The noise is made for it.",
+    "Public number of records before the first question.",
 )
 HARD_QUESTIONS = Option(
     "a number from 1",
-    "How many hard questions the budget must pay; the noise is made for them. Theory then promises nothing, and "
-    "each answer gives its noise.",
-    "theory's noise pays for 36 log(cells)/alpha^2 hard questions, and is rarely of use",
+    "Fewest hard questions the budget must pay. Answers then state their noise; theory promises nothing.",
+    "theory's noise pays for 36 log(cells)/alpha^2 hard questions and more",
     "not set",
 )

@@ -28,15 +28,14 @@ from dpstream.families.growing.tables import PowerLaw
 BLACK_BOXES: dict[str, type[BlackBox[Any]]] = {"mwem-pgm": MWEMPGMBox, "smalldb": SmallDB, "erm": ERM}
 
 BLACK_BOX = Option(
-    meaning="What runs on the whole database: MWEM+PGM; SmallDB, which compares all small databases (exact, for few "
-    "cells); or `erm`, a classifier.",
-    reason="measures whole marginals without a universe",
+    meaning="What runs on the whole database: MWEM+PGM, SmallDB (exact, for few cells), or a classifier.",
+    reason="it measures whole marginals",
     key="black_box",
     placed=True,
 )
 FIRST_RUN = Option(
     "a number of records from 1",
-    "The size at the first run; earlier releases are uniform. A late start leaves more budget for each run.",
+    "Records at the first run; releases before it are uniform. A late start leaves each run more budget.",
     key="first_run",
 )
 GAMMA = Option(

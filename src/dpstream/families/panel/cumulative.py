@@ -223,7 +223,7 @@ THRESHOLDS = Option(
 )
 COUNTED = Option(
     'a list of values, such as ["late"]',
-    "The reports that count; others, and missing ones, do not.",
+    "The reports that are counted; missing ones never are.",
     "a boolean column needs none",
     "true, of a boolean column",
     read=_counted,

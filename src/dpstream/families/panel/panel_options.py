@@ -55,20 +55,20 @@ def _period_names(
 
 FAILURE = Option(
     "an exact number between 0 and 1",
-    "The probability that the stated bound fails anywhere; of a window it sets the padding too.",
+    "Probability that the stated bound fails anywhere; sets a window's padding.",
     "the bound holds for all periods in 95 of 100 streams",
     "1/20",
 )
 PEOPLE = Option(
     "a number of places from 1, with unit = individual-replace",
-    "How many people may take part, declared public, so that others may join later. A person who is absent has "
-    "the value `missing`, which every column must declare.",
+    "Public number of people, so that others may join later; columns must declare `missing` "
+    "for those without a report.",
     "the people of the first period",
     "not set",
 )
 PERIOD_NAMES = Option(
     "a list of names, one per period of the horizon",
-    "Names of the periods in published tables (`poor_2005-04`). A stream keeps them.",
+    "What tables call the periods (`poor_2005-04`). A stream keeps its names.",
     "readers know them",
     "names of the calendar, or of the source's period columns; else numbers",
     read=_period_names,

@@ -61,7 +61,7 @@ _MAX_PERIODS = 10_000
 
 WINDOW = Option(
     "a number of periods from 1 to the horizon",
-    "How many consecutive periods the synthetic people are right about. Each multiplies patterns and padding by "
+    "Periods in a row that synthetic people follow. Each multiplies patterns and padding by "
     "the number of values.",
 )
 

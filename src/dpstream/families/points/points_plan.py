@@ -103,14 +103,13 @@ class Points(Recipe["PointsPlan"]):
         (),
         allowed='a list of columns such as ["price"]',
         reason="halves of equal width",
-        meaning="Coordinates cut on a logarithmic scale, into halves of equal ratios. Bounds above 0.",
+        meaning="Coordinates cut on a logarithmic scale; bounds above 0.",
     )
     periodic: tuple[str, ...] = option(
         (),
         allowed='a list of columns such as ["hour"]',
         reason="a coordinate has two ends",
-        meaning="Coordinates on a circle: a real column's upper bound is its lower bound (hour 24 is hour 0). Whole "
-        "numbers, say 0 to 23, stay.",
+        meaning="Real coordinates on a circle: the upper bound is the lower one (hour 24 is hour 0).",
     )
 
     def __post_init__(self) -> None:

@@ -226,7 +226,7 @@ class Session(PostgresSession):
             raise ConfigError(
                 f"missing table {bare!r} in schema {schema!r}",
                 where="[source] table",
-                allowed="the catalog's name, with the schema unless it is public",
+                allowed="a name as the catalog has it",
             )
         oid, kind, identity = answer[0]
         columns = self.rows(

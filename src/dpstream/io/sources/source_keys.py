@@ -97,8 +97,8 @@ class SourceKeys:
         default="files",
         words=KINDS,
         reason="the usual export",
-        meaning="Where the rows are: files or standard input, a DuckDB query, a PostgreSQL table that grows or its "
-        "changes, a MySQL (MariaDB) or Spark table or query.",
+        meaning="Where the private rows are: files (or standard input), a query to DuckDB, a growing "
+        "PostgreSQL table, its changes (logical replication), MySQL (MariaDB) or Spark.",
     )
     path: tuple[str, ...] = _key(
         ("files", STDIN),
@@ -106,8 +106,8 @@ class SourceKeys:
         allowed='a pattern such as data/*.parquet, a list of them, or "-"',
         shown="needed for files",
         reason="only for files",
-        meaning="csv, parquet or ndjson files (csv and ndjson also as .gz), relative to this file, or objects such "
-        "as s3://bucket/data/*.parquet; `-`: ndjson on standard input.",
+        meaning="CSV, Parquet or NDJSON files (CSV and NDJSON also .gz), relative to this file, or objects "
+        "such as s3://bucket/data/*.parquet; `-`: NDJSON on standard input.",
         fragment={"anyOf": [TEXT, TEXTS]},
     )
     database: str | None = _key(
@@ -118,10 +118,9 @@ class SourceKeys:
     query: str | None = _key(
         ("duckdb", "postgres", "mysql", "spark"),
         allowed="one SELECT with two parameters, such as SELECT * FROM t WHERE day >= ? AND day < ?",
-        meaning="Gives the records of a step. Its parameters: the first day of the period and the day after its "
-        "last, or a step number and the next. `snapshots`: the whole table, with no parameter or `$1` "
-        "(mysql: `?`), the day or number after the step. `stays`: all stays, no parameter. PostgreSQL looks "
-        "names up in `public`.",
+        meaning="Gives the records of one step; the parameters are its first day (or number) and that of "
+        "the next step. Snapshots: the whole table, with none or one parameter (`$1`; mysql: `?`), "
+        "the first day after. Stays: all stays, no parameter.",
     )
     eof: Literal["hold", "close"] = _key(
         (STDIN,),
@@ -144,7 +143,7 @@ class SourceKeys:
     )
     rows: int | None = _key(
         ("files", "rows", "events"),
-        allowed="rows from 1, where sizes are public",
+        allowed="a number of rows from 1",
         reason="rows make step sizes public",
         meaning='Steps of this many rows, in file order. Needs `[stream] total = "public"`.',
     )
@@ -178,8 +177,8 @@ class SourceKeys:
         allowed='such as {insert = ["c", "after"], delete = ["d", "before"]}',
         shown="insert and update-after; delete and update-before",
         reason="an update is a delete and an insert",
-        meaning="The words of `op_column`. With `key_column`, `update` (`update-after`) needs the new row only, and "
-        "`ignore` (`update-before`) passes rows over.",
+        meaning="The words of `op_column`. With `key_column` also `update` (the new row) and `ignore` "
+        "(rows to pass over).",
         fragment={"type": "object", "additionalProperties": {"anyOf": [TEXT, TEXTS]}},
     )
     late: Late = _key(
@@ -198,8 +197,8 @@ class SourceKeys:
         ("files",),
         default="rename",
         reason="a renamed file is complete",
-        meaning="A file is finished once its name matches `path`, or once an empty `NAME.done` exists too. A size "
-        "that stopped growing proves nothing.",
+        meaning="A file is finished when its name matches `path`, or when an empty `NAME.done` is there, "
+        "too.",
     )
     offsets: bool = _key(
         ("files", STDIN, "calendar"),
@@ -213,14 +212,14 @@ class SourceKeys:
         _ALL,
         allowed="a column outside the schema, with unit = user or individual",
         reason="needed with these units only",
-        meaning="Whose record a row is: texts or whole numbers. A null or empty id is an error.",
+        meaning="Whose record a row is: texts or whole numbers, never empty.",
     )
     key_column: str | None = _key(
         _ALL,
         allowed="a column outside the schema, with unit = record",
         reason="needed with this unit only",
-        meaning="The key of a record: texts or whole numbers. Keyed hashes are kept until the record leaves. A null "
-        "or empty key is an error.",
+        meaning="Which record a row is about: texts or whole numbers, never empty. Kept as keyed hashes "
+        "until the record has left.",
     )
     shape: Shape = _key(
         (*_WHOLE, "states", "changes", "snapshots", "stays"),
@@ -239,8 +238,8 @@ class SourceKeys:
         ("files", STDIN, "duckdb", "spark", "changes"),
         default="rows",
         reason="only with key_column and op_column",
-        meaning="What an update holds: the whole row (`rows`), or changed columns (`changed`), where a null, an "
-        "empty csv cell or a missing JSON key keeps the old value.",
+        meaning="An update has the whole new row, or the changed columns only (null, empty or missing: the "
+        "old value stays).",
     )
     unknown: Literal["error", "drop"] = _key(
         ("files", STDIN, "duckdb", "postgres-changes", "spark", "changes"),
@@ -267,8 +266,8 @@ class SourceKeys:
         default=0.1,
         allowed="a share from 0 to below 1",
         reason="a broken export could delete everything",
-        meaning="A snapshot that is empty, or has less than this share of the earlier records, stops the stream "
-        "until `dpstream run --confirm-shrink`. 0: only when empty.",
+        meaning="A snapshot that is empty, or below this share of the records before, stops the stream "
+        "until `dpstream run --confirm-shrink`. 0: only an empty one.",
         fragment=NUMBER,
     )
     insert_only: bool = _key(
@@ -276,9 +275,8 @@ class SourceKeys:
         default=False,
         allowed="true, false",
         reason="only with key_column",
-        meaning="Declares that records are never updated and never leave. A record is one insert: the unit stays "
-        "`record`, one row of each key (of its first step, chosen by a keyed hash) counts, and the default "
-        "mechanism is `pooled`.",
+        meaning="The owner declares that records never change or leave. One row of each key is counted, "
+        "all others are left out; the mechanism is `pooled` unless another is named.",
     )
     period_columns: tuple[str, ...] | str | None = _key(
         ("files", "columns", "events"),
@@ -291,20 +289,20 @@ class SourceKeys:
     url: str | None = _key(
         _SERVER,
         secret=True,
-        allowed="a URL without a password: postgresql://user@host:5432/database or mysql://user@host:3306/database",
+        allowed="postgresql://user@host:5432/database or mysql://user@host:3306/database, without a password",
         meaning="The server. Passwords: PGPASSWORD, a password file or service file; MySQL: MYSQL_PWD or ~/.my.cnf.",
     )
     url_env: str | None = _key(
         _SERVER,
         allowed="an environment variable, in place of url",
-        meaning="The variable with the URL, which may hold a password there.",
+        meaning="The variable that holds the URL, also with a password.",
     )
     table: str | None = _key(
         (*_SERVER, "spark"),
-        allowed="the catalog's name, with the schema unless it is public",
+        allowed="a name as the catalog has it",
         shown="needed without `query`",
-        meaning="The table or (postgres, mysql, spark) view; records with keys, MySQL and Spark take `query` "
-        "instead. Spark also takes parquet.`data/visits` and staged.`data/staged`.",
+        meaning="The table or view (`postgres-changes`: a table). Spark also takes parquet.`folder` and a "
+        "staging table, staged.`folder`.",
     )
     wait: str | None = _key(
         ("postgres", *_EVENTS),

@@ -79,9 +79,7 @@ _Header = Annotated[
     str,
     Field(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,99}$", description="a header, such as X-Remote-User"),
 ]
-_Seconds = Annotated[
-    int, BeforeValidator(_length), Field(description="a length of time, such as 30s, 5m or 1h")
-]
+_Seconds = Annotated[int, BeforeValidator(_length), Field(description="such as 30s, 5m or 1h")]
 _Below = Annotated[Path, BeforeValidator(_below)]
 
 
@@ -260,9 +258,9 @@ def _refusal(error: ValidationError, file: Path) -> InputError:
 def _server(url: str, name: str, where: str) -> PostgresServer:
     if not is_url(url):
         raise ConfigError(
-            "expected the URL of a PostgreSQL database",
+            "malformed URL of a database",
             where=where,
-            allowed=f"postgresql://user@host:5432/database, or no key for the file {DATABASE}",
+            allowed=f"postgresql://user@host:5432/database, or no key for {DATABASE}",
         )
     refuse_password(url, where, "PGSERVICE")
     return PostgresServer(url, schema_name(f"service {name}"))
@@ -292,7 +290,7 @@ def _secret(file: Path) -> str:
         raise ConfigError(
             "the proxy's secret is malformed",
             where=str(file),
-            allowed=f"{_SHORTEST} to {_LONGEST} letters, digits or signs on a line, without spaces",
+            allowed=f"{_SHORTEST} to {_LONGEST} printable ASCII without spaces",
         )
     return secret
 

@@ -76,7 +76,7 @@ _DOUBLINGS = 4
 #: What is told of an error besides the name of its class; the first that fits.
 _WORDS: tuple[tuple[type[BaseException], str], ...] = (
     (UnreadableError, "the source cannot be read yet"),
-    (UnconfirmedError, "the newest snapshot waits for its owner: dpstream run --confirm-shrink"),
+    (UnconfirmedError, "the newest snapshot waits: dpstream run --confirm-shrink"),
     (StepError, "the owner must decide: see dpstream status"),
     (DataError, "the records do not fit: see dpstream check"),
     (SchemaError, "the columns do not fit: see dpstream check"),

@@ -200,9 +200,9 @@ def _read(path: Path) -> dict[str, Any]:
     document = load_toml(path, path.name)
     if not Config.load(path, document=document).schema().confirmed:
         raise ConfigError(
-            "the configuration is an unconfirmed draft, as private as the data",
+            "the configuration is an unconfirmed draft",
             where=path.name,
-            allowed="confirmed = true in [schema], after its owner has looked",
+            allowed="confirmed = true in [schema], by its owner",
         )
     return document
 

@@ -46,7 +46,7 @@ _TOLD = {
     "reject": "The step is rejected.",
     "withdraw": "The worker withdraws the step.",
     "ask": "The worker answers the question.",
-    "run": "The worker looks for new records.",
+    "run": "The worker looks now.",
     "people": "Done, and in the log.",
     "expired": "Your login had ended; nothing was done.",
     "out": "You are signed out.",

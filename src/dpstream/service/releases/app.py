@@ -46,7 +46,7 @@ _ERRORS = re.compile(r"errors/step-(\d{6,18})\.(?:json|parquet)")
 _MOST = 10**18
 Step = Annotated[int, Path(ge=1, le=_MOST)]
 OfStep = Annotated[int | None, Query(ge=1, le=_MOST, description="The newest one by default.")]
-AsOf = Annotated[int | None, Query(ge=1, le=_MOST, description="Measured numbers at the end of this step.")]
+AsOf = Annotated[int | None, Query(ge=1, le=_MOST, description="The end of this step.")]
 After = Annotated[int, Query(ge=0, le=_MOST, description="Steps after this one.")]
 PublishedRun = Annotated[
     str,
@@ -58,7 +58,7 @@ PublishedRun = Annotated[
 ]
 Listed = Annotated[int, Query(ge=1, le=1000, description="Steps in one answer.")]
 Fed = Annotated[int, Query(ge=1, le=100, description="Steps in one answer; `next` goes on.")]
-Columns = Annotated[str | None, Query(max_length=2000, description="Names with commas between them.")]
+Columns = Annotated[str | None, Query(max_length=2000, description="Comma-separated names.")]
 Records = Annotated[int | None, Query(ge=1, le=_MOST, description="The first records only.")]
 Question = Annotated[
     str,
@@ -74,7 +74,7 @@ LastId = Annotated[str | None, Header(alias="Last-Event-ID", max_length=100)]
 Part = Annotated[str, Path(pattern=r"^[a-z]{5,12}(\.[a-z]{3,8})?$")]
 _TOLD = {"content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
 _ANSWERS: dict[int | str, dict[str, Any]] = {
-    206: {"description": "The part that `Range` asks for."},
+    206: {"description": "The requested range."},
     304: {"description": "Unchanged (`If-None-Match`)."},
     307: {"description": "It is elsewhere."},
     **{status: {"description": title, **_TOLD} for status, title in TITLES.items()},
@@ -157,7 +157,7 @@ def streams(request: Request) -> Response:
     return send_json(request, {"streams": _all(request)})
 
 
-@_get("/v1/streams/{name}", "A stream: number of steps, the newest steps.")
+@_get("/v1/streams/{name}", "A stream and its newest steps.")
 def stream(request: Request, place: At) -> Response:
     return send_json(request, _about(place))
 
@@ -191,7 +191,7 @@ def one_step(request: Request, place: At, step: Step) -> Response:
     return send_json(request, {**entry, **told}, str(entry["manifest_sha256"]))
 
 
-@_get("/v1/streams/{name}/steps/{step}/manifest", "How the table was made, its cost and errors.")
+@_get("/v1/streams/{name}/steps/{step}/manifest", "The manifest: method, cost, errors.")
 def manifest(request: Request, place: At, step: Step) -> Response:
     return _step_file(request, place, step, MANIFEST)
 
@@ -220,7 +220,7 @@ def table(
     )
 
 
-@_get("/v1/streams/{name}/changes", "What to apply to the table of step `after`.", FORMS["ndjson"])
+@_get("/v1/streams/{name}/changes", "Changes since step `after`.", FORMS["ndjson"])
 @_apart
 def changes(request: Request, place: At, after: PublishedRun = "0", limit: Fed = 10) -> Response:
     listing, made, cursor = place.listing(), request.app.state.made, Cursor.parse(after)
@@ -229,7 +229,7 @@ def changes(request: Request, place: At, after: PublishedRun = "0", limit: Fed =
     )
 
 
-@_get("/v1/streams/{name}/answer", "How many records satisfy a question, with the error.")
+@_get("/v1/streams/{name}/answer", "A count with its error.")
 @_apart
 def answer(
     request: Request,
@@ -309,7 +309,7 @@ def make_app(
     app = FastAPI(
         title="dpstream releases",
         version=__version__,
-        description="Published releases of differentially private streams: public and free.",
+        description="Published releases of differentially private streams.",
         docs_url=None,
         redoc_url=None,
         lifespan=lifespan,

@@ -116,9 +116,7 @@ class ReleaseFolder:
         if entry["state"] == "withdrawn":
             raise _withdrawn(step, entry.get("reason"))
         if not entry["kept"]:
-            raise Problem(
-                410, f"the table of step {step} was dropped by the keep policy; the manifest remains"
-            )
+            raise Problem(410, f"the table of step {step} was dropped by the keep policy")
         return entry
 
     def manifest(self, step: int) -> tuple[bytes, dict[str, Any]]:
@@ -241,7 +239,7 @@ def find_places(texts: Sequence[str]) -> list[ReleaseFolder]:
             raise ConfigError(
                 "only local folders are served",
                 where=rest,
-                allowed='a folder; consumers read buckets: dp.read("s3://bucket/releases")',
+                allowed="a folder (for buckets: dp.read)",
             )
         root = Path(rest)
         if not root.is_dir():

@@ -81,4 +81,4 @@ def handle_problems(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     def _bug(_request: Request, _error: Exception) -> JSONResponse:
-        return problem(500, "a bug in dpstream or a library: see the server's log")
+        return problem(500, "a bug: see the server's log")

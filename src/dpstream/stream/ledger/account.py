@@ -384,7 +384,7 @@ def _replay(entries: list[dict[str, Any]], lines: list[bytes], where: str) -> Ac
         if not limit.admits(state.total):
             raise StoreDamagedError("the account's charges pass its limit", where=where)
     except (KeyError, ValueError, TypeError, ZeroDivisionError):
-        raise StoreDamagedError("the account's entries cannot be read", where=where) from None
+        raise StoreDamagedError("the account's entries are unreadable", where=where) from None
     return state
 
 

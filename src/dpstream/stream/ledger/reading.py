@@ -177,7 +177,7 @@ def ledger_of(db: StoreDatabase, meta: dict[str, bytes]) -> Ledger:
             for step, definition, spent, parts, manifest, digest, test_seed, batch_id, publication, time in rows
         )
     except (ValueError, KeyError, TypeError, ZeroDivisionError):
-        raise StoreDamagedError("the plan or the ledger cannot be read", where=db.where) from None
+        raise StoreDamagedError("plan or ledger is unreadable", where=db.where) from None
     remembered = account_pin(meta, db.where)
     pin = None if remembered is None else Pin.from_bytes(remembered, db.where)
     return Ledger(meta["stream_id"].hex(), plan_hash(facts), facts, spends, pin)

@@ -167,5 +167,5 @@ def unfit_rows(manifest_of: Callable[[int], Mapping[str, Any]], step: int) -> st
         return None
     return (
         f"the table of step {measured['step']} has {rows} rows, and {counted['records']:.0f} records were "
-        f"counted: more than four standard errors apart (one is {counted['standard_error']:.3g})"
+        f"counted: over four standard errors apart (one is {counted['standard_error']:.3g})"
     )

@@ -96,9 +96,9 @@ def export_store(
         meta = read_meta(db)
         if read_shards(db, meta["key"]) is not None:
             raise ConfigError(
-                "files of users or records lie beside the store, outside of an archive",
+                "files of users or records lie beside the store",
                 where=where,
-                allowed="a copy of the closed state directory and the folder behind users",
+                allowed="a copy of the closed state directory and of users",
             )
         moved = is_moved(db)
         if moved and not move:

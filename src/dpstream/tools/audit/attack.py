@@ -409,7 +409,7 @@ def _planned(
     Errors:
         TooShortError: too few to prove anything.
     """
-    progress("attack: how long a run takes")
+    progress("duration of a run")
     stream.run(Silence(stream.randomness))  # compiles what is compiled
     began = time.process_time()
     stream.run(stream.randomness)

@@ -34,7 +34,7 @@ _LEAST = 6
 
 #: What each audit of a configuration looks at.
 _EXAMINED = {
-    "transcripts": "how invented records are encoded, bounded, measured and published",
+    "transcripts": "how records are encoded, bounded, measured and published",
     "samplers": "the laws of noise and of choices",
     "exact": "the counter's certificate",
     "attack": "an attack on the releases",

@@ -493,7 +493,7 @@ def judge(
         targets = learn_targets(domain, test, taught, target)
     if target is not None and not targets:
         raise DataError(
-            "fewer than 20 private records, or nearly all have the same target",
+            "fewer than 20 private records, or a constant target",
             where=f"target {domain.names[target]!r}",
             allowed="a column that varies",
         )

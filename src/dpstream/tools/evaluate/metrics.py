@@ -92,9 +92,9 @@ def workload_errors(
     cells = np.array([table.size for table in truth], dtype=np.int64)
     if [table.size for table in synthetic] != cells.tolist() or not cells.size or not cells.all():
         raise DataError(
-            "true and synthetic marginals differ in shape",
+            "marginals differ in shape",
             where="workload_errors",
-            allowed="a pair of equally large arrays a workload",
+            allowed="equally large arrays",
         )
     # All workloads side by side: a pair has few cells, and a thousand steps have a few hundred pairs each.
     starts = np.concatenate([[0], np.cumsum(cells)[:-1]])

@@ -62,7 +62,7 @@ def check_private_folder(path: str | Path, apart_from: Mapping[str, Path], *, wh
         raise ConfigError(
             f"the folder {str(folder)!r} holds other files",
             where=where,
-            allowed="a new or empty folder, or an earlier evaluation's",
+            allowed="a new or empty folder, or an evaluation's",
         )
 
 

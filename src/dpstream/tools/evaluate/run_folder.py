@@ -313,11 +313,11 @@ def require_same_plan(config: Config, catalogue: dict[str, Any], place: Path) ->
         return hashed
     file = "the file of the run"
     if manifest["schema"] != facts["schema"]["fingerprint"]:
-        what = "the releases have another schema than the file"
+        what = "the releases have another schema"
     elif manifest["source"] != facts["source"]:
-        what = "the releases have other steps than the file"
+        what = "the releases have other steps"
     else:
-        what = "the releases have another plan than the file"
+        what = "the releases have another plan"
         mechanism = str(manifest["mechanism"]["name"])
         file = mechanism_remedy(mechanism, str(facts["mechanism"])) or file
     raise ConfigError(what, where=str(config.path), allowed=f"{file}, or the folder {str(place)!r} itself")

@@ -73,10 +73,9 @@ def record_rule(options: BaseOptions, old: Schema, new: Schema) -> Callable[[Cod
     for column, rule in zip(new.columns, column_rules(options, old, new), strict=True):
         if not (rule.shares.max(axis=1) == 1.0).all():
             raise ConfigError(
-                f"the old records' values of column {column.name!r} are declared shares, without a truth to compare "
-                "with",
+                f"the old records' values of column {column.name!r} are declared shares, without a truth",
                 where=options.place,
-                allowed="a rule with a value for every old value",
+                allowed="a rule with values",
             )
         codes = rule.shares.argmax(axis=1).astype(np.int32)
         if rule.old is None:
@@ -229,7 +228,7 @@ def encoded_steps(
         raise ConfigError(
             "the source cannot be read again",
             where=f"{config.path} [source]",
-            allowed="a configuration with a file of all records",
+            allowed="a configuration with files",
         )
     schema = config.schema() if schema is None else schema
     records = KeyedCheck(schema, config.unit)
@@ -240,7 +239,7 @@ def encoded_steps(
             raise ConfigError(
                 "the true records are in an engine",
                 where=f"{config.path} [source]",
-                allowed="a configuration with files of the records",
+                allowed="a configuration with files",
             )
         if entry.keyed is not None:
             with named_step(entry.step, entry.batch_id):

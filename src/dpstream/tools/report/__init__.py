@@ -78,9 +78,7 @@ def _place(out: Path, force: bool) -> Path:
         with out.open("rb") as file:
             ours = REPORT_MARKER.encode() in file.read(200)
         if not ours:
-            raise ConfigError(
-                "the file is something else than a report", where=str(out), allowed="another name, or --force"
-            )
+            raise ConfigError("the file exists", where=str(out), allowed="another name, or --force")
     return out
 
 
@@ -105,11 +103,11 @@ def _unfinished(run: Folder) -> str | None:
     status = read_status(folder, server=server)
     last = run.states[-1][0]
     if status.failed is not None:
-        return f"step {status.reserved} stopped with {status.failed}; the report holds the steps up to {last}"
+        return f"step {status.reserved} stopped with {status.failed}; the report ends with step {last}"
     if status.reserved is not None:
-        return f"step {status.reserved} is not finished; the report holds the steps up to {last}"
+        return f"step {status.reserved} is not finished; the report ends with step {last}"
     if status.unpublished:
-        return f"{len(status.unpublished)} committed steps wait; the report holds the steps up to {last}"
+        return f"{len(status.unpublished)} committed steps wait; the report ends with step {last}"
     return None
 
 

@@ -151,7 +151,7 @@ def assemble(made: Page, releases: Path, *, fit: Fitness, about: Publication | N
         [
             f"Made by dpstream {__version__} from releases of {program['name']} {program['version']} of the stream "
             f"{run.manifest['stream']}. {integer(len(run.shown))} manifests and {integer(made.tables)} tables were "
-            "read; all match their published hashes.",
+            "read; all hashes match.",
             "Every number comes from the releases and public declarations.",
             "The page loads nothing.",
         ],

@@ -55,7 +55,7 @@ def evaluation_page(result: EvaluationResult) -> str:
         body,
         (
             f"Made by dpstream {__version__} from the private table and the releases.",
-            "The guarantee does not cover options chosen by these numbers: choose with invented or public data.",
+            "The guarantee excludes options chosen by these numbers.",
             "The page loads nothing.",
         ),
         data=data,

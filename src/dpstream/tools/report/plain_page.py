@@ -43,7 +43,7 @@ def rows_over_time(run: PublishedRun, charts: Charts) -> Html:
     public = errors[-1] == 0
     band = 2 * errors if (errors > 0).any() else None
     lines = [ChartLine("released" if public else "released (noisy)", rows, width=band, named=False)]
-    note = "The number of records is private, so the number of rows is noisy."
+    note = "The number of rows is noisy."
     if public:
         note = "The numbers of records are public, without noise."
     elif band is not None:

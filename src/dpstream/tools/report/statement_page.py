@@ -14,7 +14,7 @@ from dpstream.tools.report.markup import Html, block, part
 #: Says what the file is.
 _MARKER = "<!-- a privacy statement by dpstream -->"
 _FOOTER = (
-    "Made by dpstream from the public plan and progress of the stream. This text describes the "
+    "Made by dpstream from public facts. This text describes the "
     "program's guarantee. It is not legal advice.",
 )
 

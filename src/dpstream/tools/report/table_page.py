@@ -347,7 +347,7 @@ def _noise_lines(run: ReportedRun, shown: Sequence[StepFacts]) -> list[ChartLine
         lines = [ChartLine("a count measured at every step", every, style=1)]
     else:
         every = _known([p.every_step for p in predicted])
-        lines = [ChartLine("a count measured at every step (predicted)", every, style=1)]
+        lines = [ChartLine("a count at every step (predicted)", every, style=1)]
     totals = _known([None if a is None else a.total for a in accuracies])
     # A public number has no noise to be drawn.
     if totals.any():

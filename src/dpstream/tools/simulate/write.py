@@ -53,7 +53,7 @@ def simulate(
         name: ``"evictions"``, ``"census"``, ``"points"`` (rides in a city), ``"panel"`` (households in and out of
             poverty, up to 12 months), or ``"stock"`` (a register whose records come, change and leave).
         steps: number of steps, at least 1.
-        out: an empty or new folder, or that holds the same simulation with as many steps or fewer.
+        out: an empty folder, or that holds the same simulation with as many steps or fewer.
         seed: of the general-purpose generator.
         rows_per_step: about how many inserts a step has, or how many households the panel has; by default the
             example's own number.
@@ -131,7 +131,7 @@ def _write_text(path: Path, text: str) -> None:
 def _claim(folder: Path, record: dict[str, Any]) -> int:
     """Make the folder, or check that it holds a part of the same simulation; its steps so far."""
     if folder.exists() and not folder.is_dir():
-        raise ConfigError("is a file", where=str(folder), allowed="an empty or new folder")
+        raise ConfigError("is a file", where=str(folder), allowed="an empty folder")
     folder.mkdir(parents=True, exist_ok=True)
     if not any(folder.iterdir()):
         return 0
@@ -140,9 +140,9 @@ def _claim(folder: Path, record: dict[str, Any]) -> int:
         steps_before = int(before["steps"])
     except (OSError, ValueError, KeyError, TypeError):
         raise ConfigError(
-            "the folder holds something else than a simulation",
+            "the folder holds other files",
             where=str(folder),
-            allowed="an empty or new folder",
+            allowed="an empty folder",
         ) from None
     if {**before, "steps": 0} != {**record, "steps": 0}:
         raise ConfigError(

@@ -126,7 +126,7 @@ def _over_time(run: _Classifier, charts: Charts) -> Html:
             ChartLine(run.features[i], run.coefficients[:, i], style=place + 1, width=2 * run.errors[:, i])
             for place, i in enumerate(order)
         ]
-        note = "The band is two standard errors of the noise. Flat lines: no new training."
+        note = "The band is two standard errors. Flat lines: no new training."
         title, unit = "The largest coefficients", Unit("coefficient")
         figures.append(charts.lines(title, run.steps, lines, unit, note=note, from_zero=False))
     if len(run.shown) > 1:

@@ -253,7 +253,7 @@ def _last_answers(run: PanelRun, words: QuestionWords) -> Html:
         )
         for name, value, error, share, released in known
     ]
-    return interval_table(rows, caption="Shares or numbers of people, with two standard errors")
+    return interval_table(rows, caption="Shares or numbers, with two standard errors")
 
 
 def _whole(value: float) -> str:

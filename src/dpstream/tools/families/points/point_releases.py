@@ -228,7 +228,7 @@ def true_codes(config: Config, view: PointView, released: Mapping[int, int]) -> 
             # Late records may have been released in another step than the one of their time.
             if config.source_options.late == "error" and len(found[-1]) != released[at]:
                 raise StepError(
-                    f"up to step {at} the source has another number of records than was released",
+                    f"up to step {at} the source has another number of records",
                     where="source",
                     allowed="the run's data",
                 )
