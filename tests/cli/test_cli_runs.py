@@ -123,6 +123,7 @@ def test_a_changed_schema_or_budget_is_refused(tmp_path: Path) -> None:
         assert "belongs to another plan" in error
         assert word in error
         assert status(config)["same_plan"] is False
+        assert "it will not run" in " ".join(dpstream("status", config).stdout.split())
     config.write_text(text)
     facts = status(config)
     assert (facts["steps"], facts["same_plan"]) == (1, True)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pmwg_cases import CELLS, DOMAIN, Arrived, Asker, Drawing, asker, plan, query, silent
 
 from dpstream.core.errors import BudgetError, ConfigError, DpstreamError, LimitError, UnitError
-from dpstream.core.privacy import DiscreteLaplace, Event, PureDP, Randomness
+from dpstream.core.privacy import AnyNoise, DiscreteLaplace, Event, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.families.growing.blackbox import LinearQuery
 from dpstream.families.growing.pmwg_facts import WEIGHT_BITS, hard_limit, matched
@@ -209,6 +209,20 @@ def test_after_exhaustion_nothing_is_drawn_and_the_data_does_not_matter() -> Non
     # Later records are cheaper to ask about, so questions begin again.
     state.counts, state.t = np.full(CELLS, 10**6, np.int64), 10**6 * CELLS
     assert which.ask(state, query(1), silent).kind in ("easy", "hard")
+
+
+def test_threshold_noise_is_drawn_once_a_run_and_question_noise_at_each_test() -> None:
+    sparse, drawn = plan(start=100, hard_questions=4).sparse, list[AnyNoise]()
+
+    def draw(noise: AnyNoise) -> int:
+        drawn.append(noise)
+        return 0
+
+    run = sparse.start(SpentAmounts(), 100, Drawing(draw)).run
+    assert run is not None
+    for share in (0, 1, 2):
+        sparse.above(run, 100, share, WEIGHT_BITS, Drawing(draw))
+    assert drawn == [sparse.threshold_noise, *[sparse.question_noise] * 3]
 
 
 class Limited(PMWGPlan):

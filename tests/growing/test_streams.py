@@ -113,6 +113,7 @@ def test_it_runs_when_an_epoch_begins_on_everything_so_far(growing: bool, sizes:
             assert synthesis.next_run > t
         again = plan.unpack_synthesis(synthesis.pack())
         assert again.accuracy() == synthesis.accuracy()
+        state = plan.unpack_state(plan.pack_state(state))
     spent = sum((plan.schedule.run(0, done, max(t, 50)).cost,), Fraction(0)) if done >= 0 else Fraction(0)
     assert (0 if state.made is None else state.made.spent) <= min(
         plan.budget.amount, spent * Fraction(1001, 1000)

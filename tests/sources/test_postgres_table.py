@@ -93,7 +93,10 @@ def test_a_transaction_that_began_earlier_and_commits_later(
         ):
             reader.take(6)
         assert reader.step == 0
+        largest = table.execute("SELECT max(id) FROM t").fetchone()
         slow.execute("COMMIT")
+    # Control: who reads on from the largest number never sees the slow row.
+    assert not table.execute("SELECT zip FROM t WHERE id > %s", largest).fetchall()
     assert reader.take(6) == [["quick", "slow"]]
     assert reader.take(7) == [[]]
 

@@ -3,11 +3,13 @@ key."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shutil
 import signal
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -254,7 +256,15 @@ def test_killed_anywhere_a_store_has_one_of_the_two_keys(
     assert seen(marks, files_of(made / "state")) == (set(marks) if old is None else set())
     stopped = {"old": 0, "new": 0}
     shutil.copytree(made, tmp_path / "undisturbed")
+    file = tmp_path / "undisturbed" / "state" / "stream.sqlite"
+    with contextlib.closing(sqlite3.connect(file)) as db:  # a free page, as of a row that was dropped
+        db.executescript(
+            "PRAGMA secure_delete = OFF; CREATE TABLE gone (x); INSERT INTO gone VALUES ('a dropped row'); "
+            "DROP TABLE gone"
+        )
+    assert b"a dropped row" in file.read_bytes()
     total = killed_at_statement(0, lambda: rekey_store(tmp_path / "undisturbed" / "state", old=old, new=new))
+    assert b"a dropped row" not in file.read_bytes()
     assert new is None or seen(marks, files_of(tmp_path / "undisturbed" / "state")) == set()
     for at in [*range(1, total - 8, 5), *range(total - 8, total + 1)]:
         home = tmp_path / str(at)

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from door_runs import run_loss
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +17,8 @@ from dpstream.core.privacy import ZCDP, Event, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.mechanisms import AIM
-from dpstream.mechanisms.aim import Candidates
+from dpstream.mechanisms.aim import AIMPlan, Candidates
+from dpstream_lab.audits.aim_audit import aim_run
 
 SMALL = Domain(("a", "b", "c", "d"), (2, 3, 4, 2))
 WIDE = Domain(tuple("abcdefgh"), (2, 2, 3, 5, 7, 4, 2, 12))
@@ -175,3 +177,12 @@ def test_the_number_of_rounds_follows_the_budget_and_the_size():
         AIM(rounds=0)
     with pytest.raises(ConfigError, match="columns_share"):
         AIM(columns_share=Fraction(1))
+
+
+def test_the_number_of_rounds_follows_noise_only(monkeypatch):
+    """Every record would change the number; following exact counts, neighbours would tell themselves apart."""
+    monkeypatch.setattr(AIMPlan, "rounds_for", lambda _, records: 2 + round(records) % 2)
+    plan = AIM(unions=False).calibrate(Workload.all_k_way(WIDE, 2), PureDP.of(1), Event())
+    codes = related(WIDE, 40)
+    runs = [aim_run(plan, counts_of(plan, rows)) for rows in (codes, codes[1:])]
+    assert run_loss(*runs, Randomness.seeded(1), pure=True).total <= 1.0
