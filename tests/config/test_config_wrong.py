@@ -106,7 +106,7 @@ WRONG: list[Case] = [
     mechanism("staleness = 1", "[mechanism] staleness", "above 0, up to 1/2"),
     mechanism('staleness = "1/0"', "staleness", "1/0"),
     mechanism("max_cells = 2.5", "[mechanism] max_cells", "2.5"),
-    budget("", "[budget]", "no budget", "epsilon, or rho"),
+    budget("", "[budget]", "the budget is missing", "epsilon, or rho"),
     budget('epsilon = "1"\nrho = "1"', "[budget]", "epsilon and rho"),
     budget('delta = "1e-9"', "[budget]", "delta"),
     budget("epsilon = true", "[budget] epsilon", "True"),
@@ -153,7 +153,7 @@ def test_wrong_files_say_what_where_and_what_is_allowed(
         ("format = 2\n", ("format", "2", "allowed: 1")),
         ("formt = 1\n", ("'formt'", "did you mean 'format'?")),
         ("budget = 3\n", ("budget = 3", "section [budget]")),
-        ("[stream\n", ("not TOML", "line 1")),
+        ("[stream\n", ("invalid TOML", "line 1")),
         ("[stream]\nname = 'x'\n[source]\npath = 'd.csv'\nevery = 'files'\n[budget]\nepsilon=1", ("schema",)),
         ("[stream]\n", ("[stream] name", "missing")),
         ('[stream]\nname = "a\\tb"\n', ("[stream] name", "printable")),
@@ -169,7 +169,7 @@ def test_wrong_documents(text: str, words: tuple[str, ...], tmp_path: Path) -> N
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "x.toml").write_bytes(b"\xff\xfe")
-    for path, words in (("none.toml", "No such file"), (".", "this is a folder"), ("x.toml", "not TOML")):
+    for path, words in (("none.toml", "No such file"), (".", "this is a folder"), ("x.toml", "invalid TOML")):
         with pytest.raises(ConfigError, match=words):
             Config.load(tmp_path / path)
 

@@ -168,5 +168,5 @@ def test_an_error_in_a_child_process_is_told(config):
 
     rewrite(config, (COLUMNS, ""))
     audits = partial(_audits_of_file, str(config), 1.0)
-    with pytest.raises(ConfigError, match="no schema"):
+    with pytest.raises(ConfigError, match="the schema is missing"):
         list(_parallel(audits, ["exact", "samplers"], "short", 1, 2, silent))

