@@ -128,7 +128,7 @@ def test_the_plan_shows_share_and_noise_and_old_plans_have_no_new_facts() -> Non
     assert noise.describe() in new.parts()[0].detail
     facts = new.facts()["headline"]
     assert facts["standard_deviation"] == pytest.approx(noise.variance**0.5, rel=1e-5)
-    assert "1/5 of what a census of each level costs" in words(new, "further", **new.facts())
+    assert "1/5 of the cost of a census of each level" in words(new, "further", **new.facts())
     assert "headline" not in old.facts()
 
 

@@ -101,9 +101,7 @@ def test_it_runs_when_an_epoch_begins_on_everything_so_far(growing: bool, sizes:
         assert synthesis.total == t
         if not recorder.seen:
             assert synthesis.made is None
-            assert "Nothing yet: the first run is made at 50 records" in words(
-                plan, "accuracy", **synthesis.accuracy()
-            )
+            assert "The first run is at 50 records" in words(plan, "accuracy", **synthesis.accuracy())
             assert np.allclose(synthesis.table.shares([(1,)])[0], 1 / 3)
         else:
             assert synthesis.made is not None
@@ -244,7 +242,7 @@ def test_too_few_records_for_a_derived_gamma_say_how_many_would_do() -> None:
     enough = int(str(told.value).split("n above ")[1].split(",")[0])
     assert BBScheduler(box, enough + 1).calibrate(epsilon=1).schedule.options() == {"gamma": "499/500"}
     wide = SmallDB(Workload.all_k_way(Domain(("a", "b"), (4, 4)), 2))
-    with pytest.raises(LimitError, match="SmallDB would compare xx databases of"):
+    with pytest.raises(LimitError, match=r"SmallDB would compare .* databases of"):
         BBScheduler(wide, 10**6).calibrate(epsilon=1)
 
 
@@ -252,7 +250,7 @@ def test_deletes_are_refused() -> None:
     _, box = recorded()
     plan = BBImprover(box, 10).calibrate(rho=1)
     nothing = np.zeros((0, 2), np.int32)
-    with pytest.raises(ConfigError, match="only grows"):
+    with pytest.raises(ConfigError, match="takes no deletes"):
         plan.step(plan.start(), EncodedBatch(DOMAIN, nothing, nothing), Randomness.seeded(1))
 
 
@@ -263,7 +261,7 @@ def test_a_state_that_contradicts_itself_is_refused() -> None:
     plan.step(state, batch(12), Randomness.seeded(1))
     packed = plan.pack_state(state)
     wrong = {**packed.arrays, "state/counts": packed.arrays["state/counts"] + 1}
-    with pytest.raises(StoreDamagedError, match="do not fit each other"):
+    with pytest.raises(StoreDamagedError, match="contradict each other"):
         plan.unpack_state(Packed(packed.meta, wrong))
 
 

@@ -104,7 +104,7 @@ def test_a_budget_too_large_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     real = Schedule.spent
     monkeypatch.setattr(Schedule, "spent", lambda self, j, r: real(self, j, r) * Fraction(3, 2))
     for dimension in (1, 2):
-        with pytest.raises(BudgetError, match="add up"):
+        with pytest.raises(BudgetError, match="exceed epsilon"):
             plan_of(dimension, "default")
 
 

@@ -251,7 +251,7 @@ def test_other_columns_and_deletes_are_refused(tmp_path: Path) -> None:
     with start(tmp_path, plan()) as stream:
         with pytest.raises(errors.SchemaError, match="lack"):
             stream.step(Batch({"x": [0.5]}), "b")
-        with pytest.raises(errors.DataError, match="does not declare"):
+        with pytest.raises(errors.DataError, match="hold undeclared"):
             stream.step(Batch({**frame(1, 1), "y": [0.5]}), "b")
         with pytest.raises(errors.DataError, match="deletes"):
             stream.step(Batch(frame(1, 1), frame(1, 1)), "b")
@@ -283,7 +283,7 @@ WRONG: dict[str, tuple[Any, type[errors.DpstreamError], str]] = {
     "clipped circle": (
         of(Real("a", [0, 1], outside="clip"), periodic=("a",)),
         errors.SchemaError,
-        "no border",
+        "lacks a border",
     ),
     "too deep": (of(*TWO.columns, max_depth=60), errors.ConfigError, "max_depth"),
     "categories only": (

@@ -127,7 +127,7 @@ def test_records_that_come_late(tmp_path: Path) -> None:
     assert run("drop-and-count-nothing", seen) == {3: ("step-3", ["c", "d"], []), 4: early}
     # Without a memory, records of earlier steps count as released.
     assert run("error", None) == {3: ("step-3", ["c", "d"], []), 4: early}
-    with pytest.raises(StepError, match="fewer records"):
+    with pytest.raises(StepError, match="lost records"):
         run("error", {"a.csv": 6})
 
 

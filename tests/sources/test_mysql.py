@@ -224,8 +224,8 @@ def test_nothing_is_written_and_no_value_is_said(table: Server, tmp_path: Path) 
         ({"table": "early", "time_column": "day"}, DataError, "precedes the start"),
         ({"table": "visits", "time_column": "zip"}, ConfigError, "another type"),
         ({"table": "visits", **BY_DAY, "op_column": "op"}, DataError, "operation"),
-        ({"table": "visits", "time_column": "day", "url": table.url("nobody")}, ConfigError, "may not do this"),
-        ({"table": "visits", "time_column": "day", "url": table.url("guarded")}, ConfigError, "may not do this"),
+        ({"table": "visits", "time_column": "day", "url": table.url("nobody")}, ConfigError, "lacks a right"),
+        ({"table": "visits", "time_column": "day", "url": table.url("guarded")}, ConfigError, "lacks a right"),
         ({"table": "visits", "time_column": "day", "url": "mysql://reader@127.0.0.1:9/shop"}, UnreadableError, "2003"),
     ]  # fmt: skip
     for keys, kind, what in cases:

@@ -242,7 +242,7 @@ def test_what_is_missing_is_told_before_the_first_step_is_due(
     good = settled(make(tmp_path / "good", 0, **{**given, **more}))
     bad = settled(make(tmp_path / "bad", 0, **{**given, **more, what: '"nope"'}))
     for verb in (("check",), ("run", "--dry-run"), ("run",), ("run", "--watch")):
-        assert "there is no" in dpstream(verb[0], bad, *verb[1:], code=2).stderr
+        assert "nope'" in dpstream(verb[0], bad, *verb[1:], code=2).stderr
     assert "0 new steps" in dpstream("run", good).stdout
 
 

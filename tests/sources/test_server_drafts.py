@@ -97,5 +97,5 @@ def test_what_cannot_be_drafted_is_said(server: Cluster, schema: str, tmp_path: 
         assert "Q7731" not in said
         assert not (tmp_path / "a.toml").exists()
     said = dpstream("init", "--url-env", "NOBODY", "--out", tmp_path / "a.toml", code=2).stderr
-    assert "NOBODY is not set" in said
+    assert "NOBODY unset" in said
     dpstream("init", server.url, "--url-env", "X", "--out", tmp_path / "a.toml", code=2)

@@ -482,7 +482,7 @@ def test_users_and_keys_where_they_are_not_used_and_the_reverse() -> None:
             DataError,
             "unit is 'event', which does not use it",
         ),
-        (lambda: batch(owned).grant(USERS), DataError, "does not say whose records they are"),
+        (lambda: batch(owned).grant(USERS), DataError, "needs the batch"),
         (lambda: batch(owned, users="zip").grant(USERS), ConfigError, r"'zip' .* schema as well"),
         (lambda: batch(owned, users=["who"]), ConfigError, "users is a list"),  # type: ignore[arg-type]
         (

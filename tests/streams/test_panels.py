@@ -145,7 +145,7 @@ def of(people: range, value: Any = True) -> Batch:
 
 
 REFUSED: dict[str, tuple[Batch, str]] = {
-    "nobody's reports": (Batch({"poor": [True]}), "does not say whose records"),
+    "nobody's reports": (Batch({"poor": [True]}), "needs the people"),
     "two reports": (Batch({"poor": [True, False]}, users=["p0", "p0"]), "two reports"),
     "a new person": (of(range(PEOPLE + 1)), "a person reports who was absent in the first period"),
     "a missing person": (of(range(PEOPLE - 1)), "has no report"),

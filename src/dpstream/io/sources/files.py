@@ -443,7 +443,7 @@ class FileSource(Source):
                 raise StepError(
                     "the file is gone, or its read part changed, so records could count twice",
                     where=name,
-                    allowed='with late = "next-step": files that stay and grow at their end only',
+                    allowed="the file is gone, or its read part changed, so records could count twice",
                 )
         prints = {name: fingerprint(path, key=self._key) for name, path in here.items()}
         lengths = {f"{BYTES}:{name}": length for name, (length, _) in prints.items()}

@@ -557,8 +557,7 @@ class ChangeSource(ServerSource):
         place = self._slot_place(session)
         if place > done:
             raise StepError(
-                "the slot is ahead of the released steps: another reader, slot or state took the changes in "
-                "between, which are lost",
+                "the slot is ahead of the released steps: the changes in between are lost",
                 where=self._where(),
                 allowed="a slot for this stream alone; else a new stream on a new slot",
             )

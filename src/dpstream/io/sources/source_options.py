@@ -114,10 +114,7 @@ class SourceOptions(SourceKeys):
         yield ("every",), kind.startswith("postgres") and self.records != "stays", calendar
         placed = "a table needs for the step of a row"
         yield ("time_column",), stored and not whole and self.table is not None, placed
-        numbered = (
-            'late = "next-step" needs: rewrites change the server\'s transaction numbers, and '
-            "rows would count twice"
-        )
+        numbered = 'late = "next-step" needs: rewrites change transaction numbers, and rows would count twice'
         yield ("xid_column",), kind == "postgres" and not whole and self.late == "next-step", numbered
         yield ("time_column", "delete_time_column"), self.records == "stays", 'shape = "stays" needs'
         yield ("user_column",), self.cut == "columns", "period_columns needs"
@@ -135,7 +132,7 @@ class SourceOptions(SourceKeys):
             yield applies and several, f"give {named}: either, not both", f"one of {named}"
         yield (
             grows and self.query is not None,
-            "query has no meaning for a growing table, whose rows are told apart by transactions",
+            "query has no meaning for a growing table, whose transactions tell rows apart",
             'table (or a view); or shape = "snapshots" or "stays"',
         )
         yield (
@@ -163,15 +160,12 @@ class SourceOptions(SourceKeys):
         )
         yield (
             records in ("changes", "states") and kind in ("postgres", "mysql"),
-            "rows of a table have no order, so they cannot be changes by key",
+            "a table's unordered rows cannot be changes by key",
             'shape = "snapshots" or "stays", kind = "postgres-changes", or insert_only = true',
         )
         yield (
             late not in (*self.late_rules, "next-step"),
-            (
-                f'late = "{late}" has no meaning here: without a late delete or end, its record '
-                "would stay for ever"
-            ),
+            (f'late = "{late}" has no meaning here: a record whose end is left out would stay for ever'),
             ", ".join(self.late_rules),
         )
         yield (
