@@ -419,7 +419,7 @@ def test_a_closed_stream_takes_no_step_stays_charged_and_stays_closed(tmp_path: 
         begin(tmp_path)
     assert "lacks the stream's charge" in verify_ledger(tmp_path / "a", account=book.path)[0]
     restore(tmp_path, "closed")
-    with start(tmp_path, "a") as stream, pytest.raises(BudgetError, match="was closed"):
+    with start(tmp_path, "a") as stream, pytest.raises(BudgetError, match="is closed"):
         stream.step(batch(2), "b2")
 
 
