@@ -290,7 +290,7 @@ class SourceKeys:
         _SERVER,
         secret=True,
         allowed="postgresql://user@host:5432/database or mysql://user@host:3306/database, without a password",
-        meaning="The server. Passwords: PGPASSWORD, a password file or service file; MySQL: MYSQL_PWD or ~/.my.cnf.",
+        meaning="The server. Passwords: PGPASSWORD or a password file; MySQL: MYSQL_PWD or ~/.my.cnf.",
     )
     url_env: str | None = _key(
         _SERVER,
@@ -308,7 +308,7 @@ class SourceKeys:
         ("postgres", *_EVENTS),
         allowed='"0 minutes", "30 minutes", "6 hours"',
         shown="10 minutes",
-        meaning="How long a reading waits for open transactions. Then the run stops, and nothing is spent.",
+        meaning="How long a reading waits for open transactions. Then the run stops.",
     )
     xid_column: str | None = _key(
         ("postgres", *_EVENTS),
@@ -319,7 +319,7 @@ class SourceKeys:
     slot: str | None = _key(
         ("postgres-changes",),
         allowed="a logical replication slot of the plugin pgoutput",
-        meaning="Keeps changes until their steps are durable. It serves this stream only.",
+        meaning="Keeps changes until their steps are durable.",
     )
     publication: str | None = _key(
         ("postgres-changes",),
