@@ -359,6 +359,8 @@ def test_with_and_without_an_account(tmp_path: Path) -> None:
         start(tmp_path, "outside")
     for _ in range(2):  # the owner does so, twice by mistake
         book.charge(stream_id, facts, digest, again=True)
+    with pytest.raises(ConfigError, match=stream_id):  # its charge is that of its plan
+        book.charge(stream_id, facts, "another plan", again=True)
     with start(tmp_path, "outside") as stream:
         stream.step(batch(2), "b2")
     assert book.read().total.epsilon == 1
