@@ -206,7 +206,7 @@ class SourceKeys:
         allowed="true, false",
         reason="two forms could count a record on two days",
         meaning="Whether all times have an offset (`2026-01-31T12:00:00Z`, taken in UTC), or none. The other form "
-        "is an error. A successor keeps the form.",
+        "is an error.",
     )
     user_column: str | None = _key(
         _ALL,
@@ -218,8 +218,7 @@ class SourceKeys:
         _ALL,
         allowed="a column outside the schema, with unit = record",
         reason="needed with this unit only",
-        meaning="Which record a row is about: texts or whole numbers, never empty. Kept as keyed hashes "
-        "until the record has left.",
+        meaning="Which record a row is about: texts or whole numbers, never empty.",
     )
     shape: Shape = _key(
         (*_WHOLE, "states", "changes", "snapshots", "stays"),
@@ -275,8 +274,8 @@ class SourceKeys:
         default=False,
         allowed="true, false",
         reason="only with key_column",
-        meaning="The owner declares that records never change or leave. One row of each key is counted, "
-        "all others are left out; the mechanism is `pooled` unless another is named.",
+        meaning="The owner declares that records never change or leave. One row of each key is "
+        "counted; the mechanism is `pooled` unless another is named.",
     )
     period_columns: tuple[str, ...] | str | None = _key(
         ("files", "columns", "events"),
