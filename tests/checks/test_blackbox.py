@@ -105,5 +105,5 @@ def test_what_is_wrong_is_named(function: Any, failures: tuple[str, ...]) -> Non
 def test_what_cannot_be_checked_is_refused() -> None:
     with pytest.raises(ConfigError, match="two values"):
         check_black_box(own(honest, Counts(Domain(("a",), (1,)), ((0,),))))
-    with pytest.raises(ConfigError, match="too little"):
+    with pytest.raises(ConfigError, match="too few runs"):
         check_black_box(own(honest), runs=10)

@@ -197,7 +197,7 @@ def test_refusals() -> None:
         with pytest.raises(ConfigError, match="horizon"):
             OptimalTreeCounter(horizon)  # type: ignore[arg-type]
     for recipe in recipes(50):
-        with pytest.raises(LimitError, match="does not fit"):
+        with pytest.raises(LimitError, match="exceeds 64-bit sums"):
             recipe.calibrate(PureDP.of("1e-9"), Event())
         # With an adaptive choice of the tick that changes, zCDP would not hold.
         with pytest.raises(BudgetError, match=r"pure budgets only.*toeplitz.*blt"):

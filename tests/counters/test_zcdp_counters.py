@@ -262,7 +262,7 @@ def test_refusals() -> None:
         recipe = counter_by_name(name, horizon=10)
         with pytest.raises(BudgetError, match="is Gaussian, and the budget pure"):
             recipe.calibrate(PureDP.of(1), Event())
-        with pytest.raises(LimitError, match="does not fit"):
+        with pytest.raises(LimitError, match="exceeds 64-bit sums"):
             recipe.calibrate(ZCDP.of("1e-20"), Event())
         assert "rho = 0.5" in recipe.calibrate(RHO, Event()).describe()
     chosen = [counter_by_name("blt", horizon=horizon) for horizon in (None, 10, 1001, 10**7)]

@@ -89,7 +89,7 @@ WRONG = {
     "[streams.other]\n": "[streams.other]: a stream has one source",
     '[streams."a/b"]\nkumar = "x"\n': "the name 'a/b' cannot be part of a file's name",
     '[methods.fast]\nname = "mwem"\n': "[methods.fast] name: 'mwem' is not a choice",
-    '[methods.fast]\nname = "dpstabs"\nk = 99\n': "k: 99 does not fit a workload of 3 marginals (allowed: 1 to 3)",
+    '[methods.fast]\nname = "dpstabs"\nk = 99\n': "k: 99 exceeds the workload's 3 marginals (allowed: 1 to 3)",
     "[methods.fast]\nkk = 2\n": "[methods.fast]: unknown key 'kk' (2); did you mean 'k'?",
     '[methods.fast]\nprior = "uniform"\n': "[methods.fast] prior: no mechanism is named, so it is the default",
     "[methods.fast]\nk = 2\n": 'allowed: name = "dpstabs"',

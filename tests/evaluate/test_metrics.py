@@ -82,7 +82,7 @@ def test_an_empty_truth_is_blank_and_never_infinite():
     ],
 )
 def test_marginals_that_do_not_fit_are_refused(truth, made):
-    with pytest.raises(DataError, match="do not fit each other"):
+    with pytest.raises(DataError, match="marginals differ in shape"):
         workload_errors(truth, made, 5)
 
 

@@ -346,7 +346,7 @@ def test_the_default_has_errors_of_the_number_of_records_where_an_epoch_ends(tmp
         assert shown["x"] == [1, 2, 3, 4, 5, 6, 7, 8, 9, 11]
         assert all(error > 0 for error in shown["the number of records"])
         assert len(page.chart("The same noise as a share of the table")["x"]) == 10
-        assert "The counts of the last step are expected from those before, not measured" in page.words
+        assert "the rest is what the model expects" in page.words
         assert "Changes after step 11 show once they are measured." in page.words
         assert "dpstream errors" in page.words
         assert "What one epoch takes" in page.words

@@ -125,7 +125,7 @@ def test_wrong_questions_are_one_line_and_cost_nothing(
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ('total = "public"\n', "", "number of records"),
+        ('total = "public"\n', "", 'total = "public"'),
         ('alpha = "0.05"', "", "alpha"),
         ("hard_questions = 20", 'hard_questions = 20\nnoise = "published"', "noise"),
         ("hard_questions = 20", "k = 3", "k"),

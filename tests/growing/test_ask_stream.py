@@ -466,7 +466,7 @@ def test_what_cannot_be_asked_costs_nothing(tmp_path: Path) -> None:
         for question, words in (
             ("shoe = 3", "unknown column 'shoe'"),
             ("age >= 20", "cuts through the bin"),
-            ({"city": "Bern"}, "cannot be read"),
+            ({"city": "Bern"}, "unreadable question"),
             ([0.5] * 3, "18, one for every cell"),
             ([2.0] * 18, "outside"),
         ):

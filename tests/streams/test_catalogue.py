@@ -99,7 +99,7 @@ def test_the_catalogue_says_what_the_ledger_says(tmp_path: Path, small_parts: No
             assert read_manifest(root, entry["step"])["step"] == entry["step"]
         for number in readable_steps(root):
             read(root, number)
-        with pytest.raises(ConfigError, match=f"no step {step + 1}"):
+        with pytest.raises(ConfigError, match=f"unknown step {step + 1}"):
             read_manifest(root, step + 1)
     assert verify_ledger(tmp_path / "state", releases=root) == []
     stream.close()
@@ -117,8 +117,8 @@ def test_damaged_parts_are_refused(tmp_path: Path, small_parts: None) -> None:
     good = part.read_bytes()
     assert read_manifest(root, 8)["step"] == 8
     for bad, words in (
-        (good[:-9], "cannot be read"),
-        (good.replace(b'"step": 2', b'"step": 9'), "cannot be read"),
+        (good[:-9], "unreadable catalogue"),
+        (good.replace(b'"step": 2', b'"step": 9'), "unreadable catalogue"),
         (good.replace(b'"stream_id": "', b'"stream_id": "0'), "another stream"),
         (None, "missing"),
     ):

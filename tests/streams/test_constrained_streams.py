@@ -216,7 +216,7 @@ def test_mechanisms_that_cannot_follow_constraints_refuse_them(schema: Schema) -
     )
     with pytest.raises(ConfigError, match="'toy' cannot follow public constraints"):
         plan_facts(unproved, schema, "homes")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="begins with another stream's table"):
+    with pytest.raises(ConfigError, match="the first table may break the constraints"):
         plan_facts(plan, schema, "homes", base={"stream": "old"})
 
 
@@ -277,7 +277,7 @@ def test_a_file_runs_and_the_owner_learns_how_many_records_violate(
         terminal.setattr(ShownStream, "isatty", lambda self: True, raising=False)
         shown = command("check", config.path).output
     assert "1 record violates the constraint 'age < 15 and employed' (private)" in shown
-    # What a release says is about the repaired records, and every sentence says so.
+    # What a release says is repair changed some arrivals, and every sentence says so.
     release = dpstream.read(tmp_path / "releases")
     assert not config.schema().violated(release.table())
     accuracy = release.manifest()["accuracy"]
@@ -285,7 +285,7 @@ def test_a_file_runs_and_the_owner_learns_how_many_records_violate(
     assert "Repaired are records that violate a constraint: they are counted with" in accuracy["words"]
     impossible = release.answer("age < 15 and employed")
     assert (impossible.value, impossible.interval()) == (0.0, (0.0, 0.0))
-    assert "about the repaired records" in impossible.note
+    assert "repair changed some arrivals" in impossible.note
     number = release.measured([])
     assert number is None or "the repaired records as of step" in number.note
     # Without a bin such records are an error.

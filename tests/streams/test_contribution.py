@@ -140,14 +140,14 @@ def test_the_bound_holds_over_steps_and_restarts_and_deletes_give_nothing_back(t
 @pytest.mark.parametrize(
     ("batch", "error", "words"),
     [
-        (Batch(frame(A)), DataError, "whose records"),
-        (Batch(frame(A), users="person"), DataError, "no column 'person'"),
-        (Batch(frame(A), users="zip"), ConfigError, "'zip' .* schema as well"),
+        (Batch(frame(A)), DataError, "gives no users"),
+        (Batch(frame(A), users="person"), DataError, "column 'person' is missing"),
+        (Batch(frame(A), users="zip"), ConfigError, "'zip' .* in the schema too"),
         (Batch(frame(A), users=["x", "y"]), DataError, "one user id for each of the inserts"),
         (Batch(frame(A), frame(B), users=["x"]), DataError, "one user id for each of the deletes"),
         (Batch(frame(A), users=(["x"], None, None)), DataError, "pair"),
-        (Batch(frame(A), users=[None]), DataError, "without a user id"),
-        (Batch(np.zeros((1, 3), np.int32), users="person"), DataError, "has no column of user ids"),
+        (Batch(frame(A), users=[None]), DataError, "lacks a user id"),
+        (Batch(np.zeros((1, 3), np.int32), users="person"), DataError, "have no column of user ids"),
     ],
 )
 def test_wrong_users_are_refused_before_anything_is_spent(tmp_path, batch, error, words):

@@ -317,7 +317,7 @@ def test_the_verbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dpstream("store", "key", "--out", key, code=2)
     config.write_text(text + f'[state]\nkey_file = "{key.name}"\n')
     assert "is plain" in dpstream("run", config, code=4).stderr
-    assert "no new key" in dpstream("store", "rekey", config, code=2).stderr
+    assert "a new key is missing" in dpstream("store", "rekey", config, code=2).stderr
     dpstream("store", "rekey", config, "--to", key)
     dpstream("run", config, "--until", 2)
     found = dpstream("store", "check", config).stdout
