@@ -155,7 +155,7 @@ def test_a_table_of_a_database_is_named_where_there_are_several(tmp_path: Path) 
     for more, what in (
         ([], "4 tables"),
         (["--table", "bad"], "the table cannot be read"),
-        (["--table", "w"], "there is no table 'w'"),
+        (["--table", "w"], "unknown table 'w'"),
         (["--table", "plain"], "nothing says which rows of the table are in a step"),
     ):
         assert what in dpstream("init", path, *more, "--out", tmp_path / "a.toml", code=2).stderr

@@ -420,7 +420,7 @@ def test_the_draft_of_a_successor_runs_as_it_stands(tmp_path: Path) -> None:
     old, _ = make(tmp_path, epsilon="1")
     draft = tmp_path / "sub" / "next.toml"
     draft.parent.mkdir()
-    assert "no releases" in dpstream("init", "--after", old, "--out", draft, code=2).stderr
+    assert "no release was found in '" in dpstream("init", "--after", old, "--out", draft, code=2).stderr
     dpstream("run", old)
     dpstream("init", "--after", old, "--out", draft)
     for step in (3, 4):

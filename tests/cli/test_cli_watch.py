@@ -155,7 +155,7 @@ def test_what_cannot_be_watched(tmp_path: Path) -> None:
     )
     lag = make(tmp_path / "b", 1, lag='"2 days"')
     assert (
-        "lag has no meaning with step numbers: there is no calendar" in dpstream("plan", lag, code=2).stderr
+        "a calendar is missing" in dpstream("plan", lag, code=2).stderr
     )
     lag = make(tmp_path / "c", 1, every='"day"', start='"2026-01-05"', end='"today"', lag='"soon"')
     assert "lag = 'soon' is not a length of time" in dpstream("plan", lag, code=2).stderr

@@ -467,7 +467,7 @@ def test_runs_that_time_left_out_are_told(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("lines", "sentence"),
     [
-        ("simulate = 1", "from 2 to 1000; 20 are usual"),
+        ("simulate = 1", "1 is not a whole number from 2 to 1000"),
         ("simulate = 1001", "from 2 to 1000"),
         ("simulate_seconds = 5", "simulate"),
         ("simulated = 5", "did you mean 'simulate'"),

@@ -137,7 +137,7 @@ def test_wrong_places(config, tmp_path):
     )
     for place in (config, config / "below"):
         assert "a file" in dpstream("audit", config, "--only", "exact", "--out", place, code=2).stderr
-    with pytest.raises(ConfigError, match="not a folder"):
+    with pytest.raises(ConfigError, match="is a file"):
         prepare_folder(config)
     assert prepare_folder(tmp_path / "a" / "b").is_dir()
     simulated = simulate("census", 4, tmp_path / "census", rows_per_step=20)

@@ -467,7 +467,7 @@ def test_what_cannot_be_asked_costs_nothing(tmp_path: Path) -> None:
             ("shoe = 3", "unknown column 'shoe'"),
             ("age >= 20", "cuts through the bin"),
             ({"city": "Bern"}, "unreadable question"),
-            ([0.5] * 3, "18, one for every cell"),
+            ([0.5] * 3, "18, one per cell"),
             ([2.0] * 18, "outside"),
         ):
             with pytest.raises(Exception, match=words) as error:

@@ -182,7 +182,7 @@ def test_an_answer_from_the_folder_is_a_count_of_the_released_table(tmp_path: Pa
     assert "Counted in the released table" in answer.note
     with pytest.raises(dp.errors.SchemaError, match="rent"):
         release.answer("rent = 1")
-    with pytest.raises(dp.errors.ConfigError, match="no step 3"):
+    with pytest.raises(dp.errors.ConfigError, match="unknown step 3"):
         dp.read(tmp_path / "releases", step=3)
     path = tmp_path / "releases" / "step-000002" / "table.parquet"
     path.write_bytes(path.read_bytes() + b" ")

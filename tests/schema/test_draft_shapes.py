@@ -100,7 +100,7 @@ def test_a_pair_of_dates_is_a_stay_and_the_owner_may_name_it() -> None:
     assert (found["shape"], found["time_column"], found["delete_time_column"]) == ("stays", "start", "end")
     named = drafted(rows, delete_time_column="seen")["source"]
     assert named["delete_time_column"] == "seen"
-    with pytest.raises(ConfigError, match="with the ends in 'zip' no stays fit"):
+    with pytest.raises(ConfigError, match="no stays fit the ends in 'zip'"):
         drafted(rows, delete_time_column="zip")
     with pytest.raises(ConfigError, match="there is no column 'gone'"):
         drafted(rows, delete_time_column="gone")

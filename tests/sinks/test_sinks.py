@@ -59,7 +59,7 @@ def test_damage_and_states_have_clear_errors(tmp_path: Path) -> None:
     for changes, words in (
         ({"kept": False}, "the keep policy dropped"),
         ({"state": "withdrawn", "reason": "wrong week"}, "was withdrawn: wrong week"),
-        ({"state": "change"}, "is a change, and step 0 before it is not published"),
+        ({"state": "change"}, "step 1 is a change, and step 0 before it is missing"),
     ):
         edit(catalogue, **changes)
         with pytest.raises(ConfigError, match=words):

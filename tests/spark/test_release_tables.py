@@ -83,7 +83,7 @@ def test_the_same_seed_gives_the_records_of_one_process_however_many_parts(
     assert left_behind(tmp_path) == []
     folder = {path.name for path in (tmp_path / "releases/step-000001").iterdir()}
     assert folder == {"manifest.json", "measurements.ndjson", "table.json"}
-    with pytest.raises(ConfigError, match="it is the partition step=1 of a table"):
+    with pytest.raises(ConfigError, match="partition step=1 of a drawn table"):
         read_table(tmp_path / "releases", 1)
 
 
@@ -142,7 +142,7 @@ def test_a_partition_that_is_gone_is_drawn_again_and_one_that_was_changed_stops_
         assert stream.publish_again() == [1]
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     (folder / "part-000000.parquet").write_bytes(b"x")
-    with opened(tmp_path) as stream, pytest.raises(StoreDamagedError, match="is not what was published"):
+    with opened(tmp_path) as stream, pytest.raises(StoreDamagedError, match="synthetic/step=1 of step 1 differs from the published file"):
         stream.publish_again()
     (folder / "_parts.json").unlink()
     with pytest.raises(StoreDamagedError, match=r"_parts\.json is missing or damaged"):
@@ -229,7 +229,7 @@ def stream_id(home: Path) -> str:
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ('sink = "spark"', 'sink = "spark"\nrecords = "persistent"', "draws each table anew"),
+        ('sink = "spark"', 'sink = "spark"\nrecords = "persistent"', "records persist; the sink draws anew"),
         ('sink = "spark"', 'sink = "spark"\nformat = "csv"', "are Parquet"),
         ('sink = "spark"', 'sink = "spark"\ndatabase = "state/tables"', "lie inside each other"),
         ("columns.zip", "columns.Step", "'Step' of the schema has a name that sink = 'spark' needs"),
@@ -245,7 +245,7 @@ def test_what_a_table_of_spark_cannot_be_is_said_before_anything_starts(
     with pytest.raises(ConfigError, match=words):
         Config.load(path).publisher()
     sink = Publisher(tmp_path / "releases", beside=SparkTables(tmp_path / "tables"))
-    with pytest.raises(ConfigError, match="draws each table anew"):
+    with pytest.raises(ConfigError, match="records persist; the sink draws anew"):
         open_stream(
             PLAN, SCHEMA, tmp_path / "s", publish_to=sink, publishing=Publishing(records="persistent")
         )

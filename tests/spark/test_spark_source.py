@@ -221,7 +221,7 @@ def test_records_without_a_step_stop_the_stream(spark: Any, folder: Path) -> Non
             hashed(step, schema)
     (folder / "visits" / "lost.parquet").unlink()
     for wrong, error, words in (
-        ({"time_column": "zip"}, DataError, "the time column has the type string"),
+        ({"time_column": "zip"}, DataError, "time column of type string"),
         ({"time_column": "never"}, DataError, "unknown column 'never'"),
         ({"table": "nowhere.at_all"}, ConfigError, "Spark refuses the table or the query"),
         ({"op_column": "never"}, DataError, "unknown column 'never'"),
@@ -246,7 +246,7 @@ MANY = "\n".join(f'[schema.columns.c{i}]\ntype = "integer"\nmin = 1\nmax = 90\n'
     ("changes", "words"),
     [
         ({TIME: ""}, "time_column is missing"),
-        ({f"{TABLED}\n": ""}, "table and query are both missing"),
+        ({f"{TABLED}\n": ""}, "either, not both"),
         ({f"{TABLED}\n{TIME}": 'query = "SELECT ?"\n'}, "query has 1 parameter|query has one"),
         (
             {TABLED: 'query = "SELECT ?, ?"'},
@@ -258,11 +258,11 @@ MANY = "\n".join(f'[schema.columns.c{i}]\ntype = "integer"\nmin = 1\nmax = 90\n'
         ({OP: 'remote = "http://x"'}, "remote: expected a Spark Connect URL without token"),
         ({OP: 'remote = "sc://x;token=abc"'}, "remote: expected a Spark Connect URL without token"),
         ({OP: 'memory = "lots"'}, ": expected a size"),
-        ({OP: 'settings = ["spark.authenticate.secret=abc"]'}, "this file is public"),
+        ({OP: 'settings = ["spark.authenticate.secret=abc"]'}, "the setting spark.authenticate.secret is secret, and this file public"),
         ({OP: 'settings = ["memory"]'}, "unknown Spark setting"),
         ({'end = "2026-01-07"': 'end = "data"'}, "must be public"),
         ({OP: 'order_column = "n"'}, "has no meaning without key_column"),
-        ({**OF_RECORDS, OP: f'{OP}\norder_column = "who"\nkey_column = "who"'}, "are one column"),
+        ({**OF_RECORDS, OP: f'{OP}\norder_column = "who"\nkey_column = "who"'}, "key_column and order_column are the same column"),
         (
             {**OF_RECORDS, OP: 'shape = "snapshots"\nkey_column = "who"', TIME: ""},
             'shape = "snapshots" has no meaning with kind = "spark"',
@@ -274,7 +274,7 @@ MANY = "\n".join(f'[schema.columns.c{i}]\ntype = "integer"\nmin = 1\nmax = 90\n'
                 OP: 'user_column = "who"',
                 "epsilon": "horizon = 3\nrho",
             },
-            "mechanism reads reports of people, and of a Spark table only counts",
+            "the mechanism reads reports of people, and only counts",
         ),
         ({"[mechanism]": f"{MANY}[mechanism]", OP: f'{OP}\nmemory = "4m"'}, "of the Spark driver's 4 MiB"),
     ],

@@ -209,7 +209,7 @@ def test_a_life_in_spark_is_that_of_one_process(
 def test_a_stream_keeps_its_files_or_rows_where_they_began(tmp_path: Path, kind: Kind) -> None:
     for name, first, second, words in (
         ("rows", kind.in_process, kind.in_spark, "are in the store"),
-        ("files", kind.in_spark, kind.in_process, "are files, which Spark's executors"),
+        ("files", kind.in_spark, kind.in_process, "the users' counters are files of Spark's executors"),
     ):
         (tmp_path / name).mkdir()
         with kind.start(tmp_path / name) as stream:
@@ -267,7 +267,7 @@ def test_damage_and_a_lost_file_are_found(tmp_path: Path, kind: Kind) -> None:
     with pytest.raises(StoreDamagedError, match="was changed"):
         kind.start(tmp_path)
     file.unlink()
-    with pytest.raises(StoreDamagedError, match="missing, or was cut short"):
+    with pytest.raises(StoreDamagedError, match="a file of users is missing or cut short"):
         kind.start(tmp_path)
     file.write_bytes(data)
     file.chmod(0o600)

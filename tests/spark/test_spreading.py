@@ -301,10 +301,10 @@ def test_a_task_reads_no_file_that_was_not_committed(tmp_path: Path, kind: Any, 
     else:
         new = {"changed": data[:-1] + bytes([data[-1] ^ 1]), "cut": data[:-1]}
         path.write_bytes(new.get(damage, (both.folder / other.name).read_bytes()))
-    with pytest.raises(StoreDamagedError, match="changed or lost"):
+    with pytest.raises(StoreDamagedError, match="a file in the folder users changed or is lost"):
         both.apply(both.granted(both.rows(200, 2), plain_split))
     if present is not None:
-        with pytest.raises(StoreDamagedError, match="changed or lost"):
+        with pytest.raises(StoreDamagedError, match="a file in the folder users changed or is lost"):
             present.count([(0,)], 0)
 
 
@@ -430,13 +430,13 @@ AT: list[tuple[Any, Change, str]] = [
     (Records, lambda t: t.drop_columns(["op"]), "unknown column 'op'"),
     (Records, lambda t: t.drop_columns(["at"]), "unknown column 'at'"),
     (Records, lambda t: t.set_column(5, "at", pa.array([1.5] * 60)), "has the type double"),
-    (Records, lambda t: t.set_column(5, "at", pa.array([5] * 60)), "column 'at' does not say"),
+    (Records, lambda t: t.set_column(5, "at", pa.array([5] * 60)), "a key has several rows in one step, and"),
     (
         Records,
         lambda t: t.set_column(5, "at", pa.array([None] + [1] * 59, pa.int64())),
-        "'at' cannot order the rows of a key: there is a null",
+        "column 'at' holds a null, so it cannot order",
     ),
-    (Records, lambda t: t.set_column(3, "id", pa.array([1.5] * 60)), "keys are of the type double"),
+    (Records, lambda t: t.set_column(3, "id", pa.array([1.5] * 60)), "keys have the type double"),
     (Records, lambda t: t.set_column(3, "id", pa.array([None] + ["a"] * 59)), "lacks a key"),
     (Records, lambda t: t.set_column(4, "op", pa.array([SECRET] * 60)), "holds a null or unknown operation"),
 ]
@@ -480,7 +480,7 @@ def test_users_and_keys_where_they_are_not_used_and_the_reverse() -> None:
         (
             lambda: batch(owned, users="who").grant(WANTED),
             DataError,
-            "unit is 'event', which does not use it",
+            "the unit 'event' does not use the batch's users",
         ),
         (lambda: batch(owned).grant(USERS), DataError, "needs the batch"),
         (lambda: batch(owned, users="zip").grant(USERS), ConfigError, r"'zip' .* schema as well"),

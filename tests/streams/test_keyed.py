@@ -228,7 +228,7 @@ def test_a_key_and_a_user_of_one_name_have_different_hashes() -> None:
 BAD: dict[str, tuple[KeyedBatch | Snapshot | Batch, str]] = {
     "unknown delete": (keyed((SECRET, "delete", None)), "a delete has an unknown key"),
     "unknown update": (keyed((SECRET, "update", A)), "an update has an unknown key"),
-    "known insert": (keyed(("here", "insert", A), rules=KeyRules(known="error")), "is there already"),
+    "known insert": (keyed(("here", "insert", A), rules=KeyRules(known="error")), "an insert has a present key"),
     "repeated": (
         keyed((SECRET, "insert", A), (SECRET, "update", A), rules=KeyRules(repeated="error")),
         "several rows in one step",
@@ -242,13 +242,13 @@ BAD: dict[str, tuple[KeyedBatch | Snapshot | Batch, str]] = {
         "several rows in one step",
     ),
     "comes back": (keyed((GONE, "insert", A)), "a key returns after an absence, despite returns ="),
-    "null key": (keyed((None, "insert", A)), "a record without a key"),
-    "empty key": (keyed(("", "insert", A)), "a record without a key"),
+    "null key": (keyed((None, "insert", A)), "a record lacks a key"),
+    "empty key": (keyed(("", "insert", A)), "a record lacks a key"),
     "null key of a snapshot": (
         Snapshot({**frame({"here": A}), "id": [None]}, "id"),
-        "a record without a key",
+        "a record lacks a key",
     ),
-    "key of another type": (Snapshot({**frame({"here": A}), "id": [1.5]}, "id"), "keys are of the type"),
+    "key of another type": (Snapshot({**frame({"here": A}), "id": [1.5]}, "id"), "keys have the type double"),
     "operation": (keyed((SECRET, "upsert", A)), ": expected operations"),
     "null operation": (
         KeyedBatch({**events([(SECRET, "insert", A)]), "op": [None]}, "id", "op"),
@@ -257,11 +257,11 @@ BAD: dict[str, tuple[KeyedBatch | Snapshot | Batch, str]] = {
     "value": (keyed((SECRET, "insert", ("94102", None, 7))), "'paid' holds nulls"),
     "null of a whole record": (
         keyed((SECRET, "insert", ("94102", None, 7)), changed="null-keeps"),
-        "'paid' holds nulls in rows that give",
+        "column 'paid' holds nulls in whole records, and declares",
     ),
-    "no key column": (Snapshot({n: [A[i]] for i, n in enumerate(NAMES)}, "id"), "there is no column 'id'"),
-    "no operation column": (KeyedBatch(frame({"here": A}), "id", "op"), "there is no column 'op'"),
-    "key is a column": (Snapshot(frame({"here": A}), "zip"), "declared in the schema as well"),
+    "no key column": (Snapshot({n: [A[i]] for i, n in enumerate(NAMES)}, "id"), "unknown column 'id'"),
+    "no operation column": (KeyedBatch(frame({"here": A}), "id", "op"), "unknown column 'op'"),
+    "key is a column": (Snapshot(frame({"here": A}), "zip"), "column 'zip' of the keys or operations is also in the schema"),
     "shrunken": (snapshot("here"), "the snapshot is empty, or below the declared share"),
     "empty": (snapshot(), "the snapshot is empty, or below the declared share"),
     "no rows": (Snapshot(None, "id"), "the snapshot is empty, or below the declared share"),
@@ -320,7 +320,7 @@ def test_keyed_records_are_for_plans_that_read_present_records(tmp_path: Path) -
     with open_stream(ToyPlan(), SCHEMA, tmp_path / "events") as stream:
         for given_batch in (snapshot("a"), keyed(("a", "insert", A)), Engine(batch(1))):
             with pytest.raises(
-                ConfigError, match="the batch holds keyed records, and the mechanism 'toy' reads"
+                ConfigError, match="keyed records do not fit the mechanism 'toy' reads"
             ):
                 stream.step(given_batch, "b1")
         assert stream.begun is None
@@ -361,11 +361,11 @@ def test_the_order_of_different_keys_changes_nothing_and_that_of_one_key_is_cont
             for rows in (order, order[:-1], [*order, order[-1]])
         ]
         for changed in [*others, {**table, "id": ["other", *table["id"][1:]]}]:
-            with pytest.raises(StepError, match="for other records"):
+            with pytest.raises(StepError, match="the id belongs to other records, of step 3"):
                 stream.step(KeyedBatch(changed, "id", "op", rules=KeyRules(unknown="drop")), "b3")
         whole = {"id": table["id"], **{n: [A[i]] * 40 for i, n in enumerate(NAMES)}}
         for other in (KeyedBatch(whole, "id"), Snapshot(whole, "id")):
-            with pytest.raises(StepError, match="for other records"):
+            with pytest.raises(StepError, match="the id belongs to other records, of step 3"):
                 stream.step(other, "b3")
         stream.step(KeyedBatch(None, "id"), "nothing happened")
         with pytest.raises(StepError):
@@ -379,7 +379,7 @@ def test_other_rules_are_other_content(tmp_path: Path) -> None:
     with start(tmp_path, publish=False) as stream:
         first = stream.step(keyed(*rows), "b1")
         for options in (*({"rules": KeyRules(**one)} for one in rules), {"changed": "null-keeps"}):  # type: ignore[arg-type]
-            with pytest.raises(StepError, match="for other records"):
+            with pytest.raises(StepError, match="the id belongs to other records, of step 3"):
                 stream.step(keyed(*rows, **options), "b1")
         assert stream.step(keyed(*rows), "b1").manifest == first.manifest
 

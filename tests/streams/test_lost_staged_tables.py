@@ -68,7 +68,7 @@ def test_a_held_table_that_cannot_be_made_stays_held_and_can_be_rejected(
     shutil.rmtree(tmp_path / "state" / "staged")
     other_bytes()
     with opened(tmp_path, publishing=HOLD) as stream:
-        with pytest.raises(NotMadeError, match=r"step 1 is missing.*cannot be made again"):
+        with pytest.raises(NotMadeError, match=r"table.parquet of step 1 is missing and cannot be"):
             stream.approve()
         assert stream.held() == [1, 2]
         assert stream.decisions() == []
@@ -183,6 +183,6 @@ def test_a_held_table_that_was_changed_is_not_sealed_as_if_it_were_good(
     rekey_store(tmp_path / "state", old=KEYS[1], new=KEYS[2])
     assert not list((tmp_path / "state" / "staged").iterdir())
     other_bytes()
-    with opened(tmp_path, key=KEYS[2]) as stream, pytest.raises(StoreError, match="cannot be made again"):
+    with opened(tmp_path, key=KEYS[2]) as stream, pytest.raises(StoreError, match="table.parquet of step 1 is missing and cannot be"):
         stream.approve()
     assert not list((tmp_path / "state" / "staged").iterdir())

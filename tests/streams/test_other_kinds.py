@@ -203,7 +203,7 @@ def test_departures_that_a_step_counted_which_was_never_published_end_the_sum() 
 
     whole = left(10, 20, 30)
     assert (whole.as_of, float(whole.values)) == (30, 220)
-    assert "the noise in 3 measurements, added up" in whole.note
+    assert "the law of noise in 3 measurements, added up" in whole.note
     assert "never published" not in whole.note
     # Step 20 was held, and rejected.
     first = left(10, 30)

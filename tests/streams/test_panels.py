@@ -146,7 +146,7 @@ def of(people: range, value: Any = True) -> Batch:
 
 REFUSED: dict[str, tuple[Batch, str]] = {
     "nobody's reports": (Batch({"poor": [True]}), "needs the people"),
-    "two reports": (Batch({"poor": [True, False]}, users=["p0", "p0"]), "two reports"),
+    "a person reports twice in one period": (Batch({"poor": [True, False]}, users=["p0", "p0"]), "a person reports twice in one period"),
     "a new person": (of(range(PEOPLE + 1)), "a person reports who was absent in the first period"),
     "a missing person": (of(range(PEOPLE - 1)), "has no report"),
     "another number for one": (
@@ -380,7 +380,7 @@ def test_facts_pin_the_counter_of_every_threshold(tmp_path: Path) -> None:
 def test_questions_that_cannot_be_answered(tmp_path: Path) -> None:
     with start(tmp_path, plan()) as stream:
         first = stream.step(period(history()[0]), "b1")
-        with pytest.raises(errors.ConfigError, match="no synthetic people yet"):
+        with pytest.raises(errors.ConfigError, match="period 1 precedes the first release with synthetic people"):
             first.answer("at least 1 of the last 2")
         for step in (2, 3):
             release = stream.step(period(history()[step - 1]), f"b{step}")
@@ -437,7 +437,7 @@ def test_weighted_sums_are_the_answers_of_the_window(
             assert wide.equals(table)
         if step < 2:
             assert (table.column_names, table.num_rows) == (["person"], 0)
-            assert "no synthetic people yet" in told["accuracy"]["words"]
+            assert "period 1 precedes the first release with synthetic people" in told["accuracy"]["words"]
             continue
         earlier = table
         if not table.num_rows:

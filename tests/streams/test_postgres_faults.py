@@ -304,5 +304,5 @@ def test_an_older_snapshot_keeps_nothing_of_what_was_readable(
 def test_a_local_store_is_not_left_behind_silently(tmp_path: Path, postgres: Cluster) -> None:
     run(tmp_path, 1, publish=False)
     server = PostgresServer(postgres.url, "t_left_behind")
-    with pytest.raises(ConfigError, match="holds a store of its own"):
+    with pytest.raises(ConfigError, match="holds a store; the configuration names a server"):
         open_stream(ToyPlan(), SCHEMA, tmp_path / "state", server=server)

@@ -188,7 +188,7 @@ def test_a_line_holds_everything(noise, values, later) -> None:
 
 @pytest.mark.parametrize("line", ["", "{}", "[1]", '{"draw": 1, "counted": "scores"}', "null"])
 def test_other_lines_are_refused(line: str) -> None:
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="unreadable noisy counts"):
         NoisyCounts.from_line(line)
 
 

@@ -143,7 +143,7 @@ def test_wrong_input_spends_nothing(tmp_path: Path) -> None:
                 stream.step(bad, "b")
             assert caught.value.__class__.__module__ == "dpstream.core.errors"
             assert "perhaps" not in str(caught.value)
-        with pytest.raises(DataError, match="is not a table"):
+        with pytest.raises(DataError, match="expected a table, got int"):
             stream.step(5, "b")
         for name in ("", " ", "x" * 201, "a\nb", 7.0, True, None):
             with pytest.raises(ConfigError, match=r"^name: "):

@@ -81,7 +81,7 @@ PROXY = '[proxy]\naddress = "10.0.0.1"\nheader = "X-User"\n'
         ("[services]\n", "unknown key 'services'"),
         ("service = 3\n", "a section [service]"),
         ('[service]\ntokens = "none"\n', "the tokens cannot be read"),
-        ('[service]\nlook_every = "5 fortnights"\n', "allowed: a length of time"),
+        ('[service]\nlook_every = "5 fortnights"\n', "look_every = '5 fortnights' cannot be used"),
         ("[service]\nidle_minutes = 0\n", "a whole number from 1 to 1440"),
         ("[service]\n", "[[stream]] with a key config"),
         ('[[stream]]\nconfig = "../stream/dpstream.toml"\napprovals = true\n', "a whole number from 1 to 10"),

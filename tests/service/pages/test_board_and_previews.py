@@ -82,7 +82,7 @@ def test_a_draft_that_nobody_confirmed_is_as_private_as_the_data(template: Path,
     text = (template / "stream" / "dpstream.toml").read_text(encoding="utf-8")
     file = tmp_path / "dpstream.toml"
     file.write_text(text.replace("confirmed = true", "confirmed = false"), encoding="utf-8")
-    with pytest.raises(ConfigError, match="as private as the data"):
+    with pytest.raises(ConfigError, match="the configuration is an unconfirmed draft"):
         draft(file, WantedPlan())
 
 
