@@ -44,7 +44,7 @@ def test_a_scheduler_runs_from_a_file_through_every_verb(tmp_path: Path) -> None
     accuracies = [read_manifest(tmp_path / "releases", step)["accuracy"] for step in range(1, 7)]
     made_at = [None if one["run"] is None else one["run"]["t"] for one in accuracies]
     assert made_at == [None, 120, 180, 240, 240, 360]
-    assert "Nothing yet: the first run is made at 100 records" in accuracies[0]["words"]
+    assert "The first run is at 100 records" in accuracies[0]["words"]
     table = read(tmp_path / "releases")
     assert table.num_rows == 360
     assert np.mean(table.column("paid").to_numpy(zero_copy_only=False)) > 0.7
@@ -72,7 +72,7 @@ WRONG = {
     "box": ({"mechanism": f"{SCHEDULER}\nsize = 3"}, "black_box = 'mwem-pgm' has no option 'size'", 2),
     "large": (
         {"mechanism": f'{SCHEDULER}\nblack_box = "smalldb"\nsize = 60'},
-        "databases of 60 records over 6 cells, and SmallDB compares all of them",
+        "databases of 60 records over 6 cells",
         3,
     ),
 }
@@ -142,7 +142,7 @@ def test_a_classifier_runs_from_a_file_through_the_verbs(tmp_path: Path) -> None
     ("mechanism", "output", "words"),
     [
         ("", "", "target: the key is missing"),
-        ('target = "paid"\npositive = "maybe"', "", "has no label 'maybe'"),
+        ('target = "paid"\npositive = "maybe"', "", "lacks the label 'maybe'"),
         ('target = "paid"\nworkload = "all-1-way"', "", "has no option 'workload'"),
         (
             'target = "paid"\npredictors = ["paid"]',

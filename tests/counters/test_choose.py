@@ -90,7 +90,7 @@ def test_what_cannot_be_used_is_not_considered() -> None:
     wide = best(ZCDP.of("1/2"), horizon=1000, width=10**5, max_bytes=10**7)
     assert "MB" in next(one.why_not for one in wide.candidates if one.name == "toeplitz")
     assert wide.name != "toeplitz"
-    with pytest.raises(LimitError, match="no counter can be used: simple: its state would take"):
+    with pytest.raises(LimitError, match="no usable counter: simple: its state would take"):
         best(PureDP.of(1), width=10**5, max_bytes=1)
     with pytest.raises(LimitError, match="noise beyond 64-bit sums"):
         best(PureDP.of("1e-12"))

@@ -89,7 +89,7 @@ def test_a_transaction_that_began_earlier_and_commits_later(
         add(table, 5, "quick")
         with pytest.raises(
             UnreadableError,
-            match="an open transaction began before the reading and may hold records of the step",
+            match="an open transaction began before the reading",
         ):
             reader.take(6)
         assert reader.step == 0
@@ -302,9 +302,7 @@ def test_another_server_and_one_that_was_set_back_are_refused(
     reader = Reader(server)
     reader.take(6)
     position = dict(reader.position or {})
-    with pytest.raises(
-        StepError, match="the released steps came from another server, so their records are unknown here"
-    ):
+    with pytest.raises(StepError, match="the released steps came from another server"):
         reader.take(7, {**position, "system": position["system"] + 1})
     with pytest.raises(StepError, match="the server went back in time"):
         reader.take(7, {**position, "watermark": position["watermark"] + 10**6})

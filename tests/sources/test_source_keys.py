@@ -93,7 +93,7 @@ SECRET = "hunter2"
         (FILES, {**STAYS, "end": "data"}, ": an end may lie in the future"),
         # What a database needs, and what its rows can be.
         (DUCKDB, {"query": None}, "query is missing"),
-        (DUCKDB, {"time_column": "day"}, "time_column has no meaning with a query, which decides what a step holds"),
+        (DUCKDB, {"time_column": "day"}, "time_column has no meaning with a query"),
         (DUCKDB, {"late": "next-step"}, "has no meaning for a database that cannot see which records are late"),
         (POSTGRES, {"table": None}, "table is missing"),
         (POSTGRES, {"every": None, "end": 3, "start": None}, "every is missing"),

@@ -250,7 +250,7 @@ MANY = "\n".join(f'[schema.columns.c{i}]\ntype = "integer"\nmin = 1\nmax = 90\n'
         ({f"{TABLED}\n{TIME}": 'query = "SELECT ?"\n'}, "query has 1 parameter|query has one"),
         (
             {TABLED: 'query = "SELECT ?, ?"'},
-            "time_column has no meaning with a query, which decides what a step holds",
+            "time_column has no meaning with a query",
         ),
         ({OP: 'late = "next-step"'}, "has no meaning for a database that cannot see which records are late"),
         ({OP: 'user_column = "who"'}, "unit"),

@@ -359,6 +359,8 @@ def test_with_and_without_an_account(tmp_path: Path) -> None:
         start(tmp_path, "outside")
     for _ in range(2):  # the owner does so, twice by mistake
         book.charge(stream_id, facts, digest, again=True)
+    with pytest.raises(ConfigError, match=stream_id):  # its charge is that of its plan
+        book.charge(stream_id, facts, "another plan", again=True)
     with start(tmp_path, "outside") as stream:
         stream.step(batch(2), "b2")
     assert book.read().total.epsilon == 1
@@ -419,7 +421,7 @@ def test_a_closed_stream_takes_no_step_stays_charged_and_stays_closed(tmp_path: 
         begin(tmp_path)
     assert "lacks the stream's charge" in verify_ledger(tmp_path / "a", account=book.path)[0]
     restore(tmp_path, "closed")
-    with start(tmp_path, "a") as stream, pytest.raises(BudgetError, match="was closed"):
+    with start(tmp_path, "a") as stream, pytest.raises(BudgetError, match="is closed"):
         stream.step(batch(2), "b2")
 
 

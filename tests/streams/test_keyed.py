@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from fault_harness import database
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from toy_keyed import NAMES, KeyedPlan, Values, batch, events, frame, start, values
 from toy_stream import SCHEMA, ToyPlan
@@ -144,12 +144,18 @@ RULES = st.builds(
 )
 EVENTS = st.tuples(st.lists(ROW, max_size=7), RULES, st.sampled_from([None, "null-keeps"]), st.booleans())
 SNAPSHOT = st.dictionaries(KEYS, FULL, max_size=5)
+#: Records that differ, and an update of each that leaves cells out.
+KEPT = [
+    ({"a": ("94102", True, 1), "b": ("94103", False, 700), "c": ("10001", True, None)}, False),
+    (([(key, "update", (None, None, 1)) for key in "abc"], KeyRules(), "null-keeps", True), False),
+]
 LIFE = st.lists(st.tuples(EVENTS | SNAPSHOT, st.booleans()), min_size=1, max_size=6)
 
 
 @pytest.mark.usefixtures("small_parts")
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(LIFE, st.booleans(), st.sampled_from(["new", "refuse"]))
+@example(KEPT, False, "new")
 def test_every_life_is_that_of_a_dict(life: list[tuple[Any, bool]], encrypted: bool, returns: str) -> None:
     """Each step: events with or without an operation column, or a snapshot; and whether the program starts again."""
     key = KEY if encrypted else None

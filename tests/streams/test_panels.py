@@ -335,7 +335,7 @@ WRONG: dict[str, tuple[Any, type[errors.DpstreamError], str]] = {
     "an event": (
         lambda: PanelWindow(POOR, 2).calibrate(rho="1", horizon=3, unit=Event()),
         errors.UnitError,
-        "reports in every period",
+        "a panel cannot protect",
     ),
     **{
         name: (partial(plan, kind, **options), errors.ConfigError, words)

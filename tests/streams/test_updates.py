@@ -135,12 +135,12 @@ def test_an_equal_neighbour_is_found_among_many() -> None:
 @pytest.mark.parametrize(
     ("ops", "ids", "zips", "words"),
     [
-        (["update"], [9], ["b"], "not there"),
+        (["update"], [9], ["b"], "is missing"),
         (["update"], [1], ["a"], "changes nothing"),
         (["update"], [3], [None], "changes nothing"),
         (["delete", "update"], [1, 1], ["a", "b"], "a record changes twice"),
         (["update", "update"], [1, 1], ["b", "c"], "a record changes twice"),
-        (["delete"], [9], ["a"], "not there"),
+        (["delete"], [9], ["a"], "is missing"),
     ],
 )
 def test_changes_that_contradict_the_table_are_refused(

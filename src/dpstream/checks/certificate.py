@@ -85,26 +85,18 @@ class Certificate:
 def certify(calibrated: CalibratedCounter, horizon: int, *, pairs: bool = False) -> Certificate:
     """Certify the cost of the first ``horizon`` ticks of a counter, whatever its documentation says.
 
-    The code runs with unit impulses in place of noise, which gives the matrices in ``outputs = A z + L noise``. The
-    outputs are the counter's estimates; for a counter with a private and a public half (``FactoredCounter``), the
-    outputs of the private half. For each tick the loss is the cost of the cheapest integer shift of the noise that
-    hides the change: 1 in one cell (add-remove), or +1 in one cell and -1 in another (replace; with independent cells
-    that is twice the loss of one cell, in epsilon and in rho).
+    The code runs with unit impulses in place of noise, which gives the matrices of ``outputs = A z + L noise``. A
+    tick's loss is the cost of the cheapest integer shift of the noise that hides the change (docs/theory/auditing.md).
 
     Args:
         calibrated: the counter.
         horizon: how many ticks to certify. The loss may reach the claim only at later ticks.
-        pairs: certify one unit that moves from tick ``j`` to tick ``i`` in one cell instead. That is a group of two
-            changes of one cell, so the claim is 2 epsilon (or 4 rho) of one change; the true cost may be less.
+        pairs: certify one unit that moves from tick ``j`` to tick ``i`` in one cell: the claim is 2 epsilon (4 rho).
 
-    Cost: where cells are independent and each output has fresh noise, about ``20 ticks`` counter steps and a
-    substitution: 0.05 s for 64 ticks, seconds for 1,500. Otherwise ``4 ticks^2`` steps and an elimination (at most 512
-    ticks). A counter with more noises than outputs also needs a linear program per tick.
+    Cost: 0.05 s for 64 ticks, seconds for 1,500; with dependent noise ``4 ticks^2`` steps, at most 512 ticks.
 
     Errors:
-        ConfigError: it is not a calibrated counter, is not linear, or draws noise of the other kind than its budget; or
-            there are too many ticks.
-        HorizonError: the counter ends before ``horizon``.
+        ConfigError: not a calibrated counter, not linear, or noise of another kind. HorizonError: it ends before.
     """
     if not isinstance(calibrated, CalibratedCounter):
         raise ConfigError(

@@ -100,30 +100,16 @@ def check_counter(
     seed: int = 0,
     arrays: Callable[[int], int] | None = None,
 ) -> ConformanceReport:
-    """Run the conformance suite on a counter.
-
-    The checks, by name:
-
-    * ``exact-sums``: without noise the estimates are the exact running sums, negative increments included;
-    * ``certificate``: the counter costs at most what it claims;
-    * ``matrix``: ``materialize`` agrees with the code, and its loss is within the claim;
-    * ``variance``: ``variance(t)`` agrees with the matrix;
-    * ``errors``: the errors have the predicted law, by chi-square (a weak check where the noise is almost always 0);
-    * ``cells``: each cell has its own noise;
-    * ``resume``: a saved state continues exactly;
-    * ``clock``: only its own steps change a state;
-    * ``memory``: the state stays as small as promised;
-    * ``refusals``: bad input is refused and does not change the state.
+    """Run the conformance suite on a counter: exact sums, certificate, matrix, variance, law of errors, cells,
+    resuming, clock, memory, refusals (each by its name in the report).
 
     Args:
         recipe: the counter.
-        budget: by default epsilon = 1, pure.
-        unit: by default one record inserted or deleted.
+        budget: by default epsilon = 1, pure. unit: by default one record inserted or deleted.
         ticks: how many ticks to run; at most the counter's horizon is used.
-        cells: the number of cells in the run that tests the errors. More cells show smaller deviations.
-        seed: the seed of increments and simulated noise. No private data are used.
-        arrays: the promised memory: t -> the most int64 values per cell that the state may hold after ``t`` ticks; by
-            default ``5 + log2 t``.
+        cells: in the run that tests the errors. More cells show smaller deviations.
+        seed: of increments and simulated noise. No private data are used.
+        arrays: t -> the most int64 values per cell in the state after ``t`` ticks; by default ``5 + log2 t``.
 
     Errors:
         ConfigError: the counter is not a linear map of increments and noise.

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from dpstream.stream.release.estimates import Combine, Estimate
 
 
+#: Rows of the first screen.
+_MOST = 12
+
+
 @click.command("measured", short_help="Add up what was measured: unbiased numbers with exact intervals.")
 @click.argument("releases", type=FilePath("folder"))
 @click.option(
@@ -131,7 +135,9 @@ def _cells(estimate: Estimate, confidence: float, as_csv: bool, as_json: bool) -
     }
     counted, unit = ("number", "") if estimate.about else (estimate.records, f" {estimate.records}")
     percent = f"{100 * confidence:g}"
-    print_facts("measured_cells", facts, as_json=as_json, counted=counted, unit=unit, percent=percent)
+    print_facts(
+        "measured_cells", facts, as_json=as_json, wrap=True, counted=counted, unit=unit, percent=percent
+    )
 
 
 def _answer(
@@ -153,7 +159,13 @@ def _answer(
     records = _counted_records(release)
     percent = f"{100 * confidence:g}"
     print_facts(
-        "measured_answer", facts, as_json=as_json, records=records, step=release.step, percent=percent
+        "measured_answer",
+        facts,
+        as_json=as_json,
+        wrap=True,
+        records=records,
+        step=release.step,
+        percent=percent,
     )
 
 
@@ -185,11 +197,21 @@ def _known(release: PublicRelease, as_of: int | None, combine: Combine, as_json:
         told = {"as_of": one.as_of, "standard_error": one.standard_error, "note": one.note}
         entries.append({"columns": [], "kind": name, **told})
     known = [entry["as_of"] for entry in entries if entry["as_of"] is not None]
+    rows, unknown = list[dict[str, Any]](), dict[str, list[str]]()
+    for entry in entries:
+        name = entry.get("kind") or " x ".join(entry["columns"]) or f"number of {_counted_records(release)}"
+        if entry["as_of"] is None:
+            unknown.setdefault(str(entry["note"]), []).append(name)
+        else:
+            rows.append({**entry, "name": name})
     print_facts(
         "measured",
         entries,
         as_json=as_json,
-        records=_counted_records(release),
+        wrap=True,
+        rows=rows[:_MOST],
+        more=len(rows[_MOST:]),
+        unknown=unknown,
         step=release.step,
         behind=as_of is None and min(known, default=release.step) < release.step,
         counted=release.manifest()["accuracy"].get("counted"),

@@ -15,7 +15,7 @@ from dpstream.cli.check import DataCheck
 from dpstream.cli.interrupt import Guard
 from dpstream.cli.logs import logged
 from dpstream.cli.progress import StepProgress
-from dpstream.cli.shared import INTERRUPTED, json_option, of_stream
+from dpstream.cli.shared import INTERRUPTED, console, json_option, of_stream
 from dpstream.cli.types import Duration, Whole
 from dpstream.cli.watch import watch
 from dpstream.core.errors import ConfigError, DataError, counted
@@ -194,7 +194,7 @@ def _say_end(config: Config, done: int, beside: bool) -> None:
     )
     unfit = unfit_table(config.output.dir)
     if unfit is not None:
-        click.echo(f"unfit: {unfit}", err=beside)
+        console(err=beside).print(f"unfit: {unfit}")
     if ended.held:
         click.echo(
             f"held until they are approved: {counted(len(ended.held), 'step')} (dpstream approve)",

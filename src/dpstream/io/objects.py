@@ -412,8 +412,7 @@ def asking(place: AnyPath) -> Iterator[None]:
         raise StoreError(
             "the object store cannot be reached, or refuses",
             where=str(place),
-            allowed="an existing bucket, its region or endpoint, and access rights (see the store's variables and "
-            "files); a retry loses nothing",
+            allowed="an existing bucket, its region or endpoint, and access rights; a retry loses nothing",
         ) from None
 
 

@@ -258,27 +258,20 @@ _PURE_ROUNDS, _ZCDP_ROUNDS = 1 / 19, 0.2
 
 @dataclass(frozen=True)
 class AIM(OfflineMechanism):
-    """AIM with fixed amounts per round: columns first, then select, measure and fit.
+    """AIM with fixed amounts per round: columns first, then select, measure and fit. Theory: docs/theory/aim.md.
 
-    Guarantee: pure epsilon (zCDP with a zCDP budget) for one record of the table. Columns get their part of the budget
-    (``columns_for``); every round gets the same part of the rest, of which selecting and measuring get theirs. How
-    many rounds there are follows from noisy values; the amounts add up to the budget in every case. Where few
-    marginals hold the whole workload, they are measured without selecting. Proof: docs/theory/aim.md.
+    Guarantee: pure epsilon (zCDP with a zCDP budget) for one record. Columns get their part of the budget, every round
+    the same part of the rest. How many rounds there are follows from noisy values; the amounts add up to the budget.
 
     Args:
-        rounds: how many; None takes ``rounds_for`` of the noisy number of records.
-        columns_share: part of the budget for the columns at least.
-        measure_share: part of a round's budget for measuring; None takes 4/5 under pure DP, 9/10 under zCDP.
-        unions: whether unions of three columns may be measured for the pairs in them (pure DP only; under zCDP they
-            do not pay).
+        rounds: how many; None: ``rounds_for`` of the noisy number of records.
+        columns_share: of the budget, for the columns at least. measure_share: of a round's; None: 4/5 (pure), 9/10.
+        unions: whether unions of three columns may be measured for their pairs (pure DP only).
         iterations, final_iterations: of the fit after a round, and after the last one.
-        max_cells: limit on the junction tree at the end; in a round, the share of it that is spent by then.
-        prior_weight: as in ``MWEMPGM``, where a prior is given.
+        max_cells: limit on the junction tree at the end. prior_weight: as in ``MWEMPGM``.
 
-    Cost: ``rounds`` fits and as many evaluations of the workload from the model; 0.1 to 0.5 s for 13 columns.
-
-    Reference: McKenna, Mullins, Sheldon, Miklau, "AIM: An Adaptive and Iterative Mechanism for Differentially Private
-    Synthetic Data" (2022), with the differences that docs/theory/aim.md lists.
+    Cost: ``rounds`` fits and evaluations of the workload; 0.1 to 0.5 s for 13 columns.
+    Reference: McKenna, Mullins, Sheldon, Miklau (2022).
     """
 
     rounds: int | None = None

@@ -106,24 +106,17 @@ class OfflineMechanism(ABC):
 class MWEMPGM(OfflineMechanism):
     """MWEM+PGM: select the worst explained marginal, measure it, fit a graphical model, repeat.
 
-    Guarantee: pure epsilon (zCDP with a zCDP budget) for one record of the table. A run selects ``k - 1``
-    times and measures ``k`` histograms; the first marginal is the one with the fewest cells, a public choice,
-    so it needs no selection and gives a first total (the texts start from the private size instead). Where ``k`` is the
-    whole workload and the tree holds it, nothing is selected: all marginals share the budget, with joint noise in
-    groups by their sizes where that is less (pure DP only; proof: docs/theory/joint-noise.md).
+    Guarantee: pure epsilon (zCDP with a zCDP budget) for one record. A run selects ``k - 1`` times and measures ``k``
+    histograms; the first is the one with the fewest cells, a public choice. Where ``k`` is the whole workload, nothing
+    is selected, and all marginals share the budget (docs/theory/joint-noise.md).
 
     Args:
-        k: marginals measured; at most the workload's size. None takes the number of columns.
-        measure_share: part of the budget for measuring, the rest for selecting.
-        score: see ``Score``.
-        iterations: of the fit after each measurement.
-        prior_weight: how much the table is taken to look like the prior, where one is given (0: not at all; 1: as
-            if drawn from it).
-        max_cells: limit on the junction tree; a marginal that would pass it is left out (a public
-            rule), and where none is left the run ends early.
+        k: marginals measured; None: the number of columns. measure_share: part of the budget for measuring.
+        score: see ``Score``. iterations: of the fit after each measurement.
+        prior_weight: how much the table is taken to look like the prior (0: not; 1: as if drawn from it).
+        max_cells: limit on the junction tree; a marginal that would pass it is left out, by a public rule.
 
-    Cost: ``k`` fits and ``k`` evaluations of the workload from the model.
-
+    Cost: ``k`` fits and ``k`` evaluations of the workload.
     Reference: Liu, Vietri, Wu (2021); McKenna et al. (2019); Kumar et al., Algorithm 1.
     """
 

@@ -40,26 +40,18 @@ def open(
 ) -> Stream:
     """Open the stream that lives in a folder, or start it there; then ``stream.step(frame, name=...)``.
 
-    Guarantee: all releases together cost one ``unit`` the budget, crashes and repetitions included, as long as nobody
-    restores an old copy of the state.
+    Guarantee: all releases together cost one ``unit`` the budget, as long as nobody restores an old copy of the state.
 
     Args:
-        place: a folder. The secret state is in ``place/state``, the public releases are in ``place/releases``.
-        schema: the public declaration of the columns.
-        epsilon: what all releases together may cost; for another budget see ``sections``.
-        unit: who is protected; as the mechanism has it by default.
-        mechanism: a name, or options such as ``{"name": "dpstabs", "k": 3}``, as in ``[mechanism]`` of a file; or a
-            recipe such as ``dpstream.tabular.Pooled(...)``.
-        deletions: a public statement that records may leave (``stream.step(..., deletes=...)``); a recipe says it
-            itself.
-        randomness: for tests; releases made with it say so.
-        sections: ``stream``, ``budget``, ``expect``, ``accuracy``, ``prior``, ``output`` and ``state``, with the keys
-            that they have in a file: ``budget={"rho": "1/2", "horizon": 12}``, ``output={"records": "persistent"}``.
-            Paths are relative to ``place``.
+        place: a folder: ``place/state`` is secret, ``place/releases`` public. schema: the public columns.
+        epsilon: what all releases together may cost. unit: who is protected; by default as the mechanism has it.
+        mechanism: a name, options as in ``[mechanism]`` of a file, or a recipe, ``dpstream.tabular.Pooled(...)``.
+        deletions: a public statement that records may leave. randomness: for tests; releases made with it say so.
+        sections: ``stream``, ``budget``, ``expect``, ``accuracy``, ``prior``, ``output``, ``state``, with the keys of a
+            file: ``budget={"rho": "1/2", "horizon": 12}``. Paths are relative to ``place``.
 
     Errors:
-        ConfigError, SchemaError: an argument, named, with what is allowed. BudgetError, UnitError, HorizonError: a
-        guarantee that cannot be given. StoreError: the state is locked, damaged, or cannot be written.
+        ConfigError, SchemaError, BudgetError, UnitError, HorizonError: an argument, named. StoreError: the state.
     """
     if not isinstance(place, str | Path) or not str(place):
         raise _wrong("place", f"expected a path, got {place!r}", "a path")

@@ -400,24 +400,16 @@ class Stream:
         """Spend once, advance by one batch, and publish.
 
         Args:
-            batch: the private records that arrive: a pandas, Polars or pyarrow table, a DuckDB relation, a dict of
-                arrays, or a Spark data frame; or a ``Batch``; where records have keys, a ``KeyedBatch`` or
-                ``Snapshot``. None, or a table without rows, is a step like any other.
-            name: the owner's name for the batch; it is not published. The same name with the same records (in any
-                order) gives the stored release again: nothing is drawn and nothing is spent.
-            deletes: records that leave, and ``users``: whose the records are, as in ``Batch``.
-            period: what the step stands for, such as ``"2026-W01"``; public, goes into the manifest.
-            position: how far the source was read (``FileSource.position``), kept with the step in its own
-                transaction, in the secret state. A repetition keeps the one that is there.
+            batch: the private records that arrive: a frame of pandas, Polars, pyarrow, DuckDB or Spark, a dict, a
+                ``Batch``; with keys a ``KeyedBatch`` or ``Snapshot``. None or no rows: a step like any other.
+            name: the owner's name for the batch, never published. The same name with the same records gives the stored
+                release again: nothing is drawn, nothing spent.
+            deletes: records that leave. users: whose the records are. period: what the step stands for; public.
+            position: how far the source was read, kept in the secret state.
 
-        Errors:
-            ConfigError: a bad argument, or an earlier stream has broken the border. DataError, SchemaError: the records
-            do not fit; of them UnconfirmedError: a snapshot waits for its owner. Nothing was spent.
-            StepError: the name was used for other records; or a step was reserved before a crash for another
-                batch, or failed after it had drawn noise (see ``discard_reservation``).
-            HorizonError: the plan pays for no further step.
-            StoreError: the disk failed. If the step was committed, it is published on the next call or open.
-
+        Errors: ConfigError, DataError, SchemaError (UnconfirmedError: a snapshot waits): nothing was spent.
+            StepError: the name has other records, or another batch is reserved. HorizonError: the plan is used up.
+            StoreError: the disk failed; a committed step is published by the next call.
         Cost: the plan's step, two commits, and the files' fsyncs.
         """
         self._check_process()

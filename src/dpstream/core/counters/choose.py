@@ -149,23 +149,15 @@ def best(
 ) -> Choice:
     """The counter by name whose running sums have the smallest predicted error.
 
-    The prediction is a formula (``CalibratedCounter.variance``), so choosing costs no budget and may be done before
-    any data are there. A later version may know better counters and choose otherwise: a stream that goes on should
-    be given the chosen counter by its name.
+    A formula decides, so choosing costs no budget. A later version may choose otherwise.
 
     Args:
-        budget: what all outputs together may cost; counters of another kind of budget are not considered.
-        unit: by default one record inserted or deleted.
-        horizon: the largest number of ticks; without it, counters that need one are not considered.
-        expected_ticks: how many ticks the mean error is taken over; by default the horizon, else 250. Counters
-            must go on after it (up to the horizon), but their errors there are not looked at.
-        width: cells.
+        budget, unit: what all outputs together may cost, and for whom. horizon: the largest number of ticks.
+        expected_ticks: ticks of the mean error; by default the horizon, else 250. width: cells.
         max_bytes: counters whose state would be larger are not considered.
 
-    Cost: some hundred evaluations of formulas for each counter, remembered.
-
     Errors:
-        ConfigError: wrong numbers of ticks or cells. LimitError: no counter can be used.
+        ConfigError: not a number of ticks or cells. LimitError: every counter is too large.
 
     >>> from dpstream.core.privacy import PureDP
     >>> best(PureDP.of(1), expected_ticks=8).name

@@ -211,7 +211,7 @@ class Census(Recipe["CensusPlan"]):
             terms.unit,
             Record(),
             ("record", "record-replace"),
-            "a census cannot protect the unit {unit!r}, only whole stays of records",
+            "a census cannot protect the unit {unit!r}",
         )
         budget, horizon = terms.budget, terms.horizon
         turnover = check_turnover(self.turnover)

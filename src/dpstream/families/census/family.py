@@ -9,8 +9,7 @@ from dpstream.core.privacy import Event, Unit
 from dpstream.families.census.census_plan import Census
 
 _AS_EVENTS = (
-    "a source of inserts and deletes, [stream] unit = {unit!r}, and half of the epsilon (a quarter of a rho), "
-    "as a stay is two events, and each update two more"
+    "a source of inserts and deletes, [stream] unit = {unit!r}, and half of the epsilon (a quarter of a rho)"
 )
 
 
@@ -28,11 +27,11 @@ CENSUS = Family(
     {"census": Census},
     Limits(
         units=("record", "record-replace"),
-        other_units="a census cannot protect the unit {unit!r}, only whole stays of keyed records",
+        other_units="a census cannot protect the unit {unit!r}",
         unit_reason="a census protects all that a key does during a stay",
         bounded="a stay is protected whole, with all updates",
         rows=(
-            "keyed records need steps by time: by rows one record would move others to other steps",
+            "keyed records need steps by time",
             "a time_column, or the source's steps",
         ),
     ),

@@ -140,23 +140,18 @@ SIZE = Option(
 class SmallDB(BlackBox[RowsTable]):
     """Choose one of all databases of ``m`` records: one that answers every query nearly as the private one does.
 
-    Queries are the ``k`` cells of the workload's marginals. ``m = ceil(log k / alpha^2)``, with the ``alpha`` that the
-    theorem gives for the first run (1 where it gives none). All runs have this ``m``, and each promises what a table of
-    ``m`` records can hold: see ``TableLaw``.
+    Queries are the ``k`` cells of the marginals; ``m = ceil(log k / alpha^2)``, with the first run's ``alpha`` of
+    the theorem. All runs have this ``m`` (see ``TableLaw``).
 
-    Guarantee: the budget, under replace-one with ``t`` public. The score of a database ``y`` is the largest
-    ``|f(x) - f(y)|``, and a replaced record moves each ``f(x)`` by at most ``1/t``. Scores are integers, ``m t`` times
-    that. Pure: permute-and-flip, never worse than the exponential mechanism; zCDP: the exponential mechanism.
+    Guarantee: the budget, under replace-one with ``t`` public: the score ``max |f(x) - f(y)|`` moves by ``1/t``.
+    Pure: permute-and-flip; zCDP: the exponential mechanism.
 
     Args:
-        workload: the marginals whose cells are asked.
-        size: m, where it is given.
+        workload: the marginals whose cells are asked. size: m, where it is given.
 
     Cost: a run compares all ``C(N + m - 1, m)`` databases, N being the cells of all columns.
-
     Errors: LimitError: more than ``MAX_CANDIDATES`` databases, or ``MAX_ENTRIES`` entries of their histograms.
-
-    Reference: Blum, Ligett, Roth (2008); (p, g) = (1/3, (64 log N log k)^(1/3)) as in Cummings et al., Section 3.1.
+    Reference: Blum, Ligett, Roth (2008); Cummings et al., Section 3.1.
     """
 
     workload: Workload = option(of=WORKLOAD)
@@ -289,15 +284,11 @@ Function = Callable[[Budget, Database, Randomness], NDArray[Any]]
 
 @dataclass(frozen=True)
 class OwnMechanism(BlackBox[AnyTable]):
-    """A function ``(budget, data, randomness) -> table``.
+    """A function ``(budget, data, randomness) -> table``: int32 codes (records, columns), or weights of cells.
 
     Guarantee: none by itself. The function has to satisfy the budget it is given, for two databases of the same public
-    size that differ in the value of one record, whatever was released before. Noise and private choices come from
-    ``randomness`` only. It must not keep anything, write to the data, or let ``data.t`` differ from what it says:
-    ``checks.check_black_box`` tries that, and looks for a broken guarantee on databases of your choice.
-
-    It returns synthetic records, as int32 codes of shape (records, columns), or one weight (0 or more) for each cell of
-    all columns, in C order.
+    size that differ in one record, whatever was released before. Noise and private choices come from ``randomness``
+    only; it keeps nothing. ``checks.check_black_box`` looks for a broken guarantee.
 
     Args:
         function: see above.

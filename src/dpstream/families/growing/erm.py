@@ -57,30 +57,18 @@ def _positive(section: SectionReader, given: RecipeContext, earlier: Mapping[str
 class ERM(BlackBox[LinearClassifier]):
     """Regularised logistic regression, or a linear support vector machine with a rounded hinge.
 
-    Guarantee: a run satisfies its budget (pure, or zCDP) for the replacement of one record, ``t`` public. The
-    minimiser of the regularised risk moves by at most ``2 / (lam t)`` (Chaudhuri, Monteleoni, Sarwate 2011,
-    Theorem 8); the solver's certified distance to it and the rounding to a grid are part of the sensitivity; the
-    noise is exact integer noise. Proof: docs/theory/erm.md.
+    Guarantee: a run satisfies its budget for the replacement of one record, ``t`` public. The minimiser moves by at
+    most ``2 / (lam t)``; the solver's certified distance and the rounding are part of the sensitivity. Proof:
+    docs/theory/erm.md.
 
     Args:
-        schema: the columns, one of which is the target.
-        positive: the label of the target that counts as positive; None: its second one.
-        predictors: the columns to predict from; None: all but the target.
-        as_numbers: those that are taken as one number, by the position of their bin; the others are one-hot.
-        loss: ``logistic`` or ``svm``.
-        radius: the norm of the coefficients that the regularisation is balanced for; a public guess. None takes half
-            a unit for each feature of each column: ``sqrt(columns * features) / 2``.
-        lam: strength of the regularisation, a float; None: chosen for each run from ``t``, the budget and
-            ``radius`` so that the bound of ``predicted_excess`` is smallest, or more where noise would be large.
+        schema: the columns, one of which is the target. positive: its label that counts as positive; None: the second.
+        predictors: None: all but the target. as_numbers: those taken as one number; the others are one-hot.
+        loss: ``logistic`` or ``svm``. radius: norm of the coefficients that the regularisation is balanced for, public.
+        lam: strength of the regularisation; None: chosen for each run so that ``predicted_excess`` is smallest.
 
     Errors:
-        ConfigError, SchemaError: an unknown column, label or loss, a number without an order, a ``radius`` or ``lam``
-            that cannot be used, or more than 10^7 combinations of features and target.
-
-    Cost: about ``sqrt(smoothness / lam) log(t)`` passes over the different records; memory for them.
-
-    Reference: Chaudhuri, Monteleoni, Sarwate (2011), Algorithm 1, with another noise; Bassily, Smith, Thakurta
-    (2014) for the lower bounds.
+        ConfigError, SchemaError: an unknown column, label or loss, or more than 10^7 combinations of features.
     """
 
     schema: Schema

@@ -14,7 +14,7 @@ from dpstream.families.growing.scheduler import BBImprover, BBScheduler
 
 _LIMITS = Limits(
     units=("event-replace",),
-    other_units="a growing database cannot protect the unit {unit!r}: the public number of records schedules its runs",
+    other_units="a growing database cannot protect the unit {unit!r}",
     deletes="a growing database only grows",
 )
 
@@ -53,7 +53,7 @@ ASKED = Family(
     {"pmwg": PMWG},
     replace(
         _LIMITS,
-        other_units="questions cannot protect the unit {unit!r}: answers are shares of the public number of records",
+        other_units="questions cannot protect the unit {unit!r}",
         no_tables=("one that is asked", ""),
     ),
     asked=True,

@@ -35,7 +35,7 @@ BLACK_BOX = Option(
 )
 FIRST_RUN = Option(
     "a number of records from 1",
-    "Records at the first run; releases before it are uniform. A late start leaves each run more budget.",
+    "Records at the first run; releases before it are uniform.",
     key="first_run",
 )
 GAMMA = Option(

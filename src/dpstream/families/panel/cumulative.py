@@ -210,8 +210,7 @@ def _counted(
 
 
 COUNTER = Option(
-    meaning="The counter of running sums. `best`: the smallest predicted error for each threshold. A stream keeps its "
-    "counters.",
+    meaning="The counter of running sums. `best`: the smallest predicted error for each threshold.",
     reason="the counter with the smallest predicted error for a threshold's remaining periods",
     words=("best", *ZCDP_COUNTER_NAMES),
 )

@@ -85,7 +85,7 @@ PANEL = Family(
     {"panel-window": PanelWindow, "panel-cumulative": PanelCumulative},
     Limits(
         units=("individual", "individual-replace"),
-        other_units="a panel cannot protect the unit {unit!r}, as a person reports in every period",
+        other_units="a panel cannot protect the unit {unit!r}",
         unit_reason="a panel protects all reports of a person",
         bounded="a panel protects all reports of a person",
         deletes="reports of a panel do not leave",

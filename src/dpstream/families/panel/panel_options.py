@@ -68,7 +68,7 @@ PEOPLE = Option(
 )
 PERIOD_NAMES = Option(
     "a list of names, one per period of the horizon",
-    "What tables call the periods (`poor_2005-04`). A stream keeps its names.",
+    "What tables call the periods (`poor_2005-04`).",
     "readers know them",
     "names of the calendar, or of the source's period columns; else numbers",
     read=_period_names,
@@ -92,7 +92,7 @@ def common_fields(
             where="horizon",
             allowed="a number of periods",
         )
-    reason = "a panel cannot protect the unit {unit!r}, as a person reports in every period"
+    reason = "a panel cannot protect the unit {unit!r}"
     unit = check_unit(terms.unit, Individual(), ("individual", "individual-replace"), reason)
     # The code of a report in which every column is missing, where all columns declare such a bin.
     missing = all(column.missing is not None for column in schema.columns)

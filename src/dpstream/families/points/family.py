@@ -20,7 +20,7 @@ POINTS = Family(
     {"points": Points},
     Limits(
         units=("event-replace",),
-        other_units="points cannot protect the unit {unit!r}: their clock is the public number of points",
+        other_units="points cannot protect the unit {unit!r}",
         deletes="points do not leave",
         no_tables=("one of points", ""),
     ),

@@ -140,7 +140,7 @@ class Points(Recipe["PointsPlan"]):
         )
         categorical = tuple(not isinstance(column, Ordered) for column in self.schema.columns)
         space = Space(reading.domain.sizes, categorical, self.max_depth)
-        reason = "points cannot protect the unit {unit!r}: their clock is the public number of points"
+        reason = "points cannot protect the unit {unit!r}"
         unit = check_unit(terms.unit, Event("replace"), ("event-replace",), reason)
         design = PAPER if self.variant == "paper" else default_design(space.dimension)
         schedule = Schedule(space.dimension, budget.epsilon, design, space.depth)

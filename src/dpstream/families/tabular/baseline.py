@@ -99,20 +99,16 @@ _MAX_DELETES = 20_000
 class Baseline(Recipe["BaselinePlan"]):
     """``g_t = g_{t-1} + A(batch_t)`` around any offline mechanism ``A``.
 
-    Guarantee: that of one run of ``A``, for the whole stream: a record is inserted in one batch, and its
-    deletion is another event. With ``deletions`` every step runs ``A`` twice, once on the inserts and once on
-    the deletes (each event is in one of the two), and takes the second away. Both runs happen at every step,
-    whatever the batch holds.
+    Guarantee: that of one run of ``A``, for the whole stream: a record is inserted in one batch, and its deletion is
+    another event. With ``deletions`` every step runs ``A`` on the inserts and on the deletes.
 
     Args:
         workload: the marginals to preserve.
-        offline: the mechanism ``A``; None takes MWEM+PGM with four marginals (a batch is small), or fewer where there
-            are fewer.
-        deletions: a public statement that the stream may delete records.
-        prior: each run starts from the ``previous`` run's model (a released thing, so free of charge), or from the
-            ``uniform`` distribution.
+        offline: the mechanism ``A``; None: MWEM+PGM with four marginals, or fewer where there are fewer.
+        deletions: a public statement that records may leave.
+        prior: a run starts from the ``previous`` run's model (released, so free of charge), or the ``uniform`` one.
 
-    Cost: one or two offline runs a step; the state is the synthetic table, so it grows with its size.
+    Cost: one or two offline runs a step; the state is the synthetic table.
 
     Reference: Kumar, Strohmer, Vershynin, Algorithm 2, with PGM in place of multiplicative weights.
     """

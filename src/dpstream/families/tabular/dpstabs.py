@@ -105,35 +105,21 @@ def unpack(packed: Packed, cells: Cells, counter: CalibratedCounter) -> DPStabsS
 
 @dataclass(frozen=True)
 class DPStabs(DPStabsOptions, Recipe["DPStabsPlan"]):
-    """DP-STabS, Kumar, Strohmer, Vershynin, Algorithm 3.
+    """DP-STabS, Kumar, Strohmer, Vershynin, Algorithm 3. Theory: docs/theory/dp-stabs.md.
 
-    Guarantee: the budget, for the whole stream and one event (or one user, whose events each get their part of it:
-    see ``dpstream.core.privacy.User``). One vector counter per workload, each within
-    ``(1 - select_share) budget / k``; a batch is read by ``k`` selections (``select_share budget / k`` each)
-    and enters ``k`` different counters. An event is in one batch, so these ``2 k`` parts compose to the budget.
+    Guarantee: the budget, for the whole stream and one event (or one user). A batch is read by ``k`` selections
+    (``select_share budget / k`` each) and enters ``k`` counters (``(1 - select_share) budget / k`` each).
 
     Args:
-        workload: the marginals to preserve.
-        k: workloads measured at every step, all different. None takes four, or all where there are fewer: each
-            further one takes its share of the noise budget from the others.
-        counter: a recipe, the name of one, or ``best``: that with the smallest predicted error for the number of
-            measurements that a marginal is expected to get.
-        score: how selection judges a workload, see ``Score``.
-        aggregate: what a step leaves: the ``last`` model of its rounds or the ``average``; of the table
-            (``literal``), or of the batch (``predicted``).
-        past: what is booked (``r_i``) for a step at which a workload was not measured: ``predicted``, the answer of
-            a model of the current batches; or ``literal``, the growth of the released table's own answer.
-        prior_weight: how much a batch looks like those before it (0: not; 1: drawn from them); ``predicted`` only.
-        deletions: a public statement that the stream may delete records. The predicted reading then follows inserts
-            and deletes apart, each with its own counters and rounds at the full budget: an event is in one of the
-            two. The literal reading counts inserts less deletes.
-        cancels: of equal rows that a step inserts and deletes only the difference is read (unless their numbers are
-            public).
-        select_share: part of the budget for selections. iterations: of each fit, which starts from the last one.
-        max_cells: limit on the model's junction tree.
+        workload: the marginals to preserve. k: how many are measured at every step; None: four, or all of fewer.
+        counter: a recipe, its name, or ``best``: that with the smallest predicted error.
+        score, aggregate, past, prior_weight: how selection judges, what a step leaves, what is booked for steps without
+            a measurement, how much a batch looks like those before it. ``literal`` values follow the text.
+        deletions: a public statement that records may leave: inserts and deletes are followed apart, each at the full
+            budget. cancels: of equal rows that come and leave in a step only the difference is read.
+        select_share: part of the budget for selections. iterations: of each fit. max_cells: of the junction tree.
 
-    Cost: per step one count of the workload, ``k`` fits and ``k`` evaluations of the workload from the model. The
-    state, counters and a few vectors over all cells, does not grow with the steps.
+    Cost: per step ``k`` fits and ``k`` evaluations of the workload; the state does not grow with the steps.
     """
 
     def _plan(self, terms: Terms) -> DPStabsPlan:

@@ -61,16 +61,7 @@ def noticed(directory: Path) -> set[int]:
 
 
 class Publisher:
-    """Writes a stream's releases below ``directory``; one stream, one directory.
-
-    ::
-
-        catalogue.json                 the last steps, with the hashes of their manifests
-        catalogue/000001-000100.json   earlier steps, a hundred in a file
-        codebook.json                  columns, labels, bins
-        step-000017/table.parquet      (or table.csv)
-        step-000017/measurements.ndjson
-        step-000017/manifest.json
+    """Writes a stream's releases below ``directory``; one stream, one directory. Layout: docs/reference/files.md.
 
     A step's directory is built in a temporary folder, fsynced, and renamed into place. Calls may be repeated after a
     crash; a file that exists already must be equal, byte for byte.

@@ -68,8 +68,7 @@ def readable(path: AnyPath, kind: str | None = None) -> Iterator[None]:
             raise UnreadableError(
                 "the object store cannot be reached, or refuses",
                 where=str(path),
-                allowed="a store that answers, its region or endpoint, and read access (see the store's variables "
-                "and files)",
+                allowed="a store that answers, its region or endpoint, and read access",
             ) from None
         # Readers' messages quote private values, so they are dropped.
         encoded = None if file_format(path) == "parquet" else other_encoding(partial(binary, path))

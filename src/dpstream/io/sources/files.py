@@ -61,7 +61,7 @@ def find_files(options: SourceKeys, base: Path) -> list[AnyPath]:
                     raise ConfigError(
                         f"two files have the name {name!r}",
                         where="[source] path",
-                        allowed="each path once, in one bucket or folder: file names leave the bucket out",
+                        allowed="each path once, in one bucket or folder",
                     )
     if not by_name:
         raise UnreadableError(
@@ -189,7 +189,7 @@ class FileNames:
 def other_files(name: str) -> StepError:
     """The error for a file that is gone, or that is new among files that were read already."""
     return StepError(
-        "the file is gone, an earlier file is gone, or a new file sorts before it; its records are released",
+        "the file is gone, an earlier file is gone, or a new file sorts before it",
         where=name,
         allowed="new files that sort after the old ones",
     )
@@ -218,7 +218,7 @@ def check_first_files(here: Sequence[str], seen: Position, key: bytes) -> None:
         for place, new in enumerate(here[:count]):
             if _after([*here[:place], *here[place + 1 : count + 1]], key) == seen:
                 raise StepError(
-                    "the file sorts before released files, so it would be taken as the newest step",
+                    "the file sorts before released files",
                     where=new,
                     allowed="a name that sorts last, or no such file",
                 )
@@ -441,9 +441,9 @@ class FileSource(Source):
                 or expected != list(fingerprint(here[name], expected[0], key=self._key))
             ):
                 raise StepError(
-                    "the file is gone, or its read part changed, so records could count twice",
+                    "the file is gone, or its read part changed",
                     where=name,
-                    allowed='with late = "next-step": files that stay, and only grow at their end',
+                    allowed="the file is gone, or its read part changed",
                 )
         prints = {name: fingerprint(path, key=self._key) for name, path in here.items()}
         lengths = {f"{BYTES}:{name}": length for name, (length, _) in prints.items()}

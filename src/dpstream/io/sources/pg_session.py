@@ -172,7 +172,7 @@ class Session(PostgresSession):
                 if grace is not None:
                     return
                 raise UnreadableError(
-                    "an open transaction began before the reading and may hold records of the step",
+                    "an open transaction began before the reading",
                     where=self.where,
                     allowed="end it (pg_stat_activity, pg_prepared_xacts), or raise wait in [source]",
                 )
@@ -199,7 +199,7 @@ class Session(PostgresSession):
         number = int(self.one("SELECT system_identifier FROM pg_control_system()"))
         if any(position is not None and position.get(SYSTEM) != number for position in positions):
             raise StepError(
-                "the released steps came from another server, so their records are unknown here",
+                "the released steps came from another server",
                 where=self.where,
                 allowed="the same server, its promoted standby, or a physical copy",
             )

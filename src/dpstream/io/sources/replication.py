@@ -265,7 +265,7 @@ class ChangedRows:
                 raise DataError(
                     "a truncation deleted rows that the log lacks",
                     where=self._where,
-                    allowed="DELETE, not TRUNCATE, in a new stream on a new slot; this log is lost",
+                    allowed="DELETE, not TRUNCATE, in a new stream on a new slot",
                 )
             return
         if message.oid == self._relation.oid:

@@ -206,7 +206,7 @@ class SourceKeys:
         allowed="true, false",
         reason="two forms could count a record on two days",
         meaning="Whether all times have an offset (`2026-01-31T12:00:00Z`, taken in UTC), or none. The other form "
-        "is an error. A successor keeps the form.",
+        "is an error.",
     )
     user_column: str | None = _key(
         _ALL,
@@ -218,8 +218,7 @@ class SourceKeys:
         _ALL,
         allowed="a column outside the schema, with unit = record",
         reason="needed with this unit only",
-        meaning="Which record a row is about: texts or whole numbers, never empty. Kept as keyed hashes "
-        "until the record has left.",
+        meaning="Which record a row is about: texts or whole numbers, never empty.",
     )
     shape: Shape = _key(
         (*_WHOLE, "states", "changes", "snapshots", "stays"),
@@ -275,8 +274,8 @@ class SourceKeys:
         default=False,
         allowed="true, false",
         reason="only with key_column",
-        meaning="The owner declares that records never change or leave. One row of each key is counted, "
-        "all others are left out; the mechanism is `pooled` unless another is named.",
+        meaning="The owner declares that records never change or leave. One row of each key is "
+        "counted; the mechanism is `pooled` unless another is named.",
     )
     period_columns: tuple[str, ...] | str | None = _key(
         ("files", "columns", "events"),
@@ -290,7 +289,7 @@ class SourceKeys:
         _SERVER,
         secret=True,
         allowed="postgresql://user@host:5432/database or mysql://user@host:3306/database, without a password",
-        meaning="The server. Passwords: PGPASSWORD, a password file or service file; MySQL: MYSQL_PWD or ~/.my.cnf.",
+        meaning="The server. Passwords: PGPASSWORD or a password file; MySQL: MYSQL_PWD or ~/.my.cnf.",
     )
     url_env: str | None = _key(
         _SERVER,
@@ -308,7 +307,7 @@ class SourceKeys:
         ("postgres", *_EVENTS),
         allowed='"0 minutes", "30 minutes", "6 hours"',
         shown="10 minutes",
-        meaning="How long a reading waits for open transactions. Then the run stops, and nothing is spent.",
+        meaning="How long a reading waits for open transactions. Then the run stops.",
     )
     xid_column: str | None = _key(
         ("postgres", *_EVENTS),
@@ -319,7 +318,7 @@ class SourceKeys:
     slot: str | None = _key(
         ("postgres-changes",),
         allowed="a logical replication slot of the plugin pgoutput",
-        meaning="Keeps changes until their steps are durable. It serves this stream only.",
+        meaning="Keeps changes until their steps are durable.",
     )
     publication: str | None = _key(
         ("postgres-changes",),

@@ -132,12 +132,12 @@ class SourceOptions(SourceKeys):
             yield applies and several, f"give {named}: either, not both", f"one of {named}"
         yield (
             grows and self.query is not None,
-            "query has no meaning for a growing table, whose transactions tell rows apart",
+            "query has no meaning for a growing table",
             'table (or a view); or shape = "snapshots" or "stays"',
         )
         yield (
             not whole and self.query is not None and self.time_column is not None,
-            "time_column has no meaning with a query, which decides what a step holds",
+            "time_column has no meaning with a query",
             'leave it out; or shape = "stays"',
         )
         yield (
@@ -176,7 +176,7 @@ class SourceOptions(SourceKeys):
         compared = stays and late == "error"
         yield (
             compared and self.shrinks != 0.1,
-            'shrinks has no meaning with late = "error", which compares released steps',
+            'shrinks has no meaning with late = "error"',
             "leave it out",
         )
         yield (

@@ -139,7 +139,7 @@ class StdinSource(Source):
             )
         if first < start_step and start_step > 1 and self.options.late == "next-step":
             raise StepError(
-                "the input repeats a released step, so records could count twice",
+                "the input repeats a released step",
                 where=_NAME,
                 allowed=f'input from step {start_step} on, or another late than "next-step"',
             )

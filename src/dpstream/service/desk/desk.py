@@ -507,6 +507,6 @@ def _price_of(config: Config, question: str, facts: Mapping[str, Any]) -> Price:
         )
     name = str(plan.budget).partition(" = ")[0]
     most = f"{name} = {rounded_up(asked['most'])}" if Fraction(asked["most"]) else None
-    words = "Repeated questions are free. The public histogram's answers cost their test only. "
+    words = "Repeated questions are free. "
     words += "The budget for tests is spent." if most is None else f"No answer costs more than {most}."
     return Price(understood, str(asked["most"]), str(asked["spent"]), str(asked["planned"]), words)

@@ -38,7 +38,7 @@ def _releases(run: PointRun, charts: Charts) -> Html:
             [ChartLine("synthetic points", np.array(points, np.float64), named=False)],
             Unit("points"),
             small=True,
-            note="The number of points is public, without noise. Deeper cells begin with enough points.",
+            note="The number of points is public, without noise.",
         )
     depth = run.tables[-1].depth if run.tables else None
     return block(
