@@ -36,7 +36,7 @@ def test_every_sentence_on_the_number_of_records_is_about_the_admitted_ones(tmp_
     dpstream("run", config)
     accuracy = read_manifest(tmp_path / "releases", 2)["accuracy"]
     assert "The number of admitted records is noisy" in accuracy["words"]
-    assert "Admitted are at most 1 records of each user are counted." in accuracy["words"]
+    assert "Admitted are at most 1 records of each user; the others are not counted." in accuracy["words"]
     assert "the number of admitted records" in status(config)["verdicts"][0]["words"]
     dpstream("report", config, "--out", tmp_path / "report.html")
     assert " admitted records, give or take " in (tmp_path / "report.html").read_text()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from fault_harness import database
 from toy_stream import SCHEMA, ToyPlan, batch, run, start
 
+import dpstream
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.privacy import Event
 from dpstream.core.schema import Categorical, Schema
@@ -152,3 +155,20 @@ def test_a_stream_that_continues_another_says_what_becomes_of_records_before_its
     assert sentence in declared_public(ToyPlan(), SCHEMA, (), late.pinned(), begins=True)
     source = FileSource(late, ReadOptions(base=tmp_path, columns=["zip"]))
     assert [step.inserts.num_rows for step in source.steps(key=b"k" * 32)] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("folder", "digest"),
+    [
+        ("stream", "44f2f565d7f1a7c7"),
+        ("families/census", "4450f7d0e5a96b4c"),
+        ("families/growing", "6d536b27c184504e"),
+        ("families/panel", "23c1e94aba589848"),
+        ("families/points", "7a5e10df2288ee07"),
+    ],
+)
+def test_sentences_that_streams_are_pinned_to_keep_their_words(folder: str, digest: str) -> None:
+    """A stream goes on only with the sentences that it began with: with a new wording, none that runs would."""
+    text = (Path(dpstream.__file__).parent / folder / "words.j2").read_text(encoding="utf-8")
+    blocks = re.findall(r"{% block (?:declared|not_protected|stops) %}.*?{% endblock %}", text, re.DOTALL)
+    assert hashlib.sha256(" ".join(" ".join(blocks).split()).encode()).hexdigest()[:16] == digest

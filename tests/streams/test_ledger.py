@@ -232,7 +232,7 @@ def test_sums_are_checked_behind_an_honest_chain(made: Path) -> None:
     original = [json.loads(line) for line in export_ledger(read_ledger(made / "state")).splitlines()]
     for number, key, value, said in [
         (2, "spent", "1/2", "and 1/2 is booked"),
-        (2, "total", "2", "below the largest cost"),
+        (2, "total", "2", "not the largest cost"),
         (2, "step", 5, "stands where step 2 belongs"),
         (2, "definition", "zCDP", "and the plan says"),
         (0, "horizon", 3, "the plan pays for 3"),

@@ -92,7 +92,8 @@ def command(
       dpstream plan --explain halting
       dpstream plan dpstream.toml --want "total within 2 %" --want "zip within 5 %"
     """
-    from dpstream.project.planning import describe, expected_table, smallest_budget
+    from dpstream.project.planning import describe, expected_table, promised, smallest_budget, told_base
+    from dpstream.stream.predecessor_cost import broken_words
     from dpstream.stream.release.verdicts import MEANING
 
     options = {"against": against or None, "runs": runs, "steps": steps}
@@ -116,6 +117,8 @@ def command(
     elif not (quick or wishes or compare_epsilon):
         facts["forecast"], no_forecast = _forecast(config, at, limits)
     errors = facts.get("mechanisms_compared", {}).get("errors", ())
+    plan = config.plan()
+    loss, base = promised(config, plan)["loss"], told_base(config, plan) or {}
     print_facts(
         "plan",
         facts,
@@ -123,6 +126,8 @@ def command(
         wrap=True,
         topic="all" if everything else topic,
         topics=TOPICS,
+        broken=broken_words(base.get("broken", ())),
+        hardly=loss["epsilon"] if loss["hardly"] else None,
         no_forecast=no_forecast,
         answers=_answers(facts),
         shares=[f"{part['name']} {_amount(part['total'])}" for part in facts["parts"]],

@@ -311,7 +311,7 @@ def _require_kind(plan: StreamPlan, where: str, *, keyed: bool) -> None:
     """The batch has keys where the plan reads the records that are present, and has none elsewhere."""
     if keyed and plan.reads != "present":
         raise ConfigError(
-            f"keyed records do not fit the mechanism {plan.name!r} reads what a step brings",
+            f"keyed records do not fit the mechanism {plan.name!r}, which reads what a step brings",
             where=where,
             allowed="dpstream.Batch, or the unit record",
         )

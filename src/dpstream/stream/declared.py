@@ -83,7 +83,7 @@ def counted_records(unit: Unit, schema: Schema) -> tuple[str, str]:
     name, words = "records", ""
     if isinstance(unit, User) and not isinstance(unit, InsertedRecord):
         name = f"admitted {name}"
-        words = f" Admitted are at most {unit.max_events} records of each user are counted."
+        words = f" Admitted are at most {unit.max_events} records of each user; the others are not counted."
     if schema.constraints is not None and schema.constraints.repair:
         name = f"repaired {name}"
         bins = ", ".join(f"{column} = {label!r}" for column, label in schema.constraints.repair)

@@ -443,7 +443,7 @@ class FileSource(Source):
                 raise StepError(
                     "the file is gone, or its read part changed",
                     where=name,
-                    allowed="the file is gone, or its read part changed",
+                    allowed='with late = "next-step": files that stay, and only grow at their end',
                 )
         prints = {name: fingerprint(path, key=self._key) for name, path in here.items()}
         lengths = {f"{BYTES}:{name}": length for name, (length, _) in prints.items()}

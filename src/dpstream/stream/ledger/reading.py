@@ -366,7 +366,7 @@ def check_export(data: bytes, releases: str | Path | None = None) -> CheckedExpo
         findings += plan_problems(ledger)
         largest = accumulate((spend.spent for spend in spends), max)
         findings += [
-            f"the total at step {spend.step} is below the largest cost"
+            f"the total at step {spend.step} is not the largest cost so far"
             for spend, total, wanted in zip(spends, totals, largest, strict=True)
             if total != wanted
         ]
