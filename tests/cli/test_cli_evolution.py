@@ -411,7 +411,7 @@ def test_times_of_another_form_than_the_predecessors_are_refused(tmp_path: Path,
     draft.write_text(draft.read_text().replace(*keys))
     wrong = dpstream("run", draft, code=2).stderr
     read_so, was_so = ("without", "with") if zoned else ("with", "without")
-    assert f"this stream reads times {read_so} an offset, and the stream 'old' read them {was_so}" in wrong
+    assert f"times are read {read_so} an offset, and those of the stream 'old' {was_so} an offset" in wrong
     assert f"{keys[0]} in [source]" in wrong
     assert not list(tmp_path.glob("old-next-releases/*"))
 

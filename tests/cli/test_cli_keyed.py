@@ -196,11 +196,11 @@ def test_check_says_what_it_understood_to_the_owner_only(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("rows", "stream", "what"),
     [
-        (["1,delete,7,,"], "", "a delete has a key that is not there; at step 1"),
+        (["1,delete,7,,"], "", "a delete has an unknown key; at step 1"),
         (
             ["1,insert,7,a,1", "2,delete,7,,", "3,insert,7,a,1"],
             'returns = "refuse"',
-            "comes back after it was absent",
+            "a key returns after an absence",
         ),
         (["1,insert,7,x,1"], "", "column 'group'"),
     ],
@@ -216,7 +216,7 @@ def test_check_and_run_refuse_the_same(rows: list[str], stream: str, what: str, 
 def test_a_key_without_changes_is_no_table_that_changes(tmp_path: Path) -> None:
     data = write_rows(tmp_path, "a.csv", "day,zip", (f"2026-01-0{i % 9 + 1},z{i % 3}" for i in range(40)))
     refused = dpstream("init", data, "--key-column", "zip", "--out", tmp_path / "other.toml", code=2).stderr
-    assert "neither a change feed and no stays" in refused
+    assert "fits neither a change feed nor snapshots nor stays" in refused
     assert 'the lines key_column = "zip" and insert_only = true' in refused
 
 

@@ -48,9 +48,9 @@ def test_show_verify_and_export(tmp_path: Path) -> None:
     manifest = tmp_path / "releases/step-000002/manifest.json"
     rewrite(manifest, "test", "best")
     found = printed("verify", config, code=4)
-    assert found["findings"] == ["the released manifest.json of step 2 is not the committed one"]
+    assert found["findings"] == ["manifest.json of step 2 differs from the committed file"]
     wrong = dpstream("ledger", "verify", out, "--releases", tmp_path / "releases", code=4)
-    assert wrong.stderr == "error: the released manifest.json of step 2 is not the committed one\n"
+    assert wrong.stderr == "error: manifest.json of step 2 differs from the committed file\n"
     rewrite(out, '"step":3', '"step":4')
     assert "line 5 does not follow line 4" in printed("verify", out, code=4)["findings"][0]
 

@@ -233,13 +233,13 @@ def test_wrong_configurations_reach_every_verb(
 def test_a_test_seed_marks_everything(tmp_path: Path) -> None:
     config = make(tmp_path, 2)
     run = dpstream("run", config, "--test-seed", 5, "--json")
-    assert "no guarantee" in run.stderr
+    assert "NO GUARANTEE" in run.stderr
     assert all(json.loads(line)["made_with_test_seed"] for line in run.stdout.splitlines())
     assert status(config)["made_with_test_seed"]
     assert "NO GUARANTEE" in dpstream("status", config).stdout
     for ending in ("parquet", "csv"):
         done = dpstream("sample", config, "--step", 1, "--out", tmp_path / f"s.{ending}")
-        assert "no guarantee" in done.stderr
+        assert "NO GUARANTEE" in done.stderr
     assert pq.read_schema(tmp_path / "s.parquet").metadata[b"made_with_test_seed"] == b"true"
     assert "NO GUARANTEE" in (tmp_path / "s.csv.made_with_test_seed").read_text()
     again = make(tmp_path / "again", 2)

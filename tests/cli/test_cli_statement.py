@@ -170,7 +170,7 @@ def test_what_the_owner_says_is_on_the_page_and_pinned_to_nothing(tmp_path: Path
             "license",
             ("javascript:alert(1)", "foo bar", "foo", "http://example.org/x", "https://a b"),
             ("CC0-1.0", "ODbL-1.0", "https://creativecommons.org/licenses/by/4.0/"),
-            "cannot be used (allowed: the SPDX name of a usual licence for data",
+            "cannot be used (allowed: an SPDX name",
         ),
         (
             "url",

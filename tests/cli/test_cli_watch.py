@@ -91,7 +91,7 @@ def test_marked_files_numbered_steps_and_a_file_that_cannot_be_read(
     errors = done.stderr.splitlines()
     assert errors[0].startswith("cannot be read yet: data/*.csv: no file matches")
     assert errors[1].startswith("waiting for step 1 (step-1)")
-    assert "003.csv: the file is not UTF-8" in errors[3]
+    assert "003.csv: expected UTF-8" in errors[3]
     assert errors[-1] == "stopped while waiting after step 2; every due step is released"
     # A run that is not watched takes the newest step as well: its owner says that it is all there.
     assert "step 3 (step-3) released" in dpstream("run", config).stdout
@@ -158,7 +158,7 @@ def test_what_cannot_be_watched(tmp_path: Path) -> None:
         "a calendar is missing" in dpstream("plan", lag, code=2).stderr
     )
     lag = make(tmp_path / "c", 1, every='"day"', start='"2026-01-05"', end='"today"', lag='"soon"')
-    assert "lag = 'soon' is not a length of time" in dpstream("plan", lag, code=2).stderr
+    assert "expected a length of time" in dpstream("plan", lag, code=2).stderr
 
 
 def test_a_signal_that_does_not_end_the_sleep_is_seen_within_seconds() -> None:

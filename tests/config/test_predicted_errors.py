@@ -25,7 +25,7 @@ def test_the_default_says_when_it_measures_and_what_it_cannot_say(
     pooled = facts["pooled"]
     assert (pooled["epoch_ends"], pooled["measured_one_by_one"]) == (ends, one_by_one)
     # What it says instead can be done, and has error bars.
-    assert 'name = "dpstabs" with k = 3,' in " ".join(facts["words"]["further"])
+    assert 'name = "dpstabs" with k = 3' in " ".join(facts["words"]["further"])
     instead = describe(load(tmp_path, mechanism='name = "dpstabs"\nk = 3', budget=f'epsilon = "1"{horizon}'))
     assert "pooled" not in instead
     assert [part["name"] for part in instead["parts"]] == ["measure"]

@@ -74,7 +74,7 @@ WRONG = {
     "null": (PRIOR, TABLE.replace("y,b", ",b"), "[prior] file, register.csv", "kind"),
     "no weight": (PRIOR.replace("homes", "flats"), TABLE, "[prior] weight", "no column 'flats'"),
     "weight of the schema": (PRIOR.replace("homes", "paid"), TABLE, "[prior] weight", "in the schema"),
-    "text": (PRIOR, TABLE.replace("3.5", "few"), "[prior] weight", "no number"),
+    "text": (PRIOR, TABLE.replace("3.5", "few"), "[prior] weight", "other than numbers"),
     "negative": (PRIOR, TABLE.replace("3.5", "-1"), "[prior] weight", "below 0"),
     "a number is infinite or undefined": (
         PRIOR,

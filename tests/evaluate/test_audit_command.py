@@ -142,7 +142,7 @@ def test_wrong_places(config, tmp_path):
     assert prepare_folder(tmp_path / "a" / "b").is_dir()
     simulated = simulate("census", 4, tmp_path / "census", rows_per_step=20)
     error = dpstream("audit", simulated, "--only", "exact", code=2).stderr
-    assert "no audit 'exact' of this file's mechanism (allowed: attack, transcripts, samplers)" in error
+    assert "unknown audit 'exact' of this file's mechanism (allowed: attack, transcripts, samplers)" in error
     broken = rewrite(config, ('epsilon = "1"', 'epsilon = "one"'))
     assert "'one' is not a number" in dpstream("audit", broken, code=2).stderr
 

@@ -50,7 +50,7 @@ def test_files_are_private_labelled_and_readable(finished, config):
     assert mode(folder) == 0o700
     assert {mode(path) for path in folder.iterdir()} == {0o600}
     assert result.stdout.startswith(f"{LABEL}\n")
-    assert f"3 files in {folder}; --all" in result.stdout
+    assert f"3 files in {folder}" in result.stdout
     for path in folder.iterdir():
         text = path.read_text(encoding="utf-8")
         assert LABEL in text

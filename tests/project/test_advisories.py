@@ -79,7 +79,7 @@ def test_all_conditions_must_hold(
 def test_what_cannot_be_understood_is_refused(releases: Path, tmp_path: Path, change: dict[str, Any]) -> None:
     code, told = asked(releases, tmp_path, {**FLAW, **change})
     assert code == 2
-    assert "no list of advisories" in told["error"]
+    assert "expected a list of advisories" in told["error"]
 
 
 def test_nothing_is_known_yet_and_the_example_can_be_read(releases: Path, tmp_path: Path) -> None:

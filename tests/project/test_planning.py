@@ -297,7 +297,7 @@ def test_what_no_budget_reaches_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("parts", "words", "told"),
     [
-        ({}, ["--want", "zap within 5 %"], "there is no column 'zap' (allowed: some of total, zip, paid"),
+        ({}, ["--want", "zap within 5 %"], "unknown column 'zap' (allowed: some of total, zip, paid"),
         ({}, ["--want", "zip within few %"], "cannot be read"),
         ({}, ["--want", "zip within 0 %"], "leaves no room for noise"),
         ({}, ["--want", "zip, zip within 5 %"], "names a column twice"),

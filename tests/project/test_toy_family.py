@@ -269,7 +269,7 @@ def test_two_packages_with_one_name_are_refused(toy: Path, monkeypatch: pytest.M
     [
         ("toy_family_that_is_gone:FAMILY", "cannot be loaded: ModuleNotFoundError"),
         ("toy_family:NOBODY", "cannot be loaded: AttributeError"),
-        ("toy_family:LOADED", "is no Family with that name"),
+        ("toy_family:LOADED", "lacks a Family with that name"),
     ],
 )
 def test_a_broken_package_is_named(

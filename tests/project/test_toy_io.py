@@ -126,7 +126,7 @@ def test_mistakes_are_named(toy: Path, old: str, new: str, words: tuple[str, ...
     ("entries", "words"),
     [
         ("gone = gone_io:SOURCE", ("the source 'gone' of the package 'broken'", "ModuleNotFoundError")),
-        ("gone = toy_io:SINK", ("is no SourceKind",)),
+        ("gone = toy_io:SINK", ("lacks a SourceKind",)),
         ("files = toy_io:SOURCE", ("dpstream and the package 'broken' both bring the source 'files'",)),
     ],
 )

@@ -102,7 +102,7 @@ def test_a_pair_of_dates_is_a_stay_and_the_owner_may_name_it() -> None:
     assert named["delete_time_column"] == "seen"
     with pytest.raises(ConfigError, match="no stays fit the ends in 'zip'"):
         drafted(rows, delete_time_column="zip")
-    with pytest.raises(ConfigError, match="there is no column 'gone'"):
+    with pytest.raises(ConfigError, match="unknown column 'gone'"):
         drafted(rows, delete_time_column="gone")
     with pytest.raises(ConfigError, match="are for tables that change"):
         drafted(rows, delete_time_column="end", mechanism="pooled")

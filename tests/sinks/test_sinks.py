@@ -71,7 +71,7 @@ def test_damage_and_states_have_clear_errors(tmp_path: Path) -> None:
     with pytest.raises(StoreFormatError, match="format 3"):
         read_catalogue(root)
     catalogue.write_text("[]")
-    with pytest.raises(StoreDamagedError, match="cannot be read"):
+    with pytest.raises(StoreDamagedError, match="unreadable catalogue"):
         read(root)
     catalogue.write_text(good)
     (root / "codebook.json").rename(root / "book")

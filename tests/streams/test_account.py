@@ -417,7 +417,7 @@ def test_a_closed_stream_takes_no_step_stays_charged_and_stays_closed(tmp_path: 
     begin(tmp_path)  # opened once since: its store remembers
     copy(tmp_path, "closed")
     restore(tmp_path, "old")
-    with pytest.raises(StoreDamagedError, match="does not know that the stream the stream is closed in its account"):
+    with pytest.raises(StoreDamagedError, match="does not know that the stream was closed"):
         begin(tmp_path)
     assert "lacks the stream's charge" in verify_ledger(tmp_path / "a", account=book.path)[0]
     restore(tmp_path, "closed")

@@ -361,11 +361,11 @@ def test_the_order_of_different_keys_changes_nothing_and_that_of_one_key_is_cont
             for rows in (order, order[:-1], [*order, order[-1]])
         ]
         for changed in [*others, {**table, "id": ["other", *table["id"][1:]]}]:
-            with pytest.raises(StepError, match="the id belongs to other records, of step 3"):
+            with pytest.raises(StepError, match="the id belongs to other records"):
                 stream.step(KeyedBatch(changed, "id", "op", rules=KeyRules(unknown="drop")), "b3")
         whole = {"id": table["id"], **{n: [A[i]] * 40 for i, n in enumerate(NAMES)}}
         for other in (KeyedBatch(whole, "id"), Snapshot(whole, "id")):
-            with pytest.raises(StepError, match="the id belongs to other records, of step 3"):
+            with pytest.raises(StepError, match="the id belongs to other records"):
                 stream.step(other, "b3")
         stream.step(KeyedBatch(None, "id"), "nothing happened")
         with pytest.raises(StepError):
@@ -379,7 +379,7 @@ def test_other_rules_are_other_content(tmp_path: Path) -> None:
     with start(tmp_path, publish=False) as stream:
         first = stream.step(keyed(*rows), "b1")
         for options in (*({"rules": KeyRules(**one)} for one in rules), {"changed": "null-keeps"}):  # type: ignore[arg-type]
-            with pytest.raises(StepError, match="the id belongs to other records, of step 3"):
+            with pytest.raises(StepError, match="the id belongs to other records"):
                 stream.step(keyed(*rows, **options), "b1")
         assert stream.step(keyed(*rows), "b1").manifest == first.manifest
 

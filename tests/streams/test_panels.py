@@ -145,7 +145,7 @@ def of(people: range, value: Any = True) -> Batch:
 
 
 REFUSED: dict[str, tuple[Batch, str]] = {
-    "nobody's reports": (Batch({"poor": [True]}), "needs the people"),
+    "nobody's reports": (Batch({"poor": [True]}), "the unit is 'individual', and the batch gives no users"),
     "a person reports twice in one period": (Batch({"poor": [True, False]}, users=["p0", "p0"]), "a person reports twice in one period"),
     "a new person": (of(range(PEOPLE + 1)), "a person reports who was absent in the first period"),
     "a missing person": (of(range(PEOPLE - 1)), "has no report"),
@@ -342,12 +342,12 @@ WRONG: dict[str, tuple[Any, type[errors.DpstreamError], str]] = {
         for name, kind, options, words in (
             ("places under add/remove", "window", {"schema": LOOSE, "people": 9}, "individual-replace"),
             ("places without a missing value", "window", {"relation": "replace", "people": 9}, "missing"),
-            ("a column named person", "window", {"schema": Schema((Boolean("person"),))}, "another name"),
+            ("a column named person", "window", {"schema": Schema((Boolean("person"),))}, "need the column name"),
             (
                 "a column named weight",
                 "window",
                 {"schema": Schema((Boolean("weight"),))},
-                "'weight' has a name",
+                "column name 'weight'",
             ),
             ("two columns for cumulative", "cumulative", {"schema": TWO}, "one column"),
             ("nothing is counted", "cumulative", {"schema": LETTERS}, "counted"),
@@ -511,7 +511,7 @@ def test_weights_are_negative_where_counts_are_and_say_what_they_leave() -> None
     facts = {"weights": weights.facts("weight_2"), "bound": 1.0}
     made = plan(width=2, rho="1/2", relation="replace")
     text = words(made, "accuracy", total_standard_error=0.0, panel=facts)
-    assert "Those of this period are in weight_2; 3 of them are negative" in text
+    assert "This period's are in weight_2; 3 of them are negative" in text
     assert "weight of 10 of the invented people" in text
     assert Weights.shared(np.array([1, 1, 1]), np.array([5, 0])).lost == 5
     assert Weights.shared(np.array([0, 0, 1]), np.array([1, 0])).values.tolist() == [0.5, 0.5, 1.0]
@@ -557,7 +557,7 @@ def test_tables_are_the_same_under_the_names_of_the_periods(
             assert here.drop_columns(["period"]).equals(there.drop_columns(["period"]))
     told = read_manifest(tmp_path / "named" / "releases", 5)
     assert told["accuracy"]["panel"]["weights"]["column"] == "weight_mar"
-    assert "Those of this period are in weight_mar" in told["accuracy"]["words"]
+    assert "This period's are in weight_mar" in told["accuracy"]["words"]
     book = json.loads((tmp_path / "named" / "releases" / "codebook.json").read_text())
     assert "names of the periods, which are nov, dec, ..., apr" in book["description"]
     columns = [field["name"] for field in book["resources"][0]["schema"]["fields"]]

@@ -362,6 +362,6 @@ def test_the_manifest_says_which_counts_have_error_bars(released: Release) -> No
     endless = recipe.calibrate(epsilon=1)
     words = accuracy_of(replace(blank, measured_up_to=36), endless, 40)["words"]
     assert (
-        "counts of the last 4 steps are expected from those before, not measured; they will be with step 41"
+        "Counts of the last 4 steps are expected, not measured, until step 41"
         in words
     )

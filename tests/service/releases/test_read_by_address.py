@@ -57,7 +57,7 @@ def test_the_same_release(stream: Path) -> None:
             dp.read(f"{feed.base_url}{BASE}", step=2)
         with pytest.raises(ConfigError, match="unknown step 5"):
             dp.read(f"{feed.base_url}{BASE}", step=LAST + 1)
-        with pytest.raises(ConfigError, match="there are no releases"):
+        with pytest.raises(ConfigError, match="no releases found"):
             dp.read(f"{feed.base_url}/v1/streams/other")
         with pytest.raises(ConfigError, match=f"such as {feed.base_url}/v1/streams/NAME"):
             dp.read(str(feed.base_url))
