@@ -39,10 +39,7 @@ def test_a_late_file_is_refused_and_nothing_is_spent(tmp_path: Path, unit: str) 
         assert "a name that sorts last, or no such file" in error
     # What a run refuses, a look before it refuses, too.
     for verb in (("check", config), ("run", config, "--dry-run")):
-        assert (
-            "data/2026-01.csv: the file sorts before released files"
-            in dpstream(*verb, code=2).stderr
-        )
+        assert "data/2026-01.csv: the file sorts before released files" in dpstream(*verb, code=2).stderr
     assert (released(tmp_path), status(config)) == (before, known)
     late.rename(late.with_name("2026-04.csv"))
     out = dpstream("run", config).stdout

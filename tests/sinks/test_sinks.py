@@ -83,7 +83,7 @@ def test_damage_and_states_have_clear_errors(tmp_path: Path) -> None:
     with pytest.raises(StoreDamagedError, match="published hash"):
         read(root)
     data.unlink()
-    with pytest.raises(StoreDamagedError, match="is missing"):
+    with pytest.raises(StoreDamagedError, match="file missing"):
         read(root)
     (root / "step-000001" / "manifest.json").unlink()
     with pytest.raises(StoreDamagedError, match="manifest missing"):

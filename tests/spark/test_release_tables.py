@@ -142,7 +142,10 @@ def test_a_partition_that_is_gone_is_drawn_again_and_one_that_was_changed_stops_
         assert stream.publish_again() == [1]
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     (folder / "part-000000.parquet").write_bytes(b"x")
-    with opened(tmp_path) as stream, pytest.raises(StoreDamagedError, match="synthetic/step=1 of step 1 differs from the published file"):
+    with (
+        opened(tmp_path) as stream,
+        pytest.raises(StoreDamagedError, match="synthetic/step=1 of step 1 differs from the published file"),
+    ):
         stream.publish_again()
     (folder / "_parts.json").unlink()
     with pytest.raises(StoreDamagedError, match=r"_parts\.json is missing or damaged"):

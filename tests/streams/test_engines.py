@@ -145,7 +145,10 @@ def test_an_engine_gives_the_same_releases(name: str, tmp_path: Path) -> None:
 def test_a_plan_refuses_what_grants_too_little(name: str, tmp_path: Path) -> None:
     codes, users = rows_of(CASES[name], 1)
     batch = ToyBatch([tuple(row) for row in codes.tolist()], users, stingy=True)
-    with opened(CASES[name], tmp_path / "state") as stream, pytest.raises(DataError, match="the batch (must hold|needs)"):
+    with (
+        opened(CASES[name], tmp_path / "state") as stream,
+        pytest.raises(DataError, match="the batch (must hold|needs)"),
+    ):
         stream.step(batch, "1")
 
 

@@ -228,7 +228,10 @@ def test_a_key_and_a_user_of_one_name_have_different_hashes() -> None:
 BAD: dict[str, tuple[KeyedBatch | Snapshot | Batch, str]] = {
     "unknown delete": (keyed((SECRET, "delete", None)), "a delete has an unknown key"),
     "unknown update": (keyed((SECRET, "update", A)), "an update has an unknown key"),
-    "known insert": (keyed(("here", "insert", A), rules=KeyRules(known="error")), "an insert has a present key"),
+    "known insert": (
+        keyed(("here", "insert", A), rules=KeyRules(known="error")),
+        "an insert has a present key",
+    ),
     "repeated": (
         keyed((SECRET, "insert", A), (SECRET, "update", A), rules=KeyRules(repeated="error")),
         "several rows in one step",
@@ -261,7 +264,10 @@ BAD: dict[str, tuple[KeyedBatch | Snapshot | Batch, str]] = {
     ),
     "no key column": (Snapshot({n: [A[i]] for i, n in enumerate(NAMES)}, "id"), "unknown column 'id'"),
     "no operation column": (KeyedBatch(frame({"here": A}), "id", "op"), "unknown column 'op'"),
-    "key is a column": (Snapshot(frame({"here": A}), "zip"), "column 'zip' of the keys or operations is also in the schema"),
+    "key is a column": (
+        Snapshot(frame({"here": A}), "zip"),
+        "column 'zip' of the keys or operations is also in the schema",
+    ),
     "shrunken": (snapshot("here"), "the snapshot is empty, or below the declared share"),
     "empty": (snapshot(), "the snapshot is empty, or below the declared share"),
     "no rows": (Snapshot(None, "id"), "the snapshot is empty, or below the declared share"),
@@ -319,9 +325,7 @@ def test_rules_that_do_not_exist_are_refused(rules: dict[str, Any]) -> None:
 def test_keyed_records_are_for_plans_that_read_present_records(tmp_path: Path) -> None:
     with open_stream(ToyPlan(), SCHEMA, tmp_path / "events") as stream:
         for given_batch in (snapshot("a"), keyed(("a", "insert", A)), Engine(batch(1))):
-            with pytest.raises(
-                ConfigError, match="keyed records do not fit the mechanism 'toy' reads"
-            ):
+            with pytest.raises(ConfigError, match="keyed records do not fit the mechanism 'toy' reads"):
                 stream.step(given_batch, "b1")
         assert stream.begun is None
     with pytest.raises(ConfigError, match="reads what a step brings, and the unit is 'record'"):

@@ -183,6 +183,9 @@ def test_a_held_table_that_was_changed_is_not_sealed_as_if_it_were_good(
     rekey_store(tmp_path / "state", old=KEYS[1], new=KEYS[2])
     assert not list((tmp_path / "state" / "staged").iterdir())
     other_bytes()
-    with opened(tmp_path, key=KEYS[2]) as stream, pytest.raises(StoreError, match="table.parquet of step 1 is missing and cannot be"):
+    with (
+        opened(tmp_path, key=KEYS[2]) as stream,
+        pytest.raises(StoreError, match="table.parquet of step 1 is missing and cannot be"),
+    ):
         stream.approve()
     assert not list((tmp_path / "state" / "staged").iterdir())

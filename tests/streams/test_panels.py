@@ -146,7 +146,10 @@ def of(people: range, value: Any = True) -> Batch:
 
 REFUSED: dict[str, tuple[Batch, str]] = {
     "nobody's reports": (Batch({"poor": [True]}), "the unit is 'individual', and the batch gives no users"),
-    "a person reports twice in one period": (Batch({"poor": [True, False]}, users=["p0", "p0"]), "a person reports twice in one period"),
+    "a person reports twice in one period": (
+        Batch({"poor": [True, False]}, users=["p0", "p0"]),
+        "a person reports twice in one period",
+    ),
     "a new person": (of(range(PEOPLE + 1)), "a person reports who was absent in the first period"),
     "a missing person": (of(range(PEOPLE - 1)), "has no report"),
     "another number for one": (
@@ -342,7 +345,12 @@ WRONG: dict[str, tuple[Any, type[errors.DpstreamError], str]] = {
         for name, kind, options, words in (
             ("places under add/remove", "window", {"schema": LOOSE, "people": 9}, "individual-replace"),
             ("places without a missing value", "window", {"relation": "replace", "people": 9}, "missing"),
-            ("a column named person", "window", {"schema": Schema((Boolean("person"),))}, "need the column name"),
+            (
+                "a column named person",
+                "window",
+                {"schema": Schema((Boolean("person"),))},
+                "need the column name",
+            ),
             (
                 "a column named weight",
                 "window",
@@ -380,7 +388,9 @@ def test_facts_pin_the_counter_of_every_threshold(tmp_path: Path) -> None:
 def test_questions_that_cannot_be_answered(tmp_path: Path) -> None:
     with start(tmp_path, plan()) as stream:
         first = stream.step(period(history()[0]), "b1")
-        with pytest.raises(errors.ConfigError, match="period 1 precedes the first release with synthetic people"):
+        with pytest.raises(
+            errors.ConfigError, match="period 1 precedes the first release with synthetic people"
+        ):
             first.answer("at least 1 of the last 2")
         for step in (2, 3):
             release = stream.step(period(history()[step - 1]), f"b{step}")
@@ -437,7 +447,7 @@ def test_weighted_sums_are_the_answers_of_the_window(
             assert wide.equals(table)
         if step < 2:
             assert (table.column_names, table.num_rows) == (["person"], 0)
-            assert "period 1 precedes the first release with synthetic people" in told["accuracy"]["words"]
+            assert "The first synthetic people come with the first full window" in told["accuracy"]["words"]
             continue
         earlier = table
         if not table.num_rows:
@@ -559,7 +569,7 @@ def test_tables_are_the_same_under_the_names_of_the_periods(
     assert told["accuracy"]["panel"]["weights"]["column"] == "weight_mar"
     assert "This period's are in weight_mar" in told["accuracy"]["words"]
     book = json.loads((tmp_path / "named" / "releases" / "codebook.json").read_text())
-    assert "names of the periods, which are nov, dec, ..., apr" in book["description"]
+    assert "Columns end in the periods' names: nov, dec, ..., apr" in book["description"]
     columns = [field["name"] for field in book["resources"][0]["schema"]["fields"]]
     assert set(read(tmp_path / "named" / "releases", 5).column_names) < set(columns)
     period = book["dpstream"]["panel"]["fields"][1]

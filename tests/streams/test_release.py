@@ -361,7 +361,4 @@ def test_the_manifest_says_which_counts_have_error_bars(released: Release) -> No
         assert ("All steps so far are measured." in said["words"]) is (step == last)
     endless = recipe.calibrate(epsilon=1)
     words = accuracy_of(replace(blank, measured_up_to=36), endless, 40)["words"]
-    assert (
-        "Counts of the last 4 steps are expected, not measured, until step 41"
-        in words
-    )
+    assert "Counts of the last 4 steps are expected, not measured, until step 41" in words

@@ -66,9 +66,7 @@ def test_a_plan_says_how_many_numbers_it_publishes() -> None:
     assert said["first"] == sum(len(one.values) for one in counts if one.last == 1) == 6
     assert said["most"] == 3 + 3 + 1 + 6 + 6
     told = words(plan, "further", **plan.facts())
-    assert (
-        "6 numbers at first, and at most 19" in told
-    )
+    assert "6 numbers at first, and at most 19" in told
     wide = Pooled(PAIRS, deletions=True).calibrate(epsilon="4", horizon=12).facts()["noisy_counts"]
     assert (wide["first"], wide["most"]) == (12, 38)
 
