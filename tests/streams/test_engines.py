@@ -147,7 +147,7 @@ def test_a_plan_refuses_what_grants_too_little(name: str, tmp_path: Path) -> Non
     batch = ToyBatch([tuple(row) for row in codes.tolist()], users, stingy=True)
     with (
         opened(CASES[name], tmp_path / "state") as stream,
-        pytest.raises(DataError, match="the batch (must hold|needs)"),
+        pytest.raises(DataError, match=r"batch (must|needs)"),
     ):
         stream.step(batch, "1")
 

@@ -266,7 +266,7 @@ BAD: dict[str, tuple[KeyedBatch | Snapshot | Batch, str]] = {
     "no operation column": (KeyedBatch(frame({"here": A}), "id", "op"), "unknown column 'op'"),
     "key is a column": (
         Snapshot(frame({"here": A}), "zip"),
-        "column 'zip' of the keys or operations is also in the schema",
+        "keys or operations is also in the schema",
     ),
     "shrunken": (snapshot("here"), "the snapshot is empty, or below the declared share"),
     "empty": (snapshot(), "the snapshot is empty, or below the declared share"),

@@ -146,9 +146,9 @@ def of(people: range, value: Any = True) -> Batch:
 
 REFUSED: dict[str, tuple[Batch, str]] = {
     "nobody's reports": (Batch({"poor": [True]}), "the unit is 'individual', and the batch gives no users"),
-    "a person reports twice in one period": (
+    "reports twice in one period": (
         Batch({"poor": [True, False]}, users=["p0", "p0"]),
-        "a person reports twice in one period",
+        "reports twice in one period",
     ),
     "a new person": (of(range(PEOPLE + 1)), "a person reports who was absent in the first period"),
     "a missing person": (of(range(PEOPLE - 1)), "has no report"),
@@ -463,7 +463,7 @@ def test_weighted_sums_are_the_answers_of_the_window(
         weights = table.column(f"weight_{step}").to_numpy()
         panel = told["accuracy"]["panel"]
         padding, facts = panel["padding_of_a_pattern"], panel["weights"]
-        assert told["accuracy"]["words"].startswith("as they hold padding")
+        assert told["accuracy"]["words"].startswith("Weight the rows, as they hold padding")
         assert facts["negative"] == (weights < 0).sum()
         here = set(map(tuple, seen[:, -2:].tolist()))
         empty = [one for one in itertools.product(range(symbols), repeat=2) if one not in here]
