@@ -219,11 +219,11 @@ def test_where_spark_does_not_start_there_is_one_sentence(tmp_path: Path) -> Non
     failing = started("None", JAVA_HOME=str(tmp_path))
     wrong = started('{"spark.driver.maxResultSize": "lots"}')
     for said, words in (
-        (none, "ConfigError [source] kind: JAVA_HOME names a folder without Java"),
+        (none, "ConfigError [source] kind: JAVA_HOME lacks Java"),
         (failing, "ConfigError [source] kind: Java does not start Spark"),
         (
             wrong,
-            "ConfigError [source] settings: Spark does not start with the settings spark.driver.maxResultSize",
+            "ConfigError [source] settings: Spark refuses the settings spark.driver.maxResultSize",
         ),
     ):
         assert said.stdout.startswith(words), said

@@ -120,7 +120,7 @@ def test_a_file_with_users_runs_and_compares_on_the_next_run(spark: Any, folder:
     pq.write_table(rows.set_column(4, "who", pa.array(["x"] * 60)), data)
     stops(file, "run", "step 1")
     pq.write_table(rows.set_column(4, "who", pa.array([None] + ["x"] * 59)), data)
-    stops(file, "check", "there is a record lacks a user id")
+    stops(file, "check", "a record lacks a user id")
 
 
 def test_a_file_that_is_gone_before_and_after_a_pass_is_refused(spark: Any, folder: Path) -> None:
@@ -182,7 +182,7 @@ def test_a_file_of_records_that_change_runs_as_over_files(spark: Any, folder: Pa
     late = rows.slice(0, 1).set_column(3, "op", pa.array(["delete"]))
     pq.write_table(late, folder / "visits" / "two.parquet")
     stops(file, "run", "step 1")
-    stops(file, "check", "column 'at' does not say which comes first")
+    stops(file, "check", "column 'at' does not order them")
 
 
 def plain_source(folder: Path) -> Any:

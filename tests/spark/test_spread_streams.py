@@ -209,7 +209,7 @@ def test_a_life_in_spark_is_that_of_one_process(
 def test_a_stream_keeps_its_files_or_rows_where_they_began(tmp_path: Path, kind: Kind) -> None:
     for name, first, second, words in (
         ("rows", kind.in_process, kind.in_spark, "are in the store"),
-        ("files", kind.in_spark, kind.in_process, "the users' counters are files of Spark's executors"),
+        ("files", kind.in_spark, kind.in_process, "are files of Spark's executors"),
     ):
         (tmp_path / name).mkdir()
         with kind.start(tmp_path / name) as stream:

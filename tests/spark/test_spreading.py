@@ -483,7 +483,7 @@ def test_users_and_keys_where_they_are_not_used_and_the_reverse() -> None:
             "the unit 'event' does not use the batch's users",
         ),
         (lambda: batch(owned).grant(USERS), DataError, "needs the batch"),
-        (lambda: batch(owned, users="zip").grant(USERS), ConfigError, r"'zip' .* schema as well"),
+        (lambda: batch(owned, users="zip").grant(USERS), ConfigError, r"'zip' .* also in the schema"),
         (lambda: batch(owned, users=["who"]), ConfigError, "users is a list"),  # type: ignore[arg-type]
         (
             lambda: keyed_batch(keyed, "id").grant(WANTED),
@@ -491,7 +491,7 @@ def test_users_and_keys_where_they_are_not_used_and_the_reverse() -> None:
             "the mechanism needs a step's inserts and deletes, not keyed records",
         ),
         (lambda: batch(keyed).grant(PRESENT), ConfigError, r"the batch has no keys .*keyed_batch"),
-        (lambda: keyed_batch(keyed, "zip").grant(PRESENT), ConfigError, r"'zip' .* schema as well"),
+        (lambda: keyed_batch(keyed, "zip").grant(PRESENT), ConfigError, r"'zip' .* also in the schema"),
     ):
         with pytest.raises(error, match=words):
             call()
