@@ -490,7 +490,7 @@ def test_users_and_keys_where_they_are_not_used_and_the_reverse() -> None:
             ConfigError,
             "the mechanism needs a step's inserts and deletes, not keyed records",
         ),
-        (lambda: batch(keyed).grant(PRESENT), ConfigError, r"the batch has no keys .*keyed_batch"),
+        (lambda: batch(keyed).grant(PRESENT), ConfigError, r"needs keys .*keyed_batch"),
         (lambda: keyed_batch(keyed, "zip").grant(PRESENT), ConfigError, r"'zip' .* also in the schema"),
     ):
         with pytest.raises(error, match=words):
