@@ -24,10 +24,9 @@ from dpstream.project.json_schema import LINE
 from dpstream.project.schema_file import load_toml, toml_key, toml_value
 
 _HEAD = """\
-# Drafted by `dpstream init --after`: the stream {name!r} goes on after {old!r}, whose last release it begins with.
-# Before the first run change here what is to change: columns and values (say under [base] what becomes of the old
-# ones), budget, mechanism. The border in time is public and fixed: [source] start. Give this stream the records from
-# then on only, and let the earlier one publish no further step.
+# Drafted by `dpstream init --after`: the stream {name!r} begins with the last release of {old!r}. Before the first
+# run change columns and values (say under [base] what becomes of the old ones), budget, mechanism. The border is
+# public and fixed: [source] start. Give this stream later records only; the earlier one publishes no further step.
 """
 
 
@@ -48,7 +47,7 @@ def draft_successor(path: str | Path, target: Path) -> str:
         raise ConfigError(
             f"the mechanism {old.plan().name!r} cannot begin with another stream's table",
             where=f"{old.path} [mechanism]",
-            allowed="a configuration of its own for the new stream; a record that both read costs the sum",
+            allowed="a separate new stream; a record that both read costs the sum",
         )
     require_all_published(old)
     predecessor = read_predecessor(_options(old))
@@ -94,9 +93,9 @@ def _source(old: Config, predecessor: Predecessor, base: Path) -> dict[str, Any]
     grid = options.grid
     if grid is None:
         raise ConfigError(
-            "a successor needs a border in time, and the steps follow other rules",
+            "a successor needs a border in time",
             where=f"{old.path} [source]",
-            allowed="a [base] section written by hand; both streams then cost the sum",
+            allowed="a [base] section by hand; both streams then cost the sum",
         )
     period = grid.period(last)
     if period is not None:
