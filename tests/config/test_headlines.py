@@ -36,7 +36,7 @@ WRONG = {
     "marginal twice": ('headline = [["zip", "kind"], ["kind", "zip"]]', "headline", "occurs twice"),
     "columns only": ('headline = ["zip"]', "headline", "a list of marginals"),
     "no column": ("headline = [[]]", "headline", "a list of marginals"),
-    "none": ("headline = []", "headline", "no marginal is named"),
+    "none": ("headline = []", "headline", "the list is empty"),
     "all": ('headline = [["zip"]]\nheadline_share = 1', "headline_share", "not a share"),
     "nothing": ('headline = [["zip"]]\nheadline_share = 0', "headline_share", "not a share"),
     "share alone": ('headline_share = "1/2"', "headline_share", "without headline"),

@@ -80,7 +80,7 @@ WRONG = {
         PRIOR,
         TABLE.replace("3.5", "inf"),
         "[prior] weight",
-        "none where one is needed",
+        "empty cells",
     ),
     "shares": (PRIOR, TABLE.replace("6", "0.6").replace("3.5", "0.4"), "[prior] weight", "as shares do"),
     "parts of a record": (

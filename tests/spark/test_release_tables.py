@@ -235,7 +235,7 @@ def stream_id(home: Path) -> str:
         ('sink = "spark"', 'sink = "spark"\nrecords = "persistent"', "records persist; the sink draws anew"),
         ('sink = "spark"', 'sink = "spark"\nformat = "csv"', "are Parquet"),
         ('sink = "spark"', 'sink = "spark"\ndatabase = "state/tables"', "lie inside each other"),
-        ("columns.zip", "columns.Step", "'Step' of the schema has a name that sink = 'spark' needs"),
+        ("columns.zip", "columns.Step", "sink = 'spark' needs the name of column 'Step'"),
         ('sink = "spark"', 'sink = "spark"\ntable = "a/b"', "cannot be used"),
     ],
 )

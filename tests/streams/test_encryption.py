@@ -346,7 +346,7 @@ def test_the_verbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong, words in (
         ('key_file = "state/x.key"', "beside what it protects"),
         ('key_file = "releases/x.key"', "among the releases"),
-        ('key_env = "not a name"', "not the name of an environment variable"),
+        ('key_env = "not a name"', "expected the name of an environment variable"),
         ('key_file = "a"\nkey_env = "B"', "key_file says it already"),
     ):
         config.write_text(text + f"[state]\n{wrong}\n")
