@@ -333,7 +333,7 @@ WRONG: dict[str, tuple[Any, type[errors.DpstreamError], str]] = {
     "no horizon": (
         lambda: PanelWindow(POOR, 2).calibrate(rho="1"),
         errors.HorizonError,
-        "a panel needs a horizon, on which its noise depends",
+        "a panel needs a horizon",
     ),
     "an event": (
         lambda: PanelWindow(POOR, 2).calibrate(rho="1", horizon=3, unit=Event()),
