@@ -448,11 +448,18 @@ def border(old: Mapping[str, Any], new: SourceOptions, place: str) -> tuple[str 
         return None, "nothing public shows that the two streams cut the same records at one border in time"
     if old["period"] is not None and isinstance(new.start, datetime.date):
         last = datetime.date.fromisoformat(str(old["period"]).split("/")[1])
-        _require_start(new.start, last + datetime.timedelta(days=1), place)
+        wanted: object = last + datetime.timedelta(days=1)
     elif old["period"] is None and isinstance(cut["start"], int) and isinstance(new.start, int):
-        _require_start(new.start, cut["start"] + int(old["step"]), place)
+        wanted = cut["start"] + int(old["step"])
     else:
         return None, "one of the two streams has a calendar and the other has not"
+    if new.start != wanted:
+        raise ConfigError(
+            f"the stream starts at {new.start}, and its predecessor ends before {wanted}: records between would be "
+            "in both or in neither",
+            where=place,
+            allowed=f"[source] start = {wanted}",
+        )
     return str(new.start), (
         f"records before {new.start} are in the earlier stream only, and all others in this one only (as long as "
         "the earlier one publishes no further step, and both write times alike: with an offset, or without one)"
@@ -476,16 +483,6 @@ def _require_form(cut: Mapping[str, Any], own: Mapping[str, Any], stream: str, p
             where=f"{place}, [source] time_column = {own['time_column']!r}",
             allowed=f"times {forms[1]} (cast the column), and [source] offsets = "
             f"{'true' if cut.get('offsets') else 'false'}",
-        )
-
-
-def _require_start(start: object, wanted: object, place: str) -> None:
-    if start != wanted:
-        raise ConfigError(
-            f"the stream starts at {start}, and its predecessor ends before {wanted}: records between would be in "
-            "both or in neither",
-            where=place,
-            allowed=f"[source] start = {wanted}",
         )
 
 

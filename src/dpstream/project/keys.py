@@ -72,9 +72,14 @@ def _season(section: Section, given: Any, earlier: Mapping[str, Any]) -> str | i
     return section.choice("season", ("year", "week"))
 
 
-def _amount(key: str, read: Callable[[Any], Any], section: Section, *_: Any) -> Any:
+def _given(key: str, read: Callable[[Section, str], Any], section: Section, *_: Any) -> Any:
+    """A key that the file may leave out."""
+    return read(section, key) if section.has(key) else None
+
+
+def _amount(key: str, read: Callable[[Any], Any]) -> Callable[..., Any]:
     """A part of a budget; ``read`` refuses what no guarantee allows."""
-    return section.amount(key, read) if section.has(key) else None
+    return partial(_given, key, partial(Section.amount, read=read))
 
 
 def _headline(section: Section, given: Any, earlier: Mapping[str, Any]) -> Headline:
@@ -118,14 +123,6 @@ def _may_change(
         section.note("may_change", "any", default=False)
         return "any"
     return section.columns("may_change") if section.has("may_change") else None
-
-
-def _url(section: Section, given: Any, earlier: Mapping[str, Any]) -> str | None:
-    return section.server_url("url") if section.has("url") else None
-
-
-def _variable(key: str, section: Section, *_: Any) -> str | None:
-    return section.variable(key) if section.has(key) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,7 +244,7 @@ class BudgetKeys:
         allowed='an exact positive number up to 1000, such as "1" or "0.5"',
         meaning="Pure differential privacy; with `delta`, the largest rho within it.",
         reason="write epsilon or rho",
-        read=partial(_amount, "epsilon", PureDP.of),
+        read=_amount("epsilon", PureDP.of),
         fragment=NUMBER,
     )
     rho: ZCDP | None = option(
@@ -255,7 +252,7 @@ class BudgetKeys:
         allowed="an exact positive number",
         meaning="Zero-concentrated differential privacy.",
         reason="write epsilon or rho",
-        read=partial(_amount, "rho", ZCDP.of),
+        read=_amount("rho", ZCDP.of),
         fragment=NUMBER,
     )
     delta: Fraction | None = option(
@@ -263,7 +260,7 @@ class BudgetKeys:
         allowed='an exact number between 0 and 1, such as "1e-9", together with epsilon',
         meaning="Makes the guarantee (epsilon, delta).",
         reason="without delta the guarantee has no exception",
-        read=partial(_amount, "delta", partial(exact_amount, where="delta")),
+        read=_amount("delta", partial(exact_amount, where="delta")),
         fragment=NUMBER,
     )
     horizon: int | None = option(
@@ -519,14 +516,14 @@ class StateKeys:
         meaning="A PostgreSQL database for the store; the state folder keeps a witness against rollbacks. The "
         "rest comes from PGHOST, PGPASSWORD and so on.",
         reason="a file needs no server",
-        read=_url,
+        read=partial(_given, "url", Section.server_url),
     )
     url_env: str | None = option(
         None,
         allowed="the name of an environment variable",
         meaning="The variable that holds the database's URL.",
         reason="a file needs no server",
-        read=partial(_variable, "url_env"),
+        read=partial(_given, "url_env", Section.variable),
     )
     key_file: Path | None = option(
         None,
@@ -540,7 +537,7 @@ class StateKeys:
         allowed="the name of an environment variable",
         meaning="The variable that holds the key.",
         reason="file modes protect the state",
-        read=partial(_variable, "key_env"),
+        read=partial(_given, "key_env", Section.variable),
     )
 
     def key(self) -> StateKey | None:
@@ -653,12 +650,9 @@ def _options(of: Iterable[Family]) -> dict[str, Key]:
     for family in of:
         for key in family.keys:
             known = rows.get(key.name)
-            rows[key.name] = key if known is None else _joined(known, key)
+            mechanisms_with_it = () if known is None else known.mechanisms
+            rows[key.name] = replace(known or key, mechanisms=(*mechanisms_with_it, *key.mechanisms))
     return rows
-
-
-def _joined(one: Key, other: Key) -> Key:
-    return replace(one, mechanisms=(*one.mechanisms, *other.mechanisms))
 
 
 def _name() -> Key:

@@ -107,23 +107,16 @@ def expected_words(expected: ExpectedTable | None) -> tuple[str, ...]:
     """What of it is published, for plans and manifests."""
     if expected is None:
         return ()
-    order: tuple[str, ...] = ()
+    numbers = [] if expected.change == "grows" else [f"size = {expected.size}"]
+    if expected.records_per_step:
+        numbers.append(f"records_per_step = {expected.records_per_step}")
+    verb = "s {} are" if len(numbers) > 1 else " {} is"
+    guesses = [verb.format(" and ".join(numbers))]
     if expected.ordered:
-        order = ("the owner's guess order = sorted is published ([expect])",)
+        guesses.append(" order = sorted is")
     if expected.varies != VARIES:
-        order += (f"the owner's guess varies = {expected.varies:g} is published ([expect])",)
-    if expected.change == "grows":
-        return (
-            f"the owner's guess records_per_step = {expected.records_per_step} is published ([expect])",
-            *order,
-        )
-    if not expected.records_per_step:
-        return (f"the owner's guess size = {expected.size} is published ([expect])",)
-    return (
-        f"the owner's guesses size = {expected.size} and records_per_step = {expected.records_per_step} are published "
-        "([expect])",
-        *order,
-    )
+        guesses.append(f" varies = {expected.varies:g} is")
+    return tuple(f"the owner's guess{guess} published ([expect])" for guess in guesses)
 
 
 def _of_records(section: Section, mechanism: Section, keys: ExpectKeys) -> ExpectedTable | None:

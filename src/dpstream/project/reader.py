@@ -147,12 +147,14 @@ class Section:
     def text(self, key: str, default: str | None = None) -> str:
         """A text that is not empty; where a longest one is declared, of printable characters."""
         value = self.required(key) if default is None else self.table.get(key, default)
-        if not isinstance(value, str) or not value or value != value.strip():
-            raise self.wrong(key, f"{shown(value)} cannot be used")
         bounds = self.rows[key].fragment
         longest = bounds.get("maxLength")
-        if (longest is not None and (len(value) > longest or not value.isprintable())) or not re.fullmatch(
-            bounds.get("pattern", ".*"), value, re.DOTALL
+        if (
+            not isinstance(value, str)
+            or not value
+            or value != value.strip()
+            or (longest is not None and (len(value) > longest or not value.isprintable()))
+            or not re.fullmatch(bounds.get("pattern", ".*"), value, re.DOTALL)
         ):
             raise self.wrong(key, f"{shown(value)} cannot be used")
         self.note(key, value, default=key not in self.table)

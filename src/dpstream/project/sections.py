@@ -522,10 +522,7 @@ def named_family(section: Section, default: str = DEFAULT_MECHANISM) -> Family:
     Errors:
         ConfigError: it names no mechanism, or one whose package is broken.
     """
-    word = section.raw("name") if section.has("name") else default
-    if word not in mechanisms():
-        section.choice("name", mechanisms(), default)
-    return family_of(word)
+    return family_of(section.choice("name", mechanisms(), default))
 
 
 def read_recipe(
@@ -539,11 +536,9 @@ def read_recipe(
     Errors:
         ConfigError, LimitError: an option that is unknown, unusable, or of another mechanism.
     """
-    family = named_family(section, default)
-    if section.has("name"):
-        name = section.choice("name", mechanisms(), default)
-    else:
-        name = default
+    name = section.choice("name", mechanisms(), default)
+    family = family_of(name)
+    if not section.has("name"):
         section.note("name", name, default=True, reason=why)
     section.variant = name
     own = ["name", *(key.name for key in family.keys if name in key.mechanisms)]

@@ -361,15 +361,14 @@ def _wrong_index(config: Config, sink: Publisher, committed: dict[int, dict[str,
     from dpstream.stream.release.manifest import describe_tables, pretty_json
 
     try:
-        steps = {int(entry["step"]): entry for entry in read_catalogue(sink.directory)["steps"]}
-        told = {
-            step: entry["manifest_sha256"]
-            for step, entry in steps.items()
+        listed = {
+            int(entry["step"]): entry["manifest_sha256"]
+            for entry in read_catalogue(sink.directory)["steps"]
             if entry["kept"] and entry["state"] in ("full", "change")
         }
     except (InputError, StoreError, KeyError, TypeError, ValueError):
-        return "catalogue"
-    if any(told.get(step) != files[MANIFEST] for step, files in committed.items()):
+        listed = {}
+    if any(listed.get(step) != files[MANIFEST] for step, files in committed.items()):
         return "catalogue"
     plan, output = config.plan(), config.output
     with_ids = output.publishing.records == "persistent"

@@ -128,18 +128,10 @@ def _moved(old: Config, text: str, base: Path) -> str:
 def _toml(table: Mapping[str, Any], name: str = "") -> str:
     """A parsed document as TOML again."""
     plain = {key: value for key, value in table.items() if not isinstance(value, Mapping)}
-    lines = [f"{toml_key(key)} = {_value(value)}" for key, value in plain.items()]
+    lines = [f"{toml_key(key)} = {toml_value(value)}" for key, value in plain.items()]
     text = "\n".join([f"\n[{name}]", *lines] if name and (lines or not table) else lines)
     parts = [text] if text else []
     for key, value in table.items():
         if isinstance(value, Mapping):
             parts.append(_toml(value, f"{name}.{toml_key(key)}" if name else toml_key(key)).rstrip("\n"))
     return "\n".join(parts) + "\n"
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{toml_key(key)} = {_value(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(_value, value))}]"
-    return toml_value(value)
