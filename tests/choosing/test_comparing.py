@@ -256,7 +256,7 @@ def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
     config = events(tmp_path)
     refused(plan(tmp_path, "--against", "poled"), "unknown mechanism 'poled'; did you mean 'pooled'?")
     refused(plan(tmp_path, "--against", "census"), "'census' cannot take the place of 'pooled'")
-    refused(plan(tmp_path, "--against", "pooled"), "there is nothing to compare it with")
+    refused(plan(tmp_path, "--against", "pooled"), "nothing is left to compare with")
     refused(plan(tmp_path, "--steps", "13"), "step 13 lies beyond the horizon")
     refused(plan(tmp_path, "--runs", "101"), "runs = 101", "1 to 100")
     with pytest.raises(ConfigError, match=r"0.01 seconds of CPU do not suffice for a run of 12 steps"):

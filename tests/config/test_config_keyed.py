@@ -35,7 +35,7 @@ def test_a_keyed_table_is_measured_by_the_census(tmp_path: Path) -> None:
         assert config.unit == Record()
         assert describe(config)["mechanism"] == "census"
         (used,) = [one for one in config.used if (one.section, one.key) == ("mechanism", "name")]
-        assert "records have keys" in (used.reason or "")
+        assert "churn adds no error" in (used.reason or "")
     assert keyed(tmp_path, stream=UNIT + '\nreturns = "refuse"').unit == Record(returns="refuse")
     for stream in ('unit = "record-replace"', UNIT + '\ntotal = "public"'):
         assert keyed(tmp_path, stream=stream).unit == Record("replace")
@@ -100,7 +100,7 @@ def source(text: str, what: str, **parts: str) -> tuple[dict[str, str], str]:
 
 PLAIN = DEFAULTS["source"]
 CONTRADICTIONS = [
-    source(PLAIN, "the key is missing"),
+    source(PLAIN, "unit = record needs a key"),
     case("the unit 'event' has no key column", stream=""),
     case("the unit 'user' has no key column", stream='unit = "user"\nmax_events = 3'),
     source(FEED + '\nuser_column = "who"', "has no user column"),
@@ -113,7 +113,7 @@ CONTRADICTIONS = [
     case("is not a choice", stream=UNIT + '\nreturns = "never"'),
     source(PLAIN, "returns", stream='returns = "new"'),
     case("cannot protect the unit 'record'", mechanism='name = "pooled"'),
-    source(PLAIN, "the key is missing", stream="", mechanism='name = "census"'),
+    source(PLAIN, "unit = record needs a key", stream="", mechanism='name = "census"'),
     case("census cannot protect", stream='unit = "event"', mechanism='name = "census"'),
     source(
         PLAIN,

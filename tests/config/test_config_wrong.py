@@ -91,7 +91,7 @@ WRONG: list[Case] = [
     points("k = 3", "[mechanism] k", "'points' has no option", "max_depth"),
     mechanism('name = "baseline"\ncounter = "simple"', "[mechanism] counter", "'baseline' has no option", "offline"),
     dpstabs('prior = "uniform"', "[mechanism] prior", "'dpstabs' has no option", "max_cells"),
-    mechanism('counter = "simple"', "the default, 'pooled', which has no option", 'name = "dpstabs"', "staleness"),
+    mechanism('counter = "simple"', "the default mechanism 'pooled' has no option", 'name = "dpstabs"', "staleness"),
     mechanism('name = "baseline"\noffline = "mst"', "[mechanism] offline", "'mst'", "mwem-pgm, aim"),
     mechanism('name = "baseline"\noffline = "aim"\nk = 2', "'aim' has no option 'k'", 'with offline = "mwem-pgm"'),
     mechanism('name = "baseline"\nk = 4', "[mechanism] k", "4", "1 to 3"),

@@ -78,7 +78,7 @@ def test_the_bound_of_one_is_enforced_as_a_users_is() -> None:
     assert facts == ("record", "user", 1, "add-remove")
     assert unit.per_event(PureDP.of(1)) == PureDP.of(1)
     for bound in (2, True, 0):
-        with pytest.raises(ConfigError, match="does not fit"):
+        with pytest.raises(ConfigError, match="its one insert"):
             InsertedRecord(bound)
 
 
