@@ -247,18 +247,6 @@ def test_intervals_of_a_stream_hold_what_they_promise() -> None:
         assert share < 0.9 - 5.0 * (0.09 / (many / 2)) ** 0.5, name
 
 
-def test_columns_of_two_values_are_covered_in_the_default_stream() -> None:
-    (published, records), *_ = streams(1)
-    for columns, axes in ((["paid"], [1]), (["late"], [2]), ([], [])):
-        found = published.estimate(columns)
-        assert isinstance(found, Estimate)
-        assert found.exact
-        assert found.as_of == 4
-        true = np.bincount(records[:, axes[0]]) if axes else np.array(len(records))
-        # A draw beyond a 1 - 1e-6 interval is a false alarm.
-        assert (np.abs(found.values - true) <= found.law().half_width(1 - 1e-6)).all()
-
-
 def test_what_was_chosen_is_marked() -> None:
     """A pooled stream measures its columns whatever it knows, and its pairs by choice."""
     published, _ = streams(1)[0]
