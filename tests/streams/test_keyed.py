@@ -314,7 +314,9 @@ def test_rules_that_do_not_exist_are_refused(rules: dict[str, Any]) -> None:
 def test_keyed_records_are_for_plans_that_read_present_records(tmp_path: Path) -> None:
     with open_stream(ToyPlan(), SCHEMA, tmp_path / "events") as stream:
         for given_batch in (snapshot("a"), keyed(("a", "insert", A)), Engine(batch(1))):
-            with pytest.raises(ConfigError, match="keyed records do not fit the mechanism 'toy' reads"):
+            with pytest.raises(
+                ConfigError, match="keyed records do not fit the mechanism 'toy', which reads"
+            ):
                 stream.step(given_batch, "b1")
         assert stream.begun is None
     with pytest.raises(ConfigError, match="reads what a step brings, and the unit is 'record'"):
