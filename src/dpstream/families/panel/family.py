@@ -60,7 +60,9 @@ class PeopleCheck:
             (missing, "absent", "lacks an earlier person", EVERYBODY),
             (crowded, "room", "has more people than places", f"people = {self.places}"),
         )
-        return [Problem(self.column, *why) for stopped, *why in stops if stopped]
+        return [
+            Problem(self.column, kind, what, allowed) for stopped, kind, what, allowed in stops if stopped
+        ]
 
 
 def _alternatives(recipe: Any, unit: Unit) -> tuple[Alternative, ...]:
