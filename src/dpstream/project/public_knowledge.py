@@ -110,7 +110,7 @@ def expected_words(expected: ExpectedTable | None) -> tuple[str, ...]:
     numbers = [] if expected.change == "grows" else [f"size = {expected.size}"]
     if expected.records_per_step:
         numbers.append(f"records_per_step = {expected.records_per_step}")
-    verb = "s {} are" if len(numbers) > 1 else " {} is"
+    verb = "es {} are" if len(numbers) > 1 else " {} is"
     guesses = [verb.format(" and ".join(numbers))]
     if expected.ordered:
         guesses.append(" order = sorted is")
