@@ -28,16 +28,18 @@ from fractions import Fraction
 from typing import Any
 
 from dpstream.core.contracts import AskedPlan, Packed, QuestionAnswer, QuestionsSoFar
-from dpstream.core.errors import StepError, StoreDamagedError, StoreError
+from dpstream.core.errors import StepError, StoreDamagedError
 from dpstream.stream.arguments import check_text
 from dpstream.stream.identity import canonical_json
 from dpstream.stream.store import container
 from dpstream.stream.store.place import has_store, questions_path, questions_server
 from dpstream.stream.store.sealed_history import outside_heads_of_questions
 from dpstream.stream.store.step_rows import PackedState, Prepared, Reservation, Step
-from dpstream.stream.store.store import Store
+from dpstream.stream.store.store import Store, closed_stream
 from dpstream.stream.store.store_database import damaged_store
-from dpstream.stream.stream import Stream, WatchedRandomness, shown_failure
+from dpstream.stream.stream import Stream, WatchedRandomness, shown_failure, undecided
+
+_BOTH_STORES = "the newest copies of both stores"
 
 _MAX_ID = 200
 
@@ -162,7 +164,7 @@ class AskingStream(Stream):
                 raise StepError(
                     "the id belongs to another question",
                     where=f"question {name!r}",
-                    allowed="a new id for a new question",
+                    allowed="a new id",
                 )
             return self._stored(known)
         same = self._answered_here.get(content)
@@ -172,7 +174,7 @@ class AskingStream(Stream):
             self._membership.allow_step(self._store.meta, self.last_step)
         kind = self._failed or self._undecided or store.undecided_failure()
         if kind is not None:
-            raise _undecided(kind, name)
+            raise undecided("a question or step", kind, f"question {name!r}")
         implied = None if same is None else self._stored_question(same).answer
         other = self._answered_here.get(complement)
         if implied is None and other is not None:
@@ -313,14 +315,14 @@ class AskingStream(Stream):
             raise StoreDamagedError(
                 "the stream was rolled back behind its questions",
                 where=where,
-                allowed="the newest copies of both stores",
+                allowed=_BOTH_STORES,
             )
         # As of the last step: with older books, what was spent since could be spent again.
         if self._asks.standing(state).asked > asked:
             raise StoreDamagedError(
                 "the questions' store was rolled back",
                 where=where,
-                allowed="the newest copies of both stores",
+                allowed=_BOTH_STORES,
             )
         self._asks.restore_books(state, books)
         self._last_hard = int(books["y_number"])
@@ -336,9 +338,9 @@ class AskingStream(Stream):
         stream_id = self._store.meta["stream_id"]
         if self.last_step and not has_store(path, server=server):
             raise StoreDamagedError(
-                "the questions' store is gone: the spent budget is not known",
+                "the questions' store is gone",
                 where=str(path),
-                allowed="the newest copies of both stores",
+                allowed=_BOTH_STORES,
             )
         fresh = self._asks.pack_books(self._plan.start())
         first = container.dump(Packed({**fresh, "y_number": 0, "t": 0, "step": 0}, {}))
@@ -359,19 +361,10 @@ class AskingStream(Stream):
     @property
     def _question_store(self) -> Store:
         if self._questions is None:
-            raise StoreError("the stream is closed", where=str(self.path), allowed="opening it again")
+            raise closed_stream(str(self.path))
         return self._questions
 
     def _close_questions(self) -> None:
         if self._questions is not None:
             self._questions.close()
             self._questions = None
-
-
-def _undecided(kind: str, name: str) -> StepError:
-    return StepError(
-        f"a question, or a step, stopped with {kind} after noise was drawn; the stop may depend on the noise: the "
-        "owner decides",
-        where=f"question {name!r}",
-        allowed="run --discard-reserved (discard_reservation()), after finding the cause",
-    )

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
 #: How a stream goes on under another plan.
-_SUCCESSOR = (
-    "a successor (dpstream init --after, with the old file); or another state directory, which spends anew"
-)
+_SUCCESSOR = "dpstream init --after, with the old file; or another state directory, which spends anew"
 
 
 def canonical_json(value: Any) -> bytes:
@@ -182,7 +180,7 @@ def _require_same_files(stored: dict[str, Any], given: dict[str, Any], where: st
     for name in sorted(before.keys() & now.keys()):
         if before[name] != now[name]:
             raise ConfigError(
-                f"the file {name!r} of [schema.constraints] has changed since the start",
+                f"the constraints file {name!r} has changed",
                 where=where,
                 allowed=f"the old file; or {_SUCCESSOR}",
             )
@@ -194,14 +192,12 @@ def _require_same_prior(stored: dict[str, Any], given: dict[str, Any], where: st
     if before == now:
         return
     if before is None or now is None:
-        began, has = ("without", "one") if before is None else ("with", "none")
-        what, allowed = f"the stream began {began} a [prior], and this file has {has}", f"the file {began} it"
+        what = f"[prior] was {'added' if before is None else 'removed'} since the start"
     elif before.get("sha256") != now.get("sha256"):
-        what, allowed = "the file of [prior] has changed", "the file as it was"
+        what = "the file of [prior] has changed"
     else:
         what = "columns or weight of [prior] have changed"
-        allowed = "the section as it was"
-    raise ConfigError(what, where=where, allowed=f"{allowed}; or {_SUCCESSOR}")
+    raise ConfigError(what, where=where, allowed=f"[prior] as at the start; or {_SUCCESSOR}")
 
 
 def mechanism_remedy(began: str, now: str) -> str | None:
@@ -221,7 +217,7 @@ def _counter_remedy(stored: dict[str, Any], given: dict[str, Any]) -> str:
             continue
         rule = recipe.describe() + ";"
         if began.startswith(rule) and not now.startswith(rule):
-            return f'; the first counter: counter = "{name}" under [mechanism] (or as an option in Python)'
+            return f'; counter = "{name}" under [mechanism] (or as an option in Python)'
     return ""
 
 
@@ -289,8 +285,7 @@ def require_same_unit(facts: Mapping[str, Any], other: Mapping[str, Any], stream
     mine = whose_unit(facts)
     raise UnitError(
         f"one {str(facts['unit']).partition('-')[0]} is identified by {_told_by(mine)} here and by "
-        f"{_told_by(other)} in the "
-        f"stream {stream!r}: their total cost cannot be bounded",
+        f"{_told_by(other)} in {stream!r}: the total cost is unbounded",
         where=where,
         allowed='the same column and rule; or [stream] same_unit = "why both are the same" (published)',
     )

@@ -22,6 +22,8 @@ from dpstream.io.sinks.target import MANIFEST, MEASUREMENTS, NOTICE, Differences
 from dpstream.stream.ledger.account import Account
 from dpstream.stream.ledger.reading import (
     KNOWN_TO_READERS,
+    UNREAD,
+    UNREADABLE,
     Ledger,
     catalogue_problems,
     ledger_of,
@@ -31,6 +33,7 @@ from dpstream.stream.ledger.reading import (
 )
 from dpstream.stream.store.encryption import StateKey, unlock
 from dpstream.stream.store.place import (
+    MOVED_AWAY,
     backend_for,
     is_moved,
     no_stream,
@@ -122,7 +125,7 @@ def read_status(path: str | Path, *, server: PostgresServer | None = None) -> St
             facts, spent, failed = json.loads(plan), largest_cost(db), undecided_failure(db)
             unspent, decided = is_unspent(db), read_decisions(db)
     except (ValueError, TypeError):
-        raise StoreDamagedError("plan or ledger is unreadable", where=str(path)) from None
+        raise StoreDamagedError(UNREADABLE, where=str(path)) from None
 
     def in_state(*publications: str) -> tuple[int, ...]:
         return tuple(step for step, state in states.items() if state in publications)
@@ -180,7 +183,7 @@ def wrong_state(path: str | Path, releases: Path, *, server: PostgresServer | No
     Errors:
         Those of ``read_status``. StoreError: a place of releases cannot be read.
     """
-    with file_errors("the releases could not be read", releases):
+    with file_errors(UNREAD, releases):
         there, withdrawn = published_steps(releases), noticed(releases)
     states = dict[int, str]()
     try:
@@ -192,7 +195,7 @@ def wrong_state(path: str | Path, releases: Path, *, server: PostgresServer | No
                         return store.say(_GONE)
                     continue
                 if is_moved(db):
-                    return "the stream was moved away"
+                    return MOVED_AWAY
                 wrong = head_problem(heads, stored_seals(db))
                 if wrong is not None:
                     return store.say(wrong)
@@ -403,7 +406,7 @@ def compare_releases(
             committed = {} if db is None else published_files(db)
             states = {} if db is None else publication_states(db)
         withdrawn = [step for step, state in states.items() if state == "withdrawn"]
-        with file_errors("the releases could not be read", sink.directory):
+        with file_errors(UNREAD, sink.directory):
             differences = sink.compared(committed, deep=deep, withdrawn=withdrawn)
         if not differences or differences == before:
             break

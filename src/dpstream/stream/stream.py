@@ -11,7 +11,6 @@ import json
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -49,7 +48,6 @@ from dpstream.stream.store.sealed_history import RESTORED, outside_heads
 from dpstream.stream.store.step_rows import (
     STATE,
     Decision,
-    LedgerEntry,
     Prepared,
     Reservation,
     Step,
@@ -124,17 +122,17 @@ def no_place(verb: str) -> StepError:
     )
 
 
-def undecided(step: int, kind: str, batch_id: str) -> StepError:
-    """The step failed after noise was drawn for it, or the store that knew whether it did was lost."""
+def undecided(what: str, kind: str, where: str) -> StepError:
+    """A step or question failed after noise was drawn for it, or the store that knew whether it did was lost."""
     if kind == RESTORED:
         return StepError(
             "the store is a restored copy: this step's noise may be drawn already",
-            where=f"step {step}",
+            where=where,
             allowed="discard_reservation() or run --discard-reserved, once",
         )
     return StepError(
-        f"step {step} stopped with {kind} after noise was drawn; the stop may depend on the noise: the owner decides",
-        where=f"batch {batch_id!r}",
+        f"{what} stopped with {kind} after noise was drawn; the stop may depend on the noise: the owner decides",
+        where=where,
         allowed="run --discard-reserved (discard_reservation()), after finding the cause; readers see repetitions",
     )
 
@@ -143,7 +141,7 @@ def other_batch(held: Reservation, batch_id: str) -> StepError:
     """The process stopped while it worked on another batch, or on other records."""
     what = "other records under this id" if held.batch_id == batch_id else f"the batch {held.batch_id!r}"
     return StepError(
-        f"step {held.step} was reserved for {what} when the process stopped",
+        f"step {held.step} is reserved for {what}",
         where=f"batch {batch_id!r}",
         allowed="the reserved batch, or discard_reservation() (nothing is spent)",
     )
@@ -154,7 +152,7 @@ def other_records(known: Step) -> StepError:
     return StepError(
         f"the id belongs to other records, of step {known.step}",
         where=f"batch {known.batch_id!r}",
-        allowed="a new id for new records",
+        allowed="a new id",
     )
 
 
@@ -291,13 +289,6 @@ class Stream:
     def dropped_events(self) -> int:
         """Events left out because their users had reached ``max_events``. Private: for the owner's eyes only."""
         return self._store.dropped_events()
-
-    def ledger(self) -> tuple[LedgerEntry, ...]:
-        """What every step cost."""
-        return tuple(
-            LedgerEntry(step, definition, Fraction(spent), tuple(json.loads(parts)))
-            for step, definition, spent, parts in self._store.ledger()
-        )
 
     def release(self, step: int | None = None) -> Release:
         """A committed release; the last one by default.
@@ -472,7 +463,7 @@ class Stream:
         if self._membership is not None:
             self._membership.allow_step(self._store.meta, step)
         if self._undecided is not None:
-            raise undecided(step, self._undecided, batch_id)
+            raise undecided(f"step {step}", self._undecided, f"batch {batch_id!r}")
         if self._base is not None and self._base.broken:
             raise broken_border(self._base.broken, f"step {step}")
         wanted = Reservation(step, batch_id, content)
@@ -602,7 +593,7 @@ class Stream:
     def _repeated(self, known: Step, content: bytes) -> Release:
         if not hmac.compare_digest(content, known.content):
             raise other_records(known)
-        log_step(StepEvent.REPEATED, known.step, ": repeated, the stored release is given")
+        log_step(StepEvent.REPEATED, known.step, ": repeated")
         return self._release(known)
 
     def _release(self, committed: Step) -> Release:

@@ -87,20 +87,14 @@ def in_unit(budget: Budget, unit: str, wanted: str) -> Budget:
         return budget
     if (unit, wanted) in _REPLACED:
         return replace_from_add_remove(budget)
+    also = (f"{given!r} (charged as a pair)" for given, target in _REPLACED if target == wanted)
+    allowed = " or ".join([f"streams with unit {wanted!r}", *also])
     if (unit in _RECORDS) != (wanted in _RECORDS):
-        raise UnitError(
-            f"a guarantee for the unit {unit!r} says nothing about the unit {wanted!r}: events a stay and stays a "
-            "person are unbounded",
-            where="account",
-            allowed="another account for the unit record",
-        )
-    also = [given for given, target in _REPLACED if target == wanted]
+        allowed = "another account for the unit record"
     raise UnitError(
         f"a guarantee for the unit {unit!r} says nothing about the unit {wanted!r}",
         where="account",
-        allowed=" or ".join(
-            [f"streams with unit {wanted!r}", *(f"{name!r} (charged as a pair)" for name in also)]
-        ),
+        allowed=allowed,
     )
 
 

@@ -443,7 +443,7 @@ class Estimate:
             raise ConfigError(
                 f"the mask has the shape {mask.shape}",
                 where="sum",
-                allowed=f"{self.values.shape}, as the values",
+                allowed=f"{self.values.shape}",
             )
         parts = tuple(SumOf(part, mask) for part in self._parts)
         total = np.array(self.values[mask].sum())
@@ -625,8 +625,7 @@ class Published:
         sides: list[Counted] = ["net"] if "net" in kinds else ["inserts", "deletes"]
         sides = [side for side in sides if side in kinds]
         if not sides:
-            what = "no records that come and go" if kinds else "no noisy counts"
-            return Missing((), f"{what[:1].upper()}{what[1:]} are published for these steps.")
+            return Missing((), "No noisy counts of records are published for these steps.")
         border = min(max(one.last for one in self.counts if one.counted == side) for side in sides)
         end = border if as_of is None else as_of
         found: list[_Block] = []
@@ -653,8 +652,8 @@ class Published:
             newest = newest or chosen
         assert newest is not None
         words = (
-            "No census counted this of all records. At the end of step "
-            f"{ends[0]} records of steps {_step_words(newest.steps)} lack it; counts of other steps must not be added."
+            "No census counted this of all records: at the end of step "
+            f"{ends[0]} records of steps {_step_words(newest.steps)} lack it."
         )
         return replace(newest, reason=words)
 
@@ -777,8 +776,7 @@ def error_words(estimate: Estimate, law: WeightedSum) -> str:
     about = estimate.about or f"the {estimate.records} as of step {estimate.as_of}"
     if estimate.chosen:
         return (
-            f"standard error of the noise; about {about}. Earlier measurements chose some: such a choice has no "
-            "interval"
+            f"standard error of the noise; about {about}. Earlier measurements chose some: no interval holds"
         )
     sums = "one measurement" if many == 1 else f"measurements of {many} groups of steps, added up"
     if estimate.about and many > 1:

@@ -288,7 +288,7 @@ class RemadeFiles:
         facts, synthesis = json.loads(self._manifest(step)), self._synthesis_of(step)
         if synthesis is None:
             raise NotMadeError(
-                f"the model of step {step} is gone: the table cannot be drawn",
+                f"the model of step {step} is gone",
                 where=str(self._sink.directory),
                 allowed="the partition from a copy; or dpstream withdraw",
             )

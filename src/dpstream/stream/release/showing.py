@@ -162,11 +162,20 @@ def _note(made: Figure, notes: Mapping[str, Sequence[str]]) -> None:
 
 def _codes(release: PicturedRelease, name: str) -> tuple[Column, NDArray[np.int32]]:
     column = release.schema.columns[release.schema.names.index(name)]
+    return column, codes_of(column, release.table)
+
+
+def codes_of(column: Column, table: Any) -> NDArray[np.int32]:
+    """The codes of a column of a released table.
+
+    Errors:
+        StoreDamagedError: the table does not fit its codebook.
+    """
     try:
-        return column, as_released(column).encode(release.table.column(name))
+        return as_released(column).encode(table.column(column.name))
     except DataError:
         raise StoreDamagedError(
-            "the table holds values outside of its codebook", where=f"column {name!r}"
+            "the table holds values outside of its codebook", where=f"column {column.name!r}"
         ) from None
 
 

@@ -32,7 +32,7 @@ from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError, Sto
 from dpstream.stream.identity import require_same_plan
 from dpstream.stream.store.encryption import StateKey, unlock
 from dpstream.stream.store.lock import StateDirectory
-from dpstream.stream.store.place import backend_for, is_moved, locked_store
+from dpstream.stream.store.place import MOVED_AWAY, backend_for, is_moved, locked_store
 from dpstream.stream.store.postgres import PostgresServer
 from dpstream.stream.store.sealed_history import (
     LEFT,
@@ -55,6 +55,7 @@ from dpstream.stream.store.store_database import (
     StoreDatabase,
     create_tables,
     file_errors,
+    transaction,
 )
 from dpstream.stream.store.summed_rows import read_shards, user_folder
 from dpstream.stream.store.upkeep import stored_problems
@@ -91,6 +92,7 @@ def export_store(
     """
     if out.exists():
         raise ConfigError("the file exists", where=str(out), allowed="another name")
+    unwritten = "the archive could not be written"
     with locked_store(path, server) as (db, where):
         unlock(db, key)
         meta = read_meta(db)
@@ -102,7 +104,7 @@ def export_store(
             )
         moved = is_moved(db)
         if moved and not move:
-            raise StoreError("the stream was moved away", where=where, allowed="the place it was moved to")
+            raise StoreError(MOVED_AWAY, where=where, allowed="the place it was moved to")
         history = read_history(db, meta, where)
         witness = Head(path, outside)
         witness.check(history, where)
@@ -110,8 +112,7 @@ def export_store(
         last, entry = history.last, history.last_entry
         # The mark is durable before the archive gets its name: an archive that may be imported has no source that goes
         # on. Its entry in the log goes along, so that a database from before the move is seen here.
-        db.begin()
-        try:
+        with transaction(db):
             if move and not moved:
                 noted = SealedLog(db, meta["key"]).add(history.last_step, LEFT)
                 entry = noted.number, noted.seal
@@ -122,17 +123,13 @@ def export_store(
                 _copy(db, archive, history.last_step)
                 write_open(archive, MOVED, history.last_step, _MOVING if move else _COPY)
 
-            with file_errors("the archive could not be written", out):
+            with file_errors(unwritten, out):
                 create_file(temporary, fill)
                 _close_whole(temporary)
-            durable.commit(db)
-        except BaseException:
-            db.rollback()
-            raise
         if move:
             # Of a place that a stream left: without its store, too, it takes in no copy.
             witness.write(last, entry, importing=_LEFT)
-        with file_errors("the archive could not be written", out):
+        with file_errors(unwritten, out):
             durable.rename(temporary, out)
             durable.sync_directory(out.absolute().parent)
     return history.last_step
@@ -286,7 +283,7 @@ def _archived(archive: Path) -> Iterator[_Archive]:
                 raise _no_archive(archive)
             size = db.size()
             digest, behind = _pages(archive, size)
-            wrong = db.verify_all() if behind.startswith(digest) else "its SHA-256 is another one"
+            wrong = db.verify_all() if behind.startswith(digest) else "its SHA-256 differs"
             # A mark that was cut short is of an import that has made no store.
             mark = behind[len(digest) :]
             whole = len(mark) >= 2 * _NUMBER and any(mark)
@@ -301,9 +298,7 @@ def _archived(archive: Path) -> Iterator[_Archive]:
 
 
 def _no_archive(archive: Path) -> ConfigError:
-    return ConfigError(
-        "is something else than an archive", where=str(archive), allowed="a file of dpstream store export"
-    )
+    return ConfigError("expected an archive", where=str(archive), allowed="a file of dpstream store export")
 
 
 def _mark(number: bytes) -> bytes:
@@ -392,7 +387,7 @@ def _allow_import(
         return None
     if moving:
         raise ConfigError(
-            "the archive was imported already: the budget would be spent twice",
+            "the archive was imported already",
             where=where,
             allowed="the stream's present place, or a new store export --move there",
         )

@@ -17,6 +17,8 @@ from dpstream.stream.store.sealed_history import MOVED, read_open
 from dpstream.stream.store.sqlite import DATABASE, SQLiteBackend
 from dpstream.stream.store.store_database import StoreBackend, StoreDatabase
 
+MOVED_AWAY = "the stream was moved away"
+
 
 def backend_for(path: Path, server: PostgresServer | None) -> StoreBackend:
     """The backend of a state directory; with a server, the directory holds the witness only.
@@ -121,7 +123,7 @@ def refuse_moved(db: StoreDatabase, where: str) -> None:
     """
     if is_moved(db):
         raise StoreError(
-            "the stream was moved away (dpstream store export --move)",
+            f"{MOVED_AWAY} (dpstream store export --move)",
             where=where,
             allowed="the new place, or dpstream store import",
         )

@@ -51,6 +51,7 @@ _KEY_BYTES = 32
 #: under the second one, with a seal of its own: the first seal of the chain covers what was there at the start.
 PINNED, PINNED_LATER = "account", "account later"
 _SEAL_BYTES = 32
+_UNWRITTEN = "the witness could not be written"
 
 
 @dataclass(frozen=True)
@@ -161,9 +162,8 @@ def step_seal(key: bytes, previous: bytes, *columns: int | str | bytes | None) -
 def write_latest(db: StoreDatabase, key: bytes, name: str, step: int, value: bytes) -> None:
     """Write or replace a value of a step, inside the caller's transaction; its seal is of what it says, before it is
     encrypted."""
-    forget_latest(db, name)
-    row = (name, step, _seal(key, name.encode(), (step, value)), db.sealing.seal(value, name, step))
-    db.execute("INSERT INTO latest (name, step, seal, value) VALUES (?, ?, ?, ?)", row)
+    seal = _seal(key, name.encode(), (step, value))
+    _replace_latest(db, name, step, seal, db.sealing.seal(value, name, step))
 
 
 def read_latest(db: StoreDatabase, key: bytes, name: str) -> tuple[int, bytes] | None:
@@ -182,6 +182,11 @@ def read_latest(db: StoreDatabase, key: bytes, name: str) -> tuple[int, bytes] |
     return int(step), value
 
 
+def _replace_latest(db: StoreDatabase, *row: int | str | bytes) -> None:
+    forget_latest(db, str(row[0]))
+    db.execute("INSERT INTO latest (name, step, seal, value) VALUES (?, ?, ?, ?)", row)
+
+
 def forget_latest(db: StoreDatabase, name: str) -> None:
     """Remove a value, inside the caller's transaction."""
     db.execute("DELETE FROM latest WHERE name = ?", (name,))
@@ -189,8 +194,7 @@ def forget_latest(db: StoreDatabase, name: str) -> None:
 
 def write_open(db: StoreDatabase, name: str, step: int, value: bytes) -> None:
     """As ``write_latest``, of what is read without the key."""
-    forget_latest(db, name)
-    db.execute("INSERT INTO latest (name, step, seal, value) VALUES (?, ?, ?, ?)", (name, step, b"", value))
+    _replace_latest(db, name, step, b"", value)
 
 
 def read_open(db: StoreDatabase, name: str) -> bytes | None:
@@ -312,10 +316,15 @@ class SealedLog:
 def undecided_failure(db: StoreDatabase) -> str | None:
     """What kind of exception stopped the reserved step after noise was drawn (or ``RESTORED``), until its owner has
     decided."""
-    row = db.execute(
-        f"SELECT kind, detail FROM log WHERE kind IN ('{FAILED}', '{DISCARDED}') ORDER BY id DESC LIMIT 1"
-    ).fetchone()
-    return None if row is None or row[0] == DISCARDED else str(row[1])
+    kind, detail = _last_of(db, FAILED, DISCARDED)
+    return detail if kind == FAILED else None
+
+
+def _last_of(db: StoreDatabase, *kinds: str) -> tuple[str, str]:
+    """Kind and detail of the last entry of one of two kinds; empty ones where there is none."""
+    query = "SELECT kind, detail FROM log WHERE kind IN (?, ?) ORDER BY id DESC LIMIT 1"
+    kind, detail = db.execute(query, kinds).fetchone() or ("", "")
+    return str(kind), str(detail)
 
 
 def _seal(key: bytes, start: bytes, columns: Iterable[int | str | bytes | None]) -> bytes:
@@ -445,7 +454,7 @@ class Head:
             return
         seals = {"seal": shown[0].hex(), "entry_seal": shown[1].hex()}
         for path in self.outside:
-            with file_errors("the witness could not be written", path):
+            with file_errors(_UNWRITTEN, path):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 # Hidden ones are among the releases, which others may read and copy.
                 mode = 0o644 if path.name.startswith(".") else 0o600
@@ -456,7 +465,7 @@ class Head:
         for path in self.outside:
             left = path.with_name(f".{path.name}.tmp")
             if left.exists():
-                with file_errors("the witness could not be written", left):
+                with file_errors(_UNWRITTEN, left):
                     durable.unlink(left)
 
     def forget(self) -> None:
@@ -477,7 +486,7 @@ def _read_outside(path: Path) -> tuple[bytes, bytes]:
 def _unknown(path: Path) -> str:
     return (
         f"{path.name} {'among the releases' if path.name.startswith('.') else 'in the state'} knows more than "
-        "the state: the state was rolled back, or the releases are another stream's"
+        "the state, which was rolled back or is another stream's"
     )
 
 
@@ -488,10 +497,7 @@ def _shown(step: int, seal: bytes, entry_seal: bytes) -> tuple[bytes, bytes] | N
 
 def is_half_rekeyed(db: StoreDatabase) -> bool:
     """Whether values under the key before (or none) may still be in the database's files."""
-    row = db.execute(
-        f"SELECT kind FROM log WHERE kind IN ('{RESEALED}', '{CLEANED}') ORDER BY id DESC LIMIT 1"
-    ).fetchone()
-    return row is not None and row[0] == RESEALED
+    return _last_of(db, RESEALED, CLEANED)[0] == RESEALED
 
 
 def head_problem(heads: Heads | None, history: SealedHistory) -> str | None:
@@ -502,10 +508,7 @@ def head_problem(heads: Heads | None, history: SealedHistory) -> str | None:
         # A store is without a head only between its creation and its first step.
         return f"{HEAD} is missing" if last > 0 else None
     if heads.step > last:
-        return (
-            f"{HEAD} knows step {heads.step}, the store ends at step {last}: the store was rolled back, and the "
-            "budget would be spent twice"
-        )
+        return f"{HEAD} knows step {heads.step}, the store ends at step {last}: the store was rolled back"
     seal = seals.get(heads.step)
     if seal is None or (seal and not hmac.compare_digest(heads.seal, seal)):
         return f"{HEAD} belongs to another history (at step {heads.step})"

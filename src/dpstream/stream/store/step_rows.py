@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 from numpy.typing import NDArray
@@ -78,7 +77,7 @@ def write_state(db: StoreDatabase, key: bytes, step: int, state: PackedState) ->
     before = db.execute("SELECT step FROM latest WHERE name = ?", (STATE_ROW,)).fetchone()
     if before is None or before[0] != step - 1:
         raise damaged_store("the stored state belongs to another step", db.where)
-    there = {bytes(name) for (name,) in db.execute("SELECT key FROM state_parts").fetchall()}
+    there = _stored_parts(db)
     for name in sorted(there - state.parts.keys()):
         db.execute("DELETE FROM state_parts WHERE key = ?", (name,))
     for name in sorted(state.parts.keys() - there):
@@ -106,8 +105,11 @@ def verify_state(db: StoreDatabase, key: bytes) -> str | None:
         named = set(_head(db, key)[1].values())
     except StoreError as error:
         return error.what
-    stored = {bytes(name) for (name,) in db.execute("SELECT key FROM state_parts").fetchall()}
-    return "the state has unnamed parts" if stored - named else None
+    return "the state has unnamed parts" if _stored_parts(db) - named else None
+
+
+def _stored_parts(db: StoreDatabase) -> set[bytes]:
+    return {bytes(name) for (name,) in db.execute("SELECT key FROM state_parts").fetchall()}
 
 
 def _head(db: StoreDatabase, key: bytes) -> tuple[Packed, dict[str, bytes]]:
@@ -193,13 +195,3 @@ class Prepared:
     position: str | None = None
     users: UserEvents | ShardedEvents | None = None
     keyed: PresentChange | ShardedEvents | None = None
-
-
-@dataclass(frozen=True)
-class LedgerEntry:
-    """What one step cost each unit in it; ``parts`` as the plan stated them, amounts exact."""
-
-    step: int
-    definition: str
-    spent: Fraction
-    parts: tuple[dict[str, Any], ...]

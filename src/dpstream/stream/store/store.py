@@ -64,6 +64,7 @@ from dpstream.stream.store.sqlite import DATABASE
 from dpstream.stream.store.staging import Staging
 from dpstream.stream.store.step_rows import Decision, Prepared, Reservation, Step, read_state, write_state
 from dpstream.stream.store.store_database import (
+    NEWEST_OR_NEW,
     Sealing,
     StoreDatabase,
     create_tables,
@@ -160,7 +161,7 @@ class Store:
                 raise StoreDamagedError(
                     f"the state is gone, but its witness {witness.name} is among the releases",
                     where=str(witness.parent),
-                    allowed="the newest state, or a new folder of releases",
+                    allowed=NEWEST_OR_NEW,
                 )
 
     def _create(self, facts: dict[str, Any], genesis: Genesis | None) -> None:
@@ -216,7 +217,7 @@ class Store:
                 raise StoreDamagedError(
                     "the state was rolled back behind published steps",
                     where=str(self.path),
-                    allowed="the newest state, or new folders",
+                    allowed=NEWEST_OR_NEW,
                 )
             # The head names the plan before. Without one, a store without steps opens under either.
             self._head.forget()
@@ -466,13 +467,13 @@ class Store:
             raise ConfigError(
                 f"{what} are in the store, out of Spark's reach",
                 where=self._where,
-                allowed="records of this process, as at step 1; or a new stream",
+                allowed="records of this process, or a new stream",
             )
         if not files and shards is not None:
             raise ConfigError(
                 f"{what} are files of Spark's executors",
                 where=self._where,
-                allowed="records of Spark, as at step 1; or a new stream",
+                allowed="records of Spark, or a new stream",
             )
 
     def any_departed(self, keys: NDArray[np.uint64]) -> bool:
@@ -490,11 +491,6 @@ class Store:
         with self._reading() as db:
             row = db.execute("SELECT synthesis FROM steps WHERE step = ?", (step,)).fetchone()
             return None if row is None or row[0] is None else db.sealing.open(row[0], "synthesis", step)
-
-    def ledger(self) -> list[tuple[int, str, str, str]]:
-        """(step, definition, spent, parts) of every step; amounts are exact text."""
-        with self._reading() as db:
-            return db.execute("SELECT step, definition, spent, parts FROM steps ORDER BY step").fetchall()
 
     def largest_cost(self) -> Fraction:
         """What the dearest step cost; 0 before the first."""
@@ -604,17 +600,17 @@ class Store:
         """
         with self._transaction(lasting=False) as db:
             for step in steps:
-                db.execute("UPDATE steps SET publication = 'published' WHERE step = ?", (step,))
+                _set_publication(db, step, "published")
                 _drop_bytes(db, step)
             for step in expired:
-                db.execute("UPDATE steps SET publication = 'expired' WHERE step = ?", (step,))
+                _set_publication(db, step, "expired")
         self.sweep_staged()
 
     def move(self, steps: Sequence[int], publication: str, decision: tuple[str, str] | None = None) -> None:
         """Put steps into another publication state; ``decision``: what was decided, and by whom."""
         with self._transaction() as db:
             for step in steps:
-                db.execute("UPDATE steps SET publication = ? WHERE step = ?", (publication, step))
+                _set_publication(db, step, publication)
                 if decision is not None:
                     self._note(db, step, *decision)
         self.write_head()
@@ -640,7 +636,7 @@ class Store:
                     self._insert_file(db, step + 1, other, data)
             _drop_bytes(db, step)
             self._insert_file(db, step, name, notice)
-            db.execute("UPDATE steps SET publication = ? WHERE step = ?", (publication, step))
+            _set_publication(db, step, publication)
             self._note(db, step, *decision)
         self.write_head()
         self.sweep_staged()
@@ -708,9 +704,9 @@ class Store:
     @property
     def _db(self) -> StoreDatabase:
         if self._broken is not None:
-            raise StoreError(self._broken, where=str(self.path), allowed="closing it and opening it again")
+            raise StoreError(self._broken, where=str(self.path), allowed="closing and opening it again")
         if self._database is None:
-            raise StoreError("the stream is closed", where=str(self.path), allowed="opening it again")
+            raise closed_stream(str(self.path))
         return self._database
 
     @contextmanager
@@ -727,12 +723,21 @@ class Store:
         return damaged_store(what, self._where)
 
 
+def closed_stream(where: str) -> StoreError:
+    """The refusal of further use after ``close``."""
+    return StoreError("the stream is closed", where=where, allowed="opening it again")
+
+
 def staged_files(db: StoreDatabase) -> list[tuple[int, str]]:
     """Step and name of the files that wait on the disk to be published."""
     return db.execute(
         "SELECT f.step, f.name FROM files f JOIN steps s USING (step) "
         "WHERE s.publication IN ('pending', 'held') AND f.bytes IS NULL"
     ).fetchall()
+
+
+def _set_publication(db: StoreDatabase, step: int, publication: str) -> None:
+    db.execute("UPDATE steps SET publication = ? WHERE step = ?", (publication, step))
 
 
 def _drop_bytes(db: StoreDatabase, step: int) -> None:
@@ -786,15 +791,15 @@ def rollback_problems(
     """
     last = max(states, default=0)
     problems = [
-        f"step {step} is published, but the ledger ends at step {last}: the state was rolled back"
+        f"step {step} is published, but the ledger ends at step {last}"
         for step in sorted(set(published) - states.keys())
     ]
     problems += [
-        f"step {step} was withdrawn ({NOTICE} is in the folder): the state was rolled back"
+        f"step {step} was withdrawn ({NOTICE} is in the folder)"
         for step in sorted(withdrawn)
         if states.get(step) not in ("withdrawing", "withdrawn")
     ]
-    return problems
+    return [f"{problem}: the state was rolled back" for problem in problems]
 
 
 def publication_states(db: StoreDatabase) -> dict[int, str]:

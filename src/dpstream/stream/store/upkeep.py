@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from dpstream.core import durable
 from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.core.paths import parse_json
 from dpstream.io.sinks.target import NOTICE
@@ -28,7 +27,13 @@ from dpstream.stream.store.sealed_history import (
 from dpstream.stream.store.staging import Staging
 from dpstream.stream.store.step_rows import verify_state
 from dpstream.stream.store.store import staged_files
-from dpstream.stream.store.store_database import VALUE_TABLES, Sealing, StoreDatabase, file_errors
+from dpstream.stream.store.store_database import (
+    VALUE_TABLES,
+    Sealing,
+    StoreDatabase,
+    file_errors,
+    transaction,
+)
 from dpstream.stream.store.summed_rows import (
     problem_of_files,
     read_shards,
@@ -149,27 +154,17 @@ def rekey_store(
         if not done:
             with file_errors("waiting files could not be sealed anew", path):
                 Staging(path).reseal(waiting, db.sealing, fresh)
-            db.begin()
-            try:
+            with transaction(db):
                 _reseal(db, fresh)
                 mark(db, fresh)
                 # Until the old values are gone from the database's files, every check says that they are not.
                 SealedLog(db, meta["key"]).add(last_step, RESEALED)
-                durable.commit(db)
-            except BaseException:
-                db.rollback()
-                raise
         db.compact()
         with file_errors("waiting files could not be removed", path):
             Staging(path).sweep(waiting, fresh)
         if is_half_rekeyed(db):
-            db.begin()
-            try:
+            with transaction(db):
                 SealedLog(db, meta["key"]).add(last_step, CLEANED)
-                durable.commit(db)
-            except BaseException:
-                db.rollback()
-                raise
 
 
 def _reseal(db: StoreDatabase, new: Sealing) -> None:
