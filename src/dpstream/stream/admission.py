@@ -51,10 +51,7 @@ from dpstream.io.sources.counted_file import CountedFile
 from dpstream.stream.store.summed_rows import PresentChange
 
 if TYPE_CHECKING:
-    from dpstream.core.contracts import StreamPlan
     from dpstream.core.schema import Schema
-    from dpstream.core.schema.domain import Codes, Domain
-    from dpstream.core.tables.access import EngineBatch
     from dpstream.stream.store.store import Store
 
 

@@ -157,7 +157,7 @@ class AskingStream(Stream):
         check_text(name, "question_id")
         store = self._question_store
         self._witness()  # of an answer that a full disk kept back
-        content, complement = (store.fingerprint([one]) for one in self._asks.question_bytes(query))
+        content, complement = map(store.fingerprint, self._asks.question_bytes(query))
         known = store.find(batch_id=name)
         if known is not None:
             if known.content != content:

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 _SUCCESSOR = "dpstream init --after, with the old file; or another state directory, which spends anew"
 
 
+#: Of files that were read the facts hold hashes.
+_FILES = ("schema.constraints.files.", "options.prior.sha256")
+
+
 def canonical_json(value: Any) -> bytes:
     """One spelling per value: sorted keys, no blanks, UTF-8, no NaN."""
     return json.dumps(
@@ -159,8 +163,6 @@ def require_same_plan(stored: dict[str, Any], given: dict[str, Any], where: str)
             where=where,
             allowed=f"{remedy}; or {_SUCCESSOR}",
         )
-    _require_same_files(stored, given, where)
-    _require_same_prior(stored, given, where)
     # Through JSON, so that tuples and lists compare alike.
     differences = _differences(stored, json.loads(canonical_json(given)), "")
     if differences:
@@ -170,34 +172,6 @@ def require_same_plan(stored: dict[str, Any], given: dict[str, Any], where: str)
             where=where,
             allowed=f"the plan of its start; or {_SUCCESSOR}" + _counter_remedy(stored, given),
         )
-
-
-def _require_same_files(stored: dict[str, Any], given: dict[str, Any], where: str) -> None:
-    """The files of public constraints say what they said when the stream began."""
-    before, now = (
-        facts.get("schema", {}).get("constraints", {}).get("files", {}) for facts in (stored, given)
-    )
-    for name in sorted(before.keys() & now.keys()):
-        if before[name] != now[name]:
-            raise ConfigError(
-                f"the constraints file {name!r} has changed",
-                where=where,
-                allowed=f"the old file; or {_SUCCESSOR}",
-            )
-
-
-def _require_same_prior(stored: dict[str, Any], given: dict[str, Any], where: str) -> None:
-    """The public prior is the one with which the stream began."""
-    before, now = (facts.get("options", {}).get("prior") for facts in (stored, given))
-    if before == now:
-        return
-    if before is None or now is None:
-        what = f"[prior] was {'added' if before is None else 'removed'} since the start"
-    elif before.get("sha256") != now.get("sha256"):
-        what = "the file of [prior] has changed"
-    else:
-        what = "columns or weight of [prior] have changed"
-    raise ConfigError(what, where=where, allowed=f"[prior] as at the start; or {_SUCCESSOR}")
 
 
 def mechanism_remedy(began: str, now: str) -> str | None:
@@ -235,6 +209,8 @@ def _differences(old: Any, new: Any, path: str) -> list[str]:
         return differences
     if old == new:
         return []
+    if path.startswith(_FILES):
+        return [f"the file behind {path} has changed"]
     return [f"{path} was {_short(old)} and is {_short(new)}"]
 
 

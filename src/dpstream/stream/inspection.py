@@ -9,7 +9,6 @@ Trusted base: owner (checks private state without its lock).
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -53,6 +52,8 @@ from dpstream.stream.store.sealed_history import (
     outside_heads,
     outside_heads_of_questions,
     read_meta,
+    step_of,
+    stored_plan,
     stored_seals,
     undecided_failure,
 )
@@ -119,10 +120,9 @@ def read_status(path: str | Path, *, server: PostgresServer | None = None) -> St
             if db is None:
                 raise no_stream(str(path))
             states = publication_states(db)
-            (plan,) = db.execute("SELECT value FROM meta WHERE key = 'plan'").fetchone()
-            reserved = db.execute("SELECT step FROM latest WHERE name = ?", (RESERVATION,)).fetchone()
+            facts, reserved = stored_plan(read_meta(db), str(path)), step_of(db, RESERVATION)
             (seeded,) = db.execute("SELECT coalesce(max(test_seed), 0) FROM steps").fetchone()
-            facts, spent, failed = json.loads(plan), largest_cost(db), undecided_failure(db)
+            spent, failed = largest_cost(db), undecided_failure(db)
             unspent, decided = is_unspent(db), read_decisions(db)
     except (ValueError, TypeError):
         raise StoreDamagedError(UNREADABLE, where=str(path)) from None
@@ -138,7 +138,7 @@ def read_status(path: str | Path, *, server: PostgresServer | None = None) -> St
         held=in_state("held"),
         withdrawn=in_state("withdrawing", "withdrawn"),
         rejected=in_state("rejected"),
-        reserved=None if reserved is None else reserved[0],
+        reserved=reserved,
         failed=None if failed == RESTORED else failed,
         restored=failed == RESTORED,
         made_with_test_seed=bool(seeded),

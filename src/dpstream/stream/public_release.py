@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from dpstream.core.schema import Schema
     from dpstream.stream.release.pictures import Picture
 
-_BASE = "Counted in the released table, in part from an earlier table: errors are not known."
+_COUNTED = "Counted in the released table"
 
 
 class PublicRelease:
@@ -242,11 +242,12 @@ class PublicRelease:
             return none
         counted = self._counted(asked, schema, manifest, step)
         if "base" in manifest:
-            answer = Answer(counted, None, _BASE)
+            note = f"{_COUNTED}, in part from an earlier table: errors are not known."
+            answer = Answer(counted, None, note)
         else:
             answer = measured_answer(counted, self._published(step), asked, as_of)
             if answer.as_of is None:
-                answer = replace(answer, note=f"Counted in the released table. {answer.note}")
+                answer = replace(answer, note=f"{_COUNTED}. {answer.note}")
         if answer.error_kind is not None:
             return answer
         answer = with_bias(answer, manifest)

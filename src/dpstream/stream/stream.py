@@ -53,7 +53,7 @@ from dpstream.stream.store.step_rows import (
     Step,
     split_state,
 )
-from dpstream.stream.store.store import Store
+from dpstream.stream.store.store import Store, key_of_sources
 
 if TYPE_CHECKING:
     from dpstream.core.privacy.budget import Budget
@@ -95,30 +95,12 @@ def shown_failure(error: BaseException, drawn: bool) -> str | None:
 # Why a stream takes no step, or not before its owner has decided.
 
 
-def all_steps_done(step: int, horizon: int) -> HorizonError:
-    """The plan pays for no further step."""
-    return HorizonError(
-        f"the plan pays for {horizon} steps, all done",
-        where=f"step {step}",
-        allowed="a successor (dpstream init --after)",
-    )
-
-
 def broken_border(broken: Sequence[Broken], where: str) -> ConfigError:
     """What the earlier streams and this one cost together is more than their manifests say."""
     return ConfigError(
         f"{'; '.join(one.words for one in broken)}: records cost more than the manifests say",
         where=where,
         allowed="a new stream after the earlier stream's last step; dpstream withdraw here",
-    )
-
-
-def no_place(verb: str) -> StepError:
-    """The stream publishes nothing, because it was opened without a sink."""
-    return StepError(
-        "the stream has no place for releases",
-        where=verb,
-        allowed="publish_to, or [output]",
     )
 
 
@@ -272,7 +254,7 @@ class Stream:
     @property
     def source_key(self) -> bytes:
         """A secret key of this stream's own for fingerprints of source files."""
-        return self._store.source_key
+        return key_of_sources(self._store.meta["key"])
 
     @property
     def plan(self) -> StreamPlan:
@@ -459,7 +441,11 @@ class Stream:
         step = self.last_step + 1
         horizon = self._plan.horizon
         if horizon is not None and step > horizon:
-            raise all_steps_done(step, horizon)
+            raise HorizonError(
+                f"the plan pays for {horizon} steps, all done",
+                where=f"step {step}",
+                allowed="a successor (dpstream init --after)",
+            )
         if self._membership is not None:
             self._membership.allow_step(self._store.meta, step)
         if self._undecided is not None:
@@ -573,7 +559,9 @@ class Stream:
 
     def _require_outlet(self, verb: str) -> ReleasePublisher:
         if self._outlet is None:
-            raise no_place(verb)
+            raise StepError(
+                "the stream has no place for releases", where=verb, allowed="publish_to, or [output]"
+            )
         return self._outlet
 
     def _genesis(self) -> tuple[dict[str, bytes], bytes]:

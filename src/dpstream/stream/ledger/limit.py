@@ -122,28 +122,24 @@ class Limit:
         >>> print(Limit.parse("epsilon=2"), "|", Limit.parse("epsilon = 2, delta = 1e-9"))
         epsilon = 2 (pure) | epsilon = 2, delta = 1e-9
         """
-        try:
-            return cls._parse(text)
-        except BudgetError as error:
-            raise ConfigError(error.what, where=f"limit {text!r}", allowed=error.allowed) from None
-
-    @classmethod
-    def _parse(cls, text: str) -> Self:
         given: dict[str, str] = {}
         for item in text.split(","):
             name, equals, value = (part.strip() for part in item.partition("="))
             if not equals or not value or name in given:
                 raise _wrong(text)
             given[name] = value
-        if list(given) == ["rho"]:
-            return cls(None, None, ZCDP.of(given["rho"]).rho)
-        if sorted(given) not in (["epsilon"], ["delta", "epsilon"]):
-            raise _wrong(text)
-        epsilon = PureDP.of(given["epsilon"]).epsilon
-        if "delta" not in given:
-            return cls(epsilon, None, None)
-        delta = exact_amount(given["delta"], where="delta")
-        return cls(epsilon, delta, _nine_digits(approximate_to_zcdp(epsilon, delta).rho))
+        try:
+            if list(given) == ["rho"]:
+                return cls(None, None, ZCDP.of(given["rho"]).rho)
+            if sorted(given) not in (["epsilon"], ["delta", "epsilon"]):
+                raise _wrong(text)
+            epsilon = PureDP.of(given["epsilon"]).epsilon
+            if "delta" not in given:
+                return cls(epsilon, None, None)
+            delta = exact_amount(given["delta"], where="delta")
+            return cls(epsilon, delta, _nine_digits(approximate_to_zcdp(epsilon, delta).rho))
+        except BudgetError as error:
+            raise ConfigError(error.what, where=f"limit {text!r}", allowed=error.allowed) from None
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, str]) -> Self:
@@ -157,11 +153,6 @@ class Limit:
         """Exact, as text."""
         values = {"epsilon": self.epsilon, "delta": self.delta, "rho": self.rho}
         return {name: str(value) for name, value in values.items() if value is not None}
-
-    @property
-    def kind(self) -> tuple[str, ...]:
-        """Which amounts it states; only limits of one kind can be compared."""
-        return tuple(self.as_dict())
 
     def __str__(self) -> str:
         if self.epsilon is None:
@@ -186,7 +177,7 @@ class Limit:
         Errors:
             ConfigError: it is not.
         """
-        if new.kind != self.kind:
+        if new.as_dict().keys() != self.as_dict().keys():
             raise ConfigError(
                 f"the limit {new} has another kind than {self}",
                 where="limit",

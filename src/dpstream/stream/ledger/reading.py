@@ -160,23 +160,21 @@ def ledger_of(db: StoreDatabase, meta: dict[str, bytes]) -> Ledger:
     try:
         facts: dict[str, Any] = json.loads(meta["plan"])
         rows = db.execute(
-            "SELECT step, definition, spent, parts, manifest, manifest_sha256, test_seed, batch_id, publication, "
+            "SELECT step, manifest, definition, spent, parts, manifest_sha256, test_seed, batch_id, publication, "
             "committed FROM steps ORDER BY step"
         )
         spends = tuple(
             Spend(
-                step=step,
-                period=json.loads(manifest)["period"],
-                definition=definition,
-                spent=Fraction(spent),
-                parts=tuple(json.loads(parts)),
-                manifest_sha256=digest,
-                test_seed=bool(test_seed),
-                batch_id=batch_id,
-                publication=publication,
-                time=time,
+                step,
+                json.loads(manifest)["period"],
+                definition,
+                Fraction(spent),
+                tuple(json.loads(parts)),
+                digest,
+                bool(test_seed),
+                *texts,
             )
-            for step, definition, spent, parts, manifest, digest, test_seed, batch_id, publication, time in rows
+            for step, manifest, definition, spent, parts, digest, test_seed, *texts in rows
         )
     except (ValueError, KeyError, TypeError, ZeroDivisionError):
         raise StoreDamagedError(UNREADABLE, where=db.where) from None

@@ -494,14 +494,22 @@ class Estimate:
         interval = self.interval(confidence)
         low, high = (None, None) if interval is None else (pa.array(end.ravel()) for end in interval)
         nothing = pa.nulls(self.values.size, pa.float64())
-        cells = np.indices(self.values.shape).reshape(len(self.columns), self.values.size)
-        data = {
-            name: pa.array(np.array(labels, dtype=object)[codes].tolist(), pa.string())
-            for name, labels, codes in zip(self.columns, self.labels, cells, strict=True)
-        }
+        data = label_columns(self.columns, self.labels)
         error = np.full(self.values.size, self.standard_error)
         ends = {"low": nothing if low is None else low, "high": nothing if high is None else high}
         return pa.table({**data, "measured": self.values.ravel(), "standard_error": error, **ends})
+
+
+def label_columns(columns: Sequence[str], labels: Sequence[tuple[str, ...]]) -> dict[str, Any]:
+    """The labels of all cells of a marginal, as an Arrow array for each column."""
+    import pyarrow as pa
+
+    sizes = [len(own) for own in labels]
+    cells = np.indices(sizes).reshape(len(sizes), math.prod(sizes))
+    return {
+        name: pa.array(np.array(own, dtype=object)[codes].tolist(), pa.string())
+        for name, own, codes in zip(columns, labels, cells, strict=True)
+    }
 
 
 @dataclass(frozen=True)

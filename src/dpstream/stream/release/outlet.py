@@ -243,7 +243,7 @@ class ReleasePublisher:
         for step, digest in published:
             if hashes[step] != digest:
                 raise StoreDamagedError(
-                    f"the published manifest of step {step} differs from the committed manifest",
+                    f"{MANIFEST} of step {step} differs from the committed file",
                     where=str(self._where),
                     allowed="move the step away (folder and database) and run again",
                 )

@@ -28,7 +28,7 @@ from dpstream.stream.release.answers import (
     with_bias,
     with_simulated,
 )
-from dpstream.stream.release.estimates import Estimate, Published
+from dpstream.stream.release.estimates import Estimate, Published, label_columns
 from dpstream.stream.release.manifest import DRAWN
 from dpstream.stream.release.released_verdicts import NumberOfRecords, number_of_records
 from dpstream.stream.release.showing import estimate_html, release_html, spent_of
@@ -89,12 +89,7 @@ class Marginal:
         """One row per cell: the labels and ``estimate``, as a pyarrow Table."""
         import pyarrow as pa
 
-        cells = np.indices(self.values.shape).reshape(len(self.columns), -1)
-        data = {
-            name: pa.array(np.array(labels, dtype=object)[codes].tolist(), pa.string())
-            for name, labels, codes in zip(self.columns, self.labels, cells, strict=True)
-        }
-        return pa.table({**data, "estimate": self.values.ravel()})
+        return pa.table({**label_columns(self.columns, self.labels), "estimate": self.values.ravel()})
 
 
 class Release:

@@ -274,8 +274,7 @@ class RemadeFiles:
             raise NotMadeError(
                 f"{name} of step {step} is missing and cannot be made identical",
                 where=str(self._sink.directory),
-                allowed="the file from a copy; the [output] format and program version of that step; or dpstream "
-                "withdraw",
+                allowed="the file from a copy; that step's [output] format and program version; or dpstream withdraw",
             )
         return content
 

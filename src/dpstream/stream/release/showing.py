@@ -18,7 +18,6 @@ from dpstream.core.showing import notebook_page
 from dpstream.io.objects import AnyPath
 from dpstream.io.sinks.release_reader import as_released
 from dpstream.io.sinks.simulated_errors import simulated_errors
-from dpstream.io.sinks.target import MEASUREMENTS
 from dpstream.stream.predecessor_cost import own_budget
 from dpstream.stream.release.estimates import Estimate, Published
 from dpstream.stream.release.folding import Group, fold, groups_of
@@ -32,11 +31,6 @@ if TYPE_CHECKING:
     from dpstream.core.schema.column import Column
 
 _ROWS = 10
-#: Joins what the manifest says of released counts with the lines that a picture draws.
-_MEASURED = (
-    "Noisy counts beside the tables have exact errors (measured, plot); released counts combine several and "
-    "may lie outside."
-)
 
 
 def spent_of(manifest: Mapping[str, Any]) -> Budget:
@@ -47,15 +41,12 @@ def spent_of(manifest: Mapping[str, Any]) -> Budget:
 
 def release_html(manifest: Mapping[str, Any], table: Any | None) -> str:
     """A release as a notebook shows it; ``table`` is the released one as a pyarrow Table, or None."""
-    errors = manifest["accuracy"].get("words")
-    if MEASUREMENTS in manifest["files"] and "measured_every_step" in manifest["accuracy"]:
-        errors = f"{errors} {_MEASURED}"
     facts = {
         "stream": manifest["stream"],
         "made from": manifest["holds"],
         "guarantee": manifest["guarantee"]["words"],
         "spent": spent_of(manifest),
-        "errors": errors,
+        "errors": manifest["accuracy"].get("words"),
     }
     known = {key: value for key, value in facts.items() if value is not None}
     title = f"Release of step {manifest['step']}"
@@ -118,13 +109,17 @@ def draw_release(release: PicturedRelease, columns: str | Sequence[str] | None) 
     asked = [columns] if isinstance(columns, str) else list(columns or there[:_MOST])
     strange = [name for name in asked if name not in there]
     if strange or not asked:
-        what = f"the released table has no column {strange[0]!r}" if strange else "the table has no column"
-        raise ConfigError(what, where="plot", allowed=", ".join(there) or "a release of records")
+        column = f" {strange[0]!r}" if strange else ""
+        raise ConfigError(
+            f"the released table has no column{column}",
+            where="plot",
+            allowed=", ".join(there) or "a release of records",
+        )
     if columns is not None and (len(asked) > 2 or len(set(asked)) < len(asked)):
         raise ConfigError(
             f"{len(asked)} columns are named",
             where="plot",
-            allowed="one column, two, or none for all",
+            allowed="one, two or none",
         )
     if not release.table.num_rows:
         raise ConfigError("the released table has no rows", where="plot", allowed="a release with rows")

@@ -31,8 +31,7 @@ from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError, StoreLockedError
 from dpstream.stream.identity import require_same_plan
 from dpstream.stream.store.encryption import StateKey, unlock
-from dpstream.stream.store.lock import StateDirectory
-from dpstream.stream.store.place import MOVED_AWAY, backend_for, is_moved, locked_store
+from dpstream.stream.store.place import MOVED_AWAY, StoreBackend, is_moved, locked_place, locked_store
 from dpstream.stream.store.postgres import PostgresServer
 from dpstream.stream.store.sealed_history import (
     LEFT,
@@ -47,11 +46,10 @@ from dpstream.stream.store.sealed_history import (
     stored_plan,
     write_open,
 )
-from dpstream.stream.store.sqlite import DATABASE, SQLiteDatabase, create_file
+from dpstream.stream.store.sqlite import SQLiteDatabase, create_file
 from dpstream.stream.store.store import Store, note_restored
 from dpstream.stream.store.store_database import (
     STORE_TABLES,
-    StoreBackend,
     StoreDatabase,
     create_tables,
     file_errors,
@@ -142,7 +140,7 @@ def archived_plan(archive: Path) -> dict[str, Any]:
         ConfigError: no archive. StoreDamagedError: it was changed or cut short. StoreFormatError: in another format.
     """
     with _opened(archive), _archived(archive) as read:
-        return stored_plan(dict(read.db.execute("SELECT key, value FROM meta").fetchall()), read.db.where)
+        return stored_plan(read_meta(read.db), read.db.where)
 
 
 def import_store(
@@ -176,12 +174,9 @@ def import_store(
                 where=str(archive),
                 allowed="the archive on a writable disk",
             )
-        directory = StateDirectory(path, database=DATABASE)
-        backend: StoreBackend | None = None
-        try:
-            backend = backend_for(directory.path, server)
+        with locked_place(path, server) as (state, backend):
             before = _history_there(backend, key)
-            witness = Head(directory.path)
+            witness = Head(state)
 
             def fill(db: StoreDatabase) -> None:
                 create_tables(db)
@@ -189,7 +184,7 @@ def import_store(
                     (last,) = source.db.execute("SELECT coalesce(max(step), 0) FROM steps").fetchone()
                     _copy(source.db, db, last)
                 forget_latest(db, MOVED)
-                history = _checked(db, key, facts, directory.path, str(archive))
+                history = _checked(db, key, facts, state, str(archive))
                 store_key = read_meta(db)["key"]
                 if read.moving and SealedLog(db, store_key).entries()[-1].kind != LEFT:
                     raise StoreDamagedError("the archive's log has no move", where=str(archive))
@@ -203,10 +198,6 @@ def import_store(
                     _mark_taken(file, read.size, number)
 
             backend.create(fill)
-        finally:
-            if backend is not None:
-                backend.close()
-            directory.close()
     with Store(path, facts, server=server, key=key) as store:
         return store.last_step
 

@@ -146,18 +146,12 @@ def write_key(path: Path) -> StateKey:
         ConfigError: the file exists. StoreError: it cannot be written.
     """
     key = StateKey.generate()
-    try:
-        with file_errors("the key could not be written", path):
+    with file_errors("the key could not be written", path):
+        try:
             durable.write_file(path, f"{key.text}\n".encode(), mode=0o600)
-            durable.sync_directory(path.absolute().parent)
-    except StoreError as error:
-        if isinstance(error.__cause__, FileExistsError):
-            raise ConfigError(
-                "the file exists",
-                where=str(path),
-                allowed="another name",
-            ) from None
-        raise
+        except FileExistsError:
+            raise ConfigError("the file exists", where=str(path), allowed="another name") from None
+        durable.sync_directory(path.absolute().parent)
     return key
 
 

@@ -243,8 +243,7 @@ class PostgresDatabase(PostgresSession):
 
     def has_schema(self) -> bool:
         """Whether there is a schema of that name."""
-        row = self.execute("SELECT 1 FROM pg_namespace WHERE nspname = ?", (self._schema,)).fetchone()
-        return row is not None
+        return self._one("SELECT 1 FROM pg_namespace WHERE nspname = ?", (self._schema,)) is not None
 
     def take_lock(self) -> None:
         """One process for each stream, whichever machine it runs on.
@@ -266,11 +265,8 @@ class PostgresDatabase(PostgresSession):
     def repair_permissions(self) -> None:
         """The schema is its owner's only: private counts are in it. Roles that a GRANT or default privileges let in are
         named; only their owner knows why they were."""
-        row = self.execute(
-            "SELECT 1 FROM pg_namespace n, aclexplode(n.nspacl) a WHERE n.nspname = ? AND a.grantee = 0",
-            (self._schema,),
-        ).fetchone()
-        if row is not None:
+        query = "SELECT 1 FROM pg_namespace n, aclexplode(n.nspacl) a WHERE n.nspname = ? AND a.grantee = 0"
+        if self._one(query, (self._schema,)) is not None:
             self.execute(f"REVOKE ALL ON SCHEMA {self._schema} FROM PUBLIC")
             warnings.warn(
                 f"{self.where}: everybody had rights on the schema",
@@ -347,12 +343,11 @@ class PostgresDatabase(PostgresSession):
         if self._lock is None:
             return False
         high, low = divmod(self._lock % 2**64, 2**32)
-        row = self.execute(
+        query = (
             "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND granted "
-            "AND objsubid = 1 AND classid::bigint = ?::bigint AND objid::bigint = ?::bigint",
-            (high, low),
-        ).fetchone()
-        return row is not None
+            "AND objsubid = 1 AND classid::bigint = ?::bigint AND objid::bigint = ?::bigint"
+        )
+        return self._one(query, (high, low)) is not None
 
 
 class PostgresBackend:

@@ -122,7 +122,7 @@ def look_at_history(db: StoreDatabase, meta: dict[str, bytes]) -> SealedHistory:
         "committed FROM steps ORDER BY step"
     )
     for step, stored, batch_id, content, *columns in rows:
-        problems += [f"step {lost} is missing in the store" for lost in range(last + 1, step)]
+        problems += [f"step {lost} is missing" for lost in range(last + 1, step)]
         if step == last + 1:
             opened = db.sealing.open(content, "content", step)
             wanted = step_seal(key, seals[last], step, batch_id, opened, *columns)
@@ -153,7 +153,7 @@ def _log_seals(db: StoreDatabase) -> dict[int, bytes]:
 
 def step_seal(key: bytes, previous: bytes, *columns: int | str | bytes | None) -> bytes:
     """The seal of one step: of the seal before it and of its columns."""
-    return _seal(key, b"step" + previous, columns)
+    return row_seal(key, b"step" + previous, columns)
 
 
 # What there is once.
@@ -162,7 +162,7 @@ def step_seal(key: bytes, previous: bytes, *columns: int | str | bytes | None) -
 def write_latest(db: StoreDatabase, key: bytes, name: str, step: int, value: bytes) -> None:
     """Write or replace a value of a step, inside the caller's transaction; its seal is of what it says, before it is
     encrypted."""
-    seal = _seal(key, name.encode(), (step, value))
+    seal = row_seal(key, name.encode(), (step, value))
     _replace_latest(db, name, step, seal, db.sealing.seal(value, name, step))
 
 
@@ -177,7 +177,7 @@ def read_latest(db: StoreDatabase, key: bytes, name: str) -> tuple[int, bytes] |
         return None
     step, seal, stored = row
     value = db.sealing.open(bytes(stored), name, step)
-    if not hmac.compare_digest(_seal(key, name.encode(), (step, value)), bytes(seal)):
+    if not hmac.compare_digest(row_seal(key, name.encode(), (step, value)), bytes(seal)):
         raise damaged_store(f"the {name} was changed", db.where)
     return int(step), value
 
@@ -190,6 +190,12 @@ def _replace_latest(db: StoreDatabase, *row: int | str | bytes) -> None:
 def forget_latest(db: StoreDatabase, name: str) -> None:
     """Remove a value, inside the caller's transaction."""
     db.execute("DELETE FROM latest WHERE name = ?", (name,))
+
+
+def step_of(db: StoreDatabase, name: str) -> int | None:
+    """The step of a value, unchecked; None where there is none."""
+    row = db.execute("SELECT step FROM latest WHERE name = ?", (name,)).fetchone()
+    return None if row is None else int(row[0])
 
 
 def write_open(db: StoreDatabase, name: str, step: int, value: bytes) -> None:
@@ -310,7 +316,7 @@ class SealedLog:
         return entries
 
     def _seal(self, before: bytes, columns: Iterable[int | str]) -> bytes:
-        return _seal(self._key, b"log" + before, columns)
+        return row_seal(self._key, b"log" + before, columns)
 
 
 def undecided_failure(db: StoreDatabase) -> str | None:
@@ -327,7 +333,7 @@ def _last_of(db: StoreDatabase, *kinds: str) -> tuple[str, str]:
     return str(kind), str(detail)
 
 
-def _seal(key: bytes, start: bytes, columns: Iterable[int | str | bytes | None]) -> bytes:
+def row_seal(key: bytes, start: bytes, columns: Iterable[int | str | bytes | None]) -> bytes:
     """A keyed hash of the columns of a row; numbers and texts as Python writes them, each with its length."""
     mac = hmac.new(key, start, hashlib.sha256)
     for column in columns:

@@ -25,7 +25,7 @@ from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.core.tables.access import ShardedEvents, UserEvents
 from dpstream.io.sinks.table_files import Content
 from dpstream.stream.store import container
-from dpstream.stream.store.sealed_history import STATE_ROW, derive, read_latest, write_latest
+from dpstream.stream.store.sealed_history import STATE_ROW, derive, read_latest, step_of, write_latest
 from dpstream.stream.store.store_database import StoreDatabase, damaged_store
 from dpstream.stream.store.summed_rows import PresentChange, put_values
 
@@ -74,8 +74,7 @@ def write_state(db: StoreDatabase, key: bytes, step: int, state: PackedState) ->
 
     Cost: the bytes of the head and of the parts that are new.
     """
-    before = db.execute("SELECT step FROM latest WHERE name = ?", (STATE_ROW,)).fetchone()
-    if before is None or before[0] != step - 1:
+    if step_of(db, STATE_ROW) != step - 1:
         raise damaged_store("the stored state belongs to another step", db.where)
     there = _stored_parts(db)
     for name in sorted(there - state.parts.keys()):

@@ -9,7 +9,6 @@ Trusted base: store (holds private state).
 from __future__ import annotations
 
 import hashlib
-import hmac
 import json
 import secrets
 import warnings
@@ -53,6 +52,7 @@ from dpstream.stream.store.sealed_history import (
     read_history,
     read_latest,
     read_meta,
+    row_seal,
     sealed_pin,
     step_seal,
     stored_plan,
@@ -152,14 +152,11 @@ class Store:
 
     def _require_new(self) -> None:
         """Refuse to make a store where a witness knows one that is gone."""
-        for witness in (self._head.path, *self._backend.witnesses()):
+        # Before genesis, which charges an account.
+        for witness in (self._head.path, *self._backend.witnesses(), *self._head.outside):
             if witness.exists():
-                raise damaged_store(f"the store is gone, but its {witness.name} is there", str(self.path))
-        for witness in self._head.outside:
-            if witness.exists():
-                # Before genesis, which charges an account.
                 raise StoreDamagedError(
-                    f"the state is gone, but its witness {witness.name} is among the releases",
+                    f"the store is gone; its witness {witness.name} remains",
                     where=str(witness.parent),
                     allowed=NEWEST_OR_NEW,
                 )
@@ -243,7 +240,7 @@ class Store:
     def sweep_staged(self) -> None:
         """Remove staged files that no committed step waits for, such as those of a step that was never committed; and
         files of users or records that no committed row names."""
-        with file_errors("files of users could not be removed", self.path):
+        with file_errors("files could not be removed", self.path):
             if self.user_folder.is_dir():
                 self._users.take(
                     self.user_folder,
@@ -251,7 +248,7 @@ class Store:
                 )
                 with self._reading() as db:
                     sweep_files(self.user_folder, read_shards(db, self.meta["key"]))
-        with file_errors("waiting files could not be removed", self.path):
+        with file_errors("files could not be removed", self.path):
             if not self.staging.names():
                 return
             with self._reading() as db:
@@ -275,22 +272,13 @@ class Store:
 
     # Reading
 
-    def fingerprint(self, parts: list[bytes]) -> bytes:
+    def fingerprint(self, question: bytes) -> bytes:
         """Keyed hash (HMAC-SHA256) of a question."""
-        mac = hmac.new(self.meta["key"], b"batch", hashlib.sha256)
-        for part in parts:
-            mac.update(len(part).to_bytes(8, "little"))
-            mac.update(part)
-        return mac.digest()
+        return row_seal(self.meta["key"], b"batch", [question])
 
     def derived_key(self, purpose: bytes) -> bytes:
         """32 secret bytes for one purpose."""
         return derive(self.meta["key"], purpose)
-
-    @property
-    def source_key(self) -> bytes:
-        """The key for fingerprints of source files."""
-        return key_of_sources(self.meta["key"])
 
     def reservation(self) -> Reservation | None:
         """The intent that has no committed step yet."""
@@ -409,7 +397,7 @@ class Store:
         Errors:
             ConfigError: the counters are files.
         """
-        self._require_place("the users' counters", self._counted(), files=False)
+        self._require_rows(self._counted())
         with self._reading() as db:
             return read_events(db, ids)
 
@@ -419,9 +407,7 @@ class Store:
         Errors:
             ConfigError: the counters are rows.
         """
-        shards = self._counted()
-        self._require_place("the users' counters", shards, files=True)
-        return self.user_folder, shards
+        return self.user_folder, self._require_files(self._counted())
 
     @property
     def user_folder(self) -> Path:
@@ -435,7 +421,7 @@ class Store:
         Errors:
             StoreDamagedError: one was changed, lost or added. ConfigError: they are files.
         """
-        self._require_place("the present records", self._shards(), files=False)
+        self._require_rows(self._shards())
         with self._reading() as db:
             return read_present(db, self.meta["key"], domain, self.last_step)
 
@@ -446,9 +432,7 @@ class Store:
         Errors:
             ConfigError: the present records are rows.
         """
-        shards = self._shards()
-        self._require_place("the present records", shards, files=True)
-        return self.user_folder, shards
+        return self.user_folder, self._require_files(self._shards())
 
     def _shards(self) -> CounterShards | None:
         """The files that the store names."""
@@ -461,17 +445,21 @@ class Store:
             raise self._damaged("the counters of users are missing")
         return self._shards()
 
-    def _require_place(self, what: str, shards: CounterShards | None, *, files: bool) -> None:
-        """Refuse counters or records that are where this batch cannot be compared with them."""
-        if files and self.last_step and shards is None:
+    def _require_files(self, shards: CounterShards | None) -> CounterShards | None:
+        """Refuse counters or records that are where Spark cannot compare a batch with them."""
+        if self.last_step and shards is None:
             raise ConfigError(
-                f"{what} are in the store, out of Spark's reach",
+                "counters or records are in the store, out of Spark's reach",
                 where=self._where,
                 allowed="records of this process, or a new stream",
             )
-        if not files and shards is not None:
+        return shards
+
+    def _require_rows(self, shards: CounterShards | None) -> None:
+        """Refuse those that this process cannot compare a batch with."""
+        if shards is not None:
             raise ConfigError(
-                f"{what} are files of Spark's executors",
+                "counters or records are files of Spark's executors",
                 where=self._where,
                 allowed="records of Spark, or a new stream",
             )

@@ -9,7 +9,7 @@ Trusted base: store (holds private state).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -160,37 +160,6 @@ class StoreDatabase(Protocol):
 
     def compact(self) -> None:
         """Give back what deleted rows took, and leave no trace of them in this database's files."""
-
-    def close(self) -> None: ...
-
-
-class StoreBackend(Protocol):
-    """Where one stream's store is, and how to get at it.
-
-    Attributes:
-        where: names the place in messages.
-    """
-
-    where: str
-
-    def exists(self) -> bool:
-        """Whether a store is there; from now on no other process can make or open it."""
-
-    def witnesses(self) -> list[Path]:
-        """Files that only a store which was there before can have left."""
-
-    def create(self, fill: Callable[[StoreDatabase], None]) -> None:
-        """Make a store that ``fill`` fills and commits; it is there whole, or not at all. A store that is
-        there already (one that was moved away) is replaced."""
-
-    def connect(self) -> StoreDatabase:
-        """Open the store for writing. Asserts that a commit is durable when it returns."""
-
-    def release(self, db: StoreDatabase) -> None:
-        """Give back what ``connect`` gave, and keep the lock."""
-
-    def look(self) -> StoreDatabase | None:
-        """Open it for reading, without the lock and without changing anything; None if there is none."""
 
     def close(self) -> None: ...
 
