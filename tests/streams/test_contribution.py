@@ -140,7 +140,7 @@ def test_the_bound_holds_over_steps_and_restarts_and_deletes_give_nothing_back(t
 @pytest.mark.parametrize(
     ("batch", "error", "words"),
     [
-        (Batch(frame(A)), DataError, "gives no users"),
+        (Batch(frame(A)), DataError, "the unit 'user' needs users"),
         (Batch(frame(A), users="person"), DataError, "column 'person' is missing"),
         (Batch(frame(A), users="zip"), ConfigError, "'zip' .* in the schema too"),
         (Batch(frame(A), users=["x", "y"]), DataError, "one user id for each of the inserts"),

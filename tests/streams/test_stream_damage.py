@@ -146,7 +146,7 @@ def test_flipped_and_cut_bytes_are_found_or_harmless(tmp_path: Path, request: py
             return (
                 stream._state.true.tolist(),
                 stream._state.noise.tolist(),
-                list(stream.ledger()),
+                stream.spent,
                 [(r.manifest, r.batch_id, r.sample().to_pydict()) for r in kept],
             )
 
