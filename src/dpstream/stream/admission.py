@@ -171,11 +171,7 @@ def separate(batch: Batch, schema: Schema, where: str, unit: str = "user") -> tu
     """
     users = batch.users
     if users is None:
-        raise DataError(
-            f"the unit {unit!r} needs users",
-            where=where,
-            allowed="Batch(..., users=...)",
-        )
+        raise DataError(f"the unit {unit!r} needs users", where=where, allowed="Batch(..., users=...)")
     if not isinstance(users, str):
         pair = users if isinstance(users, tuple) else (users, None)
         if len(pair) != 2:

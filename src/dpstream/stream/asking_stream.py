@@ -127,8 +127,7 @@ class AskingStream(Stream):
         self._check_process()
         store = self._question_store
         self._witness()
-        rows = (store.find(step=number) for number in range(1, store.last_step + 1))
-        return tuple(self._stored(row) for row in rows if row is not None)
+        return tuple(self._stored_question(number) for number in range(1, store.last_step + 1))
 
     # Asking
 
@@ -200,17 +199,15 @@ class AskingStream(Stream):
         if self._step_answers is None or self._step_answers[0] != self.last_step:
             store, numbers = self._question_store, {}
             for number in range(store.last_step, 0, -1):
-                row = store.find(step=number)
-                if row is None or self._stored(row).step != self.last_step:
+                row = store.committed(number)
+                if self._stored(row).step != self.last_step:
                     break
                 numbers[row.content] = number
             self._step_answers = (self.last_step, numbers)
         return self._step_answers[1]
 
     def _stored_question(self, number: int) -> AnsweredQuestion:
-        row = self._question_store.find(step=number)
-        assert row is not None
-        return self._stored(row)
+        return self._stored(self._question_store.committed(number))
 
     def _stored(self, row: Step) -> AnsweredQuestion:
         try:
@@ -319,11 +316,7 @@ class AskingStream(Stream):
             )
         # As of the last step: with older books, what was spent since could be spent again.
         if self._asks.standing(state).asked > asked:
-            raise StoreDamagedError(
-                "the questions' store was rolled back",
-                where=where,
-                allowed=_BOTH_STORES,
-            )
+            raise StoreDamagedError("the questions' store was rolled back", where=where, allowed=_BOTH_STORES)
         self._asks.restore_books(state, books)
         self._last_hard = int(books["y_number"])
         if self._last_hard:
@@ -337,11 +330,7 @@ class AskingStream(Stream):
         path, server = questions_path(self.path), questions_server(self._server)
         stream_id = self._store.meta["stream_id"]
         if self.last_step and not has_store(path, server=server):
-            raise StoreDamagedError(
-                "the questions' store is gone",
-                where=str(path),
-                allowed=_BOTH_STORES,
-            )
+            raise StoreDamagedError("the questions' store is gone", where=str(path), allowed=_BOTH_STORES)
         fresh = self._asks.pack_books(self._plan.start())
         first = container.dump(Packed({**fresh, "y_number": 0, "t": 0, "step": 0}, {}))
         # An id of its own: what is encrypted in one of the two stores means nothing in the other.

@@ -191,7 +191,7 @@ def _counter_remedy(stored: dict[str, Any], given: dict[str, Any]) -> str:
             continue
         rule = recipe.describe() + ";"
         if began.startswith(rule) and not now.startswith(rule):
-            return f'; counter = "{name}" under [mechanism] (or as an option in Python)'
+            return f'; counter = "{name}" under [mechanism], or as an option'
     return ""
 
 

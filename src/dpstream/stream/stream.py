@@ -106,16 +106,17 @@ def broken_border(broken: Sequence[Broken], where: str) -> ConfigError:
 
 def undecided(what: str, kind: str, where: str) -> StepError:
     """A step or question failed after noise was drawn for it, or the store that knew whether it did was lost."""
+    discard = "run --discard-reserved (discard_reservation())"
     if kind == RESTORED:
         return StepError(
             "the store is a restored copy: this step's noise may be drawn already",
             where=where,
-            allowed="discard_reservation() or run --discard-reserved, once",
+            allowed=f"{discard}, once",
         )
     return StepError(
-        f"{what} stopped with {kind} after noise was drawn; the stop may depend on the noise: the owner decides",
+        f"{what} stopped with {kind} after noise was drawn; the stop may depend on the noise",
         where=where,
-        allowed="run --discard-reserved (discard_reservation()), after finding the cause; readers see repetitions",
+        allowed=f"{discard}, after finding the cause; readers see repetitions",
     )
 
 
@@ -279,11 +280,7 @@ class Stream:
             StepError: the step does not exist or was withdrawn.
         """
         wanted = self.last_step if step is None else step
-        committed = self._store.find(step=wanted)
-        if committed is None:
-            raise StepError(
-                f"step {wanted} does not exist", where="release", allowed=f"1 to {self.last_step}"
-            )
+        committed = self._store.committed(wanted)
         if committed.publication in _TAKEN_BACK:
             done = "rejected" if committed.publication == "rejected" else "withdrawn"
             raise StepError(f"step {wanted} was {done}", where="release", allowed="another step")

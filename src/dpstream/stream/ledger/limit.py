@@ -203,7 +203,7 @@ class Limit:
             raise BudgetError(
                 f"the account's limit is {self}, and {budget} has no pure epsilon",
                 where="account",
-                allowed="pure epsilon, or a limit in rho or (epsilon, delta)",
+                allowed="pure epsilon, or another kind of limit",
             )
 
 

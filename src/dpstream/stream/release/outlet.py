@@ -31,10 +31,10 @@ from dpstream.stream.ledger.reading import KNOWN_TO_READERS, UNREAD, difference_
 from dpstream.stream.release.manifest import labelled, pretty_json
 from dpstream.stream.release.render import NotMadeError, RemadeFiles
 from dpstream.stream.step_log import StepEvent, log_step
-from dpstream.stream.store.step_rows import Step
 from dpstream.stream.store.store import Store, rollback_problems
 from dpstream.stream.store.store_database import NEWEST_OR_NEW, file_errors
 
+_WAITS = "publication waits: writing failed"
 _WITHDRAWN = ("withdrawing", "withdrawn")
 #: Publication states of steps that readers do not know of.
 _UNKNOWN_TO_READERS = ("unpublished", "dropped", "held", "rejected")
@@ -126,7 +126,7 @@ class ReleasePublisher:
         made = self._remade()
         pending: list[int] = []
         stuck: NotMadeError | None = None
-        with file_errors("the release waits: writing failed", self._where):
+        with file_errors(_WAITS, self._where):
             for step in waiting:
                 files = self._files(made, step)
                 try:
@@ -163,7 +163,7 @@ class ReleasePublisher:
         made, failures = self._remade(), list[StoreError]()
         for target in self._sink.targets:  # whatever else does not answer, readers of the folder are told
             try:
-                with file_errors("the withdrawal waits: writing failed", self._where):
+                with file_errors(_WAITS, self._where):
                     self._take_from(target, leaving, made)
             except StoreError as error:
                 failures.append(error)
@@ -235,11 +235,7 @@ class ReleasePublisher:
         hashes = {step: digest for step, _, digest in committed}
         states = {step: state for step, state, _ in committed}
         for problem in rollback_problems([step for step, _ in published], told, states):
-            raise StoreDamagedError(
-                problem,
-                where=str(self._where),
-                allowed=NEWEST_OR_NEW,
-            )
+            raise StoreDamagedError(problem, where=str(self._where), allowed=NEWEST_OR_NEW)
         for step, digest in published:
             if hashes[step] != digest:
                 raise StoreDamagedError(
@@ -300,7 +296,7 @@ class ReleasePublisher:
         self._check()
         held = self._store.in_publication("held")
         for step in sorted(set(steps or ()) - set(held)):
-            state = self._committed(step).publication
+            state = self._store.committed(step).publication
             if state in _WITHDRAWN or state in _UNKNOWN_TO_READERS:
                 raise StepError(f"step {step} is {state}", where="approve", allowed="a held step")
         chosen = held if steps is None else [step for step in held if step in steps]
@@ -337,7 +333,7 @@ class ReleasePublisher:
         """
         check_text(reason, "reason")
         check_text(by, "by")
-        committed = self._committed(step)
+        committed = self._store.committed(step)
         if committed.publication in ("unpublished", "dropped"):
             raise StepError(f"step {step} was never published", where="withdraw", allowed="a published step")
         if committed.publication in (*_WITHDRAWN, "rejected"):
@@ -392,14 +388,6 @@ class ReleasePublisher:
     def _where(self) -> Path:
         return self._sink.directory
 
-    def _committed(self, step: int) -> Step:
-        committed = self._store.find(step=step)
-        if committed is None:
-            raise StepError(
-                f"step {step} does not exist", where="release", allowed=f"1 to {self._store.last_step}"
-            )
-        return committed
-
     def _has_changes(self, step: int) -> bool:
         return any(name.startswith("changes.") for name in self._store.file_names(step))
 
@@ -424,7 +412,7 @@ class ReleasePublisher:
             NotMadeError: one is gone, and the table cannot be made again.
         """
         made, changes, table = self._remade(), list[StepFiles](), None
-        facts = json.loads(self._committed(step).manifest)
+        facts = json.loads(self._store.committed(step).manifest)
         try:
             for number in range(step, 0, -1):
                 files = self._files(made, number)
@@ -448,7 +436,7 @@ class ReleasePublisher:
 
         def make(name: str) -> Content:
             if name == MANIFEST:
-                return self._committed(step).manifest
+                return self._store.committed(step).manifest
             digest, data = self._store.remembered_file(step, name)
             if data is not None:
                 return data
@@ -472,12 +460,12 @@ class ReleasePublisher:
 
     def _leaving(self, step: int) -> list[str]:
         """The files that go when a step's table goes, and changes that have gone before where a place answered."""
-        listed = json.loads(self._committed(step).manifest)["files"].keys()
+        listed = json.loads(self._store.committed(step).manifest)["files"].keys()
         return sorted({*self._store.file_names(step), *listed} - STAYING)
 
     def _staying(self, step: int) -> dict[str, bytes]:
         """The files that stay of a step whose table is withdrawn or has expired."""
-        committed = self._committed(step)
+        committed = self._store.committed(step)
         stay = {MANIFEST: committed.manifest}
         if committed.publication in _WITHDRAWN:
             stay[NOTICE] = self._notice(step)
@@ -560,7 +548,7 @@ class ReleasePublisher:
     def _files_now(self, step: int, names: Set[str]) -> dict[str, Any]:
         """What the catalogue says of the files of a step after one that was taken back; nothing where its manifest
         lists them."""
-        listed = json.loads(self._committed(step).manifest)["files"]
+        listed = json.loads(self._store.committed(step).manifest)["files"]
         if listed.keys() == names:
             return {}
         put = {name: {"sha256": self._store.remembered_file(step, name)[0]} for name in names - listed.keys()}

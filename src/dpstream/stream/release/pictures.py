@@ -69,7 +69,7 @@ class Picture:
         kind = out.suffix.lower()
         if kind not in _FORMATS:
             raise ConfigError(
-                f"the name {out.name!r} is not one of a picture", where="save", allowed=", ".join(_FORMATS)
+                f"unknown format of a picture: {out.name!r}", where="save", allowed=", ".join(_FORMATS)
             )
         with file_errors("the picture could not be written", out):
             durable.replace_file(out, self._bytes(kind[1:]), mode=0o600 if self.private else 0o644)

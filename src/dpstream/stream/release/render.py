@@ -370,6 +370,4 @@ class RemadeFiles:
             self._files = {**self._files, **self._sink.render_changes(labelled(made.changes, label))}
 
     def _manifest(self, step: int) -> bytes:
-        committed = self._store.find(step=step)
-        assert committed is not None  # it is asked for committed steps, and those before them
-        return committed.manifest
+        return self._store.committed(step).manifest

@@ -116,11 +116,7 @@ def draw_release(release: PicturedRelease, columns: str | Sequence[str] | None) 
             allowed=", ".join(there) or "a release of records",
         )
     if columns is not None and (len(asked) > 2 or len(set(asked)) < len(asked)):
-        raise ConfigError(
-            f"{len(asked)} columns are named",
-            where="plot",
-            allowed="one, two or none",
-        )
+        raise ConfigError(f"{len(asked)} columns are named", where="plot", allowed="one, two or none")
     if not release.table.num_rows:
         raise ConfigError("the released table has no rows", where="plot", allowed="a release with rows")
     if columns is not None and len(asked) == 2:

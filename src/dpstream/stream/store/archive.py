@@ -112,8 +112,7 @@ def export_store(
         # on. Its entry in the log goes along, so that a database from before the move is seen here.
         with transaction(db):
             if move and not moved:
-                noted = SealedLog(db, meta["key"]).add(history.last_step, LEFT)
-                entry = noted.number, noted.seal
+                entry = SealedLog(db, meta["key"]).add(history.last_step, LEFT)
                 write_open(db, MOVED, history.last_step, b"")
 
             def fill(archive: StoreDatabase) -> None:
@@ -170,9 +169,7 @@ def import_store(
             pass
         if read.moving and read.taken is None and not file.writable():
             raise ConfigError(
-                "the archive cannot be marked as imported",
-                where=str(archive),
-                allowed="the archive on a writable disk",
+                "the archive cannot be marked as imported", where=str(archive), allowed="a writable disk"
             )
         with locked_place(path, server) as (state, backend):
             before = _history_there(backend, key)
@@ -186,7 +183,7 @@ def import_store(
                 forget_latest(db, MOVED)
                 history = _checked(db, key, facts, state, str(archive))
                 store_key = read_meta(db)["key"]
-                if read.moving and SealedLog(db, store_key).entries()[-1].kind != LEFT:
+                if read.moving and SealedLog(db, store_key).kinds()[-1] != LEFT:
                     raise StoreDamagedError("the archive's log has no move", where=str(archive))
                 number = _allow_import(history, before, witness, read, str(archive))
                 # First the witness: a store without it could be rolled back unseen, and one that is missing
@@ -338,11 +335,7 @@ def _history_there(backend: StoreBackend, key: StateKey | None) -> SealedHistory
         db.verify_structure()
         if not is_moved(db):
             backend.release(db)
-            raise ConfigError(
-                "there is a stream already",
-                where=backend.where,
-                allowed="an empty place (nothing was changed)",
-            )
+            raise ConfigError("there is a stream already", where=backend.where, allowed="an empty place")
         unlock(db, key)
         history = read_history(db, read_meta(db), backend.where)
     backend.release(db)
@@ -364,7 +357,7 @@ def _allow_import(
         raise ConfigError(
             "the moved store has another or a longer history",
             where=where,
-            allowed="the newest archive of the same stream",
+            allowed="the stream's newest archive",
         )
     known, moving = witness.read(where), archive.moving
     noted = None if known is None else known.importing

@@ -191,7 +191,7 @@ class StateDirectory(FolderLock):
         """Refuse a link: what is written through it lies where nobody repairs the rights of others."""
         if path.is_symlink() or not (path.is_file() or not path.exists()):
             raise StoreError(
-                "a file of the state is a link or a folder",
+                "expected a file, got a link or a folder",
                 where=str(path),
                 allowed="files in the state directory itself",
             )

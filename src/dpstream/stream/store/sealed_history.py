@@ -135,7 +135,7 @@ def look_at_history(db: StoreDatabase, meta: dict[str, bytes]) -> SealedHistory:
     if sound:
         problems += latest_problems(db, key, last)
     try:
-        SealedLog(db, key).entries()
+        SealedLog(db, key).kinds()
     except StoreDamagedError as error:
         problems.append(error.what)
     return SealedHistory(seals, _log_seals(db), used_test_seed, tuple(problems), sound)
@@ -264,18 +264,6 @@ def account_pin(meta: dict[str, bytes], where: str) -> bytes | None:
 # The log.
 
 
-@dataclass(frozen=True)
-class LogEntry:
-    """An entry of a log, and the seal of it and of everything before."""
-
-    number: int
-    step: int
-    kind: str
-    detail: str
-    written: str
-    seal: bytes
-
-
 class SealedLog:
     """The entries of a table ``log``: each is sealed over the one before it, and nothing is ever changed.
 
@@ -286,19 +274,18 @@ class SealedLog:
     def __init__(self, db: StoreDatabase, key: bytes) -> None:
         self._db, self._key = db, key
 
-    def add(self, step: int, kind: str, detail: str = "") -> LogEntry:
-        """Write the next entry, inside the caller's transaction."""
+    def add(self, step: int, kind: str, detail: str = "") -> tuple[int, bytes]:
+        """Write the next entry, inside the caller's transaction; gives its number, and the seal of it and of everything
+        before."""
         last = self._db.execute("SELECT id, seal FROM log ORDER BY id DESC LIMIT 1").fetchone()
         number, before = (0, b"") if last is None else last
         columns = (int(number) + 1, step, kind, detail, utc_now())
-        self._db.execute(
-            "INSERT INTO log VALUES (?, ?, ?, ?, ?, ?)",
-            (*columns, seal := self._seal(bytes(before), columns)),
-        )
-        return LogEntry(*columns, seal)
+        seal = self._seal(bytes(before), columns)
+        self._db.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?)", (*columns, seal))
+        return columns[0], seal
 
-    def entries(self) -> list[LogEntry]:
-        """All of them, in their order.
+    def kinds(self) -> list[str]:
+        """The kinds of all entries, in their order.
 
         Errors:
             StoreDamagedError: an entry was changed or is missing.
@@ -306,14 +293,13 @@ class SealedLog:
         rows = self._db.execute(
             "SELECT id, step, kind, detail, written, seal FROM log ORDER BY id"
         ).fetchall()
-        before, entries = b"", list[LogEntry]()
+        before, kinds = b"", list[str]()
         for expected, (*columns, seal) in enumerate(rows, start=1):
             if columns[0] != expected or not hmac.compare_digest(self._seal(before, columns), bytes(seal)):
                 raise damaged_store(f"entry {expected} of the log was changed or is missing", self._db.where)
             before = bytes(seal)
-            number, step, kind, detail, written = columns
-            entries.append(LogEntry(number, step, kind, detail, written, before))
-        return entries
+            kinds.append(columns[2])
+        return kinds
 
     def _seal(self, before: bytes, columns: Iterable[int | str]) -> bytes:
         return row_seal(self._key, b"log" + before, columns)
@@ -453,7 +439,7 @@ class Head:
             "entry_seal": entry[1].hex(),
         }
         head = canonical_json(facts if importing is None else {**facts, "importing": importing})
-        with file_errors("the head file could not be written", self.path):
+        with file_errors(f"{HEAD} could not be written", self.path):
             durable.replace_file(self.path, head, mode=0o600, lasting=lasting)
         shown = _shown(*step, entry[1])
         if not lasting or shown is None:
@@ -476,7 +462,7 @@ class Head:
 
     def forget(self) -> None:
         """Remove it, before another plan takes the place of one of which no step was begun."""
-        with file_errors("the head file could not be removed", self.path):
+        with file_errors(f"{HEAD} could not be removed", self.path):
             durable.unlink(self.path)
             durable.sync_directory(self.path.parent)
 
@@ -490,10 +476,7 @@ def _read_outside(path: Path) -> tuple[bytes, bytes]:
 
 
 def _unknown(path: Path) -> str:
-    return (
-        f"{path.name} {'among the releases' if path.name.startswith('.') else 'in the state'} knows more than "
-        "the state, which was rolled back or is another stream's"
-    )
+    return f"{path} knows more than the state, which was rolled back or is another stream's"
 
 
 def _shown(step: int, seal: bytes, entry_seal: bytes) -> tuple[bytes, bytes] | None:

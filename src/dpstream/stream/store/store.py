@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from dpstream.core import durable
 from dpstream.core.contracts import Packed
-from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
+from dpstream.core.errors import ConfigError, StepError, StoreDamagedError, StoreError
 from dpstream.core.tables.access import CounterShards
 from dpstream.core.tables.counter_files import sweep_files
 from dpstream.io.sinks.table_files import Content, sha256_of
@@ -312,6 +312,17 @@ class Store:
             number, name, sealed, manifest, test_seed, publication = row
             content = db.sealing.open(sealed, "content", number)
         return Step(number, name, content, manifest, bool(test_seed), publication)
+
+    def committed(self, step: int) -> Step:
+        """One committed step.
+
+        Errors:
+            StepError: there is none.
+        """
+        found = self.find(step=step)
+        if found is None:
+            raise StepError(f"step {step} does not exist", where="release", allowed=f"1 to {self.last_step}")
+        return found
 
     def publications(self, first: int, last: int) -> list[tuple[int, str, str]]:
         """(step, publication, manifest's SHA-256) of the steps from ``first`` to ``last``, in order."""
@@ -681,8 +692,7 @@ class Store:
 
     def _note(self, db: StoreDatabase, step: int, kind: str, detail: str = "") -> None:
         """Add an entry to the log; a transaction that fails afterwards takes it back."""
-        entry = SealedLog(db, self.meta["key"]).add(step, kind, detail)
-        self._noted = entry.number, entry.seal
+        self._noted = SealedLog(db, self.meta["key"]).add(step, kind, detail)
 
     def _insert_file(self, db: StoreDatabase, step: int, name: str, content: Content) -> None:
         """Of a staged file only its name and hash."""
