@@ -99,7 +99,7 @@ def test_what_cannot_be_drawn_is_one_sentence(config, monkeypatch, tmp_path):
         with pytest.raises(ConfigError, match=message):
             dp.read(config.output.dir).plot(columns)
     picture = dp.read(config.output.dir).plot("zip")
-    with pytest.raises(ConfigError, match=r"'a\.jpg' is not one of a picture"):
+    with pytest.raises(ConfigError, match=r"unknown format of a picture: 'a\.jpg'"):
         picture.save(tmp_path / "a.jpg")
     for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
         monkeypatch.delitem(sys.modules, name)
