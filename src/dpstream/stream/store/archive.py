@@ -96,7 +96,7 @@ def export_store(
         meta = read_meta(db)
         if read_shards(db, meta["key"]) is not None:
             raise ConfigError(
-                "files of users or records lie beside the store",
+                "users or records are files beside the store",
                 where=where,
                 allowed="a copy of the closed state directory and of users",
             )

@@ -222,7 +222,7 @@ class Store:
             self._database = None
             self._create(facts, genesis)
             warnings.warn(
-                f"{self.path}: a state of another plan without steps begins anew",
+                f"{self.path}: another plan's state without steps begins anew",
                 stacklevel=2,
             )
             self._open(facts, None)
