@@ -10,7 +10,6 @@ from evaluated_runs import run, typical, write_run
 
 import dpstream as dp
 from dpstream.core.errors import ConfigError
-from dpstream.stream.release.showing import release_html
 
 
 @pytest.fixture(scope="module")
@@ -117,5 +116,3 @@ def test_notebooks_show_answers_and_marginals(config):
     page = marginal._repr_html_()
     assert page.count("<tr>") == 4
     assert f"<td>{marginal.values[0]:,.1f}</td>" in page
-    assert "(measured, plot)" in release_html(release.manifest, None)
-    assert "(measured, plot)" not in release_html({**release.manifest, "files": {}}, None)

@@ -308,7 +308,7 @@ def test_a_restored_account_is_refused_by_its_streams(tmp_path: Path) -> None:
         (2, None, b"", "line 2 does not follow line 1"),
         (3, None, b"", "rolled back"),
         (3, b"charge", b"refund", "head knows another entry 3"),
-        (3, None, b"{", "the file ends in the middle of a line"),
+        (3, None, b"{", "the file ends within a line"),
         (1, b'"epsilon":"1"', b'"epsilon":"9"', "line 2 does not follow line 1"),
         (1, b'"format":1', b'"format":99', "newer version"),
         (1, b"dpstream account", b"other", "is cut short, or no account"),
