@@ -134,7 +134,7 @@ def test_what_is_missing_is_said() -> None:
     assert missing(counts, ["zip"], as_of=4).steps == ((2, 4),)
     assert estimate(counts, ["zip"], as_of=1).values.sum() == 3
     assert "No noisy counts" in missing([], ["zip"]).reason
-    assert "No noisy counts of records" in missing([marginal(["zip"], [1, 1, 1], counted="people")], ["zip"]).reason
+    assert "counts of records" in missing([marginal(["zip"], [1, 1, 1], counted="people")], ["zip"]).reason
 
 
 def test_of_running_sums_the_newest_one_counts() -> None:
