@@ -144,7 +144,7 @@ def test_a_partition_that_is_gone_is_drawn_again_and_one_that_was_changed_stops_
     (folder / "part-000000.parquet").write_bytes(b"x")
     with (
         opened(tmp_path) as stream,
-        pytest.raises(StoreDamagedError, match="differs from the published file"),
+        pytest.raises(StoreDamagedError, match="differs from the committed file"),
     ):
         stream.publish_again()
     (folder / "_parts.json").unlink()

@@ -145,7 +145,7 @@ def of(people: range, value: Any = True) -> Batch:
 
 
 REFUSED: dict[str, tuple[Batch, str]] = {
-    "nobody's reports": (Batch({"poor": [True]}), "the unit is 'individual', and the batch gives no users"),
+    "nobody's reports": (Batch({"poor": [True]}), "the unit 'individual' needs users"),
     "reports twice in one period": (
         Batch({"poor": [True, False]}, users=["p0", "p0"]),
         "reports twice in one period",
