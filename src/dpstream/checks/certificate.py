@@ -65,12 +65,6 @@ class Certificate:
         """Whether the certified loss is the true loss, not only an upper bound."""
         return self.lower >= self.certified
 
-    @property
-    def wasted(self) -> float:
-        """The part of the claimed budget that the counter does not use (0 where the claim is tight or does not
-        hold)."""
-        return max(0.0, 1.0 - self.certified / self.claimed)
-
     def __str__(self) -> str:
         verdict = "holds" if self.holds else "DOES NOT HOLD"
         symbol = "epsilon" if self.definition == "pure" else "rho"
@@ -674,7 +668,8 @@ class IntegerSystem:
             if not live:
                 return
             smallest = min(live, key=lambda j: abs(self._form[row, j]))
-            self._swap(first, smallest)
+            for table in (self._form, self._transform):
+                table[:, [first, smallest]] = table[:, [smallest, first]]
             if len(live) == 1:
                 self._pivots.append(row)
                 return
@@ -683,7 +678,3 @@ class IntegerSystem:
                 if quotient:
                     self._form[:, j] -= quotient * self._form[:, first]
                     self._transform[:, j] -= quotient * self._transform[:, first]
-
-    def _swap(self, i: int, j: int) -> None:
-        for table in (self._form, self._transform):
-            table[:, [i, j]] = table[:, [j, i]]

@@ -71,7 +71,11 @@ def contenders(config: Config, wanted: Sequence[str] = ()) -> tuple[Contender, .
             if word not in mechanisms():
                 what = f"unknown mechanism {word!r}{did_you_mean(word, sorted(known))}"
             raise ConfigError(what, where="--against", allowed=", ".join([name, *others]))
-    chosen = {word: made for word, made in others.items() if not wanted or _asked(word, wanted)}
+    chosen = {
+        word: made
+        for word, made in others.items()
+        if not wanted or word in wanted or word.partition(" (")[0] in wanted
+    }
     if not chosen:
         raise ConfigError(
             f"nothing is left to compare with {name!r}",
@@ -79,10 +83,6 @@ def contenders(config: Config, wanted: Sequence[str] = ()) -> tuple[Contender, .
             allowed=", ".join(others),
         )
     return (own, *chosen.values())
-
-
-def _asked(label: str, wanted: Sequence[str]) -> bool:
-    return label in wanted or label.partition(" (")[0] in wanted
 
 
 def _same(one: Config, other: Config) -> bool:

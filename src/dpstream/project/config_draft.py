@@ -217,16 +217,17 @@ def draft_config(
     """
     table, path, database = _read(data, path, database_table, url_env, rows)
     refuse_envelope(table)
-    for what, column in (("time column", time_column), ("person column", person_column)):
+    columns = (time_column, person_column, key_column, delete_time_column)
+    for what, column in zip(("time", "person", "key", "delete time"), columns, strict=True):
         if column is not None and column not in table.column_names:
             raise ConfigError(
                 f"unknown column {column!r}",
-                where=what,
+                where=f"{what} column",
                 allowed=f"one of the {counted(len(table.column_names), 'column')} of the data",
             )
     dated = None
-    columns = (time_column, person_column, key_column, delete_time_column)
-    if database is None and not any(columns) and (mechanism is None or family_of(mechanism).limits.people):
+    free = mechanism is None or family_of(mechanism).limits.people
+    if database is None and free and not any(columns):
         dated = dated_panel(table, key_candidates(table, None))
     keyed = None
     if _may_be_keyed(key_column, delete_time_column, person_column or dated, mechanism):

@@ -133,11 +133,9 @@ def recognise(
         whole: ``table`` is of a database, which can be read again and again, so one reading may be one snapshot.
 
     Errors:
-        ConfigError: ``key_column`` or ``delete_time_column`` is missing, or nothing fits it.
+        ConfigError: nothing fits ``key_column`` or ``delete_time_column``.
     """
-    for what, column in (("key column", key_column), ("delete time column", delete_time_column)):
-        if column is not None and column not in table.column_names:
-            raise ConfigError(f"unknown column {column!r}", where=what, allowed="a column of the data")
+
     keys = [key_column] if key_column is not None else key_candidates(table, time_column)
     if delete_time_column is not None:
         found = _stays(table, keys, time_column, delete_time_column)
@@ -149,11 +147,11 @@ def recognise(
             )
         return found
     found = _feed(table, keys, time_column)
-    if found is not None and time_column is None and (whole or _one_file(data)):
+    files = [] if whole or not isinstance(data, (str, Path)) else files_of(data)
+    if time_column is None and found is not None and (whole or len(files) == 1):
         found = replace(found, when=_when(table, found))
-    files = isinstance(data, (str, Path)) and not whole
-    if found is None and files and time_column is None:
-        found = _snapshots(data, keys)
+    elif time_column is None and found is None:
+        found = _snapshots(files, keys)
     if found is None:
         found = _stays(table, keys, time_column)
     if found is None and whole and key_column is not None and _once(table.column(key_column)):
@@ -278,12 +276,11 @@ def _alternates(keys: Sequence[Any], operations: Sequence[str]) -> bool:
     return True
 
 
-def _snapshots(data: str | Path, keys: Sequence[str]) -> Recognised | None:
+def _snapshots(files: Sequence[Path], keys: Sequence[str]) -> Recognised | None:
     """Whether neighbouring files hold mostly the same records."""
-    files = files_of(data)[:_FILES]
     if len(files) < 2:
         return None
-    tables = [read_sample(file, _ROWS) for file in files]
+    tables = [read_sample(file, _ROWS) for file in files[:_FILES]]
     if any(set(table.column_names) != set(tables[0].column_names) for table in tables):
         return None
     for key in keys:
@@ -309,10 +306,6 @@ def _alike(tables: Sequence[Any], key: str) -> bool:
         shared, kept = shared + len(both), kept + min(len(before), len(after))
         equal += sum(before[k][name] == after[k][name] for k in both for name in others)
     return equal > 0 and shared >= _SHARED * kept and equal >= _EQUAL * shared * len(others)
-
-
-def _one_file(data: Any) -> bool:
-    return isinstance(data, (str, Path)) and len(files_of(data)) == 1
 
 
 def _when(table: Any, feed: Recognised) -> str | None:

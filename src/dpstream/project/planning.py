@@ -266,12 +266,8 @@ def _predicted(config: Config, plan: StreamPlan, steps: Sequence[int]) -> tuple[
         return found
     # The earlier table stays in this one's for ever, with its errors; of its counts nobody knows them.
     error = base.facts["total_standard_error"]
-    return tuple(replace(one, total=_together(error, one.total), marginals=()) for one in found)
-
-
-def _together(base: float | None, total: float | None) -> float | None:
-    """The error of a number of records with that of the base, which is independent of it."""
-    return None if base is None or total is None else math.hypot(base, total)
+    totals = (None if None in (error, one.total) else math.hypot(error, one.total or 0.0) for one in found)
+    return tuple(replace(one, total=total, marginals=()) for one, total in zip(found, totals, strict=True))
 
 
 def last_step(config: Config, plan: StreamPlan) -> tuple[int, str]:

@@ -40,7 +40,7 @@ from dpstream.core.privacy.noise import DiscreteLaplace
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique, Domain
-from dpstream.families.growing.blackbox import LinearQuery
+from dpstream.families.growing.blackbox import LinearQuery, refuse_deletes
 from dpstream.families.growing.growing_facts import SharesSynthesis
 from dpstream.families.growing.pmwg_facts import (
     ALPHA,
@@ -284,12 +284,7 @@ class PMWGPlan(PMWGFacts):
         Errors:
             ConfigError: the batch has deletes.
         """
-        if batch.declares_deletes:
-            raise ConfigError(
-                "the mechanism follows growing databases, and records leave",
-                where="batch",
-                allowed='inserts only; or [mechanism] name = "pooled" or "dpstabs"',
-            )
+        refuse_deletes(batch)
         (arrived,) = batch.count(self.asked_cliques(), "inserts")
         state.counts += arrived
         state.t += int(arrived.sum())
