@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -363,12 +363,15 @@ def _times(column: Any) -> list[Any] | None:
         if all(number is None or float(number).is_integer() for number in numbers):
             found = [None if number is None else int(number) for number in numbers]
     elif is_text(column):
-        for value in _read_times(
-            column.to_pylist()
-        ):  # most columns of texts show early that they hold no times
-            if value == "":
+        for text in column.to_pylist():  # most columns of texts show early that they hold no times
+            if text is None or not text.strip():
+                found.append(None)
+            elif _NUMBER.fullmatch(text.strip()):
+                found.append(int(text))
+            elif read_date(text) is None and read_time(text) is None:
                 return None
-            found.append(value)
+            else:
+                found.append(text[:10])
     else:
         return None
     return found if len({type(value) for value in found} - {type(None)}) == 1 else None
@@ -376,14 +379,3 @@ def _times(column: Any) -> list[Any] | None:
 
 def _are_days(times: Sequence[Any]) -> bool:
     return any(isinstance(value, str) for value in times)
-
-
-def _read_times(texts: Iterable[str | None]) -> Iterator[str | int | None]:
-    """A day, a whole number, None for an empty text, and an empty text for all others."""
-    for text in texts:
-        if text is None or not text.strip():
-            yield None
-        elif _NUMBER.fullmatch(text.strip()):
-            yield int(text)
-        else:
-            yield text[:10] if read_date(text) is not None or read_time(text) is not None else ""

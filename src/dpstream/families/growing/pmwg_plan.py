@@ -173,10 +173,6 @@ class NumericSparse:
         spent = books.spent + self._cost(Fraction(self._moved(units, t), 8 * self.grid))
         return SpentAmounts(spent), Fraction(value * _XI_UNIT, self.grid * units)
 
-    def halt_silently(self, books: SpentAmounts) -> SpentAmounts:
-        """End the run without a value."""
-        return replace(books, run=None)
-
     def _units(self, run: SparseRun, t: int) -> int:
         # xi_t/t is non-increasing; after rounding down it is made so, because the charge of the start rests on it.
         return min(self.noise.units(t), self.noise.units(run.start) * t // run.start)
@@ -417,7 +413,7 @@ class PMWGPlan(PMWGFacts):
         assert run is not None
         state.hard += 1
         if state.hard > self.hard_limit(state.t):
-            state.books = self.sparse.halt_silently(state.books)
+            state.books = replace(state.books, run=None)
             return self._answer(
                 self.standing(state), public, "refused", None, "the limit of hard questions is reached"
             )
