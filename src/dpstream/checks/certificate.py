@@ -107,7 +107,13 @@ def certify(calibrated: CalibratedCounter, horizon: int, *, pairs: bool = False)
         check_count(ticks, what="ticks to certify", least=1, most=_MAX_SLOW),
         width=2,
     )
-    _check_laws(recorded, calibrated)
+    pure = isinstance(calibrated.budget, PureDP)
+    if any(isinstance(law, DiscreteLaplace) is not pure for law in recorded.laws):
+        raise ConfigError(
+            "the counter draws noise of another kind than its budget",
+            where="certificate",
+            allowed="one kind",
+        )
     claimed = calibrated.budget.amount
     changed = calibrated.unit.changed_cells
     # Column t - 1: +1 in cell 0 of tick t, and -1 in cell 1 if two cells change that may not be independent.
@@ -117,7 +123,7 @@ def certify(calibrated: CalibratedCounter, horizon: int, *, pairs: bool = False)
     if pairs:
         if ticks < 2:
             raise ConfigError("a pair needs two ticks", where="certificate", allowed="a horizon from 2 on")
-        claimed = claimed * (2 if isinstance(calibrated.budget, PureDP) else 4) / changed
+        claimed = claimed * (2 if pure else 4) / changed
         first, second = np.triu_indices(ticks, k=1)
         labels: list[tuple[int, int | None]] = [
             (int(i) + 1, int(j) + 1) for i, j in zip(first, second, strict=True)
@@ -129,20 +135,8 @@ def certify(calibrated: CalibratedCounter, horizon: int, *, pairs: bool = False)
         if cell:
             # Cells are independent, so the costs of the changed cells add up.
             costs = [cost.times(changed) for cost in costs]
-    return _report(calibrated, ticks, claimed, labels, costs, pairs)
-
-
-def _report(
-    calibrated: CalibratedCounter,
-    ticks: int,
-    claimed: Fraction,
-    labels: list[tuple[int, int | None]],
-    costs: list[ShiftCost],
-    pairs: bool,
-) -> Certificate:
     uppers = [cost.upper for cost in costs]
     worst = int(np.argmax(uppers))
-    pure = isinstance(calibrated.budget, PureDP)
     adaptive = pure or all(cost.fresh for cost in costs)
     return Certificate(
         subject=calibrated.name,
@@ -158,16 +152,6 @@ def _report(
         adaptive=adaptive,
         holds=adaptive and all(cost.shift_cost is not None and cost.shift_cost <= claimed for cost in costs),
     )
-
-
-def _check_laws(recorded: RecordedMap, calibrated: CalibratedCounter) -> None:
-    pure = isinstance(calibrated.budget, PureDP)
-    if any(isinstance(law, DiscreteLaplace) is not pure for law in recorded.laws):
-        raise ConfigError(
-            "the counter draws noise of another kind than its budget",
-            where="certificate",
-            allowed="one kind",
-        )
 
 
 # Computes the linear map of a counter from its running code.
