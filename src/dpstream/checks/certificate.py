@@ -411,10 +411,19 @@ def shift_costs(
         # A shift may hide a difference although no shift hides its two parts.
         targets, pairs = targets[:, pairs[0]] - targets[:, pairs[1]], None
         solved = echelon.solve(targets) if echelon.holds else None
-    if solved is not None:
-        return _of_unique(costs, *solved, pairs)
-    system = IntegerSystem(noise_map)
     result: list[ShiftCost] = []
+    if solved is not None:
+        # Each target has at most one shift; that of a difference is the difference of the shifts.
+        shifts, exists = solved
+        if pairs is None:
+            found = zip(costs.of_each(shifts), exists, strict=True)
+            return [_exactly(cost) if ok else INFINITE for cost, ok in found]
+        for start in range(0, len(pairs[0]), _CHUNK):
+            chunk = slice(start, start + _CHUNK)
+            moved = shifts[:, pairs[0][chunk]] - shifts[:, pairs[1][chunk]]
+            result += [_exactly(cost) for cost in costs.of_each(moved)]
+        return result
+    system = IntegerSystem(noise_map)
     for target in targets.T:
         bounds, shift = _by_programs(noise_map, target, system, costs)
         result.append(replace(bounds, fresh=_is_fresh(noise_map, shift, target)))
@@ -425,25 +434,6 @@ def _is_fresh(noise_map: NDArray[np.int64], shift: NDArray[Any], target: NDArray
     """Whether the shift moves no noise that is in an output before the change."""
     first = (noise_map != 0).argmax(axis=0)[shift != 0]
     return bool(first.min(initial=len(target)) >= (target != 0).argmax())
-
-
-def _of_unique(
-    costs: _Costs,
-    shifts: NDArray[np.int64],
-    exists: NDArray[np.bool_],
-    pairs: tuple[NDArray[np.int64], NDArray[np.int64]] | None,
-) -> list[ShiftCost]:
-    """The costs where each target has at most one shift. The shift of a difference is the difference of the shifts."""
-    if pairs is None:
-        return [
-            _exactly(cost) if ok else INFINITE for cost, ok in zip(costs.of_each(shifts), exists, strict=True)
-        ]
-    result: list[ShiftCost] = []
-    for start in range(0, len(pairs[0]), _CHUNK):
-        chunk = slice(start, start + _CHUNK)
-        moved = shifts[:, pairs[0][chunk]] - shifts[:, pairs[1][chunk]]
-        result += [_exactly(cost) for cost in costs.of_each(moved)]
-    return result
 
 
 class _Costs:

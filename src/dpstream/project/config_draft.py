@@ -240,11 +240,8 @@ def draft_config(
             whole=database is not None,
         )
     proposed = _proposed(table, person_column or dated, time_column, mechanism, keyed is not None, ask)
-    family, limits, whose = (
-        family_of(proposed.mechanism),
-        family_of(proposed.mechanism).limits,
-        proposed.person,
-    )
+    family = family_of(proposed.mechanism)
+    limits, whose = family.limits, proposed.person
     if ask is None and whose is None and limits.units[0] == "event" and "user" in limits.units:
         whose = whose_column(table, table.column_names, time_column)
     feed = keyed
@@ -452,10 +449,8 @@ def _takes(mechanism: str, table: Any, attributes: list[str]) -> bool:
         section = section_of("draft", "mechanism", {"name": mechanism, **options})
         recipe = read_recipe(section, RecipeContext(schema.domain, schema, step_name=str))
         drafted = family.draft["budget"]
-        budget, horizon = (
-            ZCDP.of(1) if "rho" in drafted else PureDP.of(1),
-            int(drafted.get("horizon", 0)) or None,
-        )
+        budget = ZCDP.of(1) if "rho" in drafted else PureDP.of(1)
+        horizon = int(drafted.get("horizon", 0)) or None
         recipe.calibrate(budget, parse_unit(family.limits.units[0]), horizon)
     except (ConfigError, LimitError, SchemaError):
         return False

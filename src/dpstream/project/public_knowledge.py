@@ -239,14 +239,11 @@ def read_prior(section: Section, schema: Schema) -> PublicPrior:
 
 def _check_records(section: Section, name: str, weights: NDArray[np.float64]) -> None:
     """ConfigError where the weights can be no numbers of records."""
-    total, allowed = (
-        float(weights.sum()),
-        f"more than 1 record and at most {_MAX_RECORDS:.0e}",
-    )
-    if total < 1.0 or (total <= _SHARES_UP_TO and np.count_nonzero(weights) > 1):
-        raise section.wrong("weight", f"column {name!r} adds up to {total:.3g}, as shares do", allowed)
-    if total > _MAX_RECORDS:
-        raise section.wrong("weight", f"column {name!r} adds up to {total:.3g}", allowed)
+    total = float(weights.sum())
+    shares = total < 1.0 or (total <= _SHARES_UP_TO and np.count_nonzero(weights) > 1)
+    if shares or total > _MAX_RECORDS:
+        what = f"column {name!r} adds up to {total:.3g}{', as shares do' if shares else ''}"
+        raise section.wrong("weight", what, f"more than 1 record and at most {_MAX_RECORDS:.0e}")
 
 
 def _unnamed(columns: Sequence[Column], codes: Codes, weights: NDArray[np.float64]) -> dict[str, float]:
