@@ -168,16 +168,13 @@ def test_a_draft_does_not_say_when_the_calendar_begins() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"null\n", "expected JSON objects without repeated keys"),
         (b'{"a": 1}\nnull\n{"a": 2}\n', "expected JSON objects without repeated keys"),
-        (b'{"a":' + b"[" * 100_000 + b"\n", "expected JSON objects without repeated keys"),
         (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "expected JSON objects without repeated keys"),
-        (b"[" * 100_000 + b"]" * 100_000, "expected JSON objects without repeated keys"),
         (b'{"a": 1}\xff\n', "expected UTF-8, found"),
         (b"\n\n", "empty file"),
         (b"{}\n", "empty file"),
     ],
-    ids=range(8),
+    ids=range(5),
 )
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_a_line_that_ended_arrows_reader_is_told(

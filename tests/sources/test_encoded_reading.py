@@ -122,31 +122,6 @@ def test_encoded_early_or_late(
         assert outcome(folder, options, loose, early=True) == outcome(folder, options, loose, early=False)
 
 
-BROKEN = [b"north,7", b"7,", b",300", b'"north,7', b"a,b,c", b"\xff,7", b"q,x", b'"a,b",12', b"", b'""",']
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.lists(st.sampled_from([b"north,7", b"", b'"a,b",12'] * 9 + BROKEN), max_size=30),
-    st.sampled_from(THREADS),
-    st.sampled_from([9, 30, 2**22]),
-)
-def test_broken_lines_are_taken_as_without_threads(body: list[bytes], number: int, block: int) -> None:
-    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        folder = Path(name)
-        (folder / "a.csv").write_bytes(b"\n".join([b"zip,age", *body, b""]))
-        options = SourceOptions.parse({"path": "a.csv", "every": "files"})
-        set_threads(patch, 1)
-        expected = outcome(folder, options, LOOSE, early=False)
-        patch.setattr(formats, "_BLOCK_BYTES", block)
-        set_threads(patch, number)
-        # How far an error comes before bytes that are no UTF-8 depends on the block; what is taken does not.
-        if expected and isinstance(expected[0], str):
-            assert isinstance(outcome(folder, options, LOOSE, early=True)[0], str)
-        else:
-            assert outcome(folder, options, LOOSE, early=True) == expected
-
-
 def test_the_first_broken_record_of_the_file_is_named(
     tmp_path: Path, some_threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -200,7 +200,6 @@ def test_queries_that_are_refused(tmp_path: Path) -> None:
     for query, kind, message in (
         ("SELECT * FROM t WHERE day >= ?", ConfigError, "the query has 1 parameter"),
         ("SELECT ?, ?; SELECT 1", ConfigError, "the query has 2 statements"),
-        ("DELETE FROM t WHERE day >= ? AND day < ?", ConfigError, "expected a SELECT that only reads"),
         ("SELECT zip FROM missing WHERE a >= ? AND a < ?", ConfigError, "CatalogException"),
         ("SELECT FROM WHERE ? ?", ConfigError, "DuckDB refuses the query .ParserException"),
         (
