@@ -1,9 +1,10 @@
-"""Sessions with a PostgreSQL server, and messages about failed ones that repeat no password and no stored value."""
+"""Drivers of databases, and sessions with a PostgreSQL server: no message repeats a password or a stored value."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any, ClassVar, Literal
 
 from dpstream.core.errors import ConfigError, DpstreamError
@@ -12,29 +13,28 @@ from dpstream.core.errors import ConfigError, DpstreamError
 _SURROUNDINGS = ("25", "28", "40", "53", "54", "55", "57", "58")
 _REASONS = (
     ("password authentication failed", "password refused"),
-    ("no password supplied", "the server wants a password"),
+    ("no password supplied", "password missing"),
     ("does not exist", "unknown database or role"),
-    ("no pg_hba.conf entry", "the server refuses this role from here"),
+    ("no pg_hba.conf entry", "role refused from here"),
     ("too many clients", "too many connections"),
-    ("starting up", "the server is starting up"),
-    ("shutting down", "the server is shutting down"),
+    ("starting up", "starting up"),
+    ("shutting down", "shutting down"),
     ("timeout", "no answer in time"),
 )
 
 
-def driver(where: str) -> Any:
-    """The module psycopg.
+def driver(package: str, where: str, extra: str) -> Any:
+    """A module that some installations lack; ``extra`` of this package installs it.
 
     Errors:
         ConfigError: it is not installed.
     """
     try:
-        import psycopg
+        return import_module(package)
     except ImportError:
         raise ConfigError(
-            "the package psycopg is missing", where=where, allowed="pip install 'dpstream[postgres]'"
+            f"the package {package} is missing", where=where, allowed=f"pip install 'dpstream[{extra}]'"
         ) from None
-    return psycopg
 
 
 def connection_settings(url: str, where: str) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def connection_settings(url: str, where: str) -> dict[str, Any]:
     Errors:
         ConfigError: the URL cannot be read. The message does not repeat it, because it may hold a password.
     """
-    psycopg = driver(where)
+    psycopg = driver("psycopg", where, "postgres")
     from psycopg.conninfo import conninfo_to_dict
 
     try:
@@ -53,7 +53,7 @@ def connection_settings(url: str, where: str) -> dict[str, Any]:
         ]  # libpq looks at it on connecting only
     except (psycopg.Error, ValueError):
         raise ConfigError(
-            "the database URL cannot be read (write @ : / in names as %40 %3A %2F)",
+            "unreadable database URL (write @ : / in names as %40 %3A %2F)",
             where=where,
             allowed="postgresql://user@host:5432/database",
         ) from None
@@ -99,7 +99,7 @@ class PostgresSession:
             settings: statements that every session begins with.
         """
         self.where = where
-        self._driver = driver(key)
+        self._driver = driver("psycopg", key, "postgres")
         parameters = connection_settings(url, key)
         try:
             self._connection: Any = self._driver.connect(**parameters, autocommit=True)
