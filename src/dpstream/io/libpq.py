@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any, ClassVar, Literal
 
 from dpstream.core.errors import ConfigError, DpstreamError
@@ -23,14 +22,15 @@ _REASONS = (
 )
 
 
-def driver(package: str, where: str, extra: str) -> Any:
-    """A module that some installations lack; ``extra`` of this package installs it.
+@contextmanager
+def installed(package: str, where: str, extra: str) -> Iterator[None]:
+    """Around the import of a package that some installations lack; ``extra`` of this package installs it.
 
     Errors:
         ConfigError: it is not installed.
     """
     try:
-        return import_module(package)
+        yield
     except ImportError:
         raise ConfigError(
             f"the package {package} is missing", where=where, allowed=f"pip install 'dpstream[{extra}]'"
@@ -43,7 +43,8 @@ def connection_settings(url: str, where: str) -> dict[str, Any]:
     Errors:
         ConfigError: the URL cannot be read. The message does not repeat it, because it may hold a password.
     """
-    psycopg = driver("psycopg", where, "postgres")
+    with installed("psycopg", where, "postgres"):
+        import psycopg
     from psycopg.conninfo import conninfo_to_dict
 
     try:
@@ -99,7 +100,9 @@ class PostgresSession:
             settings: statements that every session begins with.
         """
         self.where = where
-        self._driver = driver("psycopg", key, "postgres")
+        with installed("psycopg", key, "postgres"):
+            import psycopg
+        self._driver: Any = psycopg
         parameters = connection_settings(url, key)
         try:
             self._connection: Any = self._driver.connect(**parameters, autocommit=True)

@@ -20,7 +20,7 @@ from typing import Any, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from dpstream.core.errors import ConfigError, DataError, DpstreamError
-from dpstream.io.libpq import driver
+from dpstream.io.libpq import installed
 from dpstream.io.sources.calendar import Grid
 from dpstream.io.sources.file_opening import UnreadableError
 from dpstream.io.sources.pg_session import PRIMARY, server_address, text_schema, text_table
@@ -88,12 +88,14 @@ class MySQLSession:
         Args:
             what: is read, for messages.
         """
-        self._driver: Any = driver("pymysql", _WHERE, "mysql")
-        encoders = driver("pymysql.converters", _WHERE, "mysql").encoders
+        with installed("pymysql", _WHERE, "mysql"):
+            import pymysql
+            import pymysql.converters
+        self._driver: Any = pymysql
         self.where = f"MySQL, {what}"
         settings = _connection(server_address(options))
         # Without converters for what comes back, every value stays the text that the server sends.
-        settings |= {"conv": encoders, "connect_timeout": 30, "local_infile": False}
+        settings |= {"conv": pymysql.converters.encoders, "connect_timeout": 30, "local_infile": False}
         with self.errors():
             self._connection: Any = self._driver.connect(**settings)
         try:

@@ -21,7 +21,7 @@ from dpstream.core.errors import ConfigError, DataError, counted
 from dpstream.core.foreign import failures
 from dpstream.core.schema.arrow import first_repeated
 from dpstream.core.tables import Snapshot
-from dpstream.io.libpq import driver
+from dpstream.io.libpq import installed
 from dpstream.io.sources.calendar import Grid, StepNumbers
 from dpstream.io.sources.file_opening import UnreadableError
 from dpstream.io.sources.keyed_source import KeyedSource, StaySource
@@ -229,7 +229,8 @@ def open_database(path: Path) -> Iterator[Any]:
         ConfigError: duckdb is not installed, or cannot be set to UTC.
         UnreadableError: the file is not there, is damaged, or another process writes to it.
     """
-    duckdb = driver("duckdb", str(path), "duckdb")
+    with installed("duckdb", str(path), "duckdb"):
+        import duckdb
     if not path.is_file():
         raise UnreadableError("file missing", where=str(path))
     if not is_database(path):
