@@ -265,7 +265,7 @@ def test_a_stream_takes_a_spark_frame(spark: Any, made: Made, tmp_path: Any) -> 
                 assert stream.step(frame, "1", deletes=gone).manifest == release.manifest
                 with pytest.raises(dp.errors.StepError):
                     stream.step(gone, "1", deletes=frame)
-                with pytest.raises(DataError, match="does not use the batch"):
+                with pytest.raises(DataError, match="has no users"):
                     stream.step(frame, "2", users="zip")
             made.append((release.sample().to_pydict(), release.total))
     assert made[0] == made[1]
