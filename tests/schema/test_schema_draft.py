@@ -144,14 +144,14 @@ def test_nice_edges_hold_every_value(values: list[float], finest: int) -> None:
 
 def test_drafts_that_cannot_be_made(tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"unknown column 'when' \(allowed: a column of the data, which have 1 column\)"
+        ConfigError, match=r"unknown column 'when' \(allowed: one of the 1 column of the data\)"
     ):
         draft_config({"x": [1]}, "when")
     with pytest.raises(ConfigError, match="no data file"):
         draft_config(tmp_path / "absent.csv")
     for name, content, words in (
         ("a.xls", b"x", "unknown file ending"),
-        ("b.csv", b"x,y\n1,2\nhush,3,4\n", r"b\.csv: a line has more or fewer columns"),
+        ("b.csv", b"x,y\n1,2\nhush,3,4\n", r"b\.csv: a line has other columns"),
         ("c.parquet", b"PAR1 half a file", r"c\.parquet: the file cannot be read"),
         ("d.csv", b"", r"d\.csv: empty file"),
     ):
@@ -174,8 +174,8 @@ def test_a_draft_does_not_say_when_the_calendar_begins() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b'{"a": 1}\nnull\n{"a": 2}\n', "expected JSON objects without repeated keys"),
-        (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "expected JSON objects without repeated keys"),
+        (b'{"a": 1}\nnull\n{"a": 2}\n', "expected JSON objects"),
+        (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "expected JSON objects"),
         (b'{"a": 1}\xff\n', "expected UTF-8, found"),
         (b"\n\n", "empty file"),
         (b"{}\n", "empty file"),
@@ -424,7 +424,7 @@ def test_identifiers_are_nearly_unique() -> None:
 def test_the_proposed_mechanism_has_a_reason_and_a_chosen_one_has_none() -> None:
     rows = {"day": DAYS, "zip": ["a", "b"] * 30}
     text = draft_config(pa.table(rows), "day", name="n", path="p")
-    assert "# pooled is proposed because nothing in the data looks like a key" in text
+    assert "# pooled is proposed because nothing looks like a key" in text
     text = draft_config(pa.table(rows), "day", name="n", path="p", mechanism="pooled")
     assert "is proposed because" not in text
 
@@ -435,7 +435,7 @@ def test_values_that_come_again_over_time_are_asked_about(name: str) -> None:
     days = [dt.date(2020 + month // 12, month % 12 + 1, 10) for month in range(15) for _ in range(721)]
     rows = {"day": days, name: [*range(1000, 1721)] * 15, "region": ["a", "b", "c"] * 3605}
     text = draft_config(pa.table(rows), "day", name="n", path="p")
-    assert "nothing in the data looks like" not in text
+    assert "nothing looks like" not in text
     assert f'user_column = "{name}"  # CONFIRM: its values come again and again' in text
     found = tomllib.loads(text)
     assert (found["stream"]["unit"], found["stream"]["max_events"]) == ("user", "FILL IN")

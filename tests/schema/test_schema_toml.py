@@ -147,7 +147,7 @@ def _with(line: str, instead_of: str = 'outside = "clip"') -> str:
         (_with('ignore = ["zip"]', 'ignore = ["address"]'), ["[schema]", "'zip' is declared and ignored"]),
         (_with('confirmed = "yes"', 'ignore = ["address"]'), ["[schema]", "'yes'", "true, false"]),
         (_with("format = 2", 'ignore = ["address"]'), ["[schema]", "unknown format 2"]),
-        (_with('file = "x.toml"', 'ignore = ["address"]'), ["[schema]", "without other keys"]),
+        (_with('file = "x.toml"', 'ignore = ["address"]'), ["[schema]", "alone"]),
         (_with('every = "sometimes"', 'every = "14 days"'), ["column 'filed'", "'sometimes'", "quarter"]),
         ("[schema]\n", ["[schema]", "columns are missing"]),
         ("schema = 5\n", ["has to be a table"]),
@@ -319,7 +319,7 @@ def test_writing_and_reading_back_gives_an_equal_schema(tmp_path: Path) -> None:
     ("constraints", "districts", "words"),
     [
         (DERIVED, "zip,district\n94102,5\n", "a line is missing for zip = '94103'"),
-        (DERIVED, DISTRICTS + "94102,6\n", "line 5 gives another district"),
+        (DERIVED, DISTRICTS + "94102,6\n", "line 5 gives a second district"),
         (DERIVED, DISTRICTS + "1,6\n", "line 5: zip = '1' is not declared"),
         (DERIVED, "zip\n94102\n", "does not name each column once"),
         (DERIVED, "zip,district\n94102\n", "line 2 has 1 cells"),

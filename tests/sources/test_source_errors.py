@@ -61,7 +61,7 @@ def parquet_bytes() -> bytes:
         ("b.csv", b"", "b.csv: empty file"),
         ("b.csv", b'when,op,zip\n1,insert,a\n\n1,insert,"two\nlines"\n', "b.csv, line 4: a line ends inside a quote"),
         ("b.ndjson", b"", "b.ndjson: empty file"),
-        ("b.csv", f"{GOOD}2,insert\n".encode(), "a line has 2 columns and the first line 3"),
+        ("b.csv", f"{GOOD}2,insert\n".encode(), "a line has 2 columns, the first line 3"),
         ("b.csv", GOOD.encode() + b"2,insert,\xff\n", "b.csv: expected UTF-8, found Latin-1"),
         ("b.csv", f"{GOOD}2,insert,caf\xe9\n".encode("latin-1"), "iconv -f LATIN1 -t UTF-8"),
         ("b.csv", f"{GOOD}2,insert,\u201ca\u201d\n".encode("cp1252"), "found Windows-1252"),
@@ -107,7 +107,7 @@ def test_another_separator_is_named_with_what_makes_a_file_that_can_be_read(
 def test_a_bad_line_is_named_only_to_the_owner(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(GOOD + f"2,{SECRET}\n")
     assert "a.csv, line 3: a line has 2 columns" in failure(tmp_path, reveal=True)
-    assert "a.csv: a line has more or fewer columns and the first line 3" in failure(tmp_path)
+    assert "a.csv: a line has other columns, the first line 3" in failure(tmp_path)
 
 
 def test_damage_that_only_the_second_pass_meets(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_bad_dates(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.csv").write_text(f"when,op,zip\n{text},insert,1\n")
     message = failure(tmp_path, every="day", start="1997-01-01")
     assert "a.csv, column 'when'" in message
-    assert "ISO dates such as 2026-01-31" in message
+    assert "such as 2026-01-31" in message
     assert text not in message
 
 
@@ -204,57 +204,57 @@ PASSWORD = "hunter2"
         (FILES, {"late": "drop"}, "unknown late = 'drop' (allowed: error, next-step"),
         (FILES, {"time_column": 7}, "time_column: expected a text (allowed: a column outside"),
         (FILES, {"path": []}, "path is missing"),
-        (FILES, {"path": ["-", "a.csv"]}, "cannot be mixed"),
+        (FILES, {"path": ["-", "a.csv"]}, "path mixes standard input and files"),
         (FILES, {"path": "-", "eof": "maybe"}, "unknown eof"),
         (FILES, {"rows": 0, "time_column": None, "end": None}, "rows = 0: expected a whole number from 1"),
         (FILES, {"op_column": "when"}, "name one column"),
         (POSTGRES, {"wait": "soon"}, "expected a length of time"),
         # With what a key means something.
-        (FILES, {"rows": 50}, "time_column has no meaning with rows: records follow the files' order"),
+        (FILES, {"rows": 50}, "time_column has no meaning with rows"),
         (FILES, {"every": "week", "rows": 5, "time_column": None, "end": None}, "every has no meaning with rows"),
-        (FILES, {"lag": "1 day"}, "lag has no meaning with step numbers: a calendar is missing"),
+        (FILES, {"lag": "1 day"}, "lag has no meaning with step numbers"),
         (FILES, {"path": "-", "lag": "1 day"}, 'lag has no meaning with kind = "standard input", only with files'),
         (FILES, {"op_values": {"insert": "c", "delete": "d"}}, "op_column is missing, which op_values needs"),
         (FILES, {"unknown": "drop"}, 'unknown = "drop" has no meaning with records without key_column'),
         (POSTGRES, {"slot": "s"}, 'slot has no meaning with kind = "postgres", only with postgres-changes'),
         (POSTGRES, {**KEYED, "shape": "snapshots", "wait": "6 hours"}, 'wait has no meaning with shape = "snapshots"'),
         # Where steps begin and end.
-        (FILES, {"every": "week"}, "start is missing: borders of periods must be public"),
+        (FILES, {"every": "week"}, "start is missing: step borders must be public"),
         (FILES, {**WEEKS, "end": None}, "end is missing: the number of steps"),
-        (FILES, {"end": None}, 'allowed: a last step number (977), "data"'),
+        (FILES, {"end": None}, "allowed: a day, a step number, today (all periods that are over), data"),
         (FILES, {"end": "today"}, "end must be a step number"),
         (FILES, {**WEEKS, "end": 7}, "end = 7: expected a day"),
         (FILES, {**WEEKS, "start": "soon"}, "start = 'soon': expected a day"),
         (FILES, {**WEEKS, "end": "1996-01-01"}, "end precedes start"),
         (FILES, {**WEEKS, "every": "fortnight"}, "unknown every = 'fortnight' (allowed: \"day\""),
         (FILES, {"every": "month", "start": "1997-01-31"}, "day 1 to 28"),
-        (FILES, {"start": "1997-01-02"}, "start must be a step number without every"),
+        (FILES, {"start": "1997-01-02"}, "start: expected a step number"),
         (FILES, {"time_column": None, "end": None}, "the end of a step is undefined"),
         (DUCKDB, {"every": "files", "start": None, "end": None}, "without files"),
-        (DUCKDB, {"end": "data"}, "without files: the periods must be public"),
-        (FILES, {**STAYS, "end": "data"}, ": an end may lie in the future"),
+        (DUCKDB, {"end": "data"}, "end = \"data\" has no meaning without files"),
+        (FILES, {**STAYS, "end": "data"}, 'end = "data" has no meaning with shape = "stays"'),
         # What a database needs, and what its rows can be.
         (DUCKDB, {"query": None}, "query is missing"),
-        (DUCKDB, {"time_column": "day"}, "time_column has no meaning with a query"),
-        (DUCKDB, {"late": "next-step"}, "has no meaning for a database that cannot see which records are late"),
+        (DUCKDB, {"time_column": "day"}, "time_column has no meaning with query"),
+        (DUCKDB, {"late": "next-step"}, 'late = "next-step" has no meaning with kind = "duckdb"'),
         (POSTGRES, {"table": None}, "table is missing"),
         (POSTGRES, {"every": None, "end": 3, "start": None}, "every is missing"),
         (POSTGRES, {"late": "next-step"}, "xid_column is missing"),
-        (POSTGRES, {"url": "postgresql://h/d"}, "either, not both"),
+        (POSTGRES, {"url": "postgresql://h/d"}, "give either url or url_env"),
         (POSTGRES, {"query": "TABLE t"}, "query has no meaning for a growing table"),
-        (POSTGRES, {**KEYED, "shape": "snapshots", "table": None}, "one of table and query"),
+        (POSTGRES, {**KEYED, "shape": "snapshots", "table": None}, "one of table or query"),
         (POSTGRES, {**KEYED, "shape": "snapshots", "table": None, "query": " "}, "query: expected a text"),
-        (MYSQL, {"query": "SELECT 1 WHERE ? = ?"}, "give table and query: either, not both"),
+        (MYSQL, {"query": "SELECT 1 WHERE ? = ?"}, "give either table or query"),
         (MYSQL, {"time_column": None}, "time_column is missing"),
         (MYSQL, {"key_column": "id"}, "unordered rows"),
         (MYSQL, {"table": None, "time_column": None, "query": "SELECT 1"}, "0 parameters"),
         (MYSQL, {**STAYS, "end": "2026-01-09", "table": None, "query": "SELECT ?"}, "1 parameter"),
         (MYSQL, {"url": f"mysql://reader:{PASSWORD}@host/shop"}, "without password"),
-        (MYSQL, {"url": "postgresql://host/shop"}, "expected a MySQL URL without password, special signs as %XX"),
+        (MYSQL, {"url": "postgresql://host/shop"}, "expected a MySQL URL without password"),
         # Records with keys.
         (FILES, {**STAYS, "delete_time_column": None}, "delete_time_column is missing"),
-        (FILES, {**STAYS, "late": "drop-and-count-nothing"}, "would stay for ever"),
-        (FILES, {**STAYS, "known": "update"}, ": an end would close other stays of its key"),
+        (FILES, {**STAYS, "late": "drop-and-count-nothing"}, "and shape = \"stays\" (allowed: error, next-step)"),
+        (FILES, {**STAYS, "known": "update"}, 'known = "update" has no meaning with late = "error"'),
         (FILES, {**STAYS, "shrinks": 0.5}, "shrinks has no meaning"),
         (FILES, {"key_column": "id", "shape": "snapshots", "time_column": None, "end": None}, 'every = "files"'),
     ],
