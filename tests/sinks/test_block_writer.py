@@ -86,7 +86,7 @@ def test_readers_get_the_same_table_and_the_same_types(form: Format, rows: int, 
     read = from_bytes(data, form, FIELDS)
     assert read.equals(table)
     assert read.schema.equals(schema if form == "parquet" else table.schema, check_metadata=True)
-    assert pa.Table.from_batches(blocks_of(data, form, FIELDS)).equals(table)
+    assert pa.Table.from_batches(blocks_of(data, form, FIELDS), table.schema).equals(table)
     if form == "csv":
         assert data == to_bytes(table, "csv")
     else:
