@@ -143,9 +143,10 @@ def command(
         ask=_ask if interactive else None,
     )
     _write(target, text)
-    click.echo(
-        f"wrote {out}: confirm or replace what is marked CONFIRM or FILL IN, then set confirmed = true"
-    )
+    click.echo(f"wrote {out}, as private as the data: confirm or replace what is marked CONFIRM,")
+    click.echo("decide what is marked FILL IN and delete the mark, then set confirmed = true")
+    if 'every = "files"' in text and "\nkey_column =" not in text:
+        click.echo("each file is a step: --time-column COLUMN spreads the rows over days, weeks or months")
     click.echo(f"next: dpstream check {out}")
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _SUCCESSOR = (
     "a successor (dpstream init --after, with the old file); or another state directory, which spends anew"
 )
+_FOLLOWS = ("parts ", "schema.fingerprint ")
 
 
 def canonical_json(value: Any) -> bytes:
@@ -165,8 +166,11 @@ def require_same_plan(stored: dict[str, Any], given: dict[str, Any], where: str)
     _require_same_prior(stored, given, where)
     # Through JSON, so that tuples and lists compare alike.
     differences = _differences(stored, json.loads(canonical_json(given)), "")
+    # What follows from other facts is said where nothing else differs.
+    differences = [one for one in differences if not one.startswith(_FOLLOWS)] or differences
     if differences:
-        shown = "; ".join(differences[:5]) + ("; ..." if len(differences) > 5 else "")
+        more = f"; and {len(differences) - 3} more" if len(differences) > 3 else ""
+        shown = "; ".join(differences[:3]) + more
         raise ConfigError(
             f"the state belongs to another plan: {shown}",
             where=where,
@@ -239,12 +243,10 @@ def _differences(old: Any, new: Any, path: str) -> list[str]:
         return differences
     if old == new:
         return []
-    return [f"{path} was {_short(old)} and is {_short(new)}"]
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else text[:57] + "..."
+    before, after = (json.dumps(value, ensure_ascii=False) for value in (old, new))
+    if max(len(before), len(after)) > 40:
+        return [f"{path} has changed"]
+    return [f"{path} was {before} and is {after}"]
 
 
 def whose_unit(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import Synthesis
-from dpstream.core.errors import StoreError
+from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.io.sinks.change_tables import content_sha256
 from dpstream.io.sinks.drawing import DRAWN_TABLE, Drawing, drawn_table
 from dpstream.io.sinks.publisher import Publisher
@@ -372,5 +372,10 @@ class RemadeFiles:
 
     def _manifest(self, step: int) -> bytes:
         committed = self._store.find(step=step)
-        assert committed is not None  # it is asked for committed steps, and those before them
+        if committed is None:
+            raise StoreDamagedError(
+                f"the manifest of step {step} is missing",
+                where=str(self._sink.directory),
+                allowed="a copy of the database",
+            )
         return committed.manifest
