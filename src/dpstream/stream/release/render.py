@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import Synthesis
-from dpstream.core.errors import StoreDamagedError, StoreError
+from dpstream.core.errors import StoreError
 from dpstream.io.sinks.change_tables import content_sha256
 from dpstream.io.sinks.drawing import DRAWN_TABLE, Drawing, drawn_table
 from dpstream.io.sinks.publisher import Publisher
@@ -274,8 +274,7 @@ class RemadeFiles:
             raise NotMadeError(
                 f"{name} of step {step} is missing and cannot be made identical",
                 where=str(self._sink.directory),
-                allowed="the file from a copy; the [output] format and program version of that step; or dpstream "
-                "withdraw",
+                allowed="the file from a copy; that step's [output] format and program version; or dpstream withdraw",
             )
         return content
 
@@ -288,7 +287,7 @@ class RemadeFiles:
         facts, synthesis = json.loads(self._manifest(step)), self._synthesis_of(step)
         if synthesis is None:
             raise NotMadeError(
-                f"the model of step {step} is gone: the table cannot be drawn",
+                f"the model of step {step} is gone",
                 where=str(self._sink.directory),
                 allowed="the partition from a copy; or dpstream withdraw",
             )
@@ -371,11 +370,4 @@ class RemadeFiles:
             self._files = {**self._files, **self._sink.render_changes(labelled(made.changes, label))}
 
     def _manifest(self, step: int) -> bytes:
-        committed = self._store.find(step=step)
-        if committed is None:
-            raise StoreDamagedError(
-                f"the manifest of step {step} is missing",
-                where=str(self._sink.directory),
-                allowed="a copy of the database",
-            )
-        return committed.manifest
+        return self._store.committed(step).manifest
