@@ -89,7 +89,7 @@ def test_of_an_error_by_a_model_and_one_by_simulation_the_larger_is_told(
     total = fitness_of_step(tmp_path, lambda _: newest, 3).verdicts[0]
     assert total.share == pytest.approx(share)
     assert how in total.words
-    assert "from the noise alone" not in total.words
+    assert "predicted by the plan" not in total.words
 
 
 def test_the_verdict_on_columns_is_about_the_worst_one_and_names_it() -> None:

@@ -192,7 +192,7 @@ def _noise_alone(expected: Mapping[str, Any] | None, forecast: Mapping[str, Any]
     shares = [one["share"] for one in forecast["marginals"] if one["columns"] == worst["columns"]]
     if not shares or worst["share"] < 1.2 * shares[0]:
         return ""
-    return f"The noise alone, which status shows: {100 * worst['share']:.3g} % for {worst['columns'][0]}."
+    return f"Status will say, predicted from the noise alone: {100 * worst['share']:.3g} % for {worst['columns'][0]}."
 
 
 def _compare(config: Config, text: str) -> list[dict[str, Any]]:

@@ -48,7 +48,7 @@ _OF: Mapping[Use, str] = {
 _HOW: Mapping[str, str] = {
     "exact": "exact",
     "modelled": "by its model",
-    "predicted": "from the noise alone",
+    "predicted": "predicted by the plan",
     "simulated": "by simulation, widened",
     "invented": "by simulation on an invented table",
 }
@@ -210,6 +210,4 @@ def _verdict(
 
 
 def _percent(share: float) -> str:
-    if share >= 1:
-        return f"{math.ceil(share * 100 - 1e-9)} %" if share < 10 else "more than 1000 %"
-    return f"{math.ceil(share * 1000 - 1e-9) / 10:g} %"
+    return f"{math.ceil(share * 1000 - 1e-9) / 10:g} %" if share < 10 else "more than 1000 %"
