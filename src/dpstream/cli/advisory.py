@@ -21,7 +21,7 @@ def command() -> None:
     "--file",
     "path",
     type=FilePath("file"),
-    help="Advisories to read instead of the built-in ones.",
+    help="Other advisories than the built-in ones.",
 )
 @json_option
 def check(releases: str, path: str | None, as_json: bool) -> None:

@@ -7,7 +7,7 @@ import click
 from dpstream.cli.types import FilePath, Whole
 
 
-@click.command("report", short_help="Write one page about a run: what it protects, costs and gives.")
+@click.command("report", short_help="Write one page about a run.")
 @click.argument("run", default="dpstream.toml", type=FilePath("any"))
 @click.option("--out", default="report.html", show_default=True, type=FilePath("new"), help="The page.")
 @click.option(

@@ -73,7 +73,7 @@ class Duration(click.types.FloatParamType):
             return value
         length = seconds(value) or seconds(f"{value}s")
         if not length:
-            self.fail(f"{value!r} is not a length of time such as 30s, 5m, 36h, 8d or 2w", param, ctx)
+            self.fail(f"expected a length of time such as 30s, 5m, 36h, 8d or 2w, got {value!r}", param, ctx)
         return length
 
 
@@ -93,7 +93,7 @@ class Whole(click.IntRange):
         """The number."""
         if isinstance(value, str) and not re.fullmatch(r"-?[0-9]{1,20}", value):
             shown = value if len(value) <= 40 else f"{value[:37]}..."
-            self.fail(f"{shown!r} is not a whole number in plain digits, at most 64 bits.", param, ctx)
+            self.fail(f"expected a whole number of at most 64 bits, got {shown!r}", param, ctx)
         return super().convert(value, param, ctx)
 
 

@@ -11,8 +11,8 @@ from dpstream.core.errors import InputError
 ROLES = {
     "analyst": "sees releases, asks questions",
     "auditor": "sees ledgers, accounts and decisions",
-    "approver": "decides about held and released tables",
-    "owner": "all of that, and people and runs",
+    "approver": "decides about tables",
+    "owner": "all, and people and runs",
 }
 #: Of whoever works on the machine's command line, and of nobody else.
 MACHINE = "machine"

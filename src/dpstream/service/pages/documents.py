@@ -67,7 +67,7 @@ class Documents:
             public, folder = without_state(config), open_folder(releases)
             if folder.manifest["plan_hash"] != plan_hash(public.facts()):
                 raise ConfigError(
-                    "the releases have another plan than the configuration",
+                    "the releases have another plan",
                     where=config.name,
                     allowed="the configuration of the run",
                 )

@@ -111,9 +111,7 @@ def simulate_errors(
         invented. StoreDamagedError: released files that differ from their hashes. StoreError: a process was killed.
     """
     if runs in (0, 1):
-        raise ConfigError(
-            f"{runs} runs tell no spread", where="runs", allowed=f"{MIN_RUNS} or more; 20 are usual"
-        )
+        raise ConfigError("too few runs", where="runs", allowed=f"{MIN_RUNS} or more; 20 are usual")
     check_number(runs, "runs", "errors", MIN_RUNS, MAX_RUNS)
     check_number(jobs, "jobs", "errors", 1, 256)
     check_number(seed, "seed", "errors", 0, 2**63 - 1)
@@ -143,13 +141,13 @@ def _released(config: Config, folder: Path, until: int | None) -> tuple[Released
     catalogue = read_catalogue(folder) if (folder / "catalogue.json").is_file() else {"steps": []}
     if not catalogue["steps"]:
         raise ConfigError(
-            "releases are missing; errors are simulated on them",
+            "releases are missing",
             where=str(folder),
             allowed=f"dpstream run {config.path}",
         )
     if config.family.asked:
         raise ConfigError(
-            "the stream's tables are made of its answers",
+            "the stream gives answers",
             where=str(config.path),
             allowed="dpstream ask, which gives errors",
         )
@@ -158,7 +156,7 @@ def _released(config: Config, folder: Path, until: int | None) -> tuple[Released
     readable = [step for step in readable_steps(folder) if until is None or step <= until]
     if not readable:
         raise ConfigError(
-            "tables are missing; errors are simulated on them",
+            "released tables are missing",
             where=str(folder),
             allowed="a step with a table",
         )

@@ -183,9 +183,7 @@ def evaluate_run(
     domain = config.schema().domain
     chosen = config.table_recipe("evaluate").workload if workload is None else workload
     if chosen.domain != domain:
-        raise ConfigError(
-            "the workload was made for other columns", where="workload", allowed=", ".join(domain.names)
-        )
+        raise ConfigError("the workload has other columns", where="workload", allowed=", ".join(domain.names))
     position = None if target is None else check_target(config.schema(), target)
     place = config.output.dir if out is None else Path(out)
     read_catalogue(

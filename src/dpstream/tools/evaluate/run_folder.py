@@ -212,7 +212,7 @@ def open_folder(run: str | Path, *, most: int = MAX_STEPS) -> Folder:
     """
     path = Path(run)
     if not path.exists():
-        raise ConfigError("there is nothing of that name", where=str(path), allowed=_WHAT_IS_ALLOWED)
+        raise ConfigError("the run is missing", where=str(path), allowed=_WHAT_IS_ALLOWED)
     if path.is_dir():
         return _read(path, None, _catalogue(path), most)
     from dpstream.project import Config
@@ -280,13 +280,11 @@ def _not_yet(config: Config) -> str:
     from dpstream.stream.store.place import has_store
 
     if not has_store(config.state_dir, server=config.server):
-        return "releases are missing: the run has not started"
+        return "the run has not started"
     status = read_status(config.state_dir, server=config.server)
     if status.last_step:
-        return f"releases are missing here: {status.last_step} steps are committed"
-    if status.reserved is not None:
-        return f"releases are missing: step {status.reserved} is not finished"
-    return "releases are missing: the first step is not finished"
+        return f"releases are missing: {status.last_step} steps are committed"
+    return f"step {1 if status.reserved is None else status.reserved} is not finished"
 
 
 def require_same_plan(config: Config, catalogue: dict[str, Any], place: Path) -> str:

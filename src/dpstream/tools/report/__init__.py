@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dpstream.core import durable
-from dpstream.core.errors import ConfigError, StoreError
+from dpstream.core.errors import ConfigError, StoreError, counted
 from dpstream.tools.evaluate.run_folder import MAX_STEPS, Folder, open_folder
 from dpstream.tools.family_tools import tool_for
 from dpstream.tools.report.assembly import REPORT_MARKER, FamilyPage
@@ -69,9 +69,7 @@ def _checked(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
 def _place(out: Path, force: bool) -> Path:
     """The page's path, refused where it would destroy anything but an earlier report."""
     if out.suffix not in (".html", ".htm"):
-        raise ConfigError(
-            f"the name {out.name!r} is not one of a page", where="--out", allowed="a name in .html"
-        )
+        raise ConfigError(f"unknown ending of {out.name!r}", where="--out", allowed="a name in .html")
     if out.is_dir():
         raise ConfigError("a folder has that name", where=str(out), allowed="another name")
     if out.exists() and not force:
@@ -87,7 +85,7 @@ def _check_place(out: Path, run: Folder) -> None:
     place = out.parent.resolve() / out.name
     inside = run.releases.resolve() in place.parents
     if inside and place.parent != run.releases.resolve():
-        raise ConfigError("a step's folder takes no other files", where=str(out), allowed="another folder")
+        raise ConfigError("a step's folder is closed", where=str(out), allowed="another folder")
 
 
 def _unfinished(run: Folder) -> str | None:
@@ -101,14 +99,15 @@ def _unfinished(run: Folder) -> str | None:
     if not has_store(folder, server=server):
         return None
     status = read_status(folder, server=server)
-    last = run.states[-1][0]
     if status.failed is not None:
-        return f"step {status.reserved} stopped with {status.failed}; the report ends with step {last}"
-    if status.reserved is not None:
-        return f"step {status.reserved} is not finished; the report ends with step {last}"
-    if status.unpublished:
-        return f"{len(status.unpublished)} committed steps wait; the report ends with step {last}"
-    return None
+        what = f"step {status.reserved} stopped with {status.failed}"
+    elif status.reserved is not None:
+        what = f"step {status.reserved} is not finished"
+    elif status.unpublished:
+        what = f"{counted(len(status.unpublished), 'committed step')} wait"
+    else:
+        return None
+    return f"{what}; the report ends with step {run.states[-1][0]}"
 
 
 def _write(out: Path, page: bytes) -> None:

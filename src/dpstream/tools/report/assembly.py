@@ -125,7 +125,7 @@ def assemble(made: Page, releases: Path, *, fit: Fitness, about: Publication | N
         )
     # What the owner calls the data set; the stream's name where that is not known.
     title = (None if about is None else about.title) or str(run.manifest["stream"])
-    links = [(name, link) for name, link, _ in made.sections if link]
+    links = [(name, link) for name, link, content in made.sections if content]
     pure = run.manifest["guarantee"]["definition"] == "pure"
     opening = block(
         "report",
@@ -150,10 +150,9 @@ def assemble(made: Page, releases: Path, *, fit: Fitness, about: Publication | N
         block("report", "body", opening=opening, sections=sections),
         [
             f"Made by dpstream {__version__} from releases of {program['name']} {program['version']} of the stream "
-            f"{run.manifest['stream']}. {integer(len(run.shown))} manifests and {integer(made.tables)} tables were "
-            "read; all hashes match.",
-            "Every number comes from the releases and public declarations.",
-            "The page loads nothing.",
+            f"{run.manifest['stream']}. {integer(len(run.shown))} manifests, {integer(made.tables)} tables: "
+            "all hashes match.",
+            "Every number is public. The page loads nothing.",
         ],
         data={**made.charts.as_json(facts.step for facts in run.shown), "heat": made.heat},
     )
@@ -268,7 +267,7 @@ def _amount(text: object) -> str:
 _FILES = {
     "table": "the released table",
     "changes": "changes since the step before",
-    "measurements": "measurements with exact intervals (dpstream measured)",
+    "measurements": "measurements (dpstream measured)",
     "manifest": "method, guarantee, errors",
 }
 

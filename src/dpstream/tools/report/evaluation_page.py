@@ -16,7 +16,7 @@ from dpstream.stream.release.verdicts import THRESHOLDS
 from dpstream.tools.evaluate.contract import EvaluationResult, SummaryTable
 from dpstream.tools.evaluate.evaluation import Evaluation
 from dpstream.tools.evaluate.judgement import TEACHES, Judgement
-from dpstream.tools.evaluate.measures import Measure, verdict_words
+from dpstream.tools.evaluate.measures import YARDSTICKS, Measure, verdict_words
 from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream.tools.evaluate.trends import CLEAR
 from dpstream.tools.report.assembly import frame
@@ -24,8 +24,7 @@ from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.dates import Calendar
 from dpstream.tools.report.markup import Html, block, integer, part, percent
 
-_SAMPLES = "two real samples"
-_ONCE = "one offline run"
+_SAMPLES, _ONCE = YARDSTICKS
 #: Says what the file is.
 _MARKER = "<!-- an evaluation by dpstream -->"
 
@@ -56,7 +55,6 @@ def evaluation_page(result: EvaluationResult) -> str:
         (
             f"Made by dpstream {__version__} from the private table and the releases.",
             "The guarantee excludes options chosen by these numbers.",
-            "The page loads nothing.",
         ),
         data=data,
         private=True,
@@ -109,7 +107,7 @@ def measures_table(measures: Sequence[Measure]) -> Html:
         for one in measures
     ]
     meaning = block("evaluation", "meaning", thresholds=THRESHOLDS, measures=measures)
-    title = "Wrong shares, beside two real samples"
+    title = "Wrong shares"
     return part("conclusions", rows, "What these numbers mean", meaning, title)
 
 

@@ -30,7 +30,7 @@ def beside_verdicts(releases: Path, step: int, measured: str | None = None) -> d
     known = [one for one in error_steps(releases) if one <= step]
     simulated = simulated_errors(releases, max(known)) if known else None
     if simulated is None:
-        return {} if measured is None else {"columns": f"{measured}; how wrong the table's are is not known"}
+        return {} if measured is None else {"columns": f"{measured}; the table's errors are not known"}
     found: dict[Use, str] = {}
     reaches: dict[Use, float | None] = {
         "columns": reach_of_counts(simulated, 1),
@@ -55,13 +55,9 @@ def measured_words(run: ReportedRun, dates: Calendar) -> str | None:
         return None
     low, high = integer(min(widths)), integer(max(widths))
     to = low if low == high else f"{low} to {high}"
-    when = f"as of {dates.name(ends.pop())}" if len(ends) == 1 else "when they were measured"
-    which = (
-        "measured numbers"
-        if len(widths) == len(run.schema)
-        else f"of {len(widths)} columns the measured numbers"
-    )
-    return f"{which} are right to within {to} records {when}"
+    when = f" as of {dates.name(ends.pop())}" if len(ends) == 1 else ""
+    some = "" if len(widths) == len(run.schema) else f" of {len(widths)} columns"
+    return f"measured numbers{some} are right to within {to} records{when}"
 
 
 def reach_of_counts(found: SimulatedErrors, width: int) -> float | None:

@@ -219,6 +219,6 @@ def _find(config: Config, asked: EvaluationRequest) -> EvaluationResult:
 
 PANEL_EVALUATION: Final = FamilyEvaluation(
     options=(),
-    refusal="for a panel all periods are compared",
+    refusal="all periods are compared",
     find=_find,
 )

@@ -179,7 +179,7 @@ def _draw(folder: Folder, pairs: Pairs) -> Page:
 PANEL_PAGE: Final = FamilyPage(
     _draw,
     refusal=(
-        "reports about panels lack heat maps",
+        "panels lack heat maps",
         "dpstream evaluate",
     ),
 )

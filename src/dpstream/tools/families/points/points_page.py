@@ -38,7 +38,7 @@ def _releases(run: PointRun, charts: Charts) -> Html:
             [ChartLine("synthetic points", np.array(points, np.float64), named=False)],
             Unit("points"),
             small=True,
-            note="The number of points is public, without noise.",
+            note="The number of points is public.",
         )
     depth = run.tables[-1].depth if run.tables else None
     return block(
@@ -209,7 +209,7 @@ def _draw(folder: Folder, pairs: Pairs) -> Page:
     sections = [
         ("where", "Maps", _where(run, dates)),
         ("releases", "Over time", _releases(run, charts)),
-        ("categories", "Categories" if view.categorical else "", _categories(run, dates)),
+        ("categories", "Categories", _categories(run, dates)),
         ("errors", "Errors", _errors(run)),
     ]
     what = block(
@@ -222,4 +222,4 @@ def _draw(folder: Folder, pairs: Pairs) -> Page:
     return Page(run, sections, what, charts, tables=len(run.tables), columns=len(view.schema))
 
 
-POINTS_PAGE: Final = FamilyPage(_draw, refusal=("heat maps are for tables", "none"))
+POINTS_PAGE: Final = FamilyPage(_draw, refusal=("points lack heat maps", "none"))
