@@ -79,7 +79,7 @@ def test_the_laboratory_is_asked_for_where_it_is_missing(tmp_path: Path) -> None
         assert told.returncode == 2
         assert told.stdout == ""
         assert told.stderr == (
-            "error: dpstream lab: the distribution dpstream-lab brings it, and is not installed (allowed: pip install "
+            "error: dpstream lab: the distribution dpstream-lab is not installed (allowed: pip install "
             "dpstream-lab; in a copy of the repository: pip install ./lab)\n"
         )
     assert "  lab " in without("--help").stdout

@@ -166,7 +166,7 @@ def test_a_snapshot_that_shrank_waits_for_its_owner(tmp_path: Path) -> None:
 
 def test_confirming_is_for_whole_tables_and_for_one_step(tmp_path: Path) -> None:
     config = make(tmp_path, FEED.format("feed.csv"))
-    assert "no whole tables" in dpstream("run", config, "--confirm-shrink", code=2).stderr
+    assert "changes, which cannot shrink" in dpstream("run", config, "--confirm-shrink", code=2).stderr
     config = make(tmp_path, SNAPSHOTS.format("t*.csv"))
     for more in ("--watch", "--dry-run"):
         assert "--confirm-shrink" in dpstream("run", config, "--confirm-shrink", more, code=2).stderr

@@ -36,7 +36,7 @@ def test_a_decision_waits_for_the_step_that_is_under_way(
     monkeypatch.setattr(shared.time, "sleep", wait)
     done = dpstream("approve", config, "--all")
     assert (len(waits), done.stdout) == (3, "published: step 1\n")
-    assert done.stderr.count("waiting until it lets go") == 1
+    assert done.stderr.count("waiting: another command works on the stream") == 1
     with Config.load(config).open_stream():
         monkeypatch.setattr(shared, "_PATIENCE", -1.0)
         assert "has this stream open" in dpstream("approve", config, "--all", code=4).stderr
@@ -49,7 +49,7 @@ def configured(folder: Path, *lines: str, steps: int = 4) -> Path:
 def test_steps_are_held_approved_and_withdrawn(tmp_path: Path) -> None:
     config = configured(tmp_path, "approve = true")
     done = dpstream("run", config)
-    assert "held until they are approved" in done.stdout
+    assert "held for approval" in done.stdout
     assert status(config)["held"] == [1, 2, 3, 4]
     assert [path.name for path in (tmp_path / "releases").iterdir()] == [".head.json"]
     dpstream("approve", config, code=2)
@@ -122,7 +122,7 @@ def test_standard_output_carries_releases_only(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in dpstream("run", config).stdout.splitlines()]
     assert [line["step"] for line in lines if line.get("event") == "begin"] == [1, 2, 3, 4]
     assert dpstream("run", config).stdout == "", "nothing is told twice"
-    assert "share standard output" in dpstream("run", config, "--json", code=2).stderr
+    assert "releases go to standard output" in dpstream("run", config, "--json", code=2).stderr
 
 
 def test_wrong_settings_are_one_sentence(tmp_path: Path) -> None:

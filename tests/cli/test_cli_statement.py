@@ -201,7 +201,7 @@ def test_an_ending_promises_no_other_format(tmp_path: Path) -> None:
         ("markdown", "x.HTML", "x.txt"),
     ):
         said = dpstream("statement", config, "--format", form, "--out", tmp_path / wrong, code=2).stderr
-        assert f"--format {form} does not belong into a file named '{wrong}'" in said
+        assert f"--format {form} contradicts the name '{wrong}'" in said
         assert not (tmp_path / wrong).exists()
         if right is not None:
             dpstream("statement", config, "--format", form, "--out", tmp_path / right)

@@ -180,8 +180,8 @@ def test_the_last_line_says_what_was_examined(tmp_path):
     result = dpstream("audit", loaded.path, "--only", "transcripts", "--processes", 1)
     assert result.stdout.splitlines()[-1] == scope(loaded, ["transcripts"])
     assert scope(loaded, ["transcripts"]) == (
-        "Examined: how records are encoded, bounded, measured and published. Not examined: the laws of "
-        "noise and of choices; an attack on the releases; source, store, files of releases, timing."
+        "Examined: encoding, bounds, measurements and publication. Not examined: laws of "
+        "noise and choices; an attack on the releases; source, store, files of releases, timing."
     )
 
 

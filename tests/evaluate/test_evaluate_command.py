@@ -135,7 +135,7 @@ def test_a_folder_of_results_is_never_somebody_elses(tmp_path):
     # Releases that nobody named: another stream's, or the configured ones while a copy is evaluated.
     (tmp_path / "releases" / "catalogue.json").touch()
     for place in (tmp_path / "releases", link / "deep", tmp_path / "releases" / "deep" / "er"):
-        with pytest.raises(ConfigError, match="these numbers are private"):
+        with pytest.raises(ConfigError, match="is a folder of releases"):
             private_folder.open_private_folder(place, {"releases": tmp_path / "copy"})
     assert [path.name for path in (tmp_path / "releases").iterdir()] == ["catalogue.json"]
     (tmp_path / "other").mkdir(mode=0o755)

@@ -141,7 +141,7 @@ def other_budget(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("damage", "kind", "words"),
     [
-        (lambda folder: folder / "nowhere", ConfigError, "nothing of that name"),
+        (lambda folder: folder / "nowhere", ConfigError, "the run is missing"),
         (lambda folder: folder / "data", ConfigError, "releases are missing"),
         (lambda folder: make(folder / "fresh", 1), ConfigError, "the run has not started"),
         (empty, ConfigError, "no step is released yet"),
@@ -170,9 +170,9 @@ def test_places_that_cannot_be_taken(folder: Path, tmp_path: Path) -> None:
         write_report(releases, mine)
     assert mine.read_text() == "my notes"
     for name in ("dpstream.toml", "report"):
-        with pytest.raises(ConfigError, match="not one of a page"):
+        with pytest.raises(ConfigError, match="unknown ending"):
             write_report(releases, tmp_path / name)
-    with pytest.raises(ConfigError, match="no other files"):
+    with pytest.raises(ConfigError, match="step's folder is closed"):
         write_report(releases, releases / "step-000001" / "x.html")
     write_report(releases, mine, force=True)
     write_report(releases, mine)  # its own page is replaced without asking
@@ -211,7 +211,7 @@ def test_thinned_and_dropped_steps_are_told(tmp_path: Path) -> None:
     page = Page(write_report(config, tmp_path / "r.html", most_steps=3))
     assert page.chart("Rows per release")["x"][:: len(page.chart("Rows per release")["x"]) - 1] == [1, 8]
     assert page.chart("zip")["x"] == [4, 6, 8]
-    assert "3 of 5 tables were read for this page, evenly spaced" in page.words
+    assert "3 of 5 tables were read, evenly spaced" in page.words
     assert "step 8 against step 7: " in page.words
     assert "1 to 3" in page.words
     assert "table dropped" in page.words
@@ -345,11 +345,10 @@ def test_the_default_has_errors_of_the_number_of_records_where_an_epoch_ends(tmp
         shown = page.chart("Noise of the number of records")
         assert shown["x"] == [1, 2, 3, 4, 5, 6, 7, 8, 9, 11]
         assert all(error > 0 for error in shown["the number of records"])
-        assert len(page.chart("The same noise as a share of the table")["x"]) == 10
         assert "the rest is what the model expects" in page.words
         assert "Changes after step 11 show once they are measured." in page.words
         assert "dpstream errors" in page.words
-        assert "What one epoch takes" in page.words
+        assert "times an epoch" in page.words
 
 
 def test_older_manifests_and_other_mechanisms_give_no_errors(
@@ -367,7 +366,7 @@ def test_older_manifests_and_other_mechanisms_give_no_errors(
     (root / "catalogue.json").write_text(json.dumps(catalogue))
     page = Page(write_report(root, tmp_path / "old.html"))
     assert "so no chart has error bars" in page.words
-    assert "Neither the manifests nor a configuration give the noise" in page.words
+    assert "The manifests do not give the noise" in page.words
     assert "Errors of other counts are not known" in page.words
     config = make(tmp_path / "s", 3)
     config.write_text(config.read_text().replace("[mechanism]", '[mechanism]\nname = "baseline"'))
@@ -381,7 +380,7 @@ def test_test_seeds_are_told(tmp_path: Path) -> None:
     small_stream(tmp_path, steps=1, seed=3).close()
     page = Page(write_report(tmp_path / "releases", tmp_path / "r.html"))
     assert "No guarantee." in page.words
-    assert "No guarantee: this stream has a test seed" in page.words
+    assert "No guarantee (test seed)" in page.words
 
 
 def test_withdrawn_releases_are_shown_as_such(copy: Path) -> None:

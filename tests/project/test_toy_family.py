@@ -124,7 +124,7 @@ def test_its_draft_says_its_options_and_runs_when_it_is_filled_in(toy: Path) -> 
     for old, new, words in (
         ('end = "FILL IN"', "end = 2", "end must be a step number"),
         ('column = "FILL IN"', 'column = "zip"', "'FILL IN' is no column"),
-        ("confirmed = false", "confirmed = true", "the schema is a draft"),
+        ("confirmed = false", "confirmed = true", "the schema is an unconfirmed draft"),
     ):
         assert words in " ".join(dpstream("check", draft, code=2).split())
         text = text.replace(old, new)

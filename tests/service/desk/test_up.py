@@ -42,7 +42,7 @@ def test_a_service_is_drafted_and_people_are_looked_after(tmp_path: Path) -> Non
     }
     desk = Desk.open(folder)
     secret, where = said("serve", "people", "token", folder, "Zoe").splitlines()
-    assert where == "Zoe signs in with it once, within a day, at http://127.0.0.1:8420/sign-in"
+    assert where == "for one sign-in within a day at http://127.0.0.1:8420/sign-in"
     session = desk.sign_in(secret)
     assert (desk.person(session or "") or OWNER).name == "Zoe"
     said("serve", "people", "sign-out", folder, "Zoe")

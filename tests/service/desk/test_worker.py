@@ -333,7 +333,7 @@ def test_rejecting_wins_until_the_table_is_out(tmp_path: Path, approved: Desk) -
     desk.decide(OWNER, "test", 1, "reject", "the wrong table")
     work(desk)
     approval, rejection = desk.tasks(OWNER, "test")
-    assert (approval.state, approval.why) == ("failed", "step 1 was rejected before publication")
+    assert (approval.state, approval.why) == ("failed", "step 1 is rejected already")
     assert rejection.state == "done"
     assert desk.card(OWNER, "test").held == ()
     assert not (tmp_path / "service" / "releases" / "step-000001").exists()
@@ -354,7 +354,7 @@ def test_a_step_that_was_rejected_late_is_not_withdrawn(tmp_path: Path, approved
     worker.close()
     work(desk)
     assert states(desk) == ["done", "failed"]
-    why = "step 1 was published before the rejection; withdraw it"
+    why = "step 1 is published: withdraw it"
     assert desk.tasks(OWNER, "test")[1].why == why
     released = (tmp_path / "service" / "releases").rglob("*.json")
     assert "inside only" not in "".join(path.read_text() for path in released)

@@ -203,7 +203,7 @@ def test_a_step_that_goes_while_it_is_read(stream: Path) -> None:
         assert feed.get(f"{BASE}/steps/1/table.csv").status_code == 200
         (folder / "table.parquet").unlink()
         later = feed.get(f"{BASE}/steps/1/table.parquet")
-        assert problem(later, 503)["detail"] == "the files of step 1 are changing or missing"
+        assert problem(later, 503)["detail"] == "step 1 is changing"
         assert later.headers["retry-after"] == "1"
         (folder / "withdrawn.json").write_text('{"format": 1, "reason": "wrong week"}')
         assert problem(feed.get(f"{BASE}/steps/1/table.parquet"), 410)["reason"] == "wrong week"
@@ -419,8 +419,8 @@ def test_places_are_folders_with_names(made: Path, tmp_path: Path) -> None:
         folder + "/nowhere": "the folder is missing",
         str(tmp_path / "empty"): "releases are missing",
         f"a b={folder}": "cannot stand in an address",
-        "s3://bucket/releases": "only local folders",
-        "x=https://example.org/v1": "only local folders",
+        "s3://bucket/releases": "the folder is missing",
+        "x=https://example.org/v1": "the folder is missing",
     }
     for text, words in wrong.items():
         with pytest.raises(ConfigError, match=words):
