@@ -143,29 +143,14 @@ def _cells(estimate: Estimate, confidence: float, as_csv: bool, as_json: bool) -
 def _answer(
     release: PublicRelease, question: str, as_of: int | None, confidence: float, as_json: bool
 ) -> None:
-    answer = release.answer(question, as_of=as_of)
-    interval = answer.interval(confidence)
-    facts = {
-        "question": question,
-        "in_the_table": answer.value,
-        "measured": answer.measured_value,
-        "standard_error": answer.standard_error,
-        "error_kind": answer.error_kind,
-        "as_of": answer.as_of,
-        "confidence": confidence,
-        "interval": None if interval is None else list(interval),
-        "note": answer.note,
-    }
-    records = _counted_records(release)
-    percent = f"{100 * confidence:g}"
     print_facts(
         "measured_answer",
-        facts,
+        release.answer(question, as_of=as_of).as_dict(question, confidence),
         as_json=as_json,
         wrap=True,
-        records=records,
+        records=_counted_records(release),
         step=release.step,
-        percent=percent,
+        percent=f"{100 * confidence:g}",
     )
 
 

@@ -38,13 +38,6 @@ def command(run: str, out: str, pairs: tuple[tuple[str, str], ...], most_steps: 
     """
     from dpstream.tools.report import write_report
 
-    page = write_report(
-        run,
-        out,
-        pairs=pairs,
-        most_steps=most_steps,
-        force=force,
-        tell=lambda text: click.echo(f"note: {text}", err=True),
-    )
+    page = write_report(run, out, pairs=pairs, most_steps=most_steps, force=force)
     size = max(1, round(page.stat().st_size / 1000))
     click.echo(f"wrote {page} ({size} kB)")

@@ -48,15 +48,8 @@ class FilePath(click.Path):
             raise ConfigError("the path is empty", where=_name(param), allowed="the name of a file or folder")
         if self.kind in ("folder", "new"):
             paths.check_local(value)
-        match self.kind:
-            case "file":
-                paths.check_file(value)
-            case "new":
-                paths.check_target(value)
-            case "folder":
-                paths.check_folder(value)
-            case "any":
-                paths.check_path(value)
+        checks = {"file": paths.check_file, "new": paths.check_target, "folder": paths.check_folder}
+        checks.get(self.kind, paths.check_path)(value)
         if self.there and not os.path.exists(value):
             raise ConfigError("the file is missing", where=paths.shown_path(value), allowed="a file")
         return value

@@ -103,11 +103,6 @@ class Recommendation:
     ratio: float
     words: str
 
-    @property
-    def stays(self) -> bool:
-        """Whether it is the configured one."""
-        return self.mechanism == self.configured
-
 
 @dataclass(frozen=True)
 class ComparedMechanisms:
@@ -135,11 +130,6 @@ class ComparedMechanisms:
     seconds: float
     seed: int
     recommendation: Recommendation
-
-    @property
-    def mechanisms(self) -> tuple[str, ...]:
-        """Those that were run; the configured one first."""
-        return tuple(dict.fromkeys(one.mechanism for one in self.errors))
 
     @property
     def words(self) -> str:
@@ -181,7 +171,7 @@ def recommend(errors: Sequence[MechanismErrors], measure: str) -> Recommendation
         nearest, second = others[0]
         words = f"{configured} stays: its error ({measure}) is the smallest {on}; {_times(second, nearest, own[best])}."
     elif ratio * (1 + NO_DIFFERENCE) >= 1:
-        words = f"{configured} stays: others' errors ({measure}) are at most {100 * NO_DIFFERENCE:g} % smaller {on}."
+        words = f"{configured} stays: other errors ({measure}) are at most {100 * NO_DIFFERENCE:g} % smaller {on}."
         best, ratio = configured, 1.0
     else:
         words = f"Take {best}: its error ({measure}) is {100 * ratio:.0f} % of that of {configured} {on}."

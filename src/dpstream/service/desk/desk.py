@@ -23,7 +23,7 @@ from dpstream.service.desk.database import ServiceDatabase
 from dpstream.service.desk.decisions import append, approvals, check_log, read_decisions, since_added
 from dpstream.service.desk.facts import Card, Decision, Held, Person, Price, Task, rounded_up, unix_time
 from dpstream.service.desk.people import Sessions
-from dpstream.service.desk.roles import MACHINE, MAY, ROLES, NotAllowedError, require
+from dpstream.service.desk.roles import MACHINE, MAY, ROLES, require
 from dpstream.service.desk.settings import Settings
 
 if TYPE_CHECKING:
@@ -111,10 +111,8 @@ class Desk:
 
     def config(self, person: Person, stream: str) -> Config:
         """The stream's configuration: public, and enough for reports, statements and plans."""
-        self.require(person, "config")
-        from dpstream.project import Config
-
-        return Config.load(self.settings.stream(stream).config)
+        require(person, "config")
+        return self._config(stream)
 
     def ledger(self, person: Person, stream: str) -> dict[str, Any]:
         """What every step cost, as ``dpstream ledger show --json``, and the steps that were ``rejected``; empty before
@@ -130,7 +128,7 @@ class Desk:
 
     def held(self, person: Person, stream: str, step: int) -> Held:
         """A step that waits for approval, and the newest released table to compare it with."""
-        self.require(person, "held")
+        require(person, "held")
         chosen = self.settings.stream(stream)
         with self.database.reading() as db:
             row = held_row(db, chosen.name, step, rows=True)
@@ -222,7 +220,7 @@ class Desk:
             ConfigError: a step that is not held (or not released), or is not the one of ``manifests``, or no reason
             where one is needed.
         """
-        self.require(person, "decide")
+        require(person, "decide")
         chosen = self.settings.stream(stream)
         wanted = _steps(steps)
         if kind not in KINDS:
@@ -266,7 +264,7 @@ class Desk:
         Errors:
             ConfigError, SchemaError: the stream is not asked, steps wait for approval, or the question cannot be read.
         """
-        self.require(person, "ask")
+        require(person, "ask")
         price = self.price(person, stream, question)
         name = self.settings.stream(stream).name
         with self.database.writing() as db:
@@ -327,27 +325,17 @@ class Desk:
 
     # Inside
 
-    def require(self, person: Person | None, action: str) -> None:
-        """Refuse what nobody may do by this person's roles.
-
-        Errors:
-            NotAllowedError: as said.
-        """
-        if not isinstance(person, Person):
-            raise NotAllowedError("nobody is signed in", where="desk", allowed="somebody who is")
-        require(person.name, person.roles, action)
-
     @contextmanager
     def _reading(self, person: Person, action: str) -> Iterator[StoreDatabase]:
         """One consistent view, for somebody who may see it."""
-        self.require(person, action)
+        require(person, action)
         with self.database.reading() as db:
             yield db
 
     @contextmanager
     def _writing(self, person: Person, action: str) -> Iterator[StoreDatabase]:
         """A transaction of somebody who may do this."""
-        self.require(person, action)
+        require(person, action)
         with self.database.writing() as db:
             yield db
 

@@ -18,6 +18,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.requests import ClientDisconnect
 
 from dpstream.core.errors import InputError
+from dpstream.service.desk.roles import require
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -190,7 +191,7 @@ class Visit:
         Errors:
             NotAllowedError: as said.
         """
-        self.desk.require(self.person, action)
+        require(self.person, action)
 
     def asked(self, name: str) -> str:
         """A value of the address or of the form."""

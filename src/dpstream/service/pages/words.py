@@ -48,7 +48,7 @@ _TOLD = {
     "ask": "The worker answers the question.",
     "run": "The worker looks now.",
     "people": "Done, and in the log.",
-    "expired": "Your login had ended.",
+    "expired": "Your login had ended; nothing was done.",
     "out": "You are signed out.",
 }
 

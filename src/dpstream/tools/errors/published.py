@@ -26,7 +26,6 @@ from dpstream.tools.evaluate.metrics import total_variation
 
 if TYPE_CHECKING:
     from dpstream.project import Config
-    from dpstream.tools.evaluate.array_types import Floats
 
 
 #: Classes of cells by their invented number of records: each begins here and ends before the next one.

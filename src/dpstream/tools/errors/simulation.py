@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpstream.core import durable
-from dpstream.core.errors import ConfigError, DpstreamError, StoreError
+from dpstream.core.errors import ConfigError, StoreError
 from dpstream.core.privacy import Randomness
 from dpstream.core.version import __version__
 from dpstream.io.sinks import read_catalogue, read_manifest, readable_steps
@@ -117,7 +117,8 @@ def simulate_errors(
     check_number(seed, "seed", "errors", 0, 2**63 - 1)
     folder = config.output.dir
     released, digest, hashed = _released(config, folder, until)
-    place = _cache(folder, [hashed, digest, seed, __version__, _FORMAT, released.last])
+    key = _hash([hashed, digest, seed, __version__, _FORMAT, released.last])[:16]
+    place = folder.parent / f"{folder.name}-errors-cache" / key
     task = _Task(str(config.path), str(folder), released.last, seed, str(place))
     invented = _invented(task)
     done = [run for run in range(1, runs + 1) if _file(place, run).is_file()]
@@ -192,10 +193,6 @@ def _base(config: Config, digest: str) -> StartTable:
 
 def _hash(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
-
-
-def _cache(folder: Path, key: Sequence[Any]) -> Path:
-    return folder.parent / f"{folder.name}-errors-cache" / _hash(list(key))[:16]
 
 
 def _file(place: Path, run: int) -> Path:
@@ -311,7 +308,5 @@ def _all(task: _Task, todo: Sequence[int], jobs: int) -> Iterator[int]:
                 where="errors",
                 allowed="the same command, with fewer --jobs",
             ) from None
-        except DpstreamError:
-            raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)

@@ -256,7 +256,7 @@ def _catalogue(releases: Path, config: Config | None = None) -> dict[str, Any]:
         if _entries(catalogue, releases):
             return catalogue
     if config is not None:
-        raise ConfigError(_not_yet(config), where=str(releases), allowed=f"dpstream run {config.path}")
+        raise ConfigError("releases are missing", where=str(releases), allowed=f"dpstream run {config.path}")
     if there:
         raise ConfigError("no step is released yet", where=str(releases), allowed="one release or more")
     raise ConfigError(
@@ -273,18 +273,6 @@ def _entries(catalogue: dict[str, Any], releases: Path) -> list[dict[str, Any]]:
     except (KeyError, TypeError, ValueError):
         raise StoreDamagedError("the catalogue cannot be read", where=str(releases)) from None
     return sorted(entries, key=lambda entry: entry["step"])
-
-
-def _not_yet(config: Config) -> str:
-    from dpstream.stream import read_status
-    from dpstream.stream.store.place import has_store
-
-    if not has_store(config.state_dir, server=config.server):
-        return "the run has not started"
-    status = read_status(config.state_dir, server=config.server)
-    if status.last_step:
-        return f"releases are missing: {status.last_step} steps are committed"
-    return f"step {1 if status.reserved is None else status.reserved} is not finished"
 
 
 def require_same_plan(config: Config, catalogue: dict[str, Any], place: Path) -> str:

@@ -79,7 +79,6 @@ def _compare(config: Config, asked: EvaluationRequest, workload: str | None) -> 
 
 TABLES_EVALUATION: Final = FamilyEvaluation(
     options=("workload", "steps", "every", "target", "ceiling"),
-    refusal="the stream is one of tables",
     find=_find,
 )
 #: Of a family that brings no evaluation.

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from dpstream.core.schema import Schema
     from dpstream.io.sources import StepInput
     from dpstream.project import Config
-    from dpstream.project.base import BaseOptions
 
 
 def old_stream(config: Config, options: BaseOptions) -> tuple[Config, int]:

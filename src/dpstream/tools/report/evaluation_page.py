@@ -102,10 +102,7 @@ def _facts(found: Evaluation, charts: Charts) -> dict[str, Any]:
 
 def measures_table(measures: Sequence[Measure]) -> Html:
     """What may be wrong, measure by measure: a word, the number, and both yardsticks."""
-    rows = [
-        (one.question[:1].upper() + one.question[1:], one.word, _number(one), _picture(one))
-        for one in measures
-    ]
+    rows = [(one.question[:1].upper() + one.question[1:], one.word, _number(one), None) for one in measures]
     meaning = block("evaluation", "meaning", thresholds=THRESHOLDS, measures=measures)
     title = "Wrong shares"
     return part("conclusions", rows, "What these numbers mean", meaning, title)
@@ -128,15 +125,6 @@ def _number(one: Measure) -> Html:
         few=one.few,
         clear=f"{100 * CLEAR:g}",
     )
-
-
-def _picture(one: Measure) -> Html | None:
-    if math.isnan(one.value):
-        return None
-    over = " over" if one.word in ("poor", "unfit") else ""
-    reach = min(1.0, one.value)
-    floor = None if math.isnan(one.floor) else f"{100 * min(1.0, one.floor):.1f}%"
-    return block("evaluation", "picture", over=over, right=f"{100 * (1 - reach):.1f}%", floor=floor)
 
 
 def _errors_over_time(found: Evaluation, charts: Charts) -> list[Html]:
@@ -181,7 +169,7 @@ def _tables(judged: Judgement) -> list[dict[str, Any]]:
     )
     teachers = {"synthetic": "released", "real": "real records", "sample": "a real sample", "offline": _ONCE}
     taught = [key for key in teachers if any(key in one.areas for one in judged.targets)]
-    worst = sorted(judged.columns.items(), key=lambda one: -_or_last(one[1][0]))
+    worst = sorted(judged.columns.items(), key=lambda one: -np.nan_to_num(one[1][0], nan=-1.0))
     groups = [
         [
             one.words,
@@ -213,7 +201,3 @@ def _tables(judged: Judgement) -> list[dict[str, Any]]:
     )
     keys = ("name", "link", "title", "headings", "rows")
     return [dict(zip(keys, section, strict=True)) for section in every]
-
-
-def _or_last(value: float) -> float:
-    return -1.0 if math.isnan(value) else value

@@ -79,10 +79,4 @@ def _draw(folder: Folder, pairs: Pairs) -> Page:
     return Page(run, sections, what, charts)
 
 
-PLAIN_PAGE: Final = FamilyPage(
-    _draw,
-    refusal=(
-        "this stream lacks heat maps",
-        "dpstream evaluate",
-    ),
-)
+PLAIN_PAGE: Final = FamilyPage(_draw)

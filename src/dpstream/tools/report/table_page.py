@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import ExpectedErrors
+from dpstream.core.errors import ConfigError
 from dpstream.core.schema.domain import Clique
 from dpstream.core.schema.numeric import average_ends
 from dpstream.core.tables import count_marginals
@@ -164,10 +164,12 @@ def _chosen_pairs(run: ReportedRun, asked: Sequence[tuple[str, str]]) -> tuple[C
     fit (public: computed from the released table).
 
     Errors:
-        SchemaError: an unknown column.
+        SchemaError: an unknown column. ConfigError: one column twice.
     """
     domain = run.schema.domain
     first = [domain.clique(pair) for pair in asked]
+    if any(len(pair) != 2 for pair in first):
+        raise ConfigError("a pair repeats or lacks a column", where="pairs", allowed="two different columns")
     if run.codes is None or len(domain) < 2:
         return ()
     every = list(itertools.combinations(range(len(domain)), 2))
@@ -300,7 +302,7 @@ def _errors(run: ReportedRun, charts: Charts) -> Html:
     # Where the number of records is expected in between, single steps without neighbours would be no lines.
     counted = tuple(f for f in run.shown if f.accuracy is not None and f.accuracy.total is not None)
     shown = counted or run.shown
-    lines, figures, single = _noise_lines(run, shown), [], list[tuple[str, float]]()
+    lines, figures, single = _noise_lines(shown), [], list[tuple[str, float]]()
     if len(shown) == 1:
         single = [(line.label, float(line.values[0])) for line in lines]
     elif lines:
@@ -322,19 +324,10 @@ def _errors(run: ReportedRun, charts: Charts) -> Html:
     )
 
 
-def _predicted(run: ReportedRun, steps: Sequence[int]) -> tuple[ExpectedErrors, ...] | None:
-    return None if run.config is None else run.config.plan().expected_errors(steps)
-
-
-def _noise_lines(run: ReportedRun, shown: Sequence[StepFacts]) -> list[ChartLine]:
-    steps, accuracies = [facts.step for facts in shown], [facts.accuracy for facts in shown]
-    predicted = _predicted(run, steps) if steps else None
-    if predicted is None:
-        every = _known([None if a is None else a.cell for a in accuracies])
-        lines = [ChartLine("a count measured at every step", every, style=1)]
-    else:
-        every = _known([p.every_step for p in predicted])
-        lines = [ChartLine("a count at every step (predicted)", every, style=1)]
+def _noise_lines(shown: Sequence[StepFacts]) -> list[ChartLine]:
+    accuracies = [facts.accuracy for facts in shown]
+    every = _known([None if a is None else a.cell for a in accuracies])
+    lines = [ChartLine("a count measured at every step", every, style=1)]
     totals = _known([None if a is None else a.total for a in accuracies])
     # A public number has no noise to be drawn.
     if totals.any():

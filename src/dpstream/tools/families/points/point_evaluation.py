@@ -213,11 +213,7 @@ def _find(config: Config, asked: EvaluationRequest) -> EvaluationResult:
     )
 
 
-POINTS_EVALUATION: Final = FamilyEvaluation(
-    options=("steps", "every"),
-    refusal="points are compared by distance",
-    find=_find,
-)
+POINTS_EVALUATION: Final = FamilyEvaluation(options=("steps", "every"), find=_find)
 
 
 def point_measures(found: PointEvaluation) -> tuple[Measure, ...]:
