@@ -10,7 +10,6 @@ import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,9 +17,7 @@ from cli_stream import ROWS, dpstream, make
 from report_pages import Page
 from small_streams import small_stream
 
-from dpstream.core.contracts import StreamPlan
 from dpstream.core.errors import ConfigError, DpstreamError, SchemaError, StoreDamagedError
-from dpstream.families.tabular import PooledPlan
 from dpstream.io.sinks import read_manifest
 from dpstream.io.sinks import read_table as read
 from dpstream.io.sinks.simulated_errors import of_marginal, simulated_errors, t_factor
@@ -143,7 +140,7 @@ def other_budget(folder: Path) -> Path:
     [
         (lambda folder: folder / "nowhere", ConfigError, "the run is missing"),
         (lambda folder: folder / "data", ConfigError, "releases are missing"),
-        (lambda folder: make(folder / "fresh", 1), ConfigError, "the run has not started"),
+        (lambda folder: make(folder / "fresh", 1), ConfigError, "releases are missing"),
         (empty, ConfigError, "no step is released yet"),
         (other_budget, ConfigError, "another plan"),
         (damaged("step-000006/table.csv", '"a"', '"b"'), StoreDamagedError, "published hash"),
@@ -180,28 +177,6 @@ def test_places_that_cannot_be_taken(folder: Path, tmp_path: Path) -> None:
         write_report(releases, mine, pairs=[("zip", "zap")])
     with pytest.raises(ConfigError, match="repeats or lacks"):
         write_report(releases, mine, pairs=[("zip", "zip")])
-
-
-def test_unfinished_run_is_told_on_the_terminal_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = make(tmp_path / "s", 3)
-
-    whole = PooledPlan.step
-
-    def stop(*arguments: Any) -> None:
-        whole(*arguments)
-        raise KeyboardInterrupt  # after noise was drawn: the step stays reserved
-
-    def stopped(code: int) -> str:
-        with monkeypatch.context() as patch:
-            patch.setattr(PooledPlan, "step", stop)
-            dpstream("run", config, code=5)
-        return dpstream("report", config, "--out", tmp_path / "r.html", code=code).stderr
-
-    assert "step 1 is not finished" in stopped(2)
-    dpstream("run", config, "--until", 2)
-    told = stopped(0)
-    assert "step 3 is not finished; the report ends with step 2" in told
-    assert "begun" not in (tmp_path / "r.html").read_text(encoding="utf-8")
 
 
 def test_thinned_and_dropped_steps_are_told(tmp_path: Path) -> None:
@@ -273,7 +248,7 @@ def test_a_page_says_which_records_and_which_day_it_is_about(tmp_path: Path) -> 
     assert "invented records with 3 columns, made from all records up to 31 March 2013." in page.words
     assert "rows of step 3, made from all records up to 31 March 2013" in page.words
     assert "since Jan 2013" in page.words, "the withdrawn step has its date"
-    assert "dpstream measured shows what was measured" in page.words
+    assert "dpstream measured shows the others" in page.words
     assert "noise is the same" not in page.words
     assert not re.search(r"[+\N{MINUS SIGN}]0\.0 points", page.words)
     assert '<time datetime="2013-03-31" class="age">2013-03-31</time>' in page.text
@@ -351,9 +326,7 @@ def test_the_default_has_errors_of_the_number_of_records_where_an_epoch_ends(tmp
         assert "times an epoch" in page.words
 
 
-def test_older_manifests_and_other_mechanisms_give_no_errors(
-    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_older_manifests_and_other_mechanisms_give_no_errors(copy: Path, tmp_path: Path) -> None:
     """Manifests that say nothing of their noise, and a plan that predicts none: said so, and nothing invented."""
     root = copy / "releases"
     catalogue = json.loads((root / "catalogue.json").read_text())
@@ -371,7 +344,6 @@ def test_older_manifests_and_other_mechanisms_give_no_errors(
     config = make(tmp_path / "s", 3)
     config.write_text(config.read_text().replace("[mechanism]", '[mechanism]\nname = "baseline"'))
     dpstream("run", config)
-    monkeypatch.setattr(type(Config.load(config).plan()), "expected_errors", StreamPlan.expected_errors)
     page = Page(write_report(config, tmp_path / "new.html"))
     assert list(page.chart("Noise of the number of records")) == ["x", "the number of records"]
 

@@ -51,7 +51,7 @@ def test_a_service_is_drafted_and_people_are_looked_after(tmp_path: Path) -> Non
     assert "the last owner stays" in said("serve", "people", "remove", folder, "Anna", code=2)
     log = json.loads(said("serve", "decisions", folder, "--json"))
     words = [one["reason"].split(" ")[0] for one in log]
-    assert words == ["added", "added", "Zoe", "made", "ended", "removed"]
+    assert words == ["added", "added", "Zoe", "made", "signed", "removed"]
     assert log[0]["person"] == "root"
     assert secret not in json.dumps(log)
     assert "sound" in said("ledger", "verify", folder)
