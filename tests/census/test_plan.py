@@ -61,7 +61,7 @@ def test_options_that_cannot_be_used_are_refused(wrong: dict[str, Any]) -> None:
 
 
 def test_only_records_are_protected_and_only_present_ones_are_read() -> None:
-    with pytest.raises(UnitError, match="whole stay"):
+    with pytest.raises(UnitError, match="cannot protect the unit 'event'"):
         RECIPE.calibrate(epsilon=1, unit=Event())
     plan = RECIPE.calibrate(epsilon=1)
     batch = EncodedBatch(SMALL, np.zeros((1, 3), np.int32))

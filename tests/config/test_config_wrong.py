@@ -82,7 +82,7 @@ WRONG: list[Case] = [
     source('path = "d.csv"\ntime_column = "zip"\nend = 3', "[source] time_column", "'zip'", "schema"),
     more('op_column = "paid"', "[source] op_column", "'paid'", "schema"),
     mechanism('name = "dpstab"', "[mechanism] name", "did you mean 'dpstabs'?", "baseline"),
-    mechanism('name = "points"', "[stream] total", "public number of points", 'total = "public"'),
+    mechanism('name = "points"', "[stream] total", "points cannot protect the unit 'event'", 'total = "public"'),
     points("", "[source] op_column", "do not leave", source=f'{DEFAULTS["source"]}\nop_column = "op"'),
     points("", "without delta", kind=BudgetError, budget='epsilon = "1"\ndelta = "1e-9"'),
     points('log = ["rent"]', "[mechanism] column 'rent'", "positive numbers", kind=SchemaError),

@@ -292,7 +292,11 @@ WRONG: dict[str, tuple[Any, type[errors.DpstreamError], str]] = {
         "depths before any coordinate",
     ),
     "rho": (lambda: Points(TWO).calibrate(rho="1", unit=REPLACE), errors.BudgetError, "pure"),
-    "event": (lambda: Points(TWO).calibrate(epsilon="1", unit=Event()), errors.UnitError, "number of points"),
+    "event": (
+        lambda: Points(TWO).calibrate(epsilon="1", unit=Event()),
+        errors.UnitError,
+        "cannot protect the unit 'event'",
+    ),
     "variant": (lambda: Points(TWO, "best"), errors.ConfigError, "variant"),
     "tiny": (of(*TWO.columns, epsilon="1e-30"), errors.LimitError, "larger epsilon"),
 }

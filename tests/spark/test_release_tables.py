@@ -232,7 +232,7 @@ def stream_id(home: Path) -> str:
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ('sink = "spark"', 'sink = "spark"\nrecords = "persistent"', "records persist; the sink draws anew"),
+        ('sink = "spark"', 'sink = "spark"\nrecords = "persistent"', "draws each table anew"),
         ('sink = "spark"', 'sink = "spark"\nformat = "csv"', "are Parquet"),
         ('sink = "spark"', 'sink = "spark"\ndatabase = "state/tables"', "lie inside each other"),
         ("columns.zip", "columns.Step", "'Step' of the schema has a name that sink = 'spark' needs"),

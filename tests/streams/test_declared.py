@@ -39,8 +39,8 @@ def test_the_cut_is_pinned_and_told_in_every_manifest(tmp_path: Path) -> None:
     assert sum("cannot be taken apart" in sentence for sentence in manifest["declared_public"]) == 1
     assert any("unreadable time stops the stream in column 'day'" in s for s in manifest["declared_public"])
     # The owner may move a public end; nothing else, and never to one that is read off the data.
-    for end in ("2027-12-31", "today"):
-        with start(tmp_path, **facts(end=end)) as stream:
+    for other in ({"end": "2027-12-31"}, {"end": "today"}, {"path": "elsewhere/*"}):
+        with start(tmp_path, **facts(**other)) as stream:
             assert stream.step(batch(1), "a").manifest == manifest
     for change, words in (
         ({"end": "data"}, 'source.end was "public" and is "data"'),

@@ -120,6 +120,7 @@ def test_reservation_and_step_are_on_the_disk_when_their_commits_return(
         stream.step(batch(2), "b2")
         full, normal = 2, 1
         assert levels == [full, full, normal] * 2
+        assert stream._store._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         # As after a loss of power that took the last mark back: it is all there is in the log since the commit.
         files = stream._store._db.execute("SELECT name FROM files WHERE step = 2").fetchall()
         released = outcome(tmp_path)

@@ -522,7 +522,7 @@ def test_weights_are_negative_where_counts_are_and_say_what_they_leave() -> None
     made = plan(width=2, rho="1/2", relation="replace")
     text = words(made, "accuracy", total_standard_error=0.0, panel=facts)
     assert "This period's are in weight_2; 3 of them are negative" in text
-    assert "weight of 10 of the invented people" in text
+    assert "10 invented people find nobody to carry their weight" in text
     assert Weights.shared(np.array([1, 1, 1]), np.array([5, 0])).lost == 5
     assert Weights.shared(np.array([0, 0, 1]), np.array([1, 0])).values.tolist() == [0.5, 0.5, 1.0]
 
