@@ -123,7 +123,7 @@ def _endpoint(
                 return _refused(Visit(request, desk, templates, documents, None, ""), error)
         # Who is slow to send a form keeps nobody out: requests count from here on.
         if not turn.acquire(blocking=False):
-            return Response("too many people at once\n", 503, {"retry-after": "5"}, "text/plain")
+            return Response("too many people\n", 503, {"retry-after": "5"}, "text/plain")
         try:
             return await run_in_threadpool(answer, request, form)
         finally:

@@ -82,7 +82,7 @@ class FamilyPage:
             ConfigError: pairs that cannot be shown. Others as of ``write_report``.
         """
         if pairs and not self.pairs:
-            raise ConfigError("this page lacks heat maps", where="report", allowed="a report without --pair")
+            raise ConfigError("the page lacks heat maps", where="report", allowed="a report without --pair")
         fit = fitness_of_step(folder.releases, folder.manifest_of, folder.steps[-1])
         about = None if folder.config is None else folder.config.publication
         return assemble(self.draw(folder, pairs), fit=fit, about=about)
