@@ -26,7 +26,7 @@ from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.collect import ReportedRun, collect
 from dpstream.tools.report.dates import Calendar
 from dpstream.tools.report.known_errors import measured_words
-from dpstream.tools.report.markup import Html, block, integer, percent, significant, table
+from dpstream.tools.report.markup import Html, block, integer, percent, points, significant, table
 from dpstream.tools.report.plain_page import rows_over_time, states
 
 _BARS = 12
@@ -221,20 +221,11 @@ def _changes(run: ReportedRun, dates: Calendar) -> Html | None:
                 "then": then,
                 "now": now,
                 "width": f"{50 * abs(now - then) / widest:.1f}%",
-                "points": _points(now - then),
+                "points": points(now - then),
             }
             for name, then, now in seen
         ],
     )
-
-
-def _points(change: float) -> str:
-    """A difference of shares.
-
-    >>> _points(0.0123), _points(-0.1)
-    ('+1.2 points', '−10.0 points')
-    """
-    return f"{'+' if change >= 0 else chr(0x2212)}{100 * abs(change):.1f} points"
 
 
 def _heat(run: ReportedRun, chosen: Sequence[Clique]) -> dict[str, Any]:
