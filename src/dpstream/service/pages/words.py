@@ -16,7 +16,7 @@ from dpstream.service.desk import ROLES, Person
 from dpstream.service.desk.facts import rounded_up
 from dpstream.service.pages.visits import link
 from dpstream.stream.ledger.limit import shown_amount
-from dpstream.tools.report.markup import integer, percent, points, significant
+from dpstream.tools.report.markup import integer, percent, percent_points, significant
 
 #: A page refreshes itself so many times: one that nobody looks at lets the login run out.
 MAX_TURNS = 20
@@ -70,7 +70,7 @@ def environment(service: str) -> jinja2.Environment:
         "number": lambda amount: float(Fraction(amount)),
         "percent": percent,
         "period": lambda text: _unbroken("–" if not text else str(text).replace("/", " to ")),
-        "points": points,
+        "points": percent_points,
         "share": lambda value: "not predicted" if value is None else percent(value),
         "short": significant,
         "verdict": _verdict,

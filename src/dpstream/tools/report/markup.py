@@ -106,10 +106,10 @@ def integer(value: float) -> str:
     return f"{round(value):,}".replace("-", "\N{MINUS SIGN}")
 
 
-def points(change: float) -> str:
+def percent_points(change: float) -> str:
     """A difference of shares.
 
-    >>> points(0.0123), points(-0.1)
+    >>> percent_points(0.0123), percent_points(-0.1)
     ('+1.2 points', '−10.0 points')
     """
     return f"{'+' if change >= 0 else chr(0x2212)}{100 * abs(change):.1f} points"

@@ -26,7 +26,7 @@ from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.collect import ReportedRun, collect
 from dpstream.tools.report.dates import Calendar
 from dpstream.tools.report.known_errors import measured_words
-from dpstream.tools.report.markup import Html, block, integer, percent, points, significant, table
+from dpstream.tools.report.markup import Html, block, integer, percent, percent_points, significant, table
 from dpstream.tools.report.plain_page import rows_over_time, states
 
 _BARS = 12
@@ -221,7 +221,7 @@ def _changes(run: ReportedRun, dates: Calendar) -> Html | None:
                 "then": then,
                 "now": now,
                 "width": f"{50 * abs(now - then) / widest:.1f}%",
-                "points": points(now - then),
+                "points": percent_points(now - then),
             }
             for name, then, now in seen
         ],
