@@ -170,7 +170,7 @@ def test_ten_percent_are_no_difference() -> None:
     assert judged(0.90).mechanism == "other"
     assert judged(1.05).words.endswith("other is as good within 10 %.")
     assert judged(3.0).words.endswith("that of other is 3 times as large.")
-    assert "on uniform, independent columns other would be better" in judged(1.2, 0.5).words
+    assert "On uniform, independent columns other would be better" in judged(1.2, 0.5).words
 
 
 def test_every_family_says_what_its_alternatives_are(tmp_path: Path) -> None:

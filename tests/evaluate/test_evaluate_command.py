@@ -109,7 +109,7 @@ def test_json_repeats_the_summary_and_older_results_are_replaced(config):
         (["--out", "state"], "lie inside each other"),
         (["--out", "data"], "holds other files (allowed: a new or empty folder"),
         (["--out", "dpstream.toml"], "is a file"),
-        (["--releases", "nowhere"], "no releases found"),
+        (["--releases", "nowhere"], "releases are missing"),
     ],
 )
 def test_wrong_input_is_one_sentence_and_writes_nothing(config, monkeypatch, arguments, message):

@@ -259,7 +259,7 @@ def test_page_of_points_repeats_the_manifests(finished: Callable[[str], Path], t
     read_page = Page(write_report(folder / "releases", tmp_path / "r.html"))
     points = [read_manifest(folder / "releases", step)["rows"] for step in range(1, steps + 1)]
     depth = read_manifest(folder / "releases", steps)["accuracy"]["points"]["depth"]
-    assert read_page.chart("Rows per release")["synthetic points"] == points
+    assert read_page.chart("Rows per release")["released"] == points
     assert f"in {2**depth:,} cells of depth {depth}" in read_page.words
     vehicles = Counter(read(folder / "releases", steps).column("vehicle").to_pylist())
     for vehicle, count in vehicles.items():

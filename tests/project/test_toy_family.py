@@ -186,7 +186,7 @@ def test_it_can_bring_an_evaluation_and_a_page(toy: Path, monkeypatch: pytest.Mo
     assert json.loads(dpstream("evaluate", toy, "--json"))["released"] == [1, 2]
     assert (toy.parent / "evaluation" / "steps.csv").stat().st_mode & 0o777 == 0o600
     refused = dpstream("evaluate", toy, "--target", "paid", code=2)
-    assert "a toy is only looked at (allowed: --out, --releases, --steps, --json)" in " ".join(
+    assert "--target does not fit this stream (allowed: --out, --releases, --steps, --json)" in " ".join(
         refused.split()
     )
     dpstream("report", toy, "--out", toy.parent / "page.html")
