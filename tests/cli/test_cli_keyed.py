@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import keyed_history as told
 import pytest
@@ -113,29 +114,15 @@ def test_a_watched_file_of_stays_is_compared_whenever_it_is_read(
     from dpstream import project
     from dpstream.cli import watch as watching
 
-    class Twice:
-        """Two readings, then nothing is left."""
-
-        def __init__(self, *_: object) -> None:
-            pass
-
-        def finished(self, _: object) -> bool:
-            return len(asked) == 2
-
-        def source(self) -> None:
-            pass
-
-        def worth_reading(self, *_: object) -> bool:
-            return True
-
-        def next_step(self, _: object) -> str:
-            return "more"
-
     def take(_source: object, recheck: bool) -> tuple[bool, int]:
         asked.append(recheck)
         return False, 0
 
-    monkeypatch.setattr(project, "Watch", Twice)
+    # Two readings, then nothing is left.
+    twice = Mock(
+        worth_reading=lambda *_: True, next_step=lambda _: "more", finished=lambda _: len(asked) == 2
+    )
+    monkeypatch.setattr(project, "Watch", lambda *_: twice)
     monkeypatch.setattr(watching, "_pause", lambda _: None)
     for source, second in ((SHAPES["stays"][0], True), (SHAPES["feed"][0], False)):
         asked: list[bool] = []

@@ -96,7 +96,8 @@ def test_deltas_declared_sizes_seeds_and_large_losses(tmp_path: Path) -> None:
     assert "likelier for one content of it than for another, up to an exception of probability 1e-9" in page
     assert "declared public" in page
     large = budgeted(tmp_path / "c", "epsilon = 40")
-    assert "protects hardly anything" in dpstream("statement", large).stdout
+    for words in (("statement", large), ("plan", large, "--quick")):
+        assert "protects hardly anything" in dpstream(*words).stdout
     dpstream("run", large, "--test-seed", 3)
     assert "THERE IS NO GUARANTEE" in dpstream("statement", large).stdout
 

@@ -13,6 +13,7 @@ from dpstream.core.privacy import InsertedRecord, Record
 from dpstream.project.planning import describe
 
 UNIT = 'unit = "record"'
+INSERTS = DEFAULTS["source"] + '\nkey_column = "id"\ninsert_only = true'
 FEED = DEFAULTS["source"] + '\nkey_column = "id"\nop_column = "op"'
 SNAPSHOTS = 'path = "data/*.csv"\nevery = "files"\nkey_column = "id"\nshape = "snapshots"'
 STAYS = DEFAULTS["source"] + '\nkey_column = "id"\nshape = "stays"\ndelete_time_column = "until"'
@@ -43,8 +44,7 @@ def test_a_keyed_table_is_measured_by_the_census(tmp_path: Path) -> None:
 
 
 def test_an_insert_only_table_is_measured_by_pooled_and_counts_each_key_once(tmp_path: Path) -> None:
-    source = DEFAULTS["source"] + '\nkey_column = "id"\ninsert_only = true'
-    config = keyed(tmp_path, source=source)
+    config = keyed(tmp_path, source=INSERTS)
     assert config.unit == InsertedRecord()
     assert describe(config)["mechanism"] == "pooled"
     assert config.source_options.user_column == "id"
@@ -115,12 +115,7 @@ CONTRADICTIONS = [
     case("cannot protect the unit 'record'", mechanism='name = "pooled"'),
     source(PLAIN, "the key is missing", stream="", mechanism='name = "census"'),
     case("census cannot protect", stream='unit = "event"', mechanism='name = "census"'),
-    source(
-        PLAIN,
-        "nothing leaves, so a stream without a horizon has no last size",
-        stream="",
-        rest="[expect]\nsize = 3",
-    ),
+    source(PLAIN, "a stream without a horizon has no last size", stream="", rest="[expect]\nsize = 3"),
     case("turnover in", mechanism="turnover = 3", rest="[expect]\nsize = 3"),
     case("not a whole number", rest="[expect]\nsize = 0"),
     source(PLAIN + '\nshape = "snapshots"', "without key_column", stream=""),
@@ -139,14 +134,8 @@ CONTRADICTIONS = [
     source(STAYS.replace('\ndelete_time_column = "until"', ""), "delete_time_column is missing"),
     source(STAYS.replace("end = 9", 'end = "data"'), 'end = "data" has no meaning with shape = "stays"'),
     source(STAYS + '\nlate = "drop-and-count-nothing"', "would stay for ever"),
-    source(
-        FEED + '\nlate = "drop-and-count-nothing"',
-        "a record whose end is left out would stay for ever",
-    ),
-    source(
-        LOG + '\nlate = "drop-and-count-nothing"',
-        "a record whose end is left out would stay for ever",
-    ),
+    source(FEED + '\nlate = "drop-and-count-nothing"', "would stay for ever"),
+    source(LOG + '\nlate = "drop-and-count-nothing"', "would stay for ever"),
     source(STAYS + '\nknown = "update"', ": an end would close other stays of its key"),
     source(STAYS + "\nshrinks = 0.5", "shrinks has no meaning"),
     source(STAYS.replace("data/*.csv", "-"), 'shape = "stays" has no meaning with kind = "standard input"'),
@@ -156,9 +145,7 @@ CONTRADICTIONS = [
     source(FEED + "\ninsert_only = true", "op_column has no meaning with insert_only"),
     source(SNAPSHOTS + "\ninsert_only = true", 'shape = "snapshots" has no meaning with insert_only'),
     source(LOG + "\ninsert_only = true", "insert_only has no meaning with kind"),
-    source(
-        PLAIN + '\nkey_column = "id"\ninsert_only = true', "does not fit", stream=UNIT + '\nreturns = "new"'
-    ),
+    source(INSERTS, "does not fit", stream=UNIT + '\nreturns = "new"'),
 ]
 
 
@@ -172,8 +159,7 @@ def test_what_contradicts_is_named(parts: dict[str, str], what: str, tmp_path: P
 
 def test_what_cannot_leave_a_record_behind_is_allowed(tmp_path: Path) -> None:
     keyed(tmp_path, source=STAYS + '\nknown = "update"\nlate = "next-step"')
-    no_deletes = DEFAULTS["source"] + '\nkey_column = "id"\nlate = "drop-and-count-nothing"'
-    keyed(tmp_path, source=no_deletes + "\ninsert_only = true", stream="")
+    keyed(tmp_path, source=INSERTS + '\nlate = "drop-and-count-nothing"', stream="")
 
 
 def test_a_word_for_updates_is_refused_without_keys_only(tmp_path: Path) -> None:
