@@ -120,12 +120,7 @@ TARGET = 'target = "paid"'
 WRONG = [
     (config, (SCHEDULER, "private"), "[stream] total: a growing database cannot protect the unit 'event'", 2),
     (config, (f"{SCHEDULER}\nsize = 3",), "black_box = 'mwem-pgm' has no option 'size'", 2),
-    (
-        config,
-        (f'{SCHEDULER}\nblack_box = "smalldb"\nsize = 60',),
-        "databases of 60 records over 6 cells",
-        3,
-    ),
+    (config, (f'{SCHEDULER}\nblack_box = "smalldb"\nsize = 60',), "databases of 60 records over 6 cells", 3),
     (classifier, ("",), "target: the key is missing", 2),
     (classifier, (f'{TARGET}\npositive = "maybe"',), "lacks the label 'maybe'", 2),
     (classifier, (f'{TARGET}\nworkload = "all-1-way"',), "has no option 'workload'", 2),

@@ -11,22 +11,16 @@ import keyed_history as told
 import pytest
 from cli_stream import dpstream, status
 from keyed_history import History
-from small_configs import write_config, write_rows
+from small_configs import ZIP, write_config, write_rows
 
 import dpstream as dp
 from dpstream.core.errors import ConfigError
 from dpstream.project import Config
 
-COLUMNS = """\
-[schema.columns.group]
-type = "categorical"
-values = ["a", "b", "c"]
-missing = "missing"
-[schema.columns.size]
-type = "integer"
-min = 0
-max = 9
-"""
+COLUMNS = (
+    ZIP.replace("zip", "group")
+    + 'missing = "missing"\n[schema.columns.size]\ntype = "integer"\nmin = 0\nmax = 9\n'
+)
 FEED = 'path = "{}"\ntime_column = "when"\nend = 7\nop_column = "op"\nkey_column = "id"'
 SNAPSHOTS = 'path = "{}"\nevery = "files"\nkey_column = "id"\nshape = "snapshots"'
 STAYS = 'path = "{}"\ntime_column = "since"\ndelete_time_column = "until"\nend = 7\nkey_column = "id"\nshape = "stays"'

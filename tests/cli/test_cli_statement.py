@@ -118,18 +118,11 @@ def test_files(tmp_path: Path) -> None:
     assert "does not exist" in dpstream("statement", config, "--out", tmp_path / "no" / "s.md", code=2).stderr
 
 
-WORDS = """
-[statement]
-title = "Notices & <b>letters"
-description = "Invented."
-publisher = "Office"
-contact = "data@example.org"
-decided_by = "the board"
-reason = "counts have to be right"
-version = "1.2"
-license = "CC-BY-4.0"
-url = "https://example.org/notices"
-"""
+WORDS = (
+    '\n[statement]\ntitle = "Notices & <b>letters"\ndescription = "Invented."\npublisher = "Office"\n'
+    'contact = "data@example.org"\ndecided_by = "the board"\nreason = "counts have to be right"\n'
+    'version = "1.2"\nlicense = "CC-BY-4.0"\nurl = "https://example.org/notices"\n'
+)
 
 
 def test_what_the_owner_says_is_on_the_page_and_pinned_to_nothing(tmp_path: Path) -> None:

@@ -80,12 +80,7 @@ def test_marked_files_numbered_steps_and_a_file_that_cannot_be_read(
         (data / "003.csv").write_bytes(b"step,zip,paid,kind\xff\n3,a,true,x\n")
         mark(3)
 
-    script += [
-        lambda: mark(1),
-        lambda: mark(2),
-        damage,
-        lambda: write_step(tmp_path, 3),
-    ]
+    script += [lambda: mark(1), lambda: mark(2), damage, lambda: write_step(tmp_path, 3)]
     done = dpstream("run", config, "--watch")
     assert [line.split()[1] for line in done.stdout.splitlines() if line.startswith("step")] == ["1", "2"]
     errors = done.stderr.splitlines()

@@ -189,24 +189,13 @@ def test_reproduce_prints_the_label_and_resumes(tmp_path: Path) -> None:
 
 def test_ctrl_c_keeps_finished_runs(tmp_path: Path) -> None:
     """A real process, two workers, a real signal; then the same command does the rest."""
-    path = comparison(
-        tmp_path, COMPARE.replace('epsilons = ["1"]', 'epsilons = ["1"]\nrepeats = 400'), steps=12
-    )
+    path = comparison(tmp_path, "repeats = 400\n" + COMPARE, steps=12)
     out = tmp_path / "out"
-    command = [
-        sys.executable,
-        "-m",
-        "dpstream",
-        "lab",
-        "compare",
-        str(path),
-        "--out",
-        str(out),
-        "--no-figures",
-    ]
+    command = [sys.executable, "-m", "dpstream", "lab", "compare", str(path), "--out", str(out)]
+    command += ["--no-figures", "--jobs", "2"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
-        [*command, "--jobs", "2"], stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
+        command, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
     )
     assert process.stderr is not None
     seen = []

@@ -20,14 +20,8 @@ from dpstream.tools.audit.audit_page import AuditReport, audit_html
 from dpstream.tools.audit.finding import AuditFinding
 from dpstream.tools.report import write_report
 
-BROWSER = next(
-    (
-        path
-        for name in ("chromium", "chromium-browser", "google-chrome", "chrome")
-        if (path := shutil.which(name))
-    ),
-    None,
-)
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+BROWSER = next((path for name in _NAMES if (path := shutil.which(name))), None)
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
 
 #: Ends a script, an attribute, a comment; writes from right to left; is wide, long, and not in the BMP.

@@ -25,11 +25,8 @@ PACKAGES = ["dpstream"] + [
     for path in sorted([*SOURCE.glob("*/__init__.py"), *SOURCE.glob("*/*/README.md")])
 ]
 LOCKS = [
-    "requirements/dev.txt",
-    "requirements/run.txt",
-    "requirements/service.txt",
-    "requirements/spark.txt",
-    "requirements/spark-connect.txt",
+    *("requirements/dev.txt", "requirements/run.txt", "requirements/service.txt"),
+    *("requirements/spark.txt", "requirements/spark-connect.txt"),
 ]
 TEXT = {".py", ".md", ".toml", ".txt", ".yml", ".cff", ".cfg", ".sh", ".json", ".csv", ""}
 #: Paths of somebody's machine. Spelled in pieces, so that this file does not contain what it forbids.
@@ -241,10 +238,7 @@ def test_lock_files_hold_every_declared_dependency() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     extras = project["project"]["optional-dependencies"]
     needs = {
-        "requirements/run.txt": [
-            *project["project"]["dependencies"],
-            *project["dependency-groups"]["build"],
-        ],
+        "requirements/run.txt": [*project["project"]["dependencies"], *project["dependency-groups"]["build"]],
         "requirements/service.txt": [*project["project"]["dependencies"], *extras["service"]],
         "requirements/dev.txt": [*project["project"]["dependencies"], *extras["plot"], *extras["dev"]],
         "requirements/spark.txt": [*project["project"]["dependencies"], *extras["spark"]],

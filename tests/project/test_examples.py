@@ -119,12 +119,8 @@ def test_the_service_keeps_secrets() -> None:
 def test_the_pages_cannot_see_a_state() -> None:
     worker, pages, single = service(WORKER)["Service"], service(PAGES)["Service"], service()["Service"]
     for key in [
-        "ProtectSystem",
-        "LimitCORE",
-        "NoNewPrivileges",
-        "ProtectHome",
-        "CapabilityBoundingSet",
-        "User",
+        *("ProtectSystem", "LimitCORE", "NoNewPrivileges"),
+        *("ProtectHome", "CapabilityBoundingSet", "User"),
     ]:
         assert worker[key] == pages[key] == single[key]
     assert pages["InaccessiblePaths"] == "/var/lib/dpstream"

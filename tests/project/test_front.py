@@ -43,7 +43,7 @@ def test_python_of_the_readme_runs(tmp_path: Path) -> None:
     """Each snippet as a person pastes it; the engineer's and the consumer's where a configuration is."""
     analyst, engineer, consumer, researcher = readme_python()
     # ``make demo`` installs requirements/run.txt; data frames of other libraries are the reader's choice.
-    alone = "import sys; sys.modules.update(polars=None, pandas=None)\n"
+    alone = "import sys; sys.modules.update(polars=None)\n"
     out = python(
         alone + analyst + "\nprint(release.step, release.rows, release.table().num_rows)\n", tmp_path
     )

@@ -41,12 +41,7 @@ def run(command: Sequence[str | Path], cwd: Path) -> subprocess.CompletedProcess
     hidden = ("PYTHON", "NUMBA", "XDG")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
     result = subprocess.run(
-        [str(part) for part in command],
-        cwd=cwd,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
+        [str(part) for part in command], cwd=cwd, env=environment, capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
     return result
@@ -101,12 +96,8 @@ def test_distributions_hold_the_package_and_nothing_else(distributions: Path) ->
     with tarfile.open(sdist) as archive:
         files = {name.partition("/")[2] for name in archive.getnames()}
     assert {
-        "pyproject.toml",
-        "Makefile",
-        "LICENSE",
-        "README.md",
-        "requirements/run.txt",
-        "lab/pyproject.toml",
+        *("pyproject.toml", "Makefile", "LICENSE", "README.md"),
+        *("requirements/run.txt", "lab/pyproject.toml"),
     } <= files
     assert not [name for name in files if name.startswith((".venv", "site/", "demo/", "dist/"))]
 
