@@ -41,10 +41,10 @@ def test_another_table_is_another_plan(tmp_path: Path) -> None:
     assert none["options"]["prior"] is None
     unweighed = load(with_table(tmp_path), rest=PRIOR.replace('weight = "homes"\n', "")).facts()
     for one, other, what in (
-        (began, now, r"the file of \[prior\] has changed \(allowed: the file as it was"),
-        (none, now, r"began without a \[prior\], and this file has one \(allowed: the file without it"),
-        (began, none, r"began with a \[prior\], and this file has none \(allowed: the file with it"),
-        (began, unweighed, r"columns or weight of \[prior\] have changed"),
+        (began, now, r"the file behind options\.prior\.sha256 has changed \(allowed: the plan of its start"),
+        (none, now, r"options\.prior was null and is"),
+        (began, none, r"options\.prior was .* and is null"),
+        (began, unweighed, r"options\.prior\.weight"),
     ):
         with pytest.raises(ConfigError, match=what):
             require_same_plan(one, other, "state")
@@ -67,7 +67,7 @@ WRONG = {
     "weight of the schema": (PRIOR.replace("homes", "paid"), TABLE, "[prior] weight", "in the schema"),
     "text": (PRIOR, TABLE.replace("3.5", "few"), "[prior] weight", "other than numbers"),
     "negative": (PRIOR, TABLE.replace("3.5", "-1"), "[prior] weight", "below 0"),
-    "infinite": (PRIOR, TABLE.replace("3.5", "inf"), "[prior] weight", "none where one is needed"),
+    "infinite": (PRIOR, TABLE.replace("3.5", "inf"), "[prior] weight", "empty cells"),
     "shares": (PRIOR, TABLE.replace("6", "0.6").replace("3.5", "0.4"), "[prior] weight", "as shares do"),
     "parts of a record": (
         PRIOR,
