@@ -383,7 +383,7 @@ def test_times_of_another_form_than_the_predecessors_are_refused(tmp_path: Path,
     dpstream("run", old)
     dpstream("init", "--after", old, "--out", draft)
     write_rows(tmp_path, "2.csv", "step,op,zip,paid,kind", [f"{second},insert,02138,true,x"])
-    said = "a time has no offset" if zoned else "a time has an offset"
+    said = "a time lacks an offset" if zoned else "a time has an offset"
     assert said in dpstream("run", draft, code=2).stderr
     assert status(draft)["steps"] == 0
     keys = [f"offsets = {str(one).lower()}" for one in (zoned, not zoned)]

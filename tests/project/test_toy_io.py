@@ -89,7 +89,7 @@ def test_an_own_key_takes_no_shared_name() -> None:
     class Taken:
         table: str = option("x", allowed="a text", reason="none", meaning="None.")
 
-    with pytest.raises(ConfigError, match="a source's key has the name of a shared key"):
+    with pytest.raises(ConfigError, match="a key has the name of a shared key"):
         SourceKind(print, keys=(), options=Taken)
 
 

@@ -98,7 +98,7 @@ def test_a_running_session_that_reads_otherwise_is_refused_at_its_step(
     spark.conf.set(name, other.get(name) or turned[before])
     try:
         for use in (lambda: batch(plain).grant(WANTED), lambda: keyed(wanted)):
-            with pytest.raises(ConfigError, match=f"has another {name}, which changes what is read"):
+            with pytest.raises(ConfigError, match=f"the Spark session's {name} changes what is read"):
                 use()
     finally:
         spark.conf.set(name, before)
