@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from cli_stream import certain, dpstream, released, status
-from small_configs import load, rewrite
+from small_configs import rewrite
 
 from dpstream.cli import shared
 from dpstream.core.errors import ConfigError, StoreDamagedError
@@ -125,8 +125,9 @@ def test_standard_output_carries_releases_only(tmp_path: Path) -> None:
     assert "releases go to standard output" in dpstream("run", config, "--json", code=2).stderr
 
 
-def test_wrong_settings_are_one_sentence(tmp_path: Path) -> None:
-    for lines, words in (
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
         (['publish = "changes"'], "persistent records"),
         (['may_change = "any"'], "with records = persistent"),
         (['records = "persistent"', 'may_change = ["city"]'], "unknown column 'city'"),
@@ -135,30 +136,23 @@ def test_wrong_settings_are_one_sentence(tmp_path: Path) -> None:
         (['sink = "postgresql"', 'database = "postgresql://me:secret@host/db"'], "holds a password"),
         (['sink = "duckdb"', 'database = "state/x.duckdb"'], "lie inside each other"),
         (['table = "t"'], "only with duckdb, postgresql or spark"),
-    ):
-        with pytest.raises(ConfigError, match=words) as caught:
-            load(tmp_path, rest="\n".join(["[output]", *lines])).publisher()
-        assert "secret@" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("lines", "words"),
-    [
         (['dir = "s3://bucket/x"'], 'got a URL .* sink = "bucket" with database'),
         (['sink = "duckdb"', 'database = "s3://bucket/x.duckdb"'], "got a URL"),
         (['sink = "duckdb"', 'database = "releases/catalogue.json"'], "lies among the releases"),
-        (['sink = "duckdb"', 'database = "data/x.csv"'], "would read the database 'x.csv' as a source"),
+        (['sink = "duckdb"', 'database = "data/x.csv"'], "would read the database 'x.csv'"),
         (['database = "x"'], "only with duckdb, postgresql, bucket or spark"),
     ],
 )
-def test_a_place_that_cannot_be_written_to_is_refused_before_anything_is_spent(
+def test_wrong_settings_are_refused_before_anything_is_spent(
     tmp_path: Path, lines: list[str], words: str
 ) -> None:
     config = configured(tmp_path)
     text = config.read_text(encoding="utf-8")
     config.write_text(re.sub(r"\[output\].*", "\n".join(["[output]", *lines]) + "\n", text, flags=re.DOTALL))
-    for verb in ("plan", "run"):
-        assert re.search(words, dpstream(verb, config, code=2).stderr.replace("\n", " "))
+    for verb in ("plan", "run")["state" in lines[-1] :]:
+        told = dpstream(verb, config, code=2).stderr
+        assert re.search(words, told.replace("\n", " "))
+        assert "secret@" not in told
     assert not (tmp_path / "state").exists()
     assert not (tmp_path / "s3:").exists()
     assert re.search("got a URL", dpstream("run", config, "--out", "s3://bucket/x", code=2).stderr)

@@ -37,12 +37,7 @@ def test_what_is_missing_is_published_again(tmp_path: Path, lines: list[str]) ->
         assert steps is None or f"step {steps}\n" in told
         assert released(tmp_path) == before
         assert healthy(config, "--deep", code=0) == "healthy"
-    (file,) = (
-        (tmp_path / "releases" / "step-000004").glob("[tc]*.csv")
-        if not lines
-        else [sorted((tmp_path / "releases" / "step-000004").glob("*.csv"))[0]]
-    )
-    file.unlink()  # one file of a step, and not the whole
+    min((tmp_path / "releases" / "step-000004").glob("*.csv")).unlink()  # one file of a step
     assert healthy(config) == "releases"
     dpstream("run", config)
     assert released(tmp_path) == before
@@ -56,7 +51,7 @@ def test_what_was_changed_is_told_and_never_replaced(tmp_path: Path) -> None:
     table.write_bytes(table.read_bytes() + b"a,true,x\n")
     assert healthy(config) == "releases"
     told = dpstream("run", config, code=4).stderr
-    assert "table.csv of step 4 differs from the published file" in told
+    assert "table.csv of step 4 differs from the committed file" in told
     assert "move it away and run again" in told
     assert table.read_bytes() != before["step-000004/table.csv"], "it is left as it is"
     table.rename(tmp_path / "edited.csv")
@@ -121,17 +116,13 @@ def test_a_pipe_is_told_nothing_twice(tmp_path: Path) -> None:
     assert ("restored", 2) in [(one["state"], one["step"]) for one in said]
 
 
-def test_no_other_file_is_taken_for_a_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_other_file_is_taken_for_a_database(tmp_path: Path) -> None:
     """DuckDB shows a CSV file as a database in memory: steps would be released, and nothing be stored."""
     pytest.importorskip("duckdb")
     config = configured(tmp_path, 'sink = "duckdb"', 'database = "mine.csv"', steps=2)
     for content in (b"a,b\n1,2\n", b"", b"SQLite format 3\x00" + bytes(80)):
         (tmp_path / "mine.csv").write_bytes(content)
-        for verb in ("run", "status"):
-            more = ["--health"] if verb == "status" and (tmp_path / "state").exists() else []
-            if verb == "run" or more:
-                told = dpstream(verb, config, *more, code=2).stderr
-                assert "the file has another format" in told
+        assert "the file has another format" in dpstream("run", config, code=2).stderr
         assert (tmp_path / "mine.csv").read_bytes() == content
     assert not (tmp_path / "state").exists(), "nothing was begun"
     (tmp_path / "mine.csv").unlink()
@@ -178,7 +169,7 @@ def test_a_lost_database_comes_from_the_store_alone(tmp_path: Path, publish: str
     (tmp_path / "releases.duckdb").unlink()
     assert healthy(config) == "releases"
     told = dpstream("run", config, code=4).stderr
-    assert f"changes.csv is in the folder of step {withdrawn}, which was withdrawn" in told
+    assert f"changes.csv of the withdrawn step {withdrawn} is there" in told
     back.unlink()
     dpstream("run", config)
     assert in_database(tmp_path) == (states, wanted)

@@ -80,12 +80,7 @@ def test_marked_files_numbered_steps_and_a_file_that_cannot_be_read(
         (data / "003.csv").write_bytes(b"step,zip,paid,kind\xff\n3,a,true,x\n")
         mark(3)
 
-    script += [
-        lambda: mark(1),
-        lambda: mark(2),
-        damage,
-        lambda: write_step(tmp_path, 3),
-    ]
+    script += [lambda: mark(1), lambda: mark(2), damage, lambda: write_step(tmp_path, 3)]
     done = dpstream("run", config, "--watch")
     assert [line.split()[1] for line in done.stdout.splitlines() if line.startswith("step")] == ["1", "2"]
     errors = done.stderr.splitlines()
@@ -149,12 +144,12 @@ def test_calendar_steps_wait_for_the_end_of_their_period_and_the_grace_period(
 def test_what_cannot_be_watched(tmp_path: Path) -> None:
     config = make(tmp_path, 2)
     done = dpstream("run", config, "--watch", code=2)
-    assert "all step numbers up to end are due at once" in done.stderr
+    assert "all steps up to end are due at once" in done.stderr
     assert (
         "expected a length of time" in dpstream("run", config, "--watch", "--interval", "soon", code=2).stderr
     )
     lag = make(tmp_path / "b", 1, lag='"2 days"')
-    assert "a calendar is missing" in dpstream("plan", lag, code=2).stderr
+    assert "lag has no meaning with step numbers" in dpstream("plan", lag, code=2).stderr
     lag = make(tmp_path / "c", 1, every='"day"', start='"2026-01-05"', end='"today"', lag='"soon"')
     assert "expected a length of time" in dpstream("plan", lag, code=2).stderr
 

@@ -155,13 +155,7 @@ def test_progress_is_told_in_tenths(capsys):
     assert lines[-1] == "evaluated 1000 of 1000 steps"
 
 
-GIVEN = {
-    "workload": "all-1-way",
-    "steps": [1],
-    "every": 1,
-    "target": "paid",
-    "ceiling": False,
-}
+GIVEN = {"workload": "all-1-way", "steps": [1], "every": 1, "target": "paid", "ceiling": False}
 
 
 @pytest.mark.parametrize("mechanism", [*registry.mechanisms(), None])

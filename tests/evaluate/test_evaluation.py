@@ -46,11 +46,13 @@ def truth(step) -> Counter:
     return counts
 
 
-def cells(counts, pair, sizes=(3, 2, 2)):
-    found = dict.fromkeys(itertools.product(*(range(sizes[i]) for i in pair)), 0)
-    for row, count in counts.items():
-        found[tuple(row[i] for i in pair)] += count
-    return found
+def gap(real, made, pair):
+    """The sum of all differences of a marginal."""
+    moved = Counter()
+    for counts, sign in ((real, 1), (made, -1)):
+        for row, count in counts.items():
+            moved[tuple(row[i] for i in pair)] += sign * count
+    return sum(map(abs, moved.values()))
 
 
 def test_every_number_is_the_one_of_the_files(finished):
@@ -64,14 +66,9 @@ def test_every_number_is_the_one_of_the_files(finished):
         assert (entry.records, entry.rows) == (real.total(), made.total())
         moved = []
         for i, pair in enumerate(itertools.combinations(range(3), 2)):
-            left, right, earlier = cells(real, pair), cells(made, pair), cells(before, pair)
-            gaps = [abs(left[c] - right[c]) for c in left]
-            assert entry.errors.l1[i] == pytest.approx(sum(gaps) / real.total())
-            assert entry.errors.we[i] == pytest.approx(sum(gaps) / real.total() / len(left))
-            filled = [gap / count for gap, count in zip(gaps, left.values(), strict=True) if count > 0]
-            assert entry.errors.rel_we[i] == pytest.approx(sum(filled) / len(filled))
-            shares = [abs(right[c] / made.total() - earlier[c] / before.total()) for c in right]
-            moved.append(sum(shares) / 2)
+            assert entry.errors.l1[i] == pytest.approx(gap(real, made, pair) / real.total())
+            shares = ({row: n / one.total() for row, n in one.items()} for one in (made, before))
+            moved.append(gap(*shares, pair) / 2)
         assert entry.churn == pytest.approx(float(np.mean(moved)))
     assert found.last.errors.l1[found.worst(1)[0][0]] == found.last.errors.as_dict()["MaxL1"]
     assert found.mean()["AvgWE"] == pytest.approx(
@@ -229,11 +226,7 @@ def test_other_bins_of_numbers_come_back_from_null(tmp_path, missing):
         for row in read(config.output.dir, 1).to_pylist()
     )
     for error, pair in zip(found.last.errors.l1, itertools.combinations(range(3), 2), strict=True):
-        gaps: Counter = Counter()
-        for rows, sign in ((real, 1), (made, -1)):
-            for row, count in rows.items():
-                gaps[tuple(row[i] for i in pair)] += sign * count
-        assert error == pytest.approx(sum(map(abs, gaps.values())) / 60)
+        assert error == pytest.approx(gap(real, made, pair) / 60)
     assert found.last.errors.as_dict()["MaxL1"] < 0.3
     assert any("they count as one" in note for note in found.notes) == bool(missing)
 

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 from cli_stream import dpstream, make
-from report_pages import Page, classifier
+from report_pages import Page, classifier, simulated
+from small_configs import PUBLIC, write_config, write_rows
 
 from dpstream.core.errors import ConfigError, StepError
 from dpstream.io.sinks import read_manifest, readable_steps
@@ -30,11 +31,6 @@ from dpstream.tools.report import write_report
 #: Steps of the panels; points have one fewer.
 STEPS = 6
 PANELS = ("panel-window", "panel-cumulative")
-
-
-def simulated(folder: Path, name: str, *options: object) -> Path:
-    dpstream("simulate", name, *options, "--out", folder / name)
-    return folder / name / "dpstream.toml"
 
 
 def panel(folder: Path, mechanism: str) -> Path:
@@ -209,23 +205,18 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def stream(folder: Path, columns: dict[str, str], more: str = "", output: str = "") -> Path:
     """A run over points of a cluster, 300 a step; every column is its own."""
-    generator = np.random.default_rng(3)
-    (folder / "data").mkdir()
-    for step in (1, 2, 3):
-        rows = ["step," + ",".join(columns)]
-        for _ in range(300):
-            value = float(np.clip(generator.normal(1.0, 0.3), 0.02, 3.99))
-            rows.append(
-                f"{step},"
-                + ",".join(str(value if "real" in kind else int(5 * value)) for kind in columns.values())
-            )
-        (folder / "data" / f"{step}.csv").write_text("\n".join(rows) + "\n")
+    values = np.clip(np.random.default_rng(3).normal(1.0, 0.3, (3, 300)), 0.02, 3.99)
+    for step, own in enumerate(values.tolist(), start=1):
+        rows = ([value if "real" in kind else int(5 * value) for kind in columns.values()] for value in own)
+        lines = (",".join(map(str, [step, *row])) for row in rows)
+        write_rows(folder, f"{step}.csv", ",".join(["step", *columns]), lines)
     schema = "".join(f"[schema.columns.{json.dumps(name)}]\n{kind}\n" for name, kind in columns.items())
-    (folder / "dpstream.toml").write_text(
-        'format = 1\n[stream]\nname = "cluster"\ntotal = "public"\n[source]\npath = "data/*.csv"\n'
-        f'time_column = "step"\nend = 3\n{schema}[mechanism]\nname = "points"\n{more}[budget]\nepsilon = "1"\n{output}'
+    source = 'path = "data/*.csv"\ntime_column = "step"\nend = 3'
+    mechanism = f'name = "points"\n{more}'
+    made = write_config(
+        folder, stream=PUBLIC, source=source, columns=schema, mechanism=mechanism, rest=output
     )
-    dpstream("run", folder / "dpstream.toml")
+    dpstream("run", made)
     return folder
 
 

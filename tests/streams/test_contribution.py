@@ -143,7 +143,7 @@ def test_the_bound_holds_over_steps_and_restarts_and_deletes_give_nothing_back(t
 @pytest.mark.parametrize(
     ("batch", "error", "words"),
     [
-        (Batch(frame(A)), DataError, "gives no users"),
+        (Batch(frame(A)), DataError, "the unit 'user' needs users"),
         (Batch(frame(A), users="person"), DataError, "column 'person' is missing"),
         (Batch(frame(A), users="zip"), ConfigError, "'zip' .* in the schema too"),
         (Batch(frame(A), users=["x", "y"]), DataError, "one user id for each of the inserts"),
@@ -164,7 +164,7 @@ def test_wrong_users_are_refused_before_anything_is_spent(tmp_path, batch, error
 def test_users_without_the_unit_and_another_bound_are_refused(tmp_path):
     with (
         open_stream(ToyPlan(), SCHEMA, tmp_path / "event") as stream,
-        pytest.raises(DataError, match="unit is 'event'"),
+        pytest.raises(DataError, match="the unit 'event' takes no users"),
     ):
         stream.step(Batch(frame(A), users=["x"]), "b1")
     with start(tmp_path) as stream:  # a state that never began a step would take another plan

@@ -82,7 +82,7 @@ def test_an_owner_who_publishes_none_says_so(tmp_path: Path) -> None:
     run(tmp_path, 2, publishing=Publishing(measurements=False))
     answer = dp.read(tmp_path / "releases").answer("zip = '94103'")
     assert answer.interval() is None
-    assert "No noisy counts are published" in answer.note
+    assert "No noisy counts of records are published" in answer.note
     with start(tmp_path, publishing=Publishing(measurements=False)) as stream:
         assert stream.release(2).answer("zip = '94103'").interval() is not None, (
             "the owner's model knows them"
@@ -317,5 +317,5 @@ def test_a_question_about_too_many_cells_is_refused(tmp_path: Path) -> None:
     with open_stream(plan, schema, tmp_path / "state", publish_to=folder) as stream:
         stream.step(Batch({name: ["1", "2"] for name in schema.names}), "1")
     question = " or ".join(f"{name} = '1'" for name in schema.names)
-    with pytest.raises(LimitError, match="1000000000000 cells together"):
+    with pytest.raises(LimitError, match="has 1000000000000 cells"):
         dp.read(tmp_path / "releases").answer(question)

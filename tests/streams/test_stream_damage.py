@@ -26,12 +26,12 @@ from dpstream.stream import Batch, StatePermissionWarning, Stream, open_stream, 
 from dpstream.stream.inspection import check_store
 from dpstream.stream.release.publishing import Publishing
 from dpstream.stream.store import store_database as database
-from dpstream.stream.store.sealed_history import _seal
+from dpstream.stream.store.sealed_history import row_seal
 
 
 def test_a_seal_knows_where_each_column_ends() -> None:
     rows = [(b"ab", b"c"), (b"a", b"bc"), (b"abc",), (b"abc", b""), (1, 23), (12, 3), ("1", 23), (None, 3)]
-    assert len({_seal(b"key", b"start", row) for row in rows}) == len(rows)
+    assert len({row_seal(b"key", b"start", row) for row in rows}) == len(rows)
 
 
 def test_places(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_flipped_and_cut_bytes_are_found_or_harmless(tmp_path: Path, request: py
             return (
                 stream._state.true.tolist(),
                 stream._state.noise.tolist(),
-                list(stream.ledger()),
+                stream.spent,
                 [(r.manifest, r.batch_id, r.sample().to_pydict()) for r in kept],
             )
 

@@ -56,29 +56,20 @@ def test_a_sound_log_prints_the_hash_to_keep(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("statement", "finding"),
     [
-        (
-            "UPDATE decisions SET line = replace(line, 'looked at 2', 'looked at 9') WHERE number = 2",
-            "was changed",
-        ),
+        ("UPDATE decisions SET line = replace(line, 'at 2', 'at 9') WHERE number = 2", "was changed"),
         ("DELETE FROM decisions WHERE number = 2", "decision 3 lacks the line before"),
         ("UPDATE decisions SET number = 9 WHERE number = 4", "decision 9 was changed"),
         ("UPDATE decisions SET line = 'x' WHERE number = 3", "decision 3 cannot be read"),
         # Its last lines: found by the worker's head, and by the tasks that follow from them.
         ("DELETE FROM decisions WHERE number >= 3", "task 3 lacks its decision 3"),
-        (
-            "DELETE FROM decisions WHERE number >= 3",
-            "the log ends before decision 3, seen by the worker",
-        ),
+        ("DELETE FROM decisions WHERE number >= 3", "the log ends before decision 3, seen by the worker"),
         # Tasks that say something else than their decisions: put in, or changed.
         (
             "INSERT INTO tasks (number, stream, kind, what, person, made, state, decision) SELECT 9, stream, kind, "
             "replace(what, '\"step\":1', '\"step\":6'), person, made, 'waiting', 4 FROM tasks WHERE number = 1",
             "task 9 contradicts decision 4",
         ),
-        (
-            "UPDATE tasks SET what = replace(what, 'Anna', 'Ben') WHERE number = 2",
-            "task 2 contradicts",
-        ),
+        ("UPDATE tasks SET what = replace(what, 'Anna', 'Ben') WHERE number = 2", "task 2 contradicts"),
         ("UPDATE tasks SET kind = 'reject' WHERE number = 3", "task 3 contradicts decision 3"),
         ("UPDATE tasks SET what = '[' WHERE number = 3", "task 3 contradicts decision 3"),
     ],

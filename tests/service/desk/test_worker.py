@@ -297,11 +297,8 @@ def test_what_is_not_due_is_not_taken(tmp_path: Path) -> None:
 def test_names_and_reasons_are_data_and_nothing_else(tmp_path: Path) -> None:
     """Quotes, markup and other scripts go through and come back; what breaks lines or hides is refused."""
     hostile = [
-        "'; DROP TABLE people; --",
-        "<script>alert(1)</script>",
-        "{{ 7 * 7 }}",
-        "../../etc",
-        "Ана Мейер",
+        *("'; DROP TABLE people; --", "<script>alert(1)</script>"),
+        *("{{ 7 * 7 }}", "../../etc", "Ана Мейер"),
     ]
     desk = Desk.open(make_service(tmp_path / "names", steps=1))
     work(desk)

@@ -443,7 +443,7 @@ class Estimate:
             raise ConfigError(
                 f"the mask has the shape {mask.shape}",
                 where="sum",
-                allowed=f"{self.values.shape}, as the values",
+                allowed=f"{self.values.shape}",
             )
         parts = tuple(SumOf(part, mask) for part in self._parts)
         total = np.array(self.values[mask].sum())
@@ -494,14 +494,22 @@ class Estimate:
         interval = self.interval(confidence)
         low, high = (None, None) if interval is None else (pa.array(end.ravel()) for end in interval)
         nothing = pa.nulls(self.values.size, pa.float64())
-        cells = np.indices(self.values.shape).reshape(len(self.columns), self.values.size)
-        data = {
-            name: pa.array(np.array(labels, dtype=object)[codes].tolist(), pa.string())
-            for name, labels, codes in zip(self.columns, self.labels, cells, strict=True)
-        }
+        data = label_columns(self.columns, self.labels)
         error = np.full(self.values.size, self.standard_error)
         ends = {"low": nothing if low is None else low, "high": nothing if high is None else high}
         return pa.table({**data, "measured": self.values.ravel(), "standard_error": error, **ends})
+
+
+def label_columns(columns: Sequence[str], labels: Sequence[tuple[str, ...]]) -> dict[str, Any]:
+    """The labels of all cells of a marginal, as an Arrow array for each column."""
+    import pyarrow as pa
+
+    sizes = [len(own) for own in labels]
+    cells = np.indices(sizes).reshape(len(sizes), math.prod(sizes))
+    return {
+        name: pa.array(np.array(own, dtype=object)[codes].tolist(), pa.string())
+        for name, own, codes in zip(columns, labels, cells, strict=True)
+    }
 
 
 @dataclass(frozen=True)
@@ -625,8 +633,7 @@ class Published:
         sides: list[Counted] = ["net"] if "net" in kinds else ["inserts", "deletes"]
         sides = [side for side in sides if side in kinds]
         if not sides:
-            what = "no records that come and go" if kinds else "no noisy counts"
-            return Missing((), f"{what[:1].upper()}{what[1:]} are published for these steps.")
+            return Missing((), "No noisy counts of records are published for these steps.")
         border = min(max(one.last for one in self.counts if one.counted == side) for side in sides)
         end = border if as_of is None else as_of
         found: list[_Block] = []
@@ -653,8 +660,8 @@ class Published:
             newest = newest or chosen
         assert newest is not None
         words = (
-            "No census counted this of all records. At the end of step "
-            f"{ends[0]} records of steps {_step_words(newest.steps)} lack it; counts of other steps must not be added."
+            "No census counted this of all records: at the end of step "
+            f"{ends[0]} records of steps {_step_words(newest.steps)} lack it."
         )
         return replace(newest, reason=words)
 
@@ -777,8 +784,7 @@ def error_words(estimate: Estimate, law: WeightedSum) -> str:
     about = estimate.about or f"the {estimate.records} as of step {estimate.as_of}"
     if estimate.chosen:
         return (
-            f"standard error of the noise; about {about}. Earlier measurements chose some: such a choice has no "
-            "interval"
+            f"standard error of the noise; about {about}. Earlier measurements chose some: no interval holds"
         )
     sums = "one measurement" if many == 1 else f"measurements of {many} groups of steps, added up"
     if estimate.about and many > 1:
