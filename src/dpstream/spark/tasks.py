@@ -324,7 +324,8 @@ class Reading(ABC):
     @property
     def names(self) -> tuple[str, ...]:
         """The columns."""
-        columns = (self.ids and self.ids.column, self.operations and self.operations[0], self.order)
+        ids = None if self.ids is None else self.ids.column
+        columns = (ids, None if self.operations is None else self.operations[0], self.order)
         return tuple(dict.fromkeys(name for name in columns if name is not None))
 
     @abstractmethod

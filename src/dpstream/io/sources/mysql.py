@@ -20,7 +20,7 @@ from typing import Any, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from dpstream.core.errors import ConfigError, DataError, DpstreamError
-from dpstream.io.libpq import installed, refusal
+from dpstream.io.libpq import How, installed, refusal
 from dpstream.io.sources.calendar import Grid
 from dpstream.io.sources.pg_session import PRIMARY, Session, server_address, text_schema, text_table
 from dpstream.io.sources.query import (
@@ -191,7 +191,7 @@ class MySQLSession:
                 allowed="one reading SELECT on an existing table",
             )
         away = number in _NOT_NOW or isinstance(error, self._driver.err.InterfaceError)
-        how = "denied" if number in _DENIED else "away" if away else "unreadable"
+        how: How = "denied" if number in _DENIED else "away" if away else "unreadable"
         return refusal(Session.refusals, how, name, self.where)
 
 
