@@ -123,11 +123,7 @@ def test_columns_are_looked_at_before_a_record_is_read(spark: Any, made: Made) -
     frame = made(table(1))
     for other, error, words in (
         (frame.drop("zip"), SchemaError, "the data lack column 'zip'"),
-        (
-            frame.selectExpr("*", "1 AS more"),
-            DataError,
-            "the data hold undeclared 1 column",
-        ),
+        (frame.selectExpr("*", "1 AS more"), DataError, "the data hold 1 undeclared column"),
         (frame.selectExpr("array(zip) AS zip", "paid", "rent"), DataError, "column 'zip' holds list data"),
         (frame.selectExpr("parse_json('1') AS zip", "paid", "rent"), DataError, "column 'zip' holds"),
     ):

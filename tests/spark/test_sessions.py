@@ -221,10 +221,7 @@ def test_where_spark_does_not_start_there_is_one_sentence(tmp_path: Path) -> Non
     for said, words in (
         (none, "ConfigError [source] kind: JAVA_HOME lacks Java"),
         (failing, "ConfigError [source] kind: Java does not start Spark"),
-        (
-            wrong,
-            "ConfigError [source] settings: Spark refuses the settings spark.driver.maxResultSize",
-        ),
+        (wrong, "ConfigError [source] settings: Spark refuses the settings spark.driver.maxResultSize"),
     ):
         assert said.stdout.startswith(words), said
         assert said.stdout.count("\n") == 1

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from cli_stream import dpstream
 from click.testing import CliRunner
+from small_configs import PAID, ZIP
 from spark_cases import KEY, SECRET, WANTED, in_process, table
 
 import dpstream as dp
@@ -25,31 +26,12 @@ from dpstream.io.sources.source import ReadOptions
 from dpstream.project import Config
 from dpstream.spark.found_files import FoundFiles
 
-FILE = """\
-[stream]
-name = "visits"
-[source]
-kind = "spark"
-table = "parquet.`visits`"
-time_column = "day"
-every = "day"
-start = "2026-01-05"
-end = "2026-01-07"
-op_column = "op"
-[schema.columns.zip]
-type = "categorical"
-values = ["a", "b", "c"]
-other = "other"
-missing = "missing"
-[schema.columns.paid]
-type = "boolean"
-missing = "none"
-[mechanism]
-name = "pooled"
-workload = "all-2-way"
-[budget]
-epsilon = "1"
-"""
+SPARK = 'kind = "spark"\ntable = "parquet.`visits`"\ntime_column = "day"\nevery = "day"\n'
+FILE = (
+    f'[stream]\nname = "visits"\n[source]\n{SPARK}start = "2026-01-05"\nend = "2026-01-07"\nop_column = "op"\n'
+    f'{ZIP}other = "other"\nmissing = "missing"\n{PAID}missing = "none"\n'
+    '[mechanism]\nname = "pooled"\nworkload = "all-2-way"\n[budget]\nepsilon = "1"\n'
+)
 FILES = FILE.replace('kind = "spark"\ntable = "parquet.`visits`"', 'path = "visits/*.parquet"')
 DAYS = [datetime.date(2026, 1, 5 + i) for i in (0, 0, 0, 1, 1, 2)]
 
@@ -246,27 +228,17 @@ MANY = "\n".join(f'[schema.columns.c{i}]\ntype = "integer"\nmin = 1\nmax = 90\n'
         ({TIME: ""}, "time_column is missing"),
         ({f"{TABLED}\n": ""}, "give either table or query"),
         ({f"{TABLED}\n{TIME}": 'query = "SELECT ?"\n'}, "query has 1 parameter|query has one"),
-        (
-            {TABLED: 'query = "SELECT ?, ?"'},
-            "time_column has no meaning with query",
-        ),
+        ({TABLED: 'query = "SELECT ?, ?"'}, "time_column has no meaning with query"),
         ({OP: 'late = "next-step"'}, 'late = "next-step" has no meaning with kind = "spark"'),
         ({OP: 'user_column = "who"'}, "unit"),
         ({NAMED: f'{NAMED}\nunit = "user"\nmax_events = 3'}, "user_column"),
-        ({OP: 'remote = "http://x"'}, "unusable remote"),
         ({OP: 'remote = "sc://x;token=abc"'}, "unusable remote"),
         ({OP: 'memory = "lots"'}, "unusable memory"),
-        (
-            {OP: 'settings = ["spark.authenticate.secret=abc"]'},
-            "this file public",
-        ),
+        ({OP: 'settings = ["spark.authenticate.secret=abc"]'}, "this file public"),
         ({OP: 'settings = ["memory"]'}, "unknown Spark setting"),
         ({'end = "2026-01-07"': 'end = "data"'}, "without files"),
         ({OP: 'order_column = "n"'}, "has no meaning without key_column"),
-        (
-            {**OF_RECORDS, OP: f'{OP}\norder_column = "who"\nkey_column = "who"'},
-            "name one column",
-        ),
+        ({**OF_RECORDS, OP: f'{OP}\norder_column = "who"\nkey_column = "who"'}, "name one column"),
         (
             {**OF_RECORDS, OP: 'shape = "snapshots"\nkey_column = "who"', TIME: ""},
             'shape = "snapshots" has no meaning with kind = "spark"',

@@ -157,20 +157,17 @@ def keyed_batch(
     rules: KeyRules | None = None,
     allow_plain_shuffle: bool = False,
 ) -> KeyedSparkBatch:
-    """What happened to keyed records in one step, for ``Stream.step``: a Spark data frame, of which nothing is
-    collected.
+    """What happened to keyed records in a step, for ``Stream.step``; nothing of the Spark frame is collected.
 
     Args:
         events: the schema's columns, and the others that are named here. Of a delete only its key is read.
-        key: the column of the keys, which the schema does not have.
+        key: the column of the keys, which the schema does not have. changed, rules: as in ``KeyedBatch``.
         operation: the column with ``insert``, ``update`` or ``delete``; None: every row is an upsert.
-        order: the column (whole numbers, dates or timestamps) that says which row of a key comes first. Spark's rows
-            have no order of their own: without it, and where it is the same, a key has one row in a step.
-        changed, rules: as in ``KeyedBatch``.
+        order: the column of numbers or times that orders the rows of a key; without it a key has one row.
         allow_plain_shuffle: whether disks and network of the cluster are trusted with records on their way.
 
     Errors:
-        ConfigError: no Spark data frame, or names that cannot be told apart.
+        ConfigError: something else than a Spark data frame, or names that cannot be told apart.
 
     >>> keyed_batch([1], "id")
     Traceback (most recent call last):
