@@ -175,9 +175,7 @@ class WindowPlan(PeoplePlan):
             released, clipped = np.maximum(noisy, 0), int((noisy < 0).sum())
             columns = np.repeat(digits(self.window, self.codes).astype(np.uint8), released, axis=0)
         else:
-            # Split together are synthetic people who are alike in the last k - 1 periods. By the private ones it would
-            # leak.
-            groups = spelled(state.history[:, state.period - self.window :], self.codes)
+            groups = self._groups(state)
             available = np.bincount(groups, minlength=self.patterns // self.codes)
             numbers, clipped = split_whole(noisy.reshape(-1, self.codes), available, generator)
             released, columns = numbers.ravel(), extend(groups, numbers, generator)[:, None]
@@ -190,6 +188,10 @@ class WindowPlan(PeoplePlan):
         measured = NoisyCounts(draw, "people", first, last, query, Noisy(noisy - self.padding), self.noise)
         return self._release(state, released, (measured,))
 
+    def _groups(self, state: PanelState) -> NDArray[np.int64]:
+        """Who is split together: synthetic people who are alike in the last k - 1 periods. By the private ones it would
+        leak."""
+        return spelled(state.history[:, state.period - self.window :], self.codes)
     # What the plan says in public.
 
     @property
