@@ -11,7 +11,7 @@ from typing import Any
 
 import keyed_history as told
 import pytest
-from cli_stream import dpstream, make
+from cli_stream import dpstream
 
 from dpstream.project import Config
 
@@ -120,6 +120,8 @@ def test_a_draft_runs_as_soon_as_its_owner_has_filled_it_in(name: str, ending: s
         text = re.sub(rf"^{key} = .*# FILL IN.*", f"{key} = {json.dumps(value)}", text, flags=re.MULTILINE)
     text = text.replace('every = "week"', 'every = "day"').replace("confirmed = false", "confirmed = true")
     config.write_text(text)
+    assert "size, records_per_step are marked FILL IN" in dpstream("run", config, code=2).stderr
+    config.write_text(text.replace("  # FILL IN", ""))
     loaded = Config.load(config)
     assert loaded.source_options.shape == shape
     assert loaded.schema().names == ("group", "size")
@@ -156,7 +158,7 @@ def test_a_table_of_a_database_is_named_where_there_are_several(tmp_path: Path) 
         ([], "4 tables"),
         (["--table", "bad"], "the table cannot be read"),
         (["--table", "w"], "unknown table 'w'"),
-        (["--table", "plain"], "nothing says which rows of the table are in a step"),
+        (["--table", "plain"], "nothing says which rows are in a step"),
     ):
         assert what in dpstream("init", path, *more, "--out", tmp_path / "a.toml", code=2).stderr
     dpstream("init", path, "--table", "v", "--out", tmp_path / "v.toml")
@@ -166,12 +168,3 @@ def test_a_table_of_a_database_is_named_where_there_are_several(tmp_path: Path) 
     drafted = tomllib.loads((tmp_path / "d.toml").read_text())["source"]
     assert drafted["query"] == 'SELECT "zip" FROM "plain" WHERE "d" >= $1 AND "d" < $2'
     assert "time_column" not in drafted
-
-
-def test_the_first_screen_of_a_plan_says_where_a_loss_protects_hardly_anything(tmp_path: Path) -> None:
-    config = make(tmp_path, 1)
-    assert "hardly anything" not in dpstream("plan", config, "--quick").stdout
-    text, changed = re.subn("(?m)^epsilon = .*$", "epsilon = 50", config.read_text())
-    assert changed == 1
-    config.write_text(text)
-    assert "protects hardly anything" in dpstream("plan", config, "--quick").stdout

@@ -122,9 +122,10 @@ def test_its_draft_says_its_options_and_runs_when_it_is_filled_in(toy: Path) -> 
         assert line in text.splitlines(), line
     assert "next-step" not in text, "a histogram is never late"
     for old, new, words in (
-        ('end = "FILL IN"', "end = 2", "end must be a step number"),
-        ('column = "FILL IN"', 'column = "zip"', "'FILL IN' is no column"),
-        ("confirmed = false", "confirmed = true", "the schema is a draft"),
+        ('"FILL IN"', '"zip"', "end, records_per_step, column, epsilon are marked FILL IN"),
+        ('end = "zip"', "end = 2", "end must be a step number"),
+        ("confirmed = false", "confirmed = true", "the schema is an unconfirmed draft"),
+        ("# FILL IN", "#", "marked FILL IN, which a run refuses: end, records_per_step, column, epsilon"),
     ):
         assert words in " ".join(dpstream("check", draft, code=2).split())
         text = text.replace(old, new)
@@ -186,7 +187,7 @@ def test_it_can_bring_an_evaluation_and_a_page(toy: Path, monkeypatch: pytest.Mo
     assert json.loads(dpstream("evaluate", toy, "--json"))["released"] == [1, 2]
     assert (toy.parent / "evaluation" / "steps.csv").stat().st_mode & 0o777 == 0o600
     refused = dpstream("evaluate", toy, "--target", "paid", code=2)
-    assert "a toy is only looked at (allowed: --out, --releases, --steps, --json)" in " ".join(
+    assert "--target does not fit this stream (allowed: --out, --releases, --steps, --json)" in " ".join(
         refused.split()
     )
     dpstream("report", toy, "--out", toy.parent / "page.html")
@@ -221,7 +222,7 @@ def test_its_options_are_in_the_table_and_in_the_json_schema(toy: Path) -> None:
         ('column = "zip"', 'column = "zip"\nrounding = "up"', ("[mechanism] rounding", "none, whole")),
         ('column = "zip"', 'column = "zip"\nk = 2', ("[mechanism] k", "'histogram' has no option", "column")),
         ('column = "zip"', 'colum = "zip"', ("'colum'", "did you mean 'column'?")),
-        ('name = "histogram"\n', "", ("the default, 'pooled'", 'name = "histogram"')),
+        ('name = "histogram"\n', "", ("the default mechanism 'pooled'", 'name = "histogram"')),
         ('name = "toy"', 'name = "toy"\ntotal = "public"', ("cannot protect the unit 'event-replace'",)),
         ("end = 2", 'end = 2\nop_column = "op"', ("[source] op_column", "does not forget")),
         ("end = 2", 'end = 2\nlate = "next-step"', ("[source] late", "never late", "error, drop")),

@@ -59,6 +59,7 @@ def test_a_draft_runs_as_soon_as_its_owner_has_filled_it_in(
         ("horizon", 3),
     ):
         text = re.sub(rf"^{key} = .*# FILL IN.*", f"{key} = {json.dumps(value)}", text, flags=re.MULTILINE)
+    text = text.replace("  # FILL IN", "")
     config.write_text(text.replace('every = "week"', 'every = "day"').replace("= false", "= true"))
     drafted = tomllib.loads(text)
     assert (drafted["source"]["kind"], drafted["source"]["table"]) == ("postgres", table)
@@ -85,9 +86,13 @@ def test_what_cannot_be_drafted_is_said(server: Cluster, schema: str, tmp_path: 
         (server.url, [], "several tables"),
         (server.url, ["--table", "shop.nothing"], "missing table 'nothing'"),
         (server.url, ["--table", "shop.bad"], "unreadable records"),
-        (server.url, ["--table", "shop.events"], "nothing says which rows of the table are in a step"),
-        (server.url, ["--table", "shop.numbers", "--time-column", "step"], "cut into steps by a calendar"),
-        (server.url, ["--table", "shop.feed"], "the rows of a PostgreSQL table have no order"),
+        (server.url, ["--table", "shop.events"], "nothing says which rows are in a step"),
+        (
+            server.url,
+            ["--table", "shop.numbers", "--time-column", "step"],
+            "a PostgreSQL table needs a calendar",
+        ),
+        (server.url, ["--table", "shop.feed"], "needs an order, which rows of PostgreSQL lack"),
         ("postgresql://reader:Q7731@localhost/shop", [], "the URL holds a password"),
         ("postgresql://reader:Q7731@localhost/shop", [], "the variable that --url-env NAME names"),
         ("postgresql://reader@localhost:1/shop", [], "the server cannot be reached"),

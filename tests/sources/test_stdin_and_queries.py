@@ -91,7 +91,7 @@ def test_resuming_a_pipe() -> None:
     assert piped(replay[2:], 3) == whole[2:]
     with pytest.raises(StepError, match="the input repeats a released step"):
         piped(replay, 3, late="next-step")
-    with pytest.raises(StepError, match="the input begins after the unreleased step 2"):
+    with pytest.raises(StepError, match="the input begins after step 2"):
         piped(replay[2:], 2)
     assert piped([{"end_of_step": 2}, *replay[2:]], 2) == [(2, [], None), whole[2]]
 
@@ -99,14 +99,14 @@ def test_resuming_a_pipe() -> None:
 def test_bad_lines_are_told_without_a_value() -> None:
     late = rows((2, SECRET), (1, SECRET))
     for lines, message in (
-        (late, "a record belongs to a closed step, or precedes the start"),
-        (rows((0, SECRET)), "precedes the start"),
+        (late, "a record of a closed step, or before the start"),
+        (rows((0, SECRET)), "before the start"),
         (rows((1, SECRET), (10**9, SECRET)), "has not begun"),
         (rows((SECRET, "a")), "expected step numbers"),
         ([{"zip": SECRET}], "a time is missing"),
         (
             f'{{"when": 1, "zip": "{SECRET}"}}\n{{"when": 2, "zip": "{SECRET}'.encode(),
-            "expected JSON objects without repeated keys",
+            "expected JSON objects",
         ),
         (b'{"when": 1, "zip": "\xff' + SECRET.encode() + b'"}\n', "not UTF-8"),
     ):
@@ -185,13 +185,6 @@ for step in open_source(SourceOptions.parse({options!r})).steps():
     assert "2026-01-06 [{'zip': 'c', 'hour': '23'}]" in said
 
 
-def test_that_a_changed_answer_stops_the_stream_is_said() -> None:
-    said = SourceOptions.parse(QUERY).declared_public()
-    assert any("answer that has changed stops the stream" in sentence for sentence in said)
-    not_asked = SourceOptions.parse({**QUERY, "late": "drop-and-count-nothing"}).declared_public()
-    assert set(said) - set(not_asked) == {said[1]}
-
-
 def test_queries_that_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.duckdb"
     with pytest.raises(UnreadableError, match="file missing"):
@@ -200,7 +193,6 @@ def test_queries_that_are_refused(tmp_path: Path) -> None:
     for query, kind, message in (
         ("SELECT * FROM t WHERE day >= ?", ConfigError, "the query has 1 parameter"),
         ("SELECT ?, ?; SELECT 1", ConfigError, "the query has 2 statements"),
-        ("DELETE FROM t WHERE day >= ? AND day < ?", ConfigError, "expected a SELECT that only reads"),
         ("SELECT zip FROM missing WHERE a >= ? AND a < ?", ConfigError, "CatalogException"),
         ("SELECT FROM WHERE ? ?", ConfigError, "DuckDB refuses the query .ParserException"),
         (

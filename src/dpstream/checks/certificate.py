@@ -31,20 +31,16 @@ class Certificate:
     """The claimed and the true loss of a counter over its first ``ticks`` ticks.
 
     Attributes:
-        subject: the counter's name.
-        definition: "pure" (losses are epsilons) or "zCDP" (rhos).
-        relation: "add-remove", "replace", or "pairs" (see ``certify``).
-        ticks: how many ticks are certified.
+        subject: the counter's name. definition: "pure" (losses are epsilons) or "zCDP" (rhos).
+        relation: "add-remove", "replace", or "pairs" (see ``certify``). ticks: how many ticks are certified.
         claimed: the cost that the counter claims.
         certified: a proved upper bound on the cost; infinite where no shift of the noise hides some change.
-        lower: a lower bound on the cost; equal to ``certified`` where ``exact``.
-        worst_step: the first tick whose change costs most.
-        worst_partner: with "pairs", the other tick of the pair.
-        per_step: the certified loss of each tick (of each pair, in the order of ``itertools.combinations``).
-        adaptive: whether the certificate covers a change whose tick depends on earlier outputs. Always under pure DP;
-            under zCDP only if no noise is used before the increments that it hides (``docs/theory/counters.md``).
-        holds: whether ``certified <= claimed`` as exact numbers, and ``adaptive``. Where not ``exact``, a claim may be
-            true although this proof fails.
+        lower: a lower bound; ``certified`` where ``exact``.
+        worst_step: the first tick whose change costs most. worst_partner: with "pairs", the other tick.
+        per_step: the certified loss of each tick (of pairs in the order of ``itertools.combinations``).
+        adaptive: whether changes whose tick depends on earlier outputs are covered: always under pure DP; under zCDP
+            if no noise is used before the increments that it hides (``docs/theory/counters.md``).
+        holds: ``certified <= claimed``, exactly, and ``adaptive``. Where not ``exact``, a true claim may fail.
     """
 
     subject: str
@@ -435,17 +431,11 @@ def shift_costs(
         solved = echelon.solve(targets) if echelon.holds else None
     if solved is not None:
         return _of_unique(costs, *solved, pairs)
-    unique = unique_solutions(noise_map, targets)
-    system: IntegerSystem | None = None
+    system = IntegerSystem(noise_map)
     result: list[ShiftCost] = []
-    for column in range(targets.shape[1]):
-        if unique is not None and unique[1][column]:
-            shift = unique[0][:, column]
-            bounds = _exactly(costs.of(shift))
-        else:
-            system = system or IntegerSystem(noise_map)
-            bounds, shift = _by_programs(noise_map, targets[:, column], system, costs)
-        result.append(replace(bounds, fresh=_is_fresh(noise_map, shift, targets[:, column])))
+    for target in targets.T:
+        bounds, shift = _by_programs(noise_map, target, system, costs)
+        result.append(replace(bounds, fresh=_is_fresh(noise_map, shift, target)))
     return result
 
 
@@ -589,9 +579,6 @@ def _gaussian_programs(
 # module uses exact arithmetic only; ``shifts`` adds linear programming.
 
 
-_PRIME = 2**31 - 1
-#: The largest entry of a solution that is lifted from residues: products with small matrices then fit 64 bits.
-_LIFT = 2**20
 #: The largest intermediate value of a substitution, so that nothing overflows.
 _LARGEST = 2**62
 
@@ -634,43 +621,6 @@ class Echelon:
                 return None
             rest[np.ix_(rows, live)] -= np.outer(coefficients[rows], quotients)
         return solutions, solved & ~rest.any(axis=0)
-
-
-def unique_solutions(
-    matrix: NDArray[np.int64], targets: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]] | None:
-    """Integer solutions of ``matrix @ s = target`` for each column of ``targets``, where unique.
-
-    None unless the columns of ``matrix`` are proved to be independent over the rationals, by elimination modulo a prime
-    (a rank modulo a prime is at most the rational rank). Otherwise the solutions and, for each, whether it was verified
-    exactly. A verified one is the only rational solution.
-    """
-    variables = matrix.shape[1]
-    table = np.concatenate([matrix, targets], axis=1) % _PRIME
-    if not _eliminate(table, variables):
-        return None
-    residues = table[:variables, variables:]
-    solutions = np.where(residues > _PRIME // 2, residues - _PRIME, residues)
-    small = (np.abs(solutions) <= _LIFT).all(axis=0)
-    product = matrix @ np.where(small, solutions, 0)
-    return solutions, small & (product == targets).all(axis=0)
-
-
-def _eliminate(table: NDArray[np.int64], variables: int) -> bool:
-    """Gauss-Jordan modulo the prime, in place; False if a column has no pivot."""
-    for column in range(variables):
-        candidates = np.flatnonzero(table[column:, column])
-        if not len(candidates):
-            return False
-        pivot = column + int(candidates[0])
-        if pivot != column:
-            table[[column, pivot]] = table[[pivot, column]]
-        inverse = pow(int(table[column, column]), -1, _PRIME)
-        table[column] = table[column] * inverse % _PRIME
-        others = np.flatnonzero(table[:, column])
-        others = others[others != column]
-        table[others] = (table[others] - table[others, column][:, None] * table[column]) % _PRIME
-    return True
 
 
 class IntegerSystem:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import itertools
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -28,13 +29,13 @@ if TYPE_CHECKING:
     "--health",
     "only_health",
     is_flag=True,
-    help="One line for cron; exit code 0: healthy, 7: newest table unfit, 6: act.",
+    help="One line for cron; exit code 0: healthy, 7: unfit, 6: act.",
 )
 @click.option(
     "--max-age",
     metavar="TIME",
     type=Duration(),
-    help="With --health: most age of the newest release (36h, 8d, 2w).",
+    help="With --health: the newest release's largest age (36h, 8d).",
 )
 @click.option(
     "--deep",
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 @click.option(
     "--prometheus",
     is_flag=True,
-    help="Print public numbers and health for Prometheus.",
+    help="Print public numbers for Prometheus.",
 )
 @json_option
 def command(
@@ -89,5 +90,18 @@ def command(
             click.echo(f"{config.name}: {word}: {why}")
         return {"healthy": 0, "unfit": UNFIT}.get(word, ATTENTION)
     attention = screen_paragraphs("status_attention", facts)
-    print_facts("status", facts, as_json=as_json, steps_words=steps_words(facts), attention=attention)
+    print_facts(
+        "status",
+        facts,
+        as_json=as_json,
+        steps_words=steps_words(facts),
+        attention=attention,
+        verdict_lines=_verdict_lines(facts["verdicts"]),
+    )
     return 0
+
+
+def _verdict_lines(verdicts: list[dict[str, Any]]) -> list[tuple[dict[str, Any], list[str]]]:
+    """Each verdict, with the later uses of the same word and reason."""
+    groups = itertools.groupby(verdicts, key=lambda verdict: (verdict["word"], verdict["why"]))
+    return [(first, [other["use"] for other in others]) for _, (first, *others) in groups]

@@ -73,6 +73,8 @@ Levels = Literal[1, 2, "unlimited"] | None
 Turnover = Amount | None
 _TURNOVERS = 'steps such as 3, 10 or 30, or "none"'
 _LEVELS = '1, 2 or "unlimited"'
+_RATIO = "size / records_per_step of [expect]"
+OTHER_UNIT = "a census cannot protect the unit {unit!r}"
 _MAX_STEPS = 10**9
 
 
@@ -120,8 +122,7 @@ def _turnover(section: SectionReader, given: RecipeContext, found: Mapping[str, 
     if given.turnover is None:
         section.required("turnover")
         return None
-    reason = "size / records_per_step of [expect]"
-    section.note("turnover", f"{given.turnover} steps", default=True, reason=reason)
+    section.note("turnover", f"{given.turnover} steps", default=True, reason=_RATIO)
     return given.turnover
 
 
@@ -135,17 +136,16 @@ def _checked(section: SectionReader, key: str, check: Callable[[Any], T], what: 
 
 TURNOVER = Option(
     _TURNOVERS,
-    "After how many steps as many records have come as the table holds, by a public guess. "
-    "Sets how often a census is taken.",
-    "a factor of three costs cells 4 to 15 %; never compute it from the private table",
-    "size / records_per_step of [expect]",
+    "Steps in which as many records come as the table holds, by a public guess: sets how often a census is taken.",
+    "never compute it from the private table",
+    _RATIO,
     read=_turnover,
     fragment={"anyOf": [NUMBER, {"enum": ["none"]}]},
 )
 LEVELS = Option(
     _LEVELS,
-    "How often a stay is counted again: never, once, or at ever longer intervals, each with less budget.",
-    "a second census corrects the first; `unlimited` is for records that change and stay long",
+    "How often a stay is counted: once, twice, or at ever longer intervals, each with less budget.",
+    "a second census corrects the first; `unlimited`: for records that change and stay long",
     "2; 1 without turnover",
     read=_levels,
     fragment={"enum": [1, 2, "unlimited"]},
@@ -156,24 +156,18 @@ LEVELS = Option(
 class Census(Recipe["CensusPlan"]):
     """The table as it is: censuses of the present records by level, counts of departures between them.
 
-    Guarantee: the budget, for one record's whole stay: its insert, all its updates, its delete. A stay is in at most
-    one census of each level and in at most one count of departures, whose amounts add up to the budget or less; they
-    are fixed before step 1. Updates cost nothing. Proof: docs/theory/census.md.
+    Guarantee: the budget, for one record's whole stay with its updates and its delete. A stay is in at most one
+    census of each level and one count of departures, whose amounts add up to the budget (docs/theory/census.md).
 
     Args:
-        workload: the marginals to preserve.
-        turnover: a public guess: steps in which as many records come as the table holds; "none" (or None): hardly
-            any leave.
-        levels: how often a stay is counted: 1, 2, "unlimited"; None chooses.
-        iterations, max_cells: of the fits.
-        headline: marginals, by names of columns, that every census measures, whatever it does else.
-        headline_share: part of each census's amount for them, in equal parts where noise is drawn apart.
-        prior: public knowledge of the table; it joins the estimates of the marginals that it is near to.
-        records_per_step: a public guess, how many records come in a step, and leave: departures are counted between
-            censuses, too, as soon as it says that many more left than a count's noise. None: at censuses only.
+        workload: the marginals to preserve. iterations, max_cells: of the fits.
+        turnover: a public guess: steps in which as many records come as the table holds; "none": hardly any leave.
+        levels: how often a stay is counted: 1, 2, "unlimited"; None chooses. prior: public knowledge of the table.
+        headline: marginals, by names of columns, that every census measures, with ``headline_share`` of its amount.
+        records_per_step: a public guess, how many come and leave in a step: departures are counted between censuses,
+            too, where it is far above a count's noise. None: at censuses only.
 
-    Cost: between censuses a step only counts who left; a census is one run of ``AIM`` on the records of its window.
-    State: a few models, and vectors over all cells, for each level: it does not grow with the number of steps.
+    Cost: a census is a run of ``AIM``; other steps count who left. The state does not grow with the steps.
     """
 
     workload: Workload = option(of=options.WORKLOAD)
@@ -211,7 +205,7 @@ class Census(Recipe["CensusPlan"]):
             terms.unit,
             Record(),
             ("record", "record-replace"),
-            "a census cannot protect the unit {unit!r}",
+            OTHER_UNIT,
         )
         budget, horizon = terms.budget, terms.horizon
         turnover = check_turnover(self.turnover)

@@ -56,9 +56,9 @@ def _find_any(config: Config, asked: EvaluationRequest) -> EvaluationResult:
     schema = config.schema()
     if config.plan().released_schema(schema) != schema:
         raise ConfigError(
-            "the stream releases other columns than its private table's",
+            "the stream releases other columns",
             where=str(config.path),
-            allowed="a stream that releases them",
+            allowed="a stream that releases its columns",
         )
     return _compare(config, asked, asked.workload or "all-1-way")
 
@@ -79,7 +79,6 @@ def _compare(config: Config, asked: EvaluationRequest, workload: str | None) -> 
 
 TABLES_EVALUATION: Final = FamilyEvaluation(
     options=("workload", "steps", "every", "target", "ceiling"),
-    refusal="the stream is one of tables",
     find=_find,
 )
 #: Of a family that brings no evaluation.
@@ -114,9 +113,9 @@ def _summary_parts(found: Evaluation) -> Iterator[str | SummaryTable]:
     last, ten, judged = found.last, found.mean(), found.judgement
     yield from said(WORDS.paragraphs("before", found=found, last=last, verdict=judged and judged.words))
     if judged is not None:
-        yield measures_table(judged.measures)
         alone = judged.targets[0] if len(judged.targets) == 1 else None
         yield from said(WORDS.paragraphs("judged", missing=judged.missing, alone=alone, broken=judged.broken))
+        yield measures_table(judged.measures)
     yield from said(WORDS.paragraphs("compared", found=found))
     errors = last.errors.as_dict()
     rows = [
