@@ -100,30 +100,19 @@ def unpack(packed: Packed, cells: Cells, season: float | None = None) -> PooledS
 class Pooled(PooledOptions, Recipe["PooledPlan"]):
     """Epochs of public length, each measured once; one model of the table from all measurements.
 
-    Guarantee: the budget, for the whole stream and one event (or one user, whose events each get their part of it).
-    An event is in one epoch, and an epoch's counts are read by one run, at its end, at the full budget: epochs
-    compose in parallel, because their borders are step numbers. Between borders nothing private is read for
-    a release. Everything else is post-processing. Proof: docs/theory/pooled.md.
+    Guarantee: the budget, for the whole stream and one event, or one user, whose events each get a part of it. An
+    event is in one epoch, whose counts one run reads at its end: epochs compose in parallel (docs/theory/pooled.md).
 
     Args:
-        workload: the marginals to preserve.
+        workload: the marginals to preserve. iterations, max_cells: of the fits and their junction trees.
         staleness: a release is never older than this share of the steps so far, or one step: so long are epochs.
-        select_share: part of a run's budget for selections.
-        deletions: a public statement that the stream may delete records. Inserts and deletes are then followed
-            apart, each with its own epochs' runs at the full budget: an event is in one of the two.
-        cancels: of equal rows that a step inserts and deletes only the difference is counted (proof:
-            docs/theory/turnover.md). Where nothing leaves, or the numbers of inserts and deletes are public, all are
-            counted.
-        iterations: of the fit after each round of measurements.
-        max_cells: limit on the models' junction trees.
-        headline: marginals, by names of columns, that every epoch's run measures by themselves, whatever it does else.
-        headline_share: part of a run's budget for them, in equal parts.
-        season: how many steps a season has, which columns and numbers of events may follow; None: none is known.
-        first_records: a public guess how many records the first step holds; None: its epoch measures columns only.
-        prior: public knowledge of the table; it joins the estimates of the marginals that it is near to.
+        deletions: records may leave; inserts and deletes have epochs apart. cancels: equal rows that come and leave in
+            a step are not counted. select_share, headline_share: parts of a run's budget.
+        headline: marginals, by names of columns, that every run measures. season: steps of a season; None: none.
+        first_records: a public guess of the first step's records. prior: public knowledge of the table.
 
-    Cost: per step one count of the workload; per epoch (about ``log(steps) / staleness`` of them) a few fits.
-    State: a few vectors over all cells, and all measurements: they grow with the number of epochs.
+    Cost: a step counts the workload; an epoch (about ``log(steps) / staleness`` of them) takes a few fits, and adds
+    its measurements to the state.
     """
 
     def _plan(self, terms: Terms) -> PooledPlan:
