@@ -192,6 +192,7 @@ class WindowPlan(PeoplePlan):
         """Who is split together: synthetic people who are alike in the last k - 1 periods. By the private ones it would
         leak."""
         return spelled(state.history[:, state.period - self.window :], self.codes)
+
     # What the plan says in public.
 
     @property
