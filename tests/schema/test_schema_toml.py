@@ -176,22 +176,11 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 COLUMNS = """
-[schema.columns.zip]
-type = "categorical"
-values = ["94102", "94103", "94104"]
-other = "other"
-missing = "missing"
-[schema.columns.district]
-type = "categorical"
-values = ["5", "6"]
-other = "elsewhere"
-missing = "missing"
-[schema.columns.age]
-type = "integer"
-edges = [0, 15, 30, 100]
-missing = "missing"
-[schema.columns.employed]
-type = "boolean"
+[schema.columns]
+zip = { type = "categorical", values = ["94102", "94103", "94104"], other = "other", missing = "missing" }
+district = { type = "categorical", values = ["5", "6"], other = "elsewhere", missing = "missing" }
+age = { type = "integer", edges = [0, 15, 30, 100], missing = "missing" }
+employed = { type = "boolean" }
 """
 DISTRICTS = "zip,district\n94102,5\n94103,6\n94104,5\n"
 DERIVED = '[schema.constraints.derived]\ndistrict = { from = "zip", file = "districts.csv" }\n'
@@ -362,23 +351,12 @@ def test_a_bin_in_which_the_constraint_does_not_hold_is_refused(tmp_path: Path) 
 
 
 ORDERED = """
-[schema.columns.from_year]
-type = "integer"
-min = 2001
-max = 2003
-missing = "missing"
-[schema.columns.to_year]
-type = "categorical"
-values = [2001, 2002, 2003]
-[schema.columns.rent]
-type = "real"
-edges = [0, 10, 20]
-[schema.columns.deposit]
-type = "real"
-edges = [20, 30, 40]
-[schema.columns.came]
-type = "date"
-edges = ["2026-01-01", "2026-01-02", "2026-01-03"]
+[schema.columns]
+from_year = { type = "integer", min = 2001, max = 2003, missing = "missing" }
+to_year = { type = "categorical", values = [2001, 2002, 2003] }
+rent = { type = "real", edges = [0, 10, 20] }
+deposit = { type = "real", edges = [20, 30, 40] }
+came = { type = "date", edges = ["2026-01-01", "2026-01-02", "2026-01-03"] }
 """
 
 

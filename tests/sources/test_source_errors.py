@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from row_files import source_of
 
 from dpstream.core.errors import ConfigError, DataError, StepError
-from dpstream.io.sources import FileSource, SourceOptions, read_table
-from dpstream.io.sources.source import ReadOptions
+from dpstream.io.sources import SourceOptions, read_table
 from dpstream.io.sources.source_keys import KINDS, SourceKeys, keys_of_kind
 from dpstream.project.config_draft import draft_config
 from dpstream.project.json_schema import json_schema
@@ -32,7 +32,7 @@ DUCKDB = {"kind": "duckdb", "database": "d", "query": "SELECT 1 WHERE ? < ?", **
 
 
 def failure(folder: Path, *, reveal: bool = False, **changes: Any) -> str:
-    source = FileSource(SourceOptions.parse({**OPTIONS, **changes}), ReadOptions(base=folder, reveal=reveal))
+    source = source_of({**OPTIONS, **changes}, base=folder, reveal=reveal)
     with pytest.raises((DataError, StepError)) as caught:
         list(source.steps())
     message = str(caught.value)
@@ -126,7 +126,7 @@ def test_missing_things(tmp_path: Path) -> None:
         tmp_path, time_column="file_date"
     )
     with pytest.raises(StepError, match="unknown step 0"):
-        FileSource(SourceOptions.parse(OPTIONS), ReadOptions(base=tmp_path)).steps(0)
+        source_of(OPTIONS, base=tmp_path).steps(0)
     with pytest.raises(DataError, match="file missing"):
         read_table(tmp_path / "nothing.csv")
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow.parquet
 import pytest
-from fault_harness import killed_at_every, sql
+from fault_harness import failing_with, killed_at_every, sql
 from toy_stream import SCHEMA, ToyPlan, batch, start
 
 from dpstream.core import durable
@@ -34,11 +34,7 @@ from dpstream.stream.store.upkeep import rekey_store
 KEYS = (None, StateKey(b"a" * 32), StateKey(b"b" * 32))
 KEY = KEYS[1]
 HOLD = Publishing(approve=True)
-
-
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_blocks, "BLOCK", 8)
+pytestmark = pytest.mark.usefixtures("small_blocks")
 
 
 def opened(home: Path, form: Any = "parquet", **options: Any) -> Stream:
@@ -98,12 +94,9 @@ def test_a_full_disk_while_a_table_is_staged_is_a_failure_after_drawing(
     Nothing is left behind."""
     monkeypatch.setattr(table_files, "CHUNK", chunk)
 
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     with opened(tmp_path, form=form) as stream:
         with monkeypatch.context() as patch:
-            patch.setattr(durable, "write", full)
+            patch.setattr(durable, "write", failing_with(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
             with pytest.raises(StoreError, match="could not be written: No space left"):
                 stream.step(batch(1), "b1")
         assert staged(tmp_path) == []
@@ -188,32 +181,25 @@ def test_a_sealed_table_is_opened_once_for_folder_and_feed(
     assert (len(opens), len(made)) == (2, 1)
 
 
-def test_leftovers_of_a_step_that_was_never_committed_are_removed(tmp_path: Path) -> None:
-    hold(tmp_path)
-    folder = tmp_path / "state" / "staged"
-    (folder / "step-000002-table.parquet").write_bytes(b"half of it")
-    with opened(tmp_path):
-        assert [path.name for path in staged(tmp_path)] == ["step-000001-table.parquet"]
-
-
 def test_where_files_cannot_be_linked_copies_survive_a_kill_at_every_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuses(*_: object) -> None:
-        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
-
-    monkeypatch.setattr(durable, "link", refuses)
+    monkeypatch.setattr(durable, "link", failing_with(OSError(errno.EXDEV, os.strerror(errno.EXDEV))))
     killed_at_every(9, tmp_path)
     tables = list(tmp_path.glob("undisturbed/releases/step-*/table.csv"))
     assert [table.stat().st_mode & 0o777 for table in tables] == [0o644]
 
 
-def test_a_staged_folder_is_for_its_owner_and_no_link(tmp_path: Path) -> None:
+def test_a_staged_folder_is_for_its_owner_and_no_link_and_loses_what_was_never_committed(
+    tmp_path: Path,
+) -> None:
     hold(tmp_path)
     folder = tmp_path / "state" / "staged"
+    (folder / "step-000002-table.parquet").write_bytes(b"half of it")
     folder.chmod(0o755)
     with pytest.warns(UserWarning, match="0755 and are now 0700"):
         opened(tmp_path).close()
+    assert [path.name for path in staged(tmp_path)] == ["step-000001-table.parquet"]
     folder.rename(tmp_path / "elsewhere")
     folder.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StoreError, match="link"):

@@ -23,7 +23,7 @@ from dpstream.core.errors import ConfigError, DataError, StepError, StoreDamaged
 from dpstream.core.privacy import Randomness, User
 from dpstream.core.tables.contribution import admit, id_bytes, read_owners
 from dpstream.stream import Batch, StateKey, Stream, open_stream
-from dpstream.stream.store import sqlite, summed_rows
+from dpstream.stream.store import summed_rows
 
 KEY = b"k" * 32
 COLUMNS = 2
@@ -193,14 +193,6 @@ def test_a_changed_or_lost_counter_is_damage(tmp_path, damage):
 # The counters in the store
 
 
-@pytest.fixture
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So small that every loop over parts goes round, and ends with a part that is not full."""
-    monkeypatch.setattr(summed_rows, "_CHUNK", 3)
-    monkeypatch.setattr(summed_rows, "_PAGE", 4)
-    monkeypatch.setattr(sqlite, "_ROWS", 3)
-
-
 def counters(db: Any) -> dict[bytes, int]:
     """All counters, by the hash of the user."""
     pages = list(summed_rows.value_pages(db, "users"))
@@ -223,7 +215,7 @@ def damaged(db: Any, key: bytes) -> bool:
 LIVES = st.lists(st.tuples(st.lists(st.integers(0, 29), max_size=24), st.booleans()), min_size=1, max_size=5)
 
 
-@pytest.mark.usefixtures("small_parts")
+@pytest.mark.usefixtures("small_sums")
 @pytest.mark.parametrize("place", ["sqlite", "encrypted", "postgres"])
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(stream=LIVES, bound=st.integers(1, 5))

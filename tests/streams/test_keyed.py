@@ -57,13 +57,6 @@ def same(one: PresentTable, other: PresentTable) -> bool:
     )
 
 
-@pytest.fixture
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So small that every loop over parts goes round, and ends with a part that is not full."""
-    monkeypatch.setattr(summed_rows, "_CHUNK", 3)
-    monkeypatch.setattr(summed_rows, "_PAGE", 4)
-
-
 class RefusedHere(Exception):
     """The model refuses a step."""
 
@@ -149,7 +142,7 @@ KEPT = [
 LIFE = st.lists(st.tuples(EVENTS | SNAPSHOT, st.booleans()), min_size=1, max_size=6)
 
 
-@pytest.mark.usefixtures("small_parts")
+@pytest.mark.usefixtures("small_sums")
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(LIFE, st.booleans(), st.sampled_from(["new", "refuse"]))
 @example(KEPT, False, "new")
@@ -474,7 +467,7 @@ def life(stream: Stream, steps: range) -> None:
         stream.step(KeyedBatch(table, "id", "op", rules=KeyRules(unknown="drop")), f"b{step}")
 
 
-@pytest.mark.usefixtures("small_parts")
+@pytest.mark.usefixtures("small_sums")
 def test_what_a_step_writes_is_what_the_next_process_reads(tmp_path: Path, key: StateKey | None) -> None:
     for turn in (range(2, 4), range(4, 6)):
         with start(tmp_path, plan=REFUSE, key=key, publish=False) as stream:

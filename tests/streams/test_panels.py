@@ -16,13 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import toy_stream
-from click.testing import CliRunner
+from cli_stream import dpstream
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpstream as dp
 from dpstream import Boolean, Categorical, Integer, Schema, errors
-from dpstream.cli import main
 from dpstream.core.privacy import Event, Individual, Randomness
 from dpstream.families.panel import AtLeast, Consecutive, PanelCumulative, PanelWindow, Pattern
 from dpstream.families.panel.people import seat
@@ -305,8 +304,7 @@ def test_what_was_measured_of_people_on_the_command_line(tmp_path: Path) -> None
     list(steps(start(tmp_path, plan(width=2)), history(4)))
 
     def said(*arguments: str, code: int = 0) -> str:
-        result = CliRunner().invoke(main, ["measured", str(tmp_path / "releases"), *arguments])
-        assert result.exit_code == code, result.output
+        result = dpstream("measured", tmp_path / "releases", *arguments, code=code)
         return " ".join((result.stdout if code == 0 else result.stderr).split())
 
     assert [one["kind"] for one in json.loads(said("--json"))] == ["people", "patterns"]

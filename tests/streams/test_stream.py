@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fault_harness import failing_with
 from toy_stream import SCHEMA, ToyPlan, batch, run, start
 
 from dpstream.core.errors import ConfigError, DataError, LimitError, StepError, StoreError
@@ -150,7 +151,6 @@ def test_wrong_input_spends_nothing(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="period"):
             stream.step(batch(2), "b", period="\x00")
         assert stream.last_step == 1
-        assert stream.last_step == 1
         assert stream.step(batch(2), "b").step == 2
 
 
@@ -274,13 +274,9 @@ def test_a_failure_before_drawing_keeps_the_reservation_of_an_earlier_attempt(
 
 def test_publishing_that_fails_is_made_up_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with start(tmp_path) as stream:
-
-        def refuse(*_: object, **__: object) -> None:
-            raise OSError(28, "No space left on device")
-
         stream.step(batch(1), "a")
         with monkeypatch.context() as patch:
-            patch.setattr(Publisher, "put", refuse)
+            patch.setattr(Publisher, "put", failing_with(OSError(28, "No space left on device")))
             with pytest.raises(StoreError, match="No space left on device"):
                 stream.step(batch(2), "b")
             assert read_status(tmp_path / "state").unpublished == (2,)
@@ -313,46 +309,25 @@ def full(stream: Stream, _: pytest.MonkeyPatch) -> type[BaseException]:
 
 def before_commit(stream: Stream, patch: pytest.MonkeyPatch) -> type[BaseException]:
     """An error after all rows are written, before COMMIT."""
-
-    def fail(*_: object) -> None:
-        raise OSError(5, "Input/output error")
-
     stream._renderer._policy = type(stream._renderer._policy)(1, stream._renderer._policy.max_rows)
-    patch.setattr(Store, "_expire", fail)
+    patch.setattr(Store, "_expire", failing_with(OSError(5, "Input/output error")))
     return OSError
 
 
-def interrupt_before(stream: Stream, patch: pytest.MonkeyPatch) -> type[BaseException]:
-    """Ctrl-C between the computation and the commit."""
+def interrupted(target: type, name: str) -> Fault:
+    """Ctrl-C in the place of a call."""
 
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
+    def interrupt(_: Stream, patch: pytest.MonkeyPatch) -> type[BaseException]:
+        patch.setattr(target, name, failing_with(KeyboardInterrupt()))
+        return KeyboardInterrupt
 
-    patch.setattr(Store, "commit_step", stop)
-    return KeyboardInterrupt
-
-
-def interrupt_inside(stream: Stream, patch: pytest.MonkeyPatch) -> type[BaseException]:
-    """Ctrl-C when the mechanism has advanced its state."""
-
-    def stop(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    patch.setattr(ToyPlan, "pack_state", stop)
-    return KeyboardInterrupt
+    return interrupt
 
 
-def interrupt_after(stream: Stream, patch: pytest.MonkeyPatch) -> type[BaseException]:
-    """Ctrl-C just after the commit: the repetition finds the step."""
-
-    def stop(*_: object, **options: object) -> None:
-        raise KeyboardInterrupt
-
-    patch.setattr(Store, "write_head", stop)
-    return KeyboardInterrupt
-
-
-INTERRUPTIONS = (before_commit, interrupt_before, interrupt_inside, interrupt_after)
+#: The commit is done: the repetition finds the step.
+AFTER = interrupted(Store, "write_head")
+#: Before the commit, and when the mechanism has advanced its state.
+INTERRUPTIONS = (before_commit, interrupted(Store, "commit_step"), interrupted(ToyPlan, "pack_state"), AFTER)
 
 
 @pytest.mark.parametrize(
@@ -372,7 +347,7 @@ def test_a_failed_step_that_is_repeated_is_counted_once(tmp_path: Path, fault: F
             policy = stream._renderer._policy
             with pytest.MonkeyPatch.context() as patch:
                 error = fault(stream, patch)
-                for _ in range(2 if fault is not interrupt_after else 1):
+                for _ in range(2 if fault is not AFTER else 1):
                     with pytest.raises(error):
                         stream.step(batch(step), f"b{step}")
             stream._renderer._policy = policy

@@ -8,7 +8,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from fault_harness import Fault, faults_in, full_disk, in_child, kill
+from fault_harness import Fault, failing_with, faults_in, full_disk, in_child, kill
 from toy_stream import ToyPlan, batch, run, start
 
 from dpstream.core.errors import ConfigError, DataError, StoreDamagedError, StoreError
@@ -49,11 +49,8 @@ def test_another_plan_takes_the_place_of_one_that_spent_nothing(tmp_path: Path) 
 def stopped(home: Path, target: object, name: str, error: BaseException) -> None:
     """A first step in which this raises an error."""
 
-    def stop(*_: object) -> None:
-        raise error
-
     with start(home) as stream, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(target, name, stop)
+        patch.setattr(target, name, failing_with(error))
         with pytest.raises(type(error)):
             stream.step(batch(1), "b1")
 
