@@ -34,13 +34,12 @@ from dpstream.io.sources import files as files_module
 from dpstream.io.sources.calendar import day_number, period_grid
 from dpstream.io.sources.pieces import StepRows
 
-ENDINGS = ("csv", "csv.gz", "parquet", "ndjson", "ndjson.gz")
 START = datetime.date(1997, 1, 2)
 TODAY = datetime.date(2020, 1, 1)
-Row = tuple[Any, str, str]  # day or number, operation, value
 
 
-def write(path: Path, rows: Sequence[Row], names: Sequence[str] = ("when", "op", "zip")) -> None:
+def write(path: Path, rows: Sequence[Any], names: Sequence[str] = ("when", "op", "zip")) -> None:
+    """Rows of a day or number, an operation and a value."""
     write_rows(path, [dict(zip(names, row, strict=True)) for row in rows], names)
 
 
@@ -70,7 +69,7 @@ def numbered(**changes: Any) -> SourceOptions:
         max_size=3,
     ).filter(any),
     st.integers(1, 11),
-    st.sampled_from(ENDINGS),
+    st.sampled_from(["csv", "csv.gz", "parquet", "ndjson", "ndjson.gz"]),
 )
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 def test_any_order_of_records_gives_the_same_steps(files: Any, start_step: int, ending: str) -> None:

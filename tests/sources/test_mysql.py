@@ -62,11 +62,6 @@ def table(shop: Server) -> Server:
 NAMES = ["id", "day", "op", "zip", "paid", "arrived", "gone"]
 
 
-def as_file(folder: Path) -> str:
-    lines = [dict(zip(NAMES, row, strict=True)) for row in rows()]
-    return str(write_rows(folder / "visits.csv", lines, NAMES))
-
-
 def options(shop: Any, **keys: Any) -> SourceOptions:
     url = {} if "url_env" in keys else {"url": shop.url()}
     return SourceOptions(**{"kind": "mysql", **url, **WEEKS, **keys})
@@ -110,7 +105,8 @@ QUERY = (
 def test_a_server_gives_the_steps_that_files_give(
     table: Server, tmp_path: Path, there: dict[str, Any], file: dict[str, Any]
 ) -> None:
-    path = as_file(tmp_path)
+    lines = [dict(zip(NAMES, row, strict=True)) for row in rows()]
+    path = str(write_rows(tmp_path / "visits.csv", lines, NAMES))
     ignored = [name for name in ("id", "day", "op", "arrived", "gone") if name not in file.values()]
     here = source_of(SourceOptions(path=(path,), **{**WEEKS, **file}), columns=COLUMNS, ignored=ignored)
     source = source_of(options(table, **there), columns=COLUMNS)

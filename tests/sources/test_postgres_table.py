@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from postgres_server import Cluster
 
 SECRET = "Q7731"
-COLUMNS = ("zip", "rent")
 
 
 @pytest.fixture
@@ -56,7 +55,9 @@ def options(server: Cluster, **changes: Any) -> SourceOptions:
 class Reader:
     """Takes steps, and keeps the position as the store does: with the step."""
 
-    def __init__(self, server: Cluster, *, columns: tuple[str, ...] = COLUMNS, **changes: Any) -> None:
+    def __init__(
+        self, server: Cluster, *, columns: tuple[str, ...] = ("zip", "rent"), **changes: Any
+    ) -> None:
         self.options, self.columns = options(server, **changes), columns
         self.step, self.position, self.records = 0, None, []
 

@@ -304,9 +304,13 @@ def violations_at_end(home: Path, before: dict[int, str]) -> list[str]:
     if {entry["step"]: entry["manifest_sha256"] for entry in listed} != committed:
         found.append("the catalogue is not the ledger's")
     read(home / "releases")
-    strays = [p.name for p in home.rglob("*") if p.name.endswith(".tmp") or ".new" in p.name]
-    strays += [p.name for p in home.glob("state/staged/*")]
-    return found + [f"{name} was left behind" for name in strays]
+    return found + strays(home)
+
+
+def strays(home: Path) -> list[str]:
+    """Files of attempts that are over."""
+    left = [path for path in home.rglob("*") if path.name.endswith(".tmp") or ".new" in path.name]
+    return [f"{path.name} was left behind" for path in [*left, *home.glob("state/staged/*")]]
 
 
 def faults_in(

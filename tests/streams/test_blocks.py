@@ -41,6 +41,12 @@ def opened(home: Path, form: Any = "parquet", **options: Any) -> Stream:
     return start(home, form=form, randomness=Randomness.seeded(1), **options)
 
 
+def lived(home: Path, *steps: int, **options: Any) -> None:
+    with opened(home, **options) as stream:
+        for step in steps:
+            stream.step(batch(step), f"b{step}")
+
+
 def staged(home: Path) -> list[Path]:
     return sorted((home / "state" / "staged").glob("*"))
 
@@ -212,8 +218,7 @@ def test_tables_that_were_drawn_at_once_are_made_again_at_once(
     """What an earlier version drew, whatever its size."""
     with monkeypatch.context() as patch:
         patch.setattr(table_blocks, "BLOCK", 10**6)
-        with opened(tmp_path) as stream:
-            stream.step(batch(1), "b1")
+        lived(tmp_path, 1)
     before = table_hash(tmp_path)
     (tmp_path / "releases" / "step-000001" / "table.parquet").unlink()
     with opened(tmp_path) as stream:
@@ -222,19 +227,15 @@ def test_tables_that_were_drawn_at_once_are_made_again_at_once(
     assert "drawn_in_blocks_of" not in read_manifest(tmp_path / "releases", 1)
 
 
-def test_a_file_that_was_thrown_away_writes_nothing_more(tmp_path: Path) -> None:
+def test_a_file_that_was_thrown_away_writes_nothing_more_and_a_link_is_not_published(tmp_path: Path) -> None:
     """A writer that is dropped writes its end, when its descriptor may be that of the store."""
-    staging = Staging(tmp_path)
+    staging, outside = Staging(tmp_path), tmp_path / "outside"
     with suppress(RuntimeError), staging.file(1, "table.parquet") as file:
         file.put(b"one")
         raise RuntimeError
     with pytest.raises(ValueError, match="closed"):
         file.put(bytes(2**21))
     assert staging.names() == []
-
-
-def test_a_link_in_the_staged_folder_is_not_published(tmp_path: Path) -> None:
-    staging, outside = Staging(tmp_path), tmp_path / "outside"
     outside.write_bytes(b"whole")
     outside.chmod(0o600)
     digest = hashlib.sha256(b"whole").hexdigest()
@@ -303,9 +304,7 @@ def listed(home: Path) -> list[tuple[int, str]]:
 def test_a_held_table_that_cannot_be_made_stays_held_and_can_be_rejected(
     tmp_path: Path, other_bytes: Any
 ) -> None:
-    with opened(tmp_path, publishing=HOLD) as stream:
-        stream.step(batch(1), "b1")
-        stream.step(batch(2), "b2")
+    lived(tmp_path, 1, 2, publishing=HOLD)
     shutil.rmtree(tmp_path / "state" / "staged")
     other_bytes()
     with opened(tmp_path, publishing=HOLD) as stream:
@@ -321,9 +320,7 @@ def test_a_held_table_that_cannot_be_made_stays_held_and_can_be_rejected(
 def test_a_committed_table_that_cannot_be_made_stops_steps_and_can_be_withdrawn(
     tmp_path: Path, other_bytes: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with opened(tmp_path) as stream:
-        stream.step(batch(1), "b1")
-        stream.step(batch(2), "b2")
+    lived(tmp_path, 1, 2)
     set_pending(tmp_path)
     shutil.rmtree(tmp_path / "releases" / "step-000001")
     other_bytes()
@@ -341,10 +338,8 @@ def test_a_committed_table_that_cannot_be_made_stops_steps_and_can_be_withdrawn(
 
 
 def test_readers_do_not_hear_of_a_step_that_cannot_be_made(tmp_path: Path, other_bytes: Any) -> None:
-    with opened(tmp_path) as stream:
-        stream.step(batch(1), "b1")
-    with opened(tmp_path, publishing=HOLD) as stream:
-        stream.step(batch(2), "b2")
+    lived(tmp_path, 1)
+    lived(tmp_path, 2, publishing=HOLD)
     shutil.rmtree(tmp_path / "state" / "staged")
     set_pending(tmp_path, after=1)
     other_bytes()
@@ -354,8 +349,7 @@ def test_readers_do_not_hear_of_a_step_that_cannot_be_made(tmp_path: Path, other
 
 
 def test_a_table_that_is_published_already_is_taken_from_its_folder(tmp_path: Path, other_bytes: Any) -> None:
-    with opened(tmp_path) as stream:
-        stream.step(batch(1), "b1")
+    lived(tmp_path, 1)
     set_pending(tmp_path)
     other_bytes()
     with opened(tmp_path):

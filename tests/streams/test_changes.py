@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 import toy_keyed
 import toy_stream
-from fault_harness import database
+from fault_harness import sql
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -60,9 +60,9 @@ def expected(synthesis: ModelSynthesis, rows: int) -> NDArray[np.float64]:
     return rows * np.exp(synthesis.log_density(CELLS))
 
 
-def counts(codes: NDArray[np.int32]) -> NDArray[np.int64]:
-    cells = np.ravel_multi_index(tuple(codes.T), SMALL.domain.sizes)
-    return np.bincount(cells, minlength=len(CELLS))
+def counts(codes: NDArray[np.int32], schema: Schema = SMALL) -> NDArray[np.int64]:
+    cells = np.ravel_multi_index(tuple(codes.T), schema.domain.sizes)
+    return np.bincount(cells, minlength=math.prod(schema.domain.sizes))
 
 
 CHAINS = {
@@ -184,7 +184,6 @@ def start(
     return toy_stream.start(home, form=form, keep=keep, randomness=randomness, publishing=Publishing(**more))
 
 
-PERSISTENT = {"records": "persistent"}
 CHANGES = {"records": "persistent", "publish": "changes", "full_every": 3}
 
 
@@ -225,7 +224,7 @@ def test_changes_and_tables_tell_the_same(tmp_path: Path, form: Any) -> None:
 
 
 def test_records_may_begin_and_end_to_persist(tmp_path: Path) -> None:
-    kinds = [{}, PERSISTENT, CHANGES, {}, CHANGES, CHANGES]
+    kinds = [{}, {"records": "persistent"}, CHANGES, {}, CHANGES, CHANGES]
     seen: set[int] = set()
     for step, kind in enumerate(kinds, start=1):
         with start(tmp_path, **kind) as stream:
@@ -317,8 +316,7 @@ def rebuilt(root: Path, step: int) -> str | None:
 
 def content_of(home: Path, step: int) -> str:
     """The content hash of a step's table as the store knows it, also where readers know nothing of it."""
-    with database(home) as db:
-        [(manifest,)] = db.execute("SELECT manifest FROM steps WHERE step = ?", (step,)).fetchall()
+    [(manifest,)] = sql(home, "SELECT manifest FROM steps WHERE step = ?", step)
     return str(json.loads(manifest)["records"]["content_sha256"])
 
 
@@ -408,13 +406,6 @@ def by_id(records: PersistentRecords) -> dict[int, tuple[int, ...]]:
     return dict(zip(records.ids.tolist(), map(tuple, records.codes.tolist()), strict=True))
 
 
-def cells(records: PersistentRecords) -> NDArray[np.int64]:
-    return np.bincount(
-        np.ravel_multi_index(tuple(records.codes.T), SCHEMA.domain.sizes),
-        minlength=SCHEMA.domain.cells((0, 1, 2)),
-    )
-
-
 @settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 40)), min_size=2, max_size=5),
@@ -431,7 +422,7 @@ def test_changes_lead_to_the_table_and_updates_keep_most_of_a_record(
         synthesis: Any = ToySynthesis(SCHEMA.domain, sizes, 1.0)
         made = carry(before, synthesis, SCHEMA, rows, step, may_change=may_change)
         same = carry(beside, synthesis, SCHEMA, rows, step)
-        assert (cells(made.records) == cells(same.records)).all()
+        assert (counts(made.records.codes, SCHEMA) == counts(same.records.codes, SCHEMA)).all()
         stored = PersistentRecords.unpack(made.records.pack())
         assert stored.with_ids.equals(made.records.with_ids)
         assert (stored.codes == made.records.codes).all()

@@ -26,7 +26,6 @@ from dpstream.stream import Batch, StateKey, Stream, open_stream
 from dpstream.stream.store import summed_rows
 
 KEY = b"k" * 32
-COLUMNS = 2
 
 
 def bounded(steps, bound, key=KEY, order=None):
@@ -36,7 +35,7 @@ def bounded(steps, bound, key=KEY, order=None):
         rows = list(events) if order is None else order(list(events))
         parts = [[event for event in rows if event[1] == side] for side in (False, True)]
         users = tuple(pa.chunked_array([pa.array([e[0] for e in part], pa.string())]) for part in parts)
-        codes = [np.array([e[2] for e in part], np.int32).reshape(-1, COLUMNS) for part in parts]
+        codes = [np.array([e[2] for e in part], np.int32).reshape(-1, 2) for part in parts]
         owners = read_owners(users, (len(parts[0]), len(parts[1])), key=key, where="test")
         before = np.array([used.get(user, 0) for user in owners.ids], np.int64)
         found = admit(codes[0], codes[1], owners, before, bound, key)

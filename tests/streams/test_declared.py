@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fault_harness import database
+from fault_harness import sql
 from row_files import source_of
 from toy_stream import SCHEMA, ToyPlan, batch, run, start
 
@@ -121,8 +121,7 @@ def test_fingerprints_of_files_need_the_streams_key(tmp_path: Path) -> None:
             list(source.steps(key=key))
             found.append(source.position)
             list(source.steps(2, seen=source.position, key=key))
-        with database(tmp_path / name) as db:
-            assert key not in [value for (value,) in db.execute("SELECT value FROM meta")]
+        assert (key,) not in sql(tmp_path / name, "SELECT value FROM meta")
     assert found[0]["a.csv"] == found[1]["a.csv"] == 1
     assert found[0]["blake2b:a.csv"] != found[1]["blake2b:a.csv"]
     json.dumps(found)

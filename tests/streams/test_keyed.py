@@ -215,23 +215,14 @@ def test_a_key_and_a_user_of_one_name_have_different_hashes() -> None:
 # What is refused, and what is content
 
 
+NO_KNOWN, ONCE, NULL = KeyRules(known="error"), KeyRules(repeated="error"), ("94102", None, 7)
 BAD: dict[str, tuple[KeyedBatch | Snapshot | Batch, str]] = {
     "unknown delete": (keyed((SECRET, "delete", None)), "a delete has an unknown key"),
     "unknown update": (keyed((SECRET, "update", A)), "an update has an unknown key"),
-    "known insert": (
-        keyed(("here", "insert", A), rules=KeyRules(known="error")),
-        "an insert has a present key",
-    ),
-    "repeated": (
-        keyed((SECRET, "insert", A), (SECRET, "update", A), rules=KeyRules(repeated="error")),
-        "several rows in one step",
-    ),
+    "known insert": (keyed(("here", "insert", A), rules=NO_KNOWN), "an insert has a present key"),
+    "repeated": (keyed((SECRET, "insert", A), (SECRET, "update", A), rules=ONCE), "several rows in one step"),
     "repeated in a snapshot": (
-        Snapshot(
-            {**frame({"here": A}), "id": [SECRET, SECRET], **{n: [A[i]] * 2 for i, n in enumerate(NAMES)}},
-            "id",
-            KeyRules(repeated="error"),
-        ),
+        Snapshot(events([(SECRET, "", A)] * 2), "id", ONCE),
         "several rows in one step",
     ),
     "comes back": (keyed((GONE, "insert", A)), "a key returns after an absence, despite returns ="),
@@ -239,17 +230,14 @@ BAD: dict[str, tuple[KeyedBatch | Snapshot | Batch, str]] = {
     "empty key": (keyed(("", "insert", A)), "a record lacks a key"),
     "key of another type": (Snapshot({**frame({"here": A}), "id": [1.5]}, "id"), "keys have the type double"),
     "operation": (keyed((SECRET, "upsert", A)), ": expected operations"),
-    "value": (keyed((SECRET, "insert", ("94102", None, 7))), "'paid' holds nulls"),
+    "value": (keyed((SECRET, "insert", NULL)), "'paid' holds nulls"),
     "null of a whole record": (
-        keyed((SECRET, "insert", ("94102", None, 7)), changed="null-keeps"),
-        "column 'paid' holds nulls in whole records, and declares",
+        keyed((SECRET, "insert", NULL), changed="null-keeps"),
+        "nulls in whole records",
     ),
     "no key column": (Snapshot({n: [A[i]] for i, n in enumerate(NAMES)}, "id"), "unknown column 'id'"),
     "no operation column": (KeyedBatch(frame({"here": A}), "id", "op"), "unknown column 'op'"),
-    "key is a column": (
-        Snapshot(frame({"here": A}), "zip"),
-        "keys or operations is also in the schema",
-    ),
+    "key is a column": (Snapshot(frame({"here": A}), "zip"), "keys or operations is also in the schema"),
     "shrunken": (snapshot("here"), "the snapshot is empty, or below the declared share"),
     "empty": (snapshot(), "the snapshot is empty, or below the declared share"),
     "no rows": (Snapshot(None, "id"), "the snapshot is empty, or below the declared share"),

@@ -609,14 +609,12 @@ def test_widths_hold_their_probability_and_little_more(law: WeightedSum) -> None
 
 
 POOR = Schema((Boolean("poor"),))
-LABELS = {"poor": ("false", "true")}
 SEEDED = Randomness.seeded(1)
 CONFIDENCE = 0.9
-Numbers = NDArray[np.float64]
 
 
 def known(counts: Iterable[NoisyCounts]) -> OtherKinds:
-    return OtherKinds(tuple((one.as_of or one.last, one) for one in counts), LABELS)
+    return OtherKinds(tuple((one.as_of or one.last, one) for one in counts), {"poor": ("false", "true")})
 
 
 def holds(found: list[tuple[Estimate, Any]], narrower: float = 1.0) -> bool:

@@ -42,7 +42,6 @@ from dpstream.stream.admission import RecordRows
 from dpstream.stream.stream import WatchedRandomness
 
 FLAGS, ONE, LINE = small_schema("paid", "poor"), small_schema("poor"), small_schema("x")
-PAIRS = Workload.all_k_way(FLAGS.domain, 2)
 
 
 @dataclass
@@ -74,7 +73,7 @@ class Case:
 
 
 READING = {
-    "counts": Case(DPStabs(PAIRS).calibrate(epsilon=1), FLAGS),
+    "counts": Case(DPStabs(Workload.all_k_way(FLAGS.domain, 2)).calibrate(epsilon=1), FLAGS),
     "records": Case(Points(LINE).calibrate(epsilon=4, unit=Event("replace")), LINE),
     "reports": Case(PanelWindow(ONE, 2).calibrate(rho=1, unit=Individual(), horizon=4), ONE, users=True),
 }

@@ -7,7 +7,6 @@ import hashlib
 import shutil
 import tracemalloc
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +44,6 @@ from dpstream.stream.store.store_database import StoreDatabase, create_tables
 from dpstream.stream.store.upkeep import rekey_store
 
 SECRET = b"s" * 32
-KEY = StateKey(b"k" * 32)
 BOTH = Publishing(records="persistent", publish="both")
 
 
@@ -155,7 +153,7 @@ def test_the_departures_of_a_census_are_no_part_and_its_models_are(monkeypatch: 
 
 
 @pytest.mark.usefixtures("small_parts")
-@pytest.mark.parametrize("key", [None, KEY], ids=["plain", "encrypted"])
+@pytest.mark.parametrize("key", [None, StateKey(b"k" * 32)], ids=["plain", "encrypted"])
 def test_a_store_with_parts_moves_changes_its_key_and_goes_on(tmp_path: Path, key: StateKey | None) -> None:
     live(tmp_path, range(1, 4), key)
     before = rows(tmp_path)
@@ -223,16 +221,14 @@ def test_few_changes_write_few_bytes() -> None:
     assert sorted(written[1:])[30] < written[0] / 50
 
 
-SUBJECT = Subject(toy_keyed.KeyedPlan(), SCHEMA, toy_keyed.batch, BOTH)
-
-
 @pytest.mark.usefixtures("small_parts")
 def test_killed_before_durability_calls(tmp_path: Path) -> None:
     def sound(home: Path) -> None:
         assert check_store(home / "state", home / "releases").problems == ()
         assert rows(home)
 
-    assert killed_at_every(9, tmp_path, replace(SUBJECT, judge=sound)) > 10 * STEPS
+    subject = Subject(toy_keyed.KeyedPlan(), SCHEMA, toy_keyed.batch, BOTH, judge=sound)
+    assert killed_at_every(9, tmp_path, subject) > 10 * STEPS
 
 
 # Packed state, and the fingerprint that tells a repetition from other records

@@ -16,7 +16,6 @@ from dpstream.stream import Account, Batch, Limit, StateKey, Stream, read_status
 from dpstream.stream.inspection import check_store
 
 OTHER = ToyPlan(label="other")
-KEY = StateKey.generate()
 
 
 def unspent(home: Path, **options: object) -> None:
@@ -31,7 +30,7 @@ def plan_of(home: Path) -> str:
 
 @pytest.mark.usefixtures("each_database")
 def test_another_plan_takes_the_place_of_one_that_spent_nothing(tmp_path: Path) -> None:
-    for key in (None, KEY):
+    for key in (None, StateKey.generate()):
         home = tmp_path / str(key is None)
         unspent(home, key=key)
         assert read_status(home / "state").unspent
