@@ -221,10 +221,7 @@ BAD: dict[str, tuple[KeyedBatch | Snapshot | Batch, str]] = {
     "unknown update": (keyed((SECRET, "update", A)), "an update has an unknown key"),
     "known insert": (keyed(("here", "insert", A), rules=NO_KNOWN), "an insert has a present key"),
     "repeated": (keyed((SECRET, "insert", A), (SECRET, "update", A), rules=ONCE), "several rows in one step"),
-    "repeated in a snapshot": (
-        Snapshot(events([(SECRET, "", A)] * 2), "id", ONCE),
-        "several rows in one step",
-    ),
+    "repeated whole": (Snapshot({**frame({1: A, 2: A}), "id": [SECRET] * 2}, "id", ONCE), "several rows"),
     "comes back": (keyed((GONE, "insert", A)), "a key returns after an absence, despite returns ="),
     "null key": (keyed((None, "insert", A)), "a record lacks a key"),
     "empty key": (keyed(("", "insert", A)), "a record lacks a key"),

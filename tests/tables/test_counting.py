@@ -146,7 +146,7 @@ def test_arrays_from_elsewhere() -> None:
 def test_wrong_requests() -> None:
     batch = EncodedBatch(DOMAIN, np.zeros((1, 2), np.int32))
     for clique in ((1, 0), (0, 0), (2,), (-1,), (0, 2)):
-        with pytest.raises(ConfigError, match=": expected a clique of the DOMAIN"):
+        with pytest.raises(ConfigError, match=": expected a clique of the domain"):
             batch.count([clique])
     with pytest.raises(ConfigError, match="unknown part"):
         batch.count([(0,)], part="both")
