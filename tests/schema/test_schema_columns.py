@@ -210,6 +210,8 @@ def test_summer_time_moves_the_borders_with_the_clock() -> None:
         column.encode(pa.array([dt.datetime(2024, 3, 30)]))
 
 
+JANUARY = ["2024-01-01", "2024-01-03"]
+TO_THREE = Integer("x", min=0, max=3, other="o")
 BEYOND_DOUBLES = Integer("x", edges=[0, 2**60 + 1, 2**62], other="o")
 
 
@@ -224,13 +226,9 @@ BEYOND_DOUBLES = Integer("x", edges=[0, 2**60 + 1, 2**62], other="o")
         (Categorical("x", [1, 2], other="o"), [1.5, float("inf"), 2.0], [2, 2, 1]),
         (Categorical("x", ["true", "false"]), [True, False], [0, 1]),
         (Categorical("x", ["", "a"], missing="m"), ["", None, "a"], [0, 2, 1]),
-        (Integer("x", min=0, max=3, other="o"), [2.5, 4.0, float("inf"), 2.0], [4, 4, 4, 2]),
+        (TO_THREE, [2.5, 4.0, float("inf"), 2.0], [4, 4, 4, 2]),
         (Integer("x", min=0, max=3, missing="m"), ["3", " 2 ", "1.0", "1e0", "nan", ""], [3, 2, 1, 1, 4, 4]),
-        (
-            Integer("x", min=0, max=3, other="o"),
-            ["+3", "1_0", "0x1", "1,5", "12345678901234567890"],
-            [3, 4, 4, 4, 4],
-        ),
+        (TO_THREE, ["+3", "1_0", "0x1", "1,5", "12345678901234567890"], [3, 4, 4, 4, 4]),
         (Integer("x", edges=[0, 10, 20], outside="clip"), [-(2**63), 2**63 - 1, 20, 10], [0, 1, 1, 1]),
         (Integer("x", edges=[0, 10], outside="clip"), np.array([0, 2**64 - 1], dtype=np.uint64), [0, 0]),
         (Integer("x", edges=[0, 10], other="o"), np.array([0, 2**64 - 1], dtype=np.uint64), [0, 1]),
@@ -249,13 +247,9 @@ BEYOND_DOUBLES = Integer("x", edges=[0, 2**60 + 1, 2**62], other="o")
         ),
         (Real("x", [0, 1], outside="clip"), [float("-inf"), float("inf")], [0, 0]),
         (Real("x", [0, 1], other="o"), ["inf", ".5", "1.", "abc", "1e-400"], [1, 0, 0, 1, 0]),
-        (
-            Date("x", edges=["2024-01-01", "2024-01-03"], other="o"),
-            ["2024-01-03", "2024-02-30", "20240102"],
-            [0, 1, 1],
-        ),
+        (Date("x", edges=JANUARY, other="o"), ["2024-01-03", "2024-02-30", "20240102"], [0, 1, 1]),
         (Date("x", edges=["2024-01-01", "2024-01-02", "2024-01-03"]), [dt.datetime(2024, 1, 1, 23, 59)], [0]),
-        (DateTime("x", edges=["2024-01-01", "2024-01-03"]), [dt.date(2024, 1, 3)], [0]),
+        (DateTime("x", edges=JANUARY), [dt.date(2024, 1, 3)], [0]),
         (
             DateTime("x", start="2024-01-01", end="2024-01-02", every="day"),
             [dt.datetime(2024, 1, 2, 23)],
@@ -273,12 +267,12 @@ def test_practical_spellings(column: Column, values, codes: list[int]) -> None:
         (Boolean("x"), [dt.date(2024, 1, 1)], "holds date32"),
         (Integer("x", min=0, max=1), [True], "holds bool data"),
         (Real("x", [0, 1]), [b"abc"], "holds binary data"),
-        (Date("x", edges=["2024-01-01", "2024-01-03"]), [5], "holds int64 data"),
+        (Date("x", edges=JANUARY), [5], "holds int64 data"),
         (Integer("x", min=0, max=1), [None], "nulls and declares no missing bin"),
         (Real("x", [0, 1]), [float("nan")], "nulls and declares no missing bin"),
         (Real("x", [0, 1]), [777.5], "outside its domain"),
         (Integer("x", edges=[0, 1], outside="clip"), [0.5], "not whole numbers"),
-        (Date("x", edges=["2024-01-01", "2024-01-03"], outside="clip"), ["soon"], "not dates"),
+        (Date("x", edges=JANUARY, outside="clip"), ["soon"], "not dates"),
     ],
 )
 def test_what_does_not_fit_is_an_error(column: Column, values, message: str) -> None:

@@ -225,11 +225,13 @@ def test_operations_are_no_attribute(words: list[str], values: dict[str, list[st
     assert set(found["schema"]["columns"]) == {"zip"}
 
 
-def test_updates_without_the_old_row_are_no_attribute_either() -> None:
-    rows = {"day": DAYS, "op": ["I", "U", "D"] * 20, "zip": ["a", "b"] * 30}
+def test_updates_without_the_old_row_are_no_attribute_either_and_a_flag_is_no_column_of_operations() -> None:
+    rows: dict[str, list[Any]] = {"day": DAYS, "op": ["I", "U", "D"] * 20, "zip": ["a", "b"] * 30}
     text = draft_config(pa.table(rows), "day", name="n", path="p")
     assert 'op_column = "op"  # FILL IN: rows with U lack the old row' in text
     assert "op" not in tomllib.loads(text)["schema"]["columns"]
+    flags = {"day": DAYS, "kind": ["i"] * 60, "grade": ["a", "b", "d"] * 20}
+    assert set(drafted(flags, "day")["schema"]["columns"]) == {"kind", "grade"}
 
 
 def test_words_of_a_known_feed_are_all_declared_though_the_sample_lacks_some() -> None:
@@ -239,11 +241,6 @@ def test_words_of_a_known_feed_are_all_declared_though_the_sample_lacks_some() -
     assert drafted(rows | {"op": ["I", "I", "D"]}, "at")["source"]["op_values"]["update"] == ["U"]
     mixed = drafted(rows | {"op": ["create", "create", "remove"]}, "at")["source"]["op_values"]
     assert mixed == {"insert": ["create"], "delete": ["remove"]}
-
-
-def test_a_flag_is_no_column_of_operations() -> None:
-    rows = {"day": DAYS, "kind": ["i"] * 60, "grade": ["a", "b", "d"] * 20}
-    assert set(drafted(rows, "day")["schema"]["columns"]) == {"kind", "grade"}
 
 
 @pytest.mark.parametrize("inside", [None, "payload"])

@@ -102,7 +102,8 @@ def test_any_order_of_records_gives_the_same_steps(files: Any, start_step: int, 
 
 
 def test_records_that_come_late(tmp_path: Path) -> None:
-    write(tmp_path / "a.csv", [(1, "insert", "a"), (2, "insert", "b"), (4, "insert", "early")])
+    rows = [(1, "insert", "a"), (2, "insert", "b"), (4, "insert", "early")]
+    write(tmp_path / "a.csv", rows)
     first = source_of(numbered(end=2), base=tmp_path)
     assert contents(first.steps())[2] == ("step-2", ["b"], [])
     seen = json.loads(json.dumps(first.position))
@@ -111,16 +112,7 @@ def test_records_that_come_late(tmp_path: Path) -> None:
     list(following.steps())
     followed = following.position
     # An appended and a new file, each with a record of a released step.
-    write(
-        tmp_path / "a.csv",
-        [
-            (1, "insert", "a"),
-            (2, "insert", "b"),
-            (4, "insert", "early"),
-            (3, "insert", "c"),
-            (1, "delete", "late1"),
-        ],
-    )
+    write(tmp_path / "a.csv", [*rows, (3, "insert", "c"), (1, "delete", "late1")])
     write(tmp_path / "b.csv", [(2, "insert", "late2"), (3, "insert", "d")])
 
     def run(late: str, seen: Any, *, reveal: bool = False) -> Any:
@@ -442,15 +434,8 @@ def test_every_day_lies_in_its_period(start: datetime.date, days: list[datetime.
 
 def test_names_of_periods() -> None:
     monday = datetime.date(2020, 1, 6)
-    first = {
-        every: period_grid(every, monday, "").batch_id(1) for every in ("day", "week", "14 days", "month")
-    }
-    assert first == {
-        "day": "2020-01-06",
-        "week": "2020-W02",
-        "14 days": "2020-01-06_P14D",
-        "month": "2020-01-06_P1M",
-    }
+    names = {"day": "2020-01-06", "week": "2020-W02", "14 days": "2020-01-06_P14D", "month": "2020-01-06_P1M"}
+    assert {every: period_grid(every, monday, "").batch_id(1) for every in names} == names
     assert period_grid("month", datetime.date(2020, 1, 1), "").batch_id(13) == "2021-01"
 
 

@@ -235,6 +235,12 @@ def test_changes_are_those_of_a_plain_log_kept_by_a_trigger(feed: Feed) -> None:
     open_changes: dict[int, list[tuple[str, str]]] = {}
     current: Counter[tuple[str, str]] = Counter()
     serial = 0
+
+    def commit_all() -> None:
+        for other in list(open_changes):
+            sessions[other].execute("COMMIT")
+            current.update(open_changes.pop(other))
+
     for _ in range(400):
         number = draw.randrange(3)
         db = sessions[number]
@@ -267,14 +273,10 @@ def test_changes_are_those_of_a_plain_log_kept_by_a_trigger(feed: Feed) -> None:
             expected.append(current)
             current = Counter()
             if draw.random() < 0.4:
-                for other in list(open_changes):
-                    sessions[other].execute("COMMIT")
-                    current.update(open_changes.pop(other))
+                commit_all()
                 stop, crash = draw.randrange(1, 12), draw.random() < 0.5
                 found += [_net(entry) for entry in feed.entries(crash=crash, until=stop)]
-    for other in list(open_changes):
-        sessions[other].execute("COMMIT")
-        current.update(open_changes.pop(other))
+    commit_all()
     feed.end_day()
     expected.append(current)
     found += [_net(entry) for entry in feed.entries()]

@@ -29,6 +29,10 @@ FEED: dict[str, Any] = {"path": "-", "time_column": "when", "end": "data"}
 Lines = list[dict[str, Any]]
 
 
+def zips(step: Any) -> tuple[list[str], list[str] | None]:
+    return step.inserts["zip"].to_pylist(), None if step.deletes is None else step.deletes["zip"].to_pylist()
+
+
 def piped(
     lines: Lines | bytes, start_step: int = 1, *, today: str = "2026-03-01", **changes: Any
 ) -> list[Any]:
@@ -37,10 +41,7 @@ def piped(
         SourceOptions.parse({**FEED, **changes}), ReadOptions(columns=["zip"]), stream=io.BytesIO(data)
     )
     source.today = datetime.date.fromisoformat(today)
-    return [
-        (s.step, s.inserts["zip"].to_pylist(), None if s.deletes is None else s.deletes["zip"].to_pylist())
-        for s in source.steps(start_step, seen=None)
-    ]
+    return [(step.step, *zips(step)) for step in source.steps(start_step, seen=None)]
 
 
 def rows(*pairs: tuple[Any, str]) -> Lines:
@@ -139,17 +140,9 @@ QUERY: dict[str, Any] = {
 
 def asked(folder: Path, first: int = 1, *, today: str = "2026-01-08", **changes: Any) -> list[Any]:
     options = SourceOptions.parse({**QUERY, **changes})
-    ask = partial(duckdb_answer, options, folder)
-    source = QuerySource(options, ask)
+    source = QuerySource(options, partial(duckdb_answer, options, folder))
     source.today = datetime.date.fromisoformat(today)
-    return [
-        (
-            s.batch_id,
-            s.inserts["zip"].to_pylist(),
-            None if s.deletes is None else s.deletes["zip"].to_pylist(),
-        )
-        for s in source.steps(first)
-    ]
+    return [(step.batch_id, *zips(step)) for step in source.steps(first)]
 
 
 def test_a_query_is_asked_once_for_each_period_that_is_over(tmp_path: Path) -> None:

@@ -189,23 +189,18 @@ def test_a_mechanism_that_fails_after_it_drew_waits_for_a_decision(
     stream.close()
 
 
-def test_another_name_and_other_columns_are_refused(tmp_path: Path) -> None:
+def test_bad_options_another_name_and_other_columns_are_refused(tmp_path: Path) -> None:
     """Another plan: ``test_a_changed_schema_or_budget_is_refused``."""
+    for options in ({"keep": 0}, {"keep": True}, {"keep": "some"}, {"max_rows": 0}, {"full_every": 0}):
+        with pytest.raises(ConfigError, match="cannot be used"):
+            Publishing(**options)
+    with pytest.raises(ConfigError, match="name"):
+        start(tmp_path, name="")
     run(tmp_path, 1)
     with pytest.raises(ConfigError, match=r'belongs to another plan.*stream was "stream"'):
         start(tmp_path, name="other name")
     with pytest.raises(ConfigError, match="calibrated for other columns"):
         open_stream(ToyPlan(), Schema(SCHEMA.columns[:2]), tmp_path / "elsewhere")
-
-
-@pytest.mark.parametrize(
-    "options", [{"keep": 0}, {"keep": True}, {"keep": "some"}, {"max_rows": 0}, {"full_every": None}]
-)
-def test_bad_options(tmp_path: Path, options: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="cannot be used"):
-        Publishing(**options)
-    with pytest.raises(ConfigError, match="name"):
-        start(tmp_path, name="")
 
 
 def test_log_lines_show_steps_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
