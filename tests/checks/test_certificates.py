@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dpstream.checks import certify, check_counter, read_cell, read_map
-from dpstream.checks.certificate import Echelon, IntegerSystem, run_on_tape, shift_costs, unique_solutions
+from dpstream.checks.certificate import Echelon, IntegerSystem, run_on_tape, shift_costs
 from dpstream.core.counters import (
     COUNTER_NAMES,
     ZCDP_COUNTER_NAMES,
@@ -452,13 +452,7 @@ def test_integer_systems(rows: int, columns: int, data: st.DataObject) -> None:
     assert solution is not None
     assert (matrix.astype(object) @ solution == matrix @ hidden).all()
     assert not (matrix.astype(object) @ system.kernel).any()
-    rank = np.linalg.matrix_rank(matrix)
-    assert system.kernel.shape[1] == columns - rank
-    unique = unique_solutions(matrix, (matrix @ hidden)[:, None])
-    assert (unique is None) == (rank < columns)
-    if unique is not None:
-        assert unique[1][0]
-        assert (unique[0][:, 0] == hidden).all()
+    assert system.kernel.shape[1] == columns - np.linalg.matrix_rank(matrix)
     # Odd targets of an even matrix have no integer solution, though they may have a real one.
     assert IntegerSystem(2 * matrix).solve(np.ones(rows, np.int64)) is None
 

@@ -156,7 +156,7 @@ def test_a_table_of_a_database_is_named_where_there_are_several(tmp_path: Path) 
         ([], "4 tables"),
         (["--table", "bad"], "the table cannot be read"),
         (["--table", "w"], "unknown table 'w'"),
-        (["--table", "plain"], "nothing says which rows of the table are in a step"),
+        (["--table", "plain"], "nothing says which rows are in a step"),
     ):
         assert what in dpstream("init", path, *more, "--out", tmp_path / "a.toml", code=2).stderr
     dpstream("init", path, "--table", "v", "--out", tmp_path / "v.toml")

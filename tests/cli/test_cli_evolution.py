@@ -412,7 +412,7 @@ def test_times_of_another_form_than_the_predecessors_are_refused(tmp_path: Path,
     wrong = dpstream("run", draft, code=2).stderr
     read_so, was_so = ("without", "with") if zoned else ("with", "without")
     assert f"times are read {read_so} an offset, and those of the stream 'old' {was_so} an offset" in wrong
-    assert f"{keys[0]} in [source]" in wrong
+    assert f"[source] {keys[0]}" in wrong
     assert not list(tmp_path.glob("old-next-releases/*"))
 
 

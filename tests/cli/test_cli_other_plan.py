@@ -30,7 +30,7 @@ def test_a_first_run_that_failed_pins_nothing(tmp_path: Path) -> None:
     assert healthy(config, code=0) == "healthy"
     dpstream("run", config, "--dry-run")
     told = dpstream("run", config).stderr
-    assert told.count("a state of another plan without steps begins anew") == 1
+    assert told.count("another plan's state without steps begins anew") == 1
     assert dpstream("run", config).stderr == ""
     config.write_text(text, encoding="utf-8")
     assert "dpstream init --after" in dpstream("run", config, code=2).stderr

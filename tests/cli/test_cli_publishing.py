@@ -147,7 +147,7 @@ def test_wrong_settings_are_one_sentence(tmp_path: Path) -> None:
         (['dir = "s3://bucket/x"'], 'got a URL .* sink = "bucket" with database'),
         (['sink = "duckdb"', 'database = "s3://bucket/x.duckdb"'], "got a URL"),
         (['sink = "duckdb"', 'database = "releases/catalogue.json"'], "lies among the releases"),
-        (['sink = "duckdb"', 'database = "data/x.csv"'], "would read the database 'x.csv' as a source"),
+        (['sink = "duckdb"', 'database = "data/x.csv"'], "would read the database 'x.csv'"),
         (['database = "x"'], "only with duckdb, postgresql, bucket or spark"),
     ],
 )

@@ -56,7 +56,7 @@ def test_what_was_changed_is_told_and_never_replaced(tmp_path: Path) -> None:
     table.write_bytes(table.read_bytes() + b"a,true,x\n")
     assert healthy(config) == "releases"
     told = dpstream("run", config, code=4).stderr
-    assert "table.csv of step 4 differs from the published file" in told
+    assert "table.csv of step 4 differs from the committed file" in told
     assert "move it away and run again" in told
     assert table.read_bytes() != before["step-000004/table.csv"], "it is left as it is"
     table.rename(tmp_path / "edited.csv")
@@ -178,7 +178,7 @@ def test_a_lost_database_comes_from_the_store_alone(tmp_path: Path, publish: str
     (tmp_path / "releases.duckdb").unlink()
     assert healthy(config) == "releases"
     told = dpstream("run", config, code=4).stderr
-    assert f"changes.csv is in the folder of step {withdrawn}, which was withdrawn" in told
+    assert f"changes.csv of the withdrawn step {withdrawn} is there" in told
     back.unlink()
     dpstream("run", config)
     assert in_database(tmp_path) == (states, wanted)

@@ -209,7 +209,7 @@ def test_the_horizon_ends_the_stream(tmp_path: Path) -> None:
     rewrite(config, 'epsilon = "1"', 'epsilon = "1"\nhorizon = 2')
     assert "step 3" in dpstream("run", config, code=3).stderr
     facts = status(config)
-    assert (facts["steps"], facts["steps_left"]) == (2, 0)
+    assert (facts["steps"], facts["steps_left"], facts["begun"]) == (2, 0, None)
 
 
 @pytest.mark.parametrize(

@@ -248,7 +248,7 @@ def test_each_answer_to_nist_stands_where_the_table_says(tmp_path: Path) -> None
 def test_records_for_programs(tmp_path: Path) -> None:
     config = make(tmp_path, 2)
     for form in ("croissant", "dcat"):
-        assert "there is none" in dpstream("statement", config, "--format", form, code=2).stderr
+        assert "needs a released table" in dpstream("statement", config, "--format", form, code=2).stderr
     early = json.loads(dpstream("statement", config, "--format", "registry").stdout)
     assert early["product"]["releases"] == 0
     assert early["accounting"]["spent"] is None

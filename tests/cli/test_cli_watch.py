@@ -149,7 +149,7 @@ def test_calendar_steps_wait_for_the_end_of_their_period_and_the_grace_period(
 def test_what_cannot_be_watched(tmp_path: Path) -> None:
     config = make(tmp_path, 2)
     done = dpstream("run", config, "--watch", code=2)
-    assert "all step numbers up to end are due at once" in done.stderr
+    assert "all steps up to end are due at once" in done.stderr
     assert (
         "is not a length of time" in dpstream("run", config, "--watch", "--interval", "soon", code=2).stderr
     )

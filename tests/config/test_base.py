@@ -256,7 +256,7 @@ def test_a_release_that_changed_between_look_and_start_is_refused(tmp_path: Path
     config = Config.load(tmp_path / "old.toml")
     with config.open_stream() as stream:
         stream.step(Batch({"rent": [], "since": [], "paid": []}), "2026-W04", "2026-01-19/2026-01-25")
-    with pytest.raises(StoreDamagedError, match="is not the one"):
+    with pytest.raises(StoreDamagedError, match="another release"):
         base.table()
 
 
@@ -265,7 +265,7 @@ def test_places_and_shares_are_read_strictly(tmp_path: Path) -> None:
         ('[base]\nreleases = "old"\n[base.fill]\nkind = {x = "1/2", y = 0.4}\n', "add up to 9/10"),
         ('[base]\nreleases = "old"\n[base.fill]\nkind = {x = "-1", y = "2"}\n', "is not a share"),
         ('[base]\nreleases = "old"\n[base.fill]\nkind = ["x", "x"]\n', "each label once"),
-        ('[base]\nreleases = "old"\ndrop = "x"\n', "is not a list of columns"),
+        ('[base]\nreleases = "old"\ndrop = "x"\n', "expected columns"),
         ("[base]\nstep = 3\n", "the key is missing"),
     ):
         with pytest.raises(ConfigError, match=words):

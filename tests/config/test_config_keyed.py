@@ -35,7 +35,7 @@ def test_a_keyed_table_is_measured_by_the_census(tmp_path: Path) -> None:
         assert config.unit == Record()
         assert describe(config)["mechanism"] == "census"
         (used,) = [one for one in config.used if (one.section, one.key) == ("mechanism", "name")]
-        assert "records have keys" in (used.reason or "")
+        assert "churn adds no error" in (used.reason or "")
     assert keyed(tmp_path, stream=UNIT + '\nreturns = "refuse"').unit == Record(returns="refuse")
     for stream in ('unit = "record-replace"', UNIT + '\ntotal = "public"'):
         assert keyed(tmp_path, stream=stream).unit == Record("replace")
@@ -51,7 +51,7 @@ def test_an_insert_only_table_is_measured_by_pooled_and_counts_each_key_once(tmp
     assert not config.source_options.deletions
     told = {(one.section, one.key): one.reason or "" for one in config.used}
     assert "insert-only" in told["mechanism", "name"]
-    assert "a key counts once" in told["stream", "unit"]
+    assert "its one insert" in told["stream", "unit"]
     data = tmp_path / "data"
     data.mkdir(exist_ok=True)
     (data / "1.csv").write_text("step,id,zip,paid,kind\n" + "1,7,a,true,x\n" * 3 + "2,7,b,true,x\n")
@@ -100,10 +100,10 @@ def source(text: str, what: str, **parts: str) -> tuple[dict[str, str], str]:
 
 PLAIN = DEFAULTS["source"]
 CONTRADICTIONS = [
-    source(PLAIN, "the key is missing"),
-    case("a key column is set with the unit 'event'", stream=""),
-    case("a key column is set with the unit 'user'", stream='unit = "user"\nmax_events = 3'),
-    source(FEED + '\nuser_column = "who"', "a user column is set"),
+    source(PLAIN, "unit = record needs a key"),
+    case("the unit 'event' has no key column", stream=""),
+    case("the unit 'user' has no key column", stream='unit = "user"\nmax_events = 3'),
+    source(FEED + '\nuser_column = "who"', "has no user column"),
     source(FEED.replace('"id"', '"zip"'), "declared in the schema as well"),
     source(STAYS.replace('"until"', '"zip"'), "declared in the schema as well"),
     source(FEED.replace('"id"', '"op"'), "key_column and op_column name one column"),
@@ -113,11 +113,11 @@ CONTRADICTIONS = [
     case("is not a choice", stream=UNIT + '\nreturns = "never"'),
     source(PLAIN, "returns", stream='returns = "new"'),
     case("cannot protect the unit 'record'", mechanism='name = "pooled"'),
-    source(PLAIN, "the key is missing", stream="", mechanism='name = "census"'),
+    source(PLAIN, "unit = record needs a key", stream="", mechanism='name = "census"'),
     case("census cannot protect", stream='unit = "event"', mechanism='name = "census"'),
     source(
         PLAIN,
-        "nothing leaves, so a stream without a horizon has no last size",
+        "nothing leaves, so size needs a horizon",
         stream="",
         rest="[expect]\nsize = 3",
     ),
@@ -157,7 +157,7 @@ CONTRADICTIONS = [
     source(SNAPSHOTS + "\ninsert_only = true", 'shape = "snapshots" has no meaning with insert_only'),
     source(LOG + "\ninsert_only = true", "insert_only has no meaning with kind"),
     source(
-        PLAIN + '\nkey_column = "id"\ninsert_only = true', "does not fit", stream=UNIT + '\nreturns = "new"'
+        PLAIN + '\nkey_column = "id"\ninsert_only = true', "contradicts", stream=UNIT + '\nreturns = "new"'
     ),
 ]
 

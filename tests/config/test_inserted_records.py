@@ -45,7 +45,7 @@ def test_plan_statement_and_manifest_tell_of_a_record_and_of_no_user(tmp_path: P
     assert "contribution" not in facts
     assert any("a null or empty key, or keys of several types" in one for one in facts["declared_public"])
     statement = dpstream("statement", path).stdout
-    assert "A person with many records is protected less" in statement
+    assert "A person with k records is protected less" in statement
     dpstream("run", path)
     manifest = read_manifest(tmp_path / "releases", 2)
     assert manifest["unit"]["name"] == "record"

@@ -44,11 +44,11 @@ def test_another_table_is_another_plan(tmp_path: Path) -> None:
         (
             began,
             now,
-            r"the file of \[prior\] has changed \(allowed: the file as it was",
+            r"the file behind options\.prior\.sha256 has changed \(allowed: the plan of its start",
         ),
-        (none, now, r"began without a \[prior\], and this file has one \(allowed: the file without it"),
-        (began, none, r"began with a \[prior\], and this file has none \(allowed: the file with it"),
-        (began, unweighed, r"columns or weight of \[prior\] have changed"),
+        (none, now, r"options\.prior was null and is"),
+        (began, none, r"options\.prior was .* and is null"),
+        (began, unweighed, r"options\.prior\.weight"),
     ):
         with pytest.raises(ConfigError, match=what):
             require_same_plan(one, other, "state")
@@ -80,7 +80,7 @@ WRONG = {
         PRIOR,
         TABLE.replace("3.5", "inf"),
         "[prior] weight",
-        "none where one is needed",
+        "empty cells",
     ),
     "shares": (PRIOR, TABLE.replace("6", "0.6").replace("3.5", "0.4"), "[prior] weight", "as shares do"),
     "parts of a record": (

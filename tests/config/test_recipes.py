@@ -80,7 +80,7 @@ def test_a_person_column_is_for_who_has_a_use_for_it() -> None:
     data = {"who": ["a"], "x": ["b"]}
     drafted = tomllib.loads(draft_config(data, person_column="who", mechanism="dpstabs"))
     assert (drafted["stream"]["unit"], drafted["source"]["user_column"]) == ("user", "who")
-    with pytest.raises(ConfigError, match="a panel follows people, and nothing says who a row is"):
+    with pytest.raises(ConfigError, match="a panel needs to know who a row is"):
         draft_config(data, mechanism="panel-window")
     with pytest.raises(ConfigError, match="a stream of points has no use for a person column"):
         draft_config(data, person_column="who", mechanism="points")
@@ -156,7 +156,7 @@ def test_a_recipe_in_a_recipe_is_read_with_its_own_options() -> None:
         ({"box": "other", "depth": 2}, ("file [mechanism] depth", "box = 'other' has no option 'depth'")),
         ({"depth": 0}, ("file [mechanism] depth", "0 is not a whole number")),
         ({"sure": 1}, ("file [mechanism] sure", "1 is not a choice", "true, false")),
-        ({"names": "a"}, ("file [mechanism] names", "is not a list of columns")),
+        ({"names": "a"}, ("file [mechanism] names", "expected columns")),
     ],
 )
 def test_errors_name_the_place(table: dict[str, Any], words: tuple[str, ...]) -> None:

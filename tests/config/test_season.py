@@ -24,8 +24,8 @@ WRONG = {
     "a fraction": ("2.5", None, "", "year, week, or a number of steps"),
     "never": ("10000000", None, "", "2 to 10,000"),
     "one step": ("1", None, "", "2 to 10,000"),
-    "a week of weeks": ('"week"', "week", "", "a longer season"),
-    "a week of months": ('"week"', "month", "", "a longer season"),
+    "a week of weeks": ('"week"', "week", "", "2 to 10,000"),
+    "a week of months": ('"week"', "month", "", "2 to 10,000"),
     "no calendar": ('"year"', None, "", "the number of steps of a season"),
     "another mechanism": ("12", None, 'name = "dpstabs"', 'name = "pooled"'),
 }

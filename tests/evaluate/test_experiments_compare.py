@@ -91,7 +91,7 @@ WRONG = {
     '[methods.fast]\nname = "mwem"\n': "[methods.fast] name: 'mwem' is not a choice",
     '[methods.fast]\nname = "dpstabs"\nk = 99\n': "k: 99 exceeds the workload's 3 marginals (allowed: 1 to 3)",
     "[methods.fast]\nkk = 2\n": "[methods.fast]: unknown key 'kk' (2); did you mean 'k'?",
-    '[methods.fast]\nprior = "uniform"\n': "[methods.fast] prior: no mechanism is named, so it is the default",
+    '[methods.fast]\nprior = "uniform"\n': "[methods.fast] prior: the default mechanism",
     "[methods.fast]\nk = 2\n": 'allowed: name = "dpstabs"',
     'workload = "all-9-way"\n': "all-9-way needs 9 columns",
     '[offline.top]\nname = "mst"\n': "unknown offline mechanism 'mst' (allowed: mwem-pgm, aim, or python",

@@ -285,8 +285,8 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
             "",
         ),
         "a head that is ahead of the store is accepted": (
-            "if heads.step > last:\n        return (",
-            "if heads.step > last:\n        return None and (",
+            "if heads.step > last:\n        return f",
+            "if heads.step > last:\n        return None and f",
         ),
     },
     "stream/stream.py": {

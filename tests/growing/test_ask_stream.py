@@ -323,7 +323,7 @@ def restore(old: Path, path: Path) -> None:
     ("what", "lost", "words"),
     [
         ("state", "nothing", "rolled back"),
-        ("state", "state-questions", "the spent budget is not known"),
+        ("state", "state-questions", "the questions' store is gone"),
         # With an older copy of what was spent, it could be spent again; without the witness, the step knows.
         ("state-questions", "state/questions.json", "the questions' store was rolled back"),
     ],

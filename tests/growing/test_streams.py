@@ -212,7 +212,7 @@ CASES: list[tuple[str, Any, dict[str, Any], type[DpstreamError], str]] = [
     ("no gamma", lambda b: BBScheduler(b, 10), {"epsilon": 1}, ConfigError, "gamma cannot be derived for"),
     ("c large", lambda b: BBImprover(b, 1, c="3/4"), {"rho": 1}, ConfigError, "1/1000 to 1/2"),
     ("c large, n large", lambda b: BBImprover(b, 100, c=5), {"rho": 1}, ConfigError, "1/1000 to 1 "),
-    ("improver pure", lambda b: BBImprover(b, 10), {"epsilon": 1}, BudgetError, "no pure guarantee"),
+    ("improver pure", lambda b: BBImprover(b, 10), {"epsilon": 1}, BudgetError, "no finite sum"),
     ("n", lambda b: BBImprover(b, 0), {"rho": 1}, ConfigError, "n = 0"),
     ("beta", lambda b: BBImprover(b, 5, beta=1), {"rho": 1}, ConfigError, "beta = 1"),
     ("add-remove", lambda b: BBImprover(b, 10), {"rho": 1, "unit": Event()}, UnitError, "'event'"),

@@ -308,16 +308,16 @@ def test_what_no_budget_reaches_is_said(tmp_path: Path) -> None:
         (
             {"horizon": "", "steps": '"data"'},
             ["--want", "zip within 5 %"],
-            "nothing says when the stream ends",
+            "nothing says when the wish is to hold",
         ),
         ({"expect": ""}, ["--want", "zip within 5 %"], "nothing says how large the table will be"),
         ({"expect": "[expect]"}, [], "the section holds no guess"),
         ({"expect": "[expect]\nsize = 5"}, [], None),
-        ({"expect": "[expect]\nsize = 5", "horizon": ""}, [], "has no last size"),
+        ({"expect": "[expect]\nsize = 5", "horizon": ""}, [], "size needs a horizon"),
         (
             {"expect": "[expect]\nsize = 50\nrecords_per_step = 100"},
             [],
-            "100 records come in one step, and nothing",
+            "100 records come in a step and stay",
         ),
         ({"expect": "[expect]\nsize = 100000\nrecords_per_step = 100"}, [], "52 steps bring 5200 records"),
         ({"expect": "[expect]\nsize = 15000\nrecords_per_step = 100"}, [], None),
@@ -345,7 +345,7 @@ def test_one_sentence_for_what_cannot_be(
     ("expect", "told"),
     [
         ("size = 1000", None),
-        ("records_per_step = 3", "where everybody reports"),
+        ("records_per_step = 3", "everybody reports"),
         ("", "the number of people is missing"),
     ],
 )

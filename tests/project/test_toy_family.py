@@ -221,7 +221,7 @@ def test_its_options_are_in_the_table_and_in_the_json_schema(toy: Path) -> None:
         ('column = "zip"', 'column = "zip"\nrounding = "up"', ("[mechanism] rounding", "none, whole")),
         ('column = "zip"', 'column = "zip"\nk = 2', ("[mechanism] k", "'histogram' has no option", "column")),
         ('column = "zip"', 'colum = "zip"', ("'colum'", "did you mean 'column'?")),
-        ('name = "histogram"\n', "", ("the default, 'pooled'", 'name = "histogram"')),
+        ('name = "histogram"\n', "", ("the default mechanism 'pooled'", 'name = "histogram"')),
         ('name = "toy"', 'name = "toy"\ntotal = "public"', ("cannot protect the unit 'event-replace'",)),
         ("end = 2", 'end = 2\nop_column = "op"', ("[source] op_column", "does not forget")),
         ("end = 2", 'end = 2\nlate = "next-step"', ("[source] late", "never late", "error, drop")),

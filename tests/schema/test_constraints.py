@@ -161,7 +161,7 @@ def test_writing_and_reading_back_gives_an_equal_schema(tmp_path: Path) -> None:
     ("constraints", "districts", "words"),
     [
         (DERIVED, "zip,district\n94102,5\n", "a line is missing for zip = '94103'"),
-        (DERIVED, DISTRICTS + "94102,6\n", "line 5 gives another district"),
+        (DERIVED, DISTRICTS + "94102,6\n", "line 5 gives a second district"),
         (DERIVED, DISTRICTS + "1,6\n", "line 5: zip = '1' is not declared"),
         (DERIVED, "zip\n94102\n", "does not name each column once"),
         (DERIVED, "zip,district\n94102\n", "line 2 has 1 cells"),

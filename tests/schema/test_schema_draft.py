@@ -138,7 +138,7 @@ def test_nice_edges_hold_every_value(values: list[float], finest: int) -> None:
 
 def test_drafts_that_cannot_be_made(tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"unknown column 'when' \(allowed: a column of the data, which have 1 column\)"
+        ConfigError, match=r"unknown column 'when' \(allowed: one of the 1 column of the data\)"
     ):
         draft_config({"x": [1]}, "when")
     with pytest.raises(ConfigError, match="no data file"):

@@ -143,7 +143,7 @@ def _with(line: str, instead_of: str = 'outside = "clip"') -> str:
         (_with('ignore = ["zip"]', 'ignore = ["address"]'), ["[schema]", "'zip' is declared and ignored"]),
         (_with('confirmed = "yes"', 'ignore = ["address"]'), ["[schema]", "'yes'", "true, false"]),
         (_with("format = 2", 'ignore = ["address"]'), ["[schema]", "unknown format 2"]),
-        (_with('file = "x.toml"', 'ignore = ["address"]'), ["[schema]", "without other keys"]),
+        (_with('file = "x.toml"', 'ignore = ["address"]'), ["[schema]", "alone"]),
         (_with('every = "sometimes"', 'every = "14 days"'), ["column 'filed'", "'sometimes'", "quarter"]),
         ("[schema]\n", ["[schema]", "columns are missing"]),
         ("schema = 5\n", ["has to be a table"]),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -149,21 +148,3 @@ def test_what_is_declared_public_is_said() -> None:
         assert tuple(others) == without
         assert said in without[0]
         assert "a null, \"update\" or unknown operation stops the stream in column 'op'" in operations
-
-
-def test_a_public_end_may_move_and_one_read_off_the_data_may_not_begin() -> None:
-    calendar = {"path": "*", "time_column": "when", "every": "week", "start": "2026-01-05"}
-
-    def pinned(**changes: object) -> dict[str, object]:
-        return SourceOptions.parse({**calendar, "end": "2026-12-31", **changes}).pinned()
-
-    assert pinned() == pinned(end="2027-12-31") == pinned(end="today") == pinned(path="elsewhere/*")
-    for change in (
-        {"end": "data"},
-        {"every": "2 weeks"},
-        {"start": "2026-01-06"},
-        {"late": "next-step"},
-        {"op_column": "op"},
-    ):
-        assert pinned(**change) != pinned(), change
-    json.dumps(pinned())

@@ -144,7 +144,7 @@ def test_a_partition_that_is_gone_is_drawn_again_and_one_that_was_changed_stops_
     (folder / "part-000000.parquet").write_bytes(b"x")
     with (
         opened(tmp_path) as stream,
-        pytest.raises(StoreDamagedError, match="differs from the published file"),
+        pytest.raises(StoreDamagedError, match="differs from the committed file"),
     ):
         stream.publish_again()
     (folder / "_parts.json").unlink()
@@ -235,7 +235,7 @@ def stream_id(home: Path) -> str:
         ('sink = "spark"', 'sink = "spark"\nrecords = "persistent"', "draws each table anew"),
         ('sink = "spark"', 'sink = "spark"\nformat = "csv"', "are Parquet"),
         ('sink = "spark"', 'sink = "spark"\ndatabase = "state/tables"', "lie inside each other"),
-        ("columns.zip", "columns.Step", "'Step' of the schema has a name that sink = 'spark' needs"),
+        ("columns.zip", "columns.Step", "sink = 'spark' needs the name of column 'Step'"),
         ('sink = "spark"', 'sink = "spark"\ntable = "a/b"', "cannot be used"),
     ],
 )

@@ -16,15 +16,6 @@ if TYPE_CHECKING:
 sys.path.insert(0, str(Path(__file__).parent))
 
 
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Cluster]:
-    """A server of the tests' own; without PostgreSQL on the machine the test skips."""
-    from postgres_server import own_server
-
-    with own_server() as cluster:
-        yield cluster
-
-
 @pytest.fixture
 def on_postgres(postgres: Cluster) -> Iterator[Cluster]:
     """Every store of the test lives on the server, in a schema for its state directory."""

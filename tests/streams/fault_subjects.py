@@ -120,7 +120,7 @@ CHANGES, BOTH = (Publishing(records="persistent", publish=what) for what in ("ch
 EXPIRING: Mapping[str, Any] = {"keep": 1, "key": KEY}
 
 SUBJECTS = {
-    "toy": replace(fault_harness.TOY, stride=3),
+    "toy": replace(fault_harness.TOY, stride=5),
     "users": Subject(ToyPlan(unit=User(3)), SCHEMA, crowd, judge=counted_once),  # type: ignore[arg-type]
     "scheduler": Subject(
         BBScheduler(MWEMPGMBox(Workload.all_k_way(TWO.domain, 1), MWEMPGM(k=2)), 50, gamma="1/10").calibrate(

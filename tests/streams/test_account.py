@@ -61,7 +61,7 @@ def test_a_stream_is_charged_once_and_another_kind_of_limit_is_refused(tmp_path:
             stream.step(batch(number), f"b{number}")
     state = book.read()
     assert [charge.stream for charge in state.charges] == ["a", "b"]
-    with pytest.raises(BudgetError, match=r"all streams together would cost epsilon = 1\.5"):
+    with pytest.raises(BudgetError, match=r"all streams would cost epsilon = 1\.5"):
         start(tmp_path, "c")
     assert not (tmp_path / "c").exists()
     assert book.read() == state
@@ -130,7 +130,7 @@ def test_units_are_converted_where_that_is_proved_and_refused_elsewhere(tmp_path
     for other in ("event", "event-replace", "user", "individual", "individual-replace"):
         for unit in ("record", "record-replace"):
             for pair in ((unit, other), (other, unit)):
-                with pytest.raises(UnitError, match="events a stay and stays a person are unbounded"):
+                with pytest.raises(UnitError, match=r"says nothing .*another account for the unit record"):
                     in_unit(PureDP.of(1), *pair)
     book = account(tmp_path, "epsilon=2", "event-replace")
     begin(tmp_path)
@@ -308,7 +308,7 @@ def test_a_restored_account_is_refused_by_its_streams(tmp_path: Path) -> None:
         (2, None, b"", "line 2 does not follow line 1"),
         (3, None, b"", "rolled back"),
         (3, b"charge", b"refund", "head knows another entry 3"),
-        (3, None, b"{", "the file ends in the middle of a line"),
+        (3, None, b"{", "the file ends within a line"),
         (1, b'"epsilon":"1"', b'"epsilon":"9"', "line 2 does not follow line 1"),
         (1, b'"format":1', b'"format":99', "newer version"),
         (1, b"dpstream account", b"other", "is cut short, or no account"),

@@ -1,4 +1,5 @@
-"""Tables that are drawn in blocks: staged on the disk, hashed before the commit, published by a link, made again."""
+"""Tables that are drawn in blocks: staged on the disk, hashed before the commit, published by a link, made again; and
+what becomes of them where staged files are gone and the program would write other bytes now (another pyarrow)."""
 
 from __future__ import annotations
 
@@ -9,27 +10,30 @@ import os
 import shutil
 from contextlib import suppress
 from dataclasses import replace
-from operator import call
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
 import pytest
-from fault_harness import killed_at_every
+from fault_harness import killed_at_every, sql
 from toy_stream import SCHEMA, ToyPlan, batch, start
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StepError, StoreError
 from dpstream.core.privacy import Randomness
-from dpstream.core.threads import in_order
-from dpstream.io.sinks import Publisher, read_manifest, read_table, table_files
+from dpstream.io.sinks import DuckDBFeed, Publisher, read_catalogue, read_manifest, read_table, table_files
 from dpstream.io.sinks.standard_output import StandardOutput
-from dpstream.io.sinks.target import Differences, TakesTables, Target
+from dpstream.io.sinks.target import Target
 from dpstream.stream import Publishing, StateKey, Stream, open_stream
 from dpstream.stream.release import render, table_blocks
+from dpstream.stream.release.render import NotMadeError
 from dpstream.stream.store import staging
 from dpstream.stream.store.staging import Staging
+from dpstream.stream.store.upkeep import rekey_store
 
-KEY = StateKey(b"k" * 32)
+KEYS = (None, StateKey(b"a" * 32), StateKey(b"b" * 32))
+KEY = KEYS[1]
+HOLD = Publishing(approve=True)
 
 
 @pytest.fixture(autouse=True)
@@ -85,21 +89,6 @@ def test_a_wrong_number_of_threads_is_refused_before_anything_is_drawn(
     assert not (tmp_path / "state").exists()
 
 
-def test_an_exception_in_a_thread_is_raised_and_stops_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DPSTREAM_THREADS", "2")
-
-    def makers() -> Any:
-        for number in range(100):
-            yield lambda number=number: 1 // (3 - number)
-
-    given = []
-    with pytest.raises(ZeroDivisionError):
-        given.extend(in_order(call, makers()))
-    assert given == [0, 0, 1]
-    monkeypatch.setenv("DPSTREAM_THREADS", "3")
-    assert list(in_order(call, (lambda n=n: n for n in range(50)))) == list(range(50))
-
-
 @pytest.mark.parametrize("form", ["parquet", "csv"])
 @pytest.mark.parametrize("chunk", [1, 2**20], ids=["in a block", "at the end"])
 def test_a_full_disk_while_a_table_is_staged_is_a_failure_after_drawing(
@@ -127,9 +116,15 @@ def test_a_full_disk_while_a_table_is_staged_is_a_failure_after_drawing(
         assert stream.step(batch(1), "b1").step == 1
 
 
+def flip(file: Path) -> None:
+    """A bit of a file."""
+    data = file.read_bytes()
+    file.write_bytes(data[:100] + bytes([data[100] ^ 1]) + data[101:])
+
+
 def hold(home: Path, **options: Any) -> str:
     """A held step; the hash of its table."""
-    with opened(home, publishing=Publishing(approve=True), **options) as stream:
+    with opened(home, publishing=HOLD, **options) as stream:
         files = stream.step(batch(1), "b1").manifest["files"]
     return str(files["table.parquet"]["sha256"])
 
@@ -150,8 +145,10 @@ def test_a_held_table_waits_on_the_disk_and_is_made_again_where_it_does_not(
         file.unlink()
     elif what == "folder gone":
         shutil.rmtree(file.parent)
-    elif what != "there":
-        file.write_bytes(data[:-1] if what == "cut" else data[:100] + bytes([data[100] ^ 1]) + data[101:])
+    elif what == "changed":
+        flip(file)
+    elif what == "cut":
+        file.write_bytes(data[:-1])
     made = writes(monkeypatch)
     with opened(tmp_path, key=key) as stream:
         assert staged(tmp_path) == ([] if "gone" in what else [file])
@@ -264,33 +261,19 @@ def test_a_link_in_the_staged_folder_is_not_published(tmp_path: Path) -> None:
     assert staging.find(1, "table.parquet", digest) is None
 
 
-class _Reading(Target):
-    """A place that keeps nothing, and reads whole tables."""
-
-    takes: TakesTables = "whole"
-
-    def have(self, stream_id: str) -> dict[int, str]:
-        return {}
-
-    def put(self, files: Any, *, mend: bool = False) -> None:
-        pass
-
-    def withdraw(self, *_: Any) -> None:
-        pass
-
-    def compare(self, *_: Any, **__: Any) -> Differences:
-        return {}
-
-
 @pytest.mark.parametrize(
     ("what", "cut"), [("folder", 1000), ("output", 1000), ("feed", 20), ("persistent", 20), ("nowhere", 20)]
 )
 def test_only_tables_that_are_made_in_blocks_may_have_more_rows_than_memory_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, cut: int
 ) -> None:
+    pytest.importorskip("duckdb")
     monkeypatch.setattr(render, "MAX_ROWS", 1000)
     monkeypatch.setattr(render, "MAX_ROWS_WHOLE", 20)
-    places: dict[str, Target] = {"output": StandardOutput(io.BytesIO()), "feed": _Reading()}
+    places: dict[str, Target] = {
+        "output": StandardOutput(io.BytesIO()),
+        "feed": DuckDBFeed(tmp_path / "feed.duckdb"),
+    }
     sink = None if what == "nowhere" else Publisher(tmp_path / "releases", beside=places.get(what))
     policy = Publishing(records="persistent" if what == "persistent" else "fresh")
     options: dict[str, Any] = {"publish_to": sink, "publishing": policy, "randomness": Randomness.seeded(1)}
@@ -301,3 +284,150 @@ def test_only_tables_that_are_made_in_blocks_may_have_more_rows_than_memory_take
     options["publishing"] = replace(policy, max_rows=25)
     with open_stream(ToyPlan(), SCHEMA, tmp_path / "state", **options) as stream:
         assert stream.step(batch(2), "b2").rows == 25
+
+
+# Where staged files are gone
+
+
+@pytest.fixture
+def other_bytes(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """From the call on, Parquet files get other bytes."""
+
+    class Other(pyarrow.parquet.ParquetWriter):
+        def __init__(self, *given: Any, **options: Any) -> None:
+            super().__init__(*given, **{**options, "compression": "snappy"})
+
+    return lambda: monkeypatch.setattr(pyarrow.parquet, "ParquetWriter", Other)
+
+
+def publication(home: Path) -> list[str]:
+    return [state for (state,) in sql(home, "SELECT publication FROM steps ORDER BY step")]
+
+
+def set_pending(home: Path, after: int = 0) -> None:
+    """What a loss of power leaves of the marks that steps were published."""
+    sql(home, "UPDATE steps SET publication = 'pending' WHERE step > ?", after)
+
+
+def listed(home: Path) -> list[tuple[int, str]]:
+    """The steps of the catalogue, and what is there of each."""
+    return [(entry["step"], entry["state"]) for entry in read_catalogue(home / "releases")["steps"]]
+
+
+def test_a_held_table_that_cannot_be_made_stays_held_and_can_be_rejected(
+    tmp_path: Path, other_bytes: Any
+) -> None:
+    with opened(tmp_path, publishing=HOLD) as stream:
+        stream.step(batch(1), "b1")
+        stream.step(batch(2), "b2")
+    shutil.rmtree(tmp_path / "state" / "staged")
+    other_bytes()
+    with opened(tmp_path, publishing=HOLD) as stream:
+        with pytest.raises(NotMadeError, match=r"table.parquet of step 1 is missing and cannot be"):
+            stream.approve()
+        assert stream.held() == [1, 2]
+        assert stream.decisions() == []
+        assert stream.withdraw(1, "lost")
+        assert stream.held() == [2]
+        assert stream.step(batch(3), "b3").step == 3
+
+
+def test_a_committed_table_that_cannot_be_made_stops_steps_and_can_be_withdrawn(
+    tmp_path: Path, other_bytes: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(tmp_path) as stream:
+        stream.step(batch(1), "b1")
+        stream.step(batch(2), "b2")
+    set_pending(tmp_path)
+    shutil.rmtree(tmp_path / "releases" / "step-000001")
+    other_bytes()
+    with opened(tmp_path) as stream:
+        assert "step 1 is not published" in caplog.text
+        for use in (lambda: stream.step(batch(3), "b3"), stream.publish_again, stream.approve):
+            with pytest.raises(NotMadeError, match="dpstream withdraw"):
+                use()
+        assert stream.last_step == 2
+        assert publication(tmp_path) == ["pending", "pending"]
+        assert stream.withdraw(1, "lost")
+        assert publication(tmp_path) == ["withdrawn", "published"]
+        assert listed(tmp_path) == [(1, "withdrawn"), (2, "full")]
+        assert stream.step(batch(3), "b3").step == 3
+
+
+def test_readers_do_not_hear_of_a_step_that_cannot_be_made(tmp_path: Path, other_bytes: Any) -> None:
+    with opened(tmp_path) as stream:
+        stream.step(batch(1), "b1")
+    with opened(tmp_path, publishing=HOLD) as stream:
+        stream.step(batch(2), "b2")
+    shutil.rmtree(tmp_path / "state" / "staged")
+    set_pending(tmp_path, after=1)
+    other_bytes()
+    with opened(tmp_path) as stream:
+        stream.withdraw(1, "a test")
+        assert listed(tmp_path) == [(1, "withdrawn")]
+
+
+def test_a_table_that_is_published_already_is_taken_from_its_folder(tmp_path: Path, other_bytes: Any) -> None:
+    with opened(tmp_path) as stream:
+        stream.step(batch(1), "b1")
+    set_pending(tmp_path)
+    other_bytes()
+    with opened(tmp_path):
+        assert publication(tmp_path) == ["published"]
+
+
+@pytest.mark.parametrize("new", KEYS, ids=["plain", "a", "b"])
+@pytest.mark.parametrize("old", KEYS, ids=["plain", "a", "b"])
+def test_another_key_seals_what_waits_anew(
+    tmp_path: Path, other_bytes: Any, old: StateKey | None, new: StateKey | None
+) -> None:
+    digest, [before] = hold(tmp_path, key=old), staged(tmp_path)
+    rekey_store(tmp_path / "state", old=old, new=new)
+    [after] = staged(tmp_path)
+    assert (after == before) == (old == new)
+    assert (b"PAR1" in after.read_bytes()) == (new is None)
+    assert after.stat().st_mode & 0o777 == 0o600
+    other_bytes()
+    with opened(tmp_path, key=new) as stream:
+        stream.approve()
+    assert table_hash(tmp_path) == digest
+    assert staged(tmp_path) == []
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the commit", "after the commit"])
+def test_a_change_of_keys_that_is_stopped_loses_no_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other_bytes: Any, after: bool
+) -> None:
+    digest = hold(tmp_path, key=KEYS[1])
+    commit = durable.commit
+
+    def stops(db: Any) -> None:
+        if after:
+            commit(db)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "commit", stops)
+        with pytest.raises(KeyboardInterrupt):
+            rekey_store(tmp_path / "state", old=KEYS[1], new=KEYS[2])
+    other_bytes()
+    with opened(tmp_path, key=KEYS[2] if after else KEYS[1]) as stream:
+        stream.approve()
+    assert table_hash(tmp_path) == digest
+
+
+def test_a_held_table_that_was_changed_is_not_sealed_as_if_it_were_good(
+    tmp_path: Path, other_bytes: Any
+) -> None:
+    hold(tmp_path, key=KEYS[1])
+    [file] = staged(tmp_path)
+    flip(file)
+    rekey_store(tmp_path / "state", old=KEYS[1], new=KEYS[2])
+    assert staged(tmp_path) == []
+    other_bytes()
+    with (
+        opened(tmp_path, key=KEYS[2]) as stream,
+        pytest.raises(StoreError, match=r"step 1 is missing and cannot be"),
+    ):
+        stream.approve()
+    assert staged(tmp_path) == []

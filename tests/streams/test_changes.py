@@ -247,7 +247,7 @@ def test_held_steps_wait_and_are_published_as_committed(tmp_path: Path) -> None:
         assert [entry["step"] for entry in read_catalogue(root)["steps"]] == [2]
         assert stream.withdraw(1, "not good enough")
         assert not stream.withdraw(1, "not good enough")
-        with pytest.raises(ConfigError, match="is rejected already, with the reason 'not good enough'"):
+        with pytest.raises(ConfigError, match=r"is rejected already .*the reason 'not good enough'"):
             stream.withdraw(1, "too bad")
         for refused, words in (
             (stream.approve, "step 1 is rejected"),
@@ -256,7 +256,7 @@ def test_held_steps_wait_and_are_published_as_committed(tmp_path: Path) -> None:
             with pytest.raises(StepError, match=words):
                 refused(1)
         assert stream.approve() == [3]
-        assert len(stream.ledger()) == 3, "its cost stays"
+        assert stream.last_step == 3, "its cost stays"
     for step in (2, 3):
         assert read(root, step).equals(read(undisturbed / "releases", step))
     assert states(tmp_path) == ["full", "full"]
@@ -276,7 +276,7 @@ def test_a_withdrawn_step_is_gone_and_its_manifest_says_why(tmp_path: Path) -> N
         with pytest.raises(StepError, match="step 2 was withdrawn"):
             stream.release(2)
         assert stream.step(batch(2), "b2").step == 2, "a run that compares released steps goes on"
-        assert len(stream.ledger()) == 3
+        assert stream.last_step == 3
         assert states(tmp_path) == ["full", "withdrawn", "full"]
         left = {path.name for path in (root / "step-000002").iterdir()}
         assert left == {"manifest.json", "measurements.ndjson", "withdrawn.json"}

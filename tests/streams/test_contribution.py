@@ -1,25 +1,29 @@
-"""At most so many events of one user: a stability map, exact over a whole stream, and the same after a crash."""
+"""At most so many events of one user: a stability map, exact over a whole stream, and the same after a crash; the
+counters of users in the store against a brute-force count, in parts, over restarts, on both databases."""
 
 from __future__ import annotations
 
 import itertools
 import math
+import tempfile
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 import toy_stream
 from fault_harness import database
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from toy_stream import SCHEMA, ToyPlan
 
 from dpstream.core.errors import ConfigError, DataError, StepError, StoreDamagedError
 from dpstream.core.privacy import Randomness, User
 from dpstream.core.tables.contribution import admit, id_bytes, read_owners
-from dpstream.stream import Batch, Stream, open_stream
+from dpstream.stream import Batch, StateKey, Stream, open_stream
+from dpstream.stream.store import sqlite, summed_rows
 
 KEY = b"k" * 32
 COLUMNS = 2
@@ -100,10 +104,9 @@ def frame(*zips, users=None):
     return found if users is None else {**found, "person": list(users)}
 
 
-def start(home: Path, bound: int = 2) -> Stream:
-    return toy_stream.start(
-        home, plan=ToyPlan(unit=User(bound)), publish=False, randomness=Randomness.seeded(1)
-    )
+def start(home: Path, bound: int = 2, key: StateKey | None = None) -> Stream:
+    plan = ToyPlan(unit=User(bound))
+    return toy_stream.start(home, plan=plan, publish=False, randomness=Randomness.seeded(1), key=key)
 
 
 def true_counts(stream: Stream) -> list[int]:
@@ -140,7 +143,7 @@ def test_the_bound_holds_over_steps_and_restarts_and_deletes_give_nothing_back(t
 @pytest.mark.parametrize(
     ("batch", "error", "words"),
     [
-        (Batch(frame(A)), DataError, "gives no users"),
+        (Batch(frame(A)), DataError, "the unit 'user' needs users"),
         (Batch(frame(A), users="person"), DataError, "column 'person' is missing"),
         (Batch(frame(A), users="zip"), ConfigError, "'zip' .* in the schema too"),
         (Batch(frame(A), users=["x", "y"]), DataError, "one user id for each of the inserts"),
@@ -161,7 +164,7 @@ def test_wrong_users_are_refused_before_anything_is_spent(tmp_path, batch, error
 def test_users_without_the_unit_and_another_bound_are_refused(tmp_path):
     with (
         open_stream(ToyPlan(), SCHEMA, tmp_path / "event") as stream,
-        pytest.raises(DataError, match="unit is 'event'"),
+        pytest.raises(DataError, match="the unit 'event' takes no users"),
     ):
         stream.step(Batch(frame(A), users=["x"]), "b1")
     with start(tmp_path) as stream:  # a state that never began a step would take another plan
@@ -174,8 +177,6 @@ def test_users_without_the_unit_and_another_bound_are_refused(tmp_path):
     "damage",
     [
         "UPDATE users SET value = x'01000000' WHERE value > x'01000000'",
-        "DELETE FROM users WHERE value = x'01000000'",
-        "UPDATE users SET key = zeroblob(16) WHERE value = x'01000000'",
         "DELETE FROM latest WHERE name = 'user sum'",
         "UPDATE latest SET step = step - 1 WHERE name = 'user sum'",
     ],
@@ -187,3 +188,79 @@ def test_a_changed_or_lost_counter_is_damage(tmp_path, damage):
         assert db.execute(damage).rowcount > 0
     with pytest.raises(StoreDamagedError, match="user"):
         start(tmp_path)
+
+
+# The counters in the store
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So small that every loop over parts goes round, and ends with a part that is not full."""
+    monkeypatch.setattr(summed_rows, "_CHUNK", 3)
+    monkeypatch.setattr(summed_rows, "_PAGE", 4)
+    monkeypatch.setattr(sqlite, "_ROWS", 3)
+
+
+def counters(db: Any) -> dict[bytes, int]:
+    """All counters, by the hash of the user."""
+    pages = list(summed_rows.value_pages(db, "users"))
+    return {
+        key: int.from_bytes(value, "little")
+        for keys, values in pages
+        for key, value in zip(keys, values, strict=True)
+    }
+
+
+def damaged(db: Any, key: bytes) -> bool:
+    """Whether the counters are found to be damaged."""
+    try:
+        return summed_rows.verify_events(db, key) is not None
+    except StoreDamagedError:
+        return True
+
+
+# User u always has the same record, so that true counts show how many of each user's events came in.
+LIVES = st.lists(st.tuples(st.lists(st.integers(0, 29), max_size=24), st.booleans()), min_size=1, max_size=5)
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize("place", ["sqlite", "encrypted", "postgres"])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(stream=LIVES, bound=st.integers(1, 5))
+def test_every_life_agrees_with_a_brute_force_count(
+    request: pytest.FixtureRequest, place: str, stream: list[tuple[list[int], bool]], bound: int
+) -> None:
+    """``stream``: the users of a step's records, and whether the program starts again before the step."""
+    if place == "postgres":
+        request.getfixturevalue("on_postgres")
+    key = StateKey(KEY) if place == "encrypted" else None
+    with tempfile.TemporaryDirectory() as home:
+        opened, asked = start(Path(home), bound, key), Counter[int]()
+        for number, (events, restart) in enumerate(stream, start=1):
+            if restart:
+                opened.close()
+                opened = start(Path(home), bound, key)
+            records = frame(*((A, B, C)[u % 3] for u in events))
+            opened.step(Batch(records, users=[f"user {u}" for u in events]), f"b{number}")
+            asked.update(events)
+        counts = {u: min(n, bound) for u, n in asked.items()}
+        assert opened.dropped_events == sum(asked.values()) - sum(counts.values())
+        expected = [sum(n for u, n in counts.items() if u % 3 == zip_code) for zip_code in range(3)]
+        assert true_counts(opened)[:3] == expected
+        db, secret = opened._store._database, opened._store.meta["key"]
+        with db.errors():
+            stored = counters(db)
+            assert sorted(stored.values()) == sorted(counts.values())
+            mixed = [*sorted(stored, key=lambda user: user[::-1]), bytes(len(max(stored, default=b"")))]
+            assert summed_rows.read_events(db, mixed).tolist() == [stored.get(user, 0) for user in mixed]
+            assert not damaged(db, secret)
+            for statement, values in (
+                ("DELETE FROM users WHERE key = ?", []),
+                ("UPDATE users SET key = ? WHERE key = ?", [b""]),
+            ):
+                if stored:
+                    db.begin()
+                    db.execute(statement, [*values, max(stored)])
+                    assert damaged(db, secret)
+                    db.rollback()
+        opened.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +35,6 @@ def run(home: Path, form: Any, policy: Publishing, steps: int = 4) -> dict[str, 
     with start(home, form, policy) as stream:
         for step in range(1, steps + 1):
             stream.step(Batch(ROWS), f"b{step}", f"2026-W0{step}")
-    return files(home)
-
-
-def files(home: Path) -> dict[str, bytes]:
     folder = home / "releases"
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.glob("step-*/*"))}
 
@@ -63,22 +58,6 @@ def test_every_file_says_what_it_is(tmp_path: Path, policy: Publishing) -> None:
         assert "NO GUARANTEE" in told["words"], "a seeded stream promises nothing, in its files neither"
         assert f"{kind}.csv-metadata.json" in manifest["files"]
     read(tmp_path / "c" / "releases", 3)
-
-
-@pytest.mark.parametrize("form", ["csv", "parquet"])
-@pytest.mark.parametrize("policy", [FRESH, BOTH], ids=["fresh", "persistent"])
-def test_missing_files_come_back_byte_for_byte(tmp_path: Path, form: str, policy: Publishing) -> None:
-    made = run(tmp_path, form, policy)
-    assert "label" in json.loads(made["step-000002/manifest.json"])
-    for name in list(made):
-        if "manifest" not in name:
-            (tmp_path / "releases" / name).unlink()
-    shutil.rmtree(tmp_path / "releases" / "step-000002")
-    with start(tmp_path, form, policy) as stream:
-        assert stream.publish_again() == [1, 2, 3, 4]
-        assert files(tmp_path) == made
-        stream.step(Batch(ROWS), "b5")
-    assert "label" in json.loads(files(tmp_path)["step-000005/manifest.json"])
 
 
 def test_the_codebook_names_a_table_that_is_there(tmp_path: Path) -> None:

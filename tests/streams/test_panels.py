@@ -145,7 +145,7 @@ def of(people: range, value: Any = True) -> Batch:
 
 
 REFUSED: dict[str, tuple[Batch, str]] = {
-    "nobody's reports": (Batch({"poor": [True]}), "the unit is 'individual', and the batch gives no users"),
+    "nobody's reports": (Batch({"poor": [True]}), "the unit 'individual' needs users"),
     "reports twice in one period": (
         Batch({"poor": [True, False]}, users=["p0", "p0"]),
         "reports twice in one period",
@@ -333,7 +333,7 @@ WRONG: dict[str, tuple[Any, type[errors.DpstreamError], str]] = {
     "no horizon": (
         lambda: PanelWindow(POOR, 2).calibrate(rho="1"),
         errors.HorizonError,
-        "a panel needs a horizon, on which its noise depends",
+        "a panel needs a horizon",
     ),
     "an event": (
         lambda: PanelWindow(POOR, 2).calibrate(rho="1", horizon=3, unit=Event()),

@@ -132,7 +132,7 @@ def test_a_database_that_was_rolled_back_or_lost_is_refused(tmp_path: Path, on_p
     with pytest.raises(StoreDamagedError, match="table latest is missing"):
         start(tmp_path, publish=False)
     on_postgres.execute(f"DROP SCHEMA {schema} CASCADE")
-    with pytest.raises(StoreDamagedError, match=r"the store is gone, but its head.json is there"):
+    with pytest.raises(StoreDamagedError, match=r"the store is gone; its witness head.json remains"):
         start(tmp_path, publish=False)
     with pytest.raises(ConfigError, match="the stream is missing"):
         read_status(state)

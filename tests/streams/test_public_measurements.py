@@ -82,7 +82,7 @@ def test_an_owner_who_publishes_none_says_so(tmp_path: Path) -> None:
     run(tmp_path, 2, publishing=Publishing(measurements=False))
     answer = dp.read(tmp_path / "releases").answer("zip = '94103'")
     assert answer.interval() is None
-    assert "No noisy counts are published" in answer.note
+    assert "No noisy counts of records are published" in answer.note
     with start(tmp_path, publishing=Publishing(measurements=False)) as stream:
         assert stream.release(2).answer("zip = '94103'").interval() is not None, (
             "the owner's model knows them"
@@ -247,18 +247,6 @@ def test_intervals_of_a_stream_hold_what_they_promise() -> None:
         assert share < 0.9 - 5.0 * (0.09 / (many / 2)) ** 0.5, name
 
 
-def test_columns_of_two_values_are_covered_in_the_default_stream() -> None:
-    (published, records), *_ = streams(1)
-    for columns, axes in ((["paid"], [1]), (["late"], [2]), ([], [])):
-        found = published.estimate(columns)
-        assert isinstance(found, Estimate)
-        assert found.exact
-        assert found.as_of == 4
-        true = np.bincount(records[:, axes[0]]) if axes else np.array(len(records))
-        # A draw beyond a 1 - 1e-6 interval is a false alarm.
-        assert (np.abs(found.values - true) <= found.law().half_width(1 - 1e-6)).all()
-
-
 def test_what_was_chosen_is_marked() -> None:
     """A pooled stream measures its columns whatever it knows, and its pairs by choice."""
     published, _ = streams(1)[0]
@@ -274,16 +262,16 @@ def test_the_number_of_records_adds_up_chosen_marginals_too() -> None:
     """Every marginal sums to it, whichever was chosen: an interval at every border, without a headline, and the number
     and the error of the release itself.
 
-    100 streams of nine epochs: intervals of 80 % hold 80 % of the last ones
-    but for five standard deviations (false alarms below 1e-6); the control states half of the noise.
+    50 streams of nine epochs: intervals of 80 % hold 80 % of the last ones
+    but for five standard deviations (false alarms below 1e-6); the control states a third of the noise.
     """
     schema = Schema([Categorical(f"c{size}", [str(i) for i in range(size - 2)]) for size in (3, 4, 5, 13)])
     plan = Pooled(Workload.all_k_way(schema.domain, 2), iterations=1).calibrate(epsilon=1)
-    generator, inside, errors = np.random.default_rng(2), {1.0: [], 0.5: []}, set()
+    generator, inside, errors = np.random.default_rng(2), {1.0: [], 0.33: []}, set()
     sizes = schema.domain.sizes
     batches = [generator.integers(0, sizes, (600, 4)) * (generator.random((600, 4)) < 0.6) for _ in range(9)]
     chose = False
-    for stream in range(100):
+    for stream in range(50):
         state, counts = plan.start(), []
         for codes in batches:
             batch = EncodedBatch(schema.domain, codes.astype(np.int32), None)
@@ -302,9 +290,9 @@ def test_the_number_of_records_adds_up_chosen_marginals_too() -> None:
             held.append(abs(float(found.values) - 5400) <= narrower * found.law().half_width(0.8))
     assert chose, "columns are known no longer"
     assert len(errors) > 10, "the choices are not always the same"
-    least = 0.8 - 5.0 * (0.16 / 100) ** 0.5
+    least = 0.8 - 5.0 * (0.16 / 50) ** 0.5
     assert np.mean(inside[1.0]) >= least
-    assert np.mean(inside[0.5]) < least
+    assert np.mean(inside[0.33]) < least
 
 
 def test_a_number_of_records_that_is_public_has_no_error(tmp_path: Path) -> None:
@@ -329,5 +317,5 @@ def test_a_question_about_too_many_cells_is_refused(tmp_path: Path) -> None:
     with open_stream(plan, schema, tmp_path / "state", publish_to=folder) as stream:
         stream.step(Batch({name: ["1", "2"] for name in schema.names}), "1")
     question = " or ".join(f"{name} = '1'" for name in schema.names)
-    with pytest.raises(LimitError, match="1000000000000 cells together"):
+    with pytest.raises(LimitError, match="has 1000000000000 cells"):
         dp.read(tmp_path / "releases").answer(question)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from pathlib import Path
 
@@ -22,39 +21,27 @@ from cli_stream import dpstream, make, released
 
 
 def test_check_says_what_is_damaged(tmp_path: Path) -> None:
+    """In a value of the store: ``test_a_flipped_bit_anywhere_is_told``."""
     with pytest.raises(ConfigError, match="the stream is missing"):
         check_store(tmp_path / "state", None)
     run(tmp_path, 3)
     state, releases = tmp_path / "state", tmp_path / "releases"
-    good = (state / "stream.sqlite").read_bytes()
 
     def problems() -> str:
         return "; ".join(check_store(state, releases).problems)
 
     assert problems() == ""
-    cases = [
-        ("UPDATE steps SET spent = '1/2' WHERE step = 2", "record of step 2 was changed"),
-        ("UPDATE steps SET synthesis = substr(synthesis, 1, 60) WHERE step = 1", "stored model of step 1"),
-        ("UPDATE latest SET value = substr(value, 1, 60) WHERE name = 'state'", "the stored state"),
-        ("UPDATE files SET sha256 = 'x' WHERE step = 3", "table.parquet of step 3 differs from the"),
-        ("UPDATE files SET bytes = x'00' WHERE step = 3", "stored table.parquet of step 3 was changed"),
-    ]
-    for statement, words in cases:
-        sql(tmp_path, statement)
-        assert words in problems(), statement
-        for side in state.glob("stream.sqlite-*"):
-            side.unlink()
-        (state / "stream.sqlite").write_bytes(good)
+    sql(tmp_path, "UPDATE steps SET synthesis = substr(synthesis, 1, 60) WHERE step = 1")
+    assert "stored model of step 1" in problems()
     table = releases / "step-000002" / "table.parquet"
     table.write_bytes(table.read_bytes()[:-1])
     assert "table.parquet of step 2 differs from the committed file" in problems()
     table.unlink()
     assert "table.parquet of step 2 is missing" in problems()
-    shutil.rmtree(releases / "step-000003")
-    assert "releases: manifest.json of step 3 is missing" in problems()
-    (state / "stream.sqlite").write_bytes(good[: len(good) // 2])
+    store = state / "stream.sqlite"
+    store.write_bytes(store.read_bytes()[: store.stat().st_size // 2])
     assert problems()
-    (state / "stream.sqlite").unlink()
+    store.unlink()
     assert "the store is gone" in problems()
 
 

@@ -32,10 +32,11 @@ def test_chosen_tables_with_exact_weights() -> None:
         ["rent", "zip"],
         {"columns": ["paid"], "weight": "1/2"},
         {"columns": ["paid", "zip"], "weight": 0.1},
+        {"columns": ["const"], "weight": Decimal("0.5")},
     ]
     workload = Workload.parse(DOMAIN, spec)
-    assert workload.cliques == ((0, 2), (1,), (0, 1))
-    assert workload.weights == (Fraction(1), Fraction(1, 2), Fraction(1, 10))
+    assert workload.cliques == ((0, 2), (1,), (0, 1), (3,))
+    assert workload.weights == (Fraction(1), Fraction(1, 2), Fraction(1, 10), Fraction(1, 2))
 
 
 @given(
@@ -45,6 +46,8 @@ def test_a_workload_survives_its_written_form(tables: list[set[str]], data: st.D
     weights = [data.draw(st.fractions(Fraction(1, 10**6), 10**6, max_denominator=10**6)) for _ in tables]
     workload = Workload.of(DOMAIN, [sorted(table) for table in tables], weights)
     assert Workload.parse(DOMAIN, workload.as_spec()) == workload
+    for short in (workload, *(Workload.all_k_way(SMALL, k) for k in (1, 2, 3))):
+        assert Workload.parse(short.domain, short.as_option()) == short
 
 
 @pytest.mark.parametrize(
@@ -58,20 +61,16 @@ def test_a_workload_survives_its_written_form(tables: list[set[str]], data: st.D
         ([["zip"], ["zip", "colour"]], "workload, table 2: unknown column 'colour' (allowed: zip, paid"),
         ([["zip", "zip"]], "table 1: a column occurs twice"),
         ([["zip", "paid"], ["paid", "zip"]], "the table 'zip x paid' occurs twice"),
-        ([[]], "table 1: expected column names"),
         (["zip"], "table 1: expected column names"),
-        ([[1]], "table 1: expected column names"),
         (
             [{"columns": ["zip"], "wieght": 2}],
             "table 1: unknown key 'wieght' (allowed: columns, weight; or pairs_with, weight)",
         ),
         ([{"weight": 2}], "key 'columns' missing"),
         ([["zip"], {"pairs_with": []}], "table 2: expected column names"),
-        ([["zip"], {"pairs_with": "zip"}], "expected column names"),
         ([["zip"], {"pairs_with": ["x"]}], "unknown column 'x'"),
         ([["zip"], {"pairs_with": ["zip", "zip"]}], "a column occurs twice"),
         ([["zip"], {"pairs_with": ["zip"], "columns": ["paid"]}], "unknown key 'columns' beside pairs_with"),
-        ([["zip"], {"pairs_with": ["zip"], "weight": 0}], "unusable weight 0"),
         ([["zip"], {"pairs_with": ["zip"], "weight": "much"}], "weight 'much': expected a number"),
         ([["zip"], "all-9-way"], "all-9-way needs 9 columns"),
         ([["zip"], "some"], "table 2: expected column names"),
@@ -102,10 +101,7 @@ def test_one_column_points_to_all_1_way() -> None:
         Workload.parse(single, [{"pairs_with": ["zip"]}])
 
 
-def test_weights_in_every_exact_form() -> None:
-    weights = [2, "0.25", Decimal("0.5"), Fraction(1, 3)]
-    workload = Workload.of(DOMAIN, [["zip"], ["paid"], ["rent"], ["const"]], weights)
-    assert workload.weights == (Fraction(2), Fraction(1, 4), Fraction(1, 2), Fraction(1, 3))
+def test_weights_and_tables_differ_in_number() -> None:
     with pytest.raises(ConfigError, match="differ in number"):
         Workload.of(DOMAIN, [["zip"]], [1, 2])
 
@@ -127,23 +123,6 @@ def test_positions_are_checked_too() -> None:
         Workload(DOMAIN, ((0,),), (1.0,))
 
 
-@pytest.mark.parametrize(
-    ("workload", "short"),
-    [
-        (Workload.all_k_way(SMALL, 1), "all-1-way"),
-        (Workload.all_k_way(SMALL, 2), "all-2-way"),
-        (Workload.all_k_way(SMALL, 3), "all-3-way"),
-        (Workload(SMALL, ((0, 1), (0, 2)), (Fraction(1), Fraction(1))), None),
-        (Workload(SMALL, ((0, 1), (0, 2), (1, 2)), (Fraction(1), Fraction(2), Fraction(1))), None),
-        (Workload(SMALL, ((0,), (0, 1), (0, 1, 2)), (Fraction(1),) * 3), None),
-    ],
-)
-def test_the_short_form_reads_back(workload, short):
-    option = workload.as_option()
-    assert option == (workload.as_spec() if short is None else short)
-    assert Workload.parse(SMALL, option) == workload
-
-
 def test_groups_of_pairs_and_weights() -> None:
     workload = Workload.parse(
         SMALL,
@@ -161,6 +140,7 @@ def test_groups_of_pairs_and_weights() -> None:
     again = Workload.parse(SMALL, option)
     assert again == workload
     assert again.as_option() == option
+    assert Workload.all_k_way(SMALL, 3).as_option() == "all-3-way"
     # Groups that together are everything, each with the weight 1, have the short name.
     assert Workload.parse(SMALL, [{"pairs_with": ["a", "b"]}]).as_option() == "all-2-way"
     # The last group sets the weight.

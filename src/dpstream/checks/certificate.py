@@ -435,17 +435,11 @@ def shift_costs(
         solved = echelon.solve(targets) if echelon.holds else None
     if solved is not None:
         return _of_unique(costs, *solved, pairs)
-    unique = unique_solutions(noise_map, targets)
-    system: IntegerSystem | None = None
+    system = IntegerSystem(noise_map)
     result: list[ShiftCost] = []
-    for column in range(targets.shape[1]):
-        if unique is not None and unique[1][column]:
-            shift = unique[0][:, column]
-            bounds = _exactly(costs.of(shift))
-        else:
-            system = system or IntegerSystem(noise_map)
-            bounds, shift = _by_programs(noise_map, targets[:, column], system, costs)
-        result.append(replace(bounds, fresh=_is_fresh(noise_map, shift, targets[:, column])))
+    for target in targets.T:
+        bounds, shift = _by_programs(noise_map, target, system, costs)
+        result.append(replace(bounds, fresh=_is_fresh(noise_map, shift, target)))
     return result
 
 
@@ -589,9 +583,6 @@ def _gaussian_programs(
 # module uses exact arithmetic only; ``shifts`` adds linear programming.
 
 
-_PRIME = 2**31 - 1
-#: The largest entry of a solution that is lifted from residues: products with small matrices then fit 64 bits.
-_LIFT = 2**20
 #: The largest intermediate value of a substitution, so that nothing overflows.
 _LARGEST = 2**62
 
@@ -634,43 +625,6 @@ class Echelon:
                 return None
             rest[np.ix_(rows, live)] -= np.outer(coefficients[rows], quotients)
         return solutions, solved & ~rest.any(axis=0)
-
-
-def unique_solutions(
-    matrix: NDArray[np.int64], targets: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]] | None:
-    """Integer solutions of ``matrix @ s = target`` for each column of ``targets``, where unique.
-
-    None unless the columns of ``matrix`` are proved to be independent over the rationals, by elimination modulo a prime
-    (a rank modulo a prime is at most the rational rank). Otherwise the solutions and, for each, whether it was verified
-    exactly. A verified one is the only rational solution.
-    """
-    variables = matrix.shape[1]
-    table = np.concatenate([matrix, targets], axis=1) % _PRIME
-    if not _eliminate(table, variables):
-        return None
-    residues = table[:variables, variables:]
-    solutions = np.where(residues > _PRIME // 2, residues - _PRIME, residues)
-    small = (np.abs(solutions) <= _LIFT).all(axis=0)
-    product = matrix @ np.where(small, solutions, 0)
-    return solutions, small & (product == targets).all(axis=0)
-
-
-def _eliminate(table: NDArray[np.int64], variables: int) -> bool:
-    """Gauss-Jordan modulo the prime, in place; False if a column has no pivot."""
-    for column in range(variables):
-        candidates = np.flatnonzero(table[column:, column])
-        if not len(candidates):
-            return False
-        pivot = column + int(candidates[0])
-        if pivot != column:
-            table[[column, pivot]] = table[[pivot, column]]
-        inverse = pow(int(table[column, column]), -1, _PRIME)
-        table[column] = table[column] * inverse % _PRIME
-        others = np.flatnonzero(table[:, column])
-        others = others[others != column]
-        table[others] = (table[others] - table[others, column][:, None] * table[column]) % _PRIME
-    return True
 
 
 class IntegerSystem:

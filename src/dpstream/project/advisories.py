@@ -6,6 +6,7 @@ guarantee, and what to do. The format is in docs/guide/upgrading.md.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ FORMAT = 1
 _TEXTS = ("id", "published", "title", "what", "guarantee", "remedy", "versions")
 _LISTS = ("mechanisms", "units")
 _BOUND = re.compile(r"(<=|>=|==|<|>)([0-9]+(?:[.][0-9]+)*)")
+_COMPARES = {"<": operator.lt, "<=": operator.le, "==": operator.eq, ">=": operator.ge, ">": operator.gt}
 
 
 @dataclass(frozen=True)
@@ -128,23 +130,11 @@ def _fits(version: str, bounds: str) -> bool:
     >>> _fits("0.1.10", ">=0.1,<0.1.9"), _fits("0.1.0", "<=0.1"), _fits("0.2.0.dev1", ">=0.2")
     (False, True, True)
     """
+    matches = [_BOUND.fullmatch(bound.strip()) for bound in bounds.split(",")]
+    if None in matches:
+        raise ValueError
     numbers = _numbers(version)
-    verdicts = []
-    for bound in bounds.split(","):
-        match = _BOUND.fullmatch(bound.strip())
-        if match is None:
-            raise ValueError
-        limit = _numbers(match[2])
-        verdicts.append(
-            {
-                "<": numbers < limit,
-                "<=": numbers <= limit,
-                "==": numbers == limit,
-                ">=": numbers >= limit,
-                ">": numbers > limit,
-            }[match[1]]
-        )
-    return all(verdicts)
+    return all(_COMPARES[match[1]](numbers, _numbers(match[2])) for match in matches if match)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

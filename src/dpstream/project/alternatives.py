@@ -59,7 +59,7 @@ def contenders(config: Config, wanted: Sequence[str] = ()) -> tuple[Contender, .
     others = {one.label: made for one, made in found if made.config is None or not _same(made.config, config)}
     if not others:
         raise ConfigError(
-            f"nothing could take the place of the mechanism {name!r}: no other one publishes the same",
+            f"no other mechanism publishes the same as {name!r}",
             where=str(config.path),
             allowed="plan without --compare",
         )
@@ -74,7 +74,7 @@ def contenders(config: Config, wanted: Sequence[str] = ()) -> tuple[Contender, .
     chosen = {word: made for word, made in others.items() if not wanted or _asked(word, wanted)}
     if not chosen:
         raise ConfigError(
-            f"only the configured mechanism {name!r} is left to run, and there is nothing to compare it with",
+            f"nothing is left to compare with {name!r}",
             where="--against",
             allowed=", ".join(others),
         )

@@ -50,9 +50,7 @@ if TYPE_CHECKING:
 
 #: New label -> share; the shares add up to 1, exactly.
 Shares = dict[str, Fraction]
-_SHARES = (
-    'one label, a list of labels (even shares), or labels with exact shares such as {A = "0.6", B = "0.4"}'
-)
+_SHARES = 'a label, a list of labels (even shares), or exact shares such as {A = "0.6", B = "0.4"}'
 
 
 def _tables(
@@ -98,8 +96,7 @@ def _shares(section: Section, key: str, value: Any, what: str) -> Shares:
     exact = {label: share for label, share in shares.items() if share is not None}
     total = sum(exact.values(), Fraction(0))
     if total != 1:
-        allowed = 'exact shares that add up to 1, such as {A = "0.6", B = "0.4"}'
-        raise section.wrong(key, f"{what}the shares add up to {total}", allowed)
+        raise section.wrong(key, f"{what}the shares add up to {total}", "exact shares that add up to 1")
     return exact
 
 
@@ -110,7 +107,7 @@ class BaseOptions:
     place: str = "[base]"
     releases: Path = option(
         allowed="the folder of the earlier stream's releases, relative to this file",
-        meaning="The earlier stream's public folder, read once, at the start.",
+        meaning="Read once, at the start.",
         place="folder",
     )
     step: int | None = option(
@@ -118,7 +115,7 @@ class BaseOptions:
         allowed="the number of its last published step",
         shown="its last one",
         meaning="The release to begin with; later steps must be withdrawn.",
-        reason="what came in a later step would be lost",
+        reason="a later step would be lost",
     )
     rename: dict[str, str] = option(
         read=partial(_table, "rename", _text),
@@ -130,8 +127,7 @@ class BaseOptions:
     )
     map: dict[str, dict[str, Shares]] = option(
         read=partial(_table, "map", partial(_tables, read=_shares)),
-        allowed="old labels, each with a label, a list of labels (even shares), or exact shares such as {A "
-        '= "0.6", B = "0.4"}; "null" is the null of a column with other and missing',
+        allowed=f'old labels, each with {_SHARES}; "null" is the null of a column with other and missing',
         shown="equal labels",
         meaning="`[base.map.COLUMN]`: old values or bins to rename, merge or split.",
         reason="equal names mean equal columns",
@@ -139,8 +135,7 @@ class BaseOptions:
     )
     fill: dict[str, Shares] = option(
         read=partial(_table, "fill", _shares),
-        allowed="for a column: a label, a list of labels (even shares), or exact shares such as {A = "
-        '"0.6", B = "0.4"}',
+        allowed=f"for a column: {_SHARES}",
         shown="none",
         meaning="What old records get in a new column.",
         reason="equal names mean equal columns",
@@ -156,9 +151,9 @@ class BaseOptions:
     config: Path | None = option(
         None,
         allowed="the earlier stream's configuration file, relative to this one",
-        meaning="Where `dpstream evaluate` finds the earlier private records. Its steps must all be "
+        meaning="Where `dpstream evaluate` finds the earlier private records. All its steps must be "
         "published before this stream starts.",
-        reason="only an evaluation against the private truth needs it",
+        reason="only evaluations need it",
     )
 
     def rule(self) -> dict[str, Any]:
@@ -409,16 +404,16 @@ def read_predecessor(options: BaseOptions) -> Predecessor:
     there = [step for step, entry in entries.items() if entry["state"] != "withdrawn"]
     step = max(there, default=max(entries)) if options.step is None else options.step
     if step not in entries:
-        allowed = f"{max(there)}" if there else "a step that is published (a held one has to be approved)"
+        allowed = f"{max(there)}" if there else "a published step (a held one awaits approval)"
         raise options.wrong("step", f"the predecessor has no published step {step}", [allowed])
     entry = entries[step]
     if entry["state"] == "withdrawn" or not entry["kept"]:
         why = "was withdrawn" if entry["state"] == "withdrawn" else "was dropped by the keep policy"
-        raise options.wrong("step", f"the table of step {step} {why}", ["a table that is there"])
+        raise options.wrong("step", f"the table of step {step} {why}", ["another table"])
     lost = tuple(sorted(number for number in entries if number > step))
     later = [number for number in lost if number in there]
     if later:
-        what = f"step {step} is not the predecessor's last one: what came in step {later[0]} would be lost"
+        what = f"the predecessor goes on after step {step}: step {later[0]} would be lost"
         raise options.wrong("step", what, [f"{max(there)}"])
     manifest = read_manifest(folder, step)
     return Predecessor(
@@ -453,11 +448,18 @@ def border(old: Mapping[str, Any], new: SourceOptions, place: str) -> tuple[str 
         return None, "nothing public shows that the two streams cut the same records at one border in time"
     if old["period"] is not None and isinstance(new.start, datetime.date):
         last = datetime.date.fromisoformat(str(old["period"]).split("/")[1])
-        _require_start(new.start, last + datetime.timedelta(days=1), place)
+        wanted: object = last + datetime.timedelta(days=1)
     elif old["period"] is None and isinstance(cut["start"], int) and isinstance(new.start, int):
-        _require_start(new.start, cut["start"] + int(old["step"]), place)
+        wanted = cut["start"] + int(old["step"])
     else:
         return None, "one of the two streams has a calendar and the other has not"
+    if new.start != wanted:
+        raise ConfigError(
+            f"the stream starts at {new.start}, and its predecessor ends before {wanted}: records between would be "
+            "in both or in neither",
+            where=place,
+            allowed=f"[source] start = {wanted}",
+        )
     return str(new.start), (
         f"records before {new.start} are in the earlier stream only, and all others in this one only (as long as "
         "the earlier one publishes no further step, and both write times alike: with an offset, or without one)"
@@ -479,18 +481,8 @@ def _require_form(cut: Mapping[str, Any], own: Mapping[str, Any], stream: str, p
             f"times are read {forms[0]}, and those of the stream {stream!r} {forms[1]}: "
             "a record could be counted in both",
             where=f"{place}, [source] time_column = {own['time_column']!r}",
-            allowed=f"times {forms[1]}, as there (cast the column), and offsets = "
-            f"{'true' if cut.get('offsets') else 'false'} in [source]",
-        )
-
-
-def _require_start(start: object, wanted: object, place: str) -> None:
-    if start != wanted:
-        raise ConfigError(
-            f"the stream starts at {start}, and its predecessor ends before {wanted}: what lies between would be in "
-            "both or in neither",
-            where=place,
-            allowed=f"[source] start = {wanted}",
+            allowed=f"times {forms[1]} (cast the column), and [source] offsets = "
+            f"{'true' if cut.get('offsets') else 'false'}",
         )
 
 
@@ -515,7 +507,7 @@ def base_facts(
     if manifest["unit"]["name"] != plan.unit.name:
         raise UnitError(
             f"the predecessor protects the unit {manifest['unit']['name']!r} and this stream {plan.unit.name!r}: "
-            "what both cost together cannot be said",
+            "their costs cannot be added",
             where=options.place,
             allowed="the same unit",
         )
@@ -527,14 +519,14 @@ def base_facts(
     # What an earlier stream says of its unit and that of a still earlier one, readers of this one have to know.
     if (manifest["source"] or {}).get("same_unit") and not source.same_unit:
         raise UnitError(
-            f"the predecessor {manifest['stream']!r} says why its unit is that of the stream before it "
-            f"(same_unit = {manifest['source']['same_unit']!r}), and this stream does not",
+            f"the predecessor {manifest['stream']!r} has same_unit = {manifest['source']['same_unit']!r}, and "
+            "this stream has none",
             where=options.place,
             allowed="[stream] same_unit here, too",
         )
     again = [one.words for one in before or () if one.again is not None]
     if again:
-        what = f"{'; '.join(again)}: what all streams cost together cannot be said"
+        what = f"{'; '.join(again)}: the costs of all streams cannot be added"
         raise options.wrong("", what, ["another stream to begin with"])
     column_rules(options, predecessor.schema, schema)
     if predecessor.last["source"] is not None:
@@ -620,7 +612,7 @@ def _codes(rule: ColumnRule, table: Any, predecessor: Predecessor) -> Any:
         return rule.old.encode(table.column(rule.old.name))
     except DataError:
         raise StoreDamagedError(
-            f"the released column {rule.old.name!r} holds values that its codebook does not declare",
+            f"the released column {rule.old.name!r} holds values beyond its codebook",
             where=f"{predecessor.folder}, step {predecessor.step}",
         ) from None
 
@@ -643,7 +635,7 @@ def find_base(config: Any, options: BaseOptions, told: Mapping[str, Any] | None 
         UnitError: the earlier stream protects another unit. StoreDamagedError: damaged releases.
     """
     if options.releases.resolve() == config.output.dir.resolve():
-        allowed = "another [output] dir, or the folder of an earlier stream"
+        allowed = "another [output] dir, or an earlier stream's folder"
         raise options.wrong("releases", "the stream would begin with its own releases", [allowed])
 
     facts = _known(config, options) if told is None else told.get("base")
@@ -666,7 +658,7 @@ def _pinned_table(config: Any, options: BaseOptions, digest: str) -> StartTable:
     predecessor = read_predecessor(options)
     if predecessor.digest != digest:
         raise StoreDamagedError(
-            "the predecessor's last release is not the one that this stream begins with", where=options.place
+            "the stream began with another release of the predecessor", where=options.place
         )
     return base_table(options, predecessor, config.schema())
 
@@ -689,7 +681,7 @@ def require_all_published(old: Any) -> None:
         raise ConfigError(
             f"step {waiting[0]} of {old.name!r} is not published yet",
             where=str(old.path),
-            allowed="approving it, or finishing the run",
+            allowed="dpstream approve, or the rest of the run",
         )
 
 
@@ -714,8 +706,7 @@ def broken_borders(
             if not started:
                 raise
             warnings.warn(
-                f"{options.place} config: what the streams before {facts['stream']!r} have published since cannot be "
-                f"looked at: {error}",
+                f"{options.place} config: the streams before {facts['stream']!r} cannot be read: {error}",
                 PredecessorWarning,
                 stacklevel=2,
             )
@@ -728,7 +719,7 @@ def _before(config: Any, options: BaseOptions, stream: str) -> tuple[Broken, ...
     """The broken borders between the streams before this one."""
     old = type(config).load(options.config)
     if old.name != stream:
-        what = f"the file is that of the stream {old.name!r}, and this one begins with {stream!r}"
+        what = f"the file is of stream {old.name!r}"
         raise options.wrong("config", what, [f"the configuration of {stream!r}"])
     # Where neither its state nor its releases are left, nothing says what it began with.
     if old.base_options is None or _known(old, old.base_options) is None:

@@ -318,7 +318,7 @@ def _integer(name: str, values: NDArray[np.int64], bins: _Bins) -> Guess:
     if high - low < MAX_NUMBERS and furthest < arrow.INEXACT:
         return Guess(Integer(name, min=low, max=high))
     if len(values) > _FEW_ROWS and len(np.unique(values)) == len(values):
-        return Guess(None, "no whole number occurs twice: it looks like an identifier")
+        return Guess(None, "no number occurs twice: it looks like an identifier")
     if furthest >= arrow.INEXACT // 2:
         return Guess(None, "its numbers are too large for bins")
     edges = tuple(int(edge) for edge in bins.edges(values.astype(np.float64), finest=0))
@@ -480,14 +480,14 @@ def _guessed(column: str, table: Any, bins: bool, bounds_only: bool) -> Guess:
     import pyarrow as pa
 
     if column.startswith("__"):
-        return Guess(None, "its name says that it is a change feed's own column")
+        return Guess(None, "a change feed's own column, by its name")
     try:
         return guess_column(column, table.column(column), bins=bins, bounds_only=bounds_only)
     except (pa.ArrowException, OverflowError):
         # A time zone that nobody knows, a day that no calendar has: the reader's message quotes it.
         place = table.column_names.index(column) + 1
         raise DataError(
-            "its values cannot be read as what the file says they are",
+            "its values cannot be read",
             where=f"column {place} of the file",
             allowed="times of a known zone, days of the years 1 to 9999, texts, numbers",
         ) from None

@@ -86,9 +86,9 @@ def sink_of(output: Output, state: Path, make_plan: Callable[[], StreamPlan], sc
         taken = [column for column in names if column.lower() in kind.reserved]
         if taken:
             raise ConfigError(
-                f"column {taken[0]!r} of the schema has a name that sink = {output.sink!r} needs",
+                f"sink = {output.sink!r} needs the name of column {taken[0]!r}",
                 where="[output] sink",
-                allowed="another name of the column, or another sink",
+                allowed="another name, or another sink",
             )
     return Publisher(output.dir, format=output.format, beside=beside)
 
@@ -473,5 +473,5 @@ class Config(Settings):
                 f"step {published} is published, but the ledger ends at step {known[1]}: the state was rolled "
                 "back, and continuing would spend the budget twice",
                 where=str(self.usual_dir),
-                allowed="the newest state, or a new stream with its own releases directory",
+                allowed="the newest state, or a new stream with another [output] dir",
             )

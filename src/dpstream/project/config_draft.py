@@ -164,7 +164,7 @@ def refuse_envelope(table: Any) -> None:
     names = set(table.column_names)
     if (names >= _ENVELOPE and nested & _ENVELOPE) or nested >= {"schema", "payload"}:
         raise ConfigError(
-            "the records are envelopes of a change feed (before, after, op), and what happened to a row lies inside",
+            "the records are envelopes of a change feed (before, after, op)",
             where="init",
             allowed=f"rows with an operation column; this makes them: {_UNWRAP}",
         )
@@ -222,7 +222,7 @@ def draft_config(
             raise ConfigError(
                 f"unknown column {column!r}",
                 where=what,
-                allowed=f"a column of the data, which have {counted(len(table.column_names), 'column')}",
+                allowed=f"one of the {counted(len(table.column_names), 'column')} of the data",
             )
     dated = None
     columns = (time_column, person_column, key_column, delete_time_column)
@@ -359,8 +359,8 @@ def _about(
     if proposed.place is not None:
         first, second = proposed.place
         about.append(
-            f"Also suggested: --mechanism {POINTS}, because {first!r} and {second!r} look like coordinates, "
-            "which it follows more finely than bins. It declares the number of records of every step public."
+            f"Also suggested: --mechanism {POINTS}, because {first!r} and {second!r} look like coordinates. It "
+            "declares the number of records of every step public."
         )
     return about
 
@@ -391,7 +391,7 @@ def _may_be_keyed(
         raise ConfigError(
             "a key column, and one of ends, are for tables that change",
             where="key column" if key_column is not None else "delete time column",
-            allowed=f"no person column, and no other mechanism than {DEFAULT_KEYED}",
+            allowed=f"no person column, and only {DEFAULT_KEYED}",
         )
     return not other
 
@@ -399,11 +399,11 @@ def _may_be_keyed(
 def _whose(column: str, *, found: bool, likely: bool) -> Any:
     """``[source] user_column``: as the owner says it, found in a table of periods, or likely."""
     if found:
-        return Drafted(column, "no two rows share it, and all other columns are called after dates", CONFIRM)
+        return Drafted(column, "no two rows share it, and all other columns are dates", CONFIRM)
     if likely:
         why = (
-            'its values come again and again; if each record is somebody else\'s, write unit = "event", take out '
-            "this line and max_events, and declare the column in [schema]"
+            'its values come again and again; if each record is somebody else\'s, write unit = "event", and move '
+            "the column to [schema], without max_events"
         )
         return Drafted(column, why, CONFIRM)
     return column
@@ -427,7 +427,7 @@ def _checked(mechanism: str, person_column: str | None) -> str:
     family = family_of(mechanism)
     if family.limits.people and person_column is None:
         raise ConfigError(
-            f"{family.noun} follows people, and nothing says who a row is",
+            f"{family.noun} needs to know who a row is",
             where=f"mechanism {mechanism}",
             allowed="a person column",
         )
@@ -481,7 +481,7 @@ def _steps(table: Any, time_column: str | None, keyed: Recognised | None) -> dic
             first = Drafted(
                 why="the public first number (step 1), such as a year; never read it off the data"
             )
-            last = Drafted(why="the last number that is over; move it on when the next one is")
+            last = Drafted(why="the last number that is over; move it on later")
         return {"time_column": time_column, "start": first, "end": last} | late
     offsets = {"offsets": True} if _have_offsets(table.column(time_column)) else {}
     return {"time_column": time_column, "every": "week"} | offsets | _days() | late
@@ -491,8 +491,7 @@ def _days() -> dict[str, Any]:
     return {
         "start": Drafted(
             _DAY,
-            "the public first day, before all records; for weeks a Monday, for months the first; never read it off the "
-            "data",
+            "the public first day; for weeks a Monday, for months the first; never read it off the data",
         ),
         "end": Drafted(_DAY, 'the public last day, or "today"; it may be moved later'),
     }

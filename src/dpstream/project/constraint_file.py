@@ -134,9 +134,7 @@ class _File(NamedTuple):
 
 
 def _derived(column: Column, spec: Any, measured: _Measured, place: str, base: Path | None) -> Derived:
-    allowed = (
-        'from = "COLUMN" (or a list of columns), file = "FILE.csv", and read = false where the data lack it'
-    )
+    allowed = 'from = "COLUMN" (or a list), file = "FILE.csv", and read = false where the data lack it'
     if not isinstance(spec, Mapping) or not {"from", "file"} <= spec.keys() <= {"from", "file", "read"}:
         raise SchemaError("the keys cannot be used", where=place, allowed=allowed)
     sources = [spec["from"]] if isinstance(spec["from"], str) else spec["from"]
@@ -151,7 +149,7 @@ def _derived(column: Column, spec: Any, measured: _Measured, place: str, base: P
     for line, found in file.rows:
         if codes[found[:-1]] not in (-1, found[-1]):
             raise SchemaError(
-                f"line {line} gives another {column.name} for {_shown(columns, found)} than a line before it",
+                f"line {line} gives a second {column.name} for {_shown(columns, found)}",
                 where=f"{place} {file.name}",
                 allowed="one for each combination",
             )
@@ -209,7 +207,7 @@ def _names(value: Any) -> bool:
 
 def _read(name: Any, columns: Sequence[Column], place: str, base: Path | None) -> _File:
     if not isinstance(name, str) or not name:
-        raise SchemaError("file is not the name of a file", where=place, allowed='file = "FILE.csv"')
+        raise SchemaError("file cannot be used", where=place, allowed='file = "FILE.csv"')
     path = (base or Path()) / name
     place = f"{place} {name}"
     try:

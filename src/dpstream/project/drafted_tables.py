@@ -55,22 +55,22 @@ class DatabaseTable:
         server, feed = self.address["kind"] == "postgres", keyed is not None and keyed.shape == "changes"
         if server and feed:
             raise ConfigError(
-                "the table is a feed of changes by key, and the rows of a PostgreSQL table have no order",
+                "a feed of changes by key needs an order, which rows of PostgreSQL lack",
                 where=_WHERE,
-                allowed='the table that the changes are of (kind = "postgres-changes" reads its log); or --mechanism '
-                "pooled, which takes each row as a record of its own",
+                allowed='the changed table (kind = "postgres-changes" reads its log); or --mechanism pooled, where '
+                "each row is a record",
             )
         by_rows = keyed is None or feed
         if when is None and by_rows:
             raise ConfigError(
-                "nothing says which rows of the table are in a step",
+                "nothing says which rows are in a step",
                 where="time column",
-                allowed="--time-column COLUMN; or --key-column COLUMN, for the whole table, read once a step",
+                allowed="--time-column COLUMN; or --key-column COLUMN, for the whole table at each step",
             )
         numbers = when is not None and "every" not in source
         if server and keyed is None and numbers:
             raise ConfigError(
-                f"column {when!r} holds numbers, and a PostgreSQL table is cut into steps by a calendar",
+                f"column {when!r} holds numbers, and a PostgreSQL table needs a calendar",
                 where="time column",
                 allowed="a column of dates or times",
             )
@@ -126,7 +126,7 @@ def read_table(path: str | Path, name: str | None, rows: int, shown: str) -> Dat
                 if name is None
                 else f"unknown table {name!r}"
             )
-            raise ConfigError(what, where=_WHERE, allowed="--table NAME, one of the database's own")
+            raise ConfigError(what, where=_WHERE, allowed="--table NAME")
         import duckdb
 
         try:
@@ -176,7 +176,7 @@ def read_server_table(url: str | None, url_env: str | None, name: str | None, ro
                 raise ConfigError(
                     f"the database has {many}",
                     where="table",
-                    allowed="--table NAME, with its schema where that is not public",
+                    allowed="--table NAME, or SCHEMA.NAME",
                 )
             name = tables[0][1] if tables[0][0] == "public" else ".".join(tables[0])
         relation = session.relation(name)
@@ -233,10 +233,9 @@ def periods_of(table: Any, person_column: str) -> Periods:
     single = [run for run in _numbered(names) if run.template != run.columns]
     if not (runs or single):
         raise ConfigError(
-            "no columns are numbered as periods, or called after dates",
+            "no columns are named as periods",
             where="person column",
-            allowed="columns such as m1, m2, ... or 2005-04, 2005-05, ...; or a time column, with one row for each "
-            "person and period",
+            allowed="columns such as m1, m2, ... or 2005-04, 2005-05, ...; or a time column",
         )
     return max(runs or single, key=lambda run: len(run.columns))
 

@@ -89,8 +89,8 @@ def open(
     found = read_unit(parts["stream"], keys, parts["source"], family.limits)
     settings = read_settings(parts, schema, keys, family, found, deletions=deletions, recipe=recipe)
     if settings["accuracy"].simulate is not None:
-        allowed = "none here; dpstream errors simulates the releases of a file's stream"
-        raise parts["accuracy"].wrong("simulate", "Python gives the steps, so no run ends", allowed)
+        allowed = "none; dpstream errors simulates the releases of a file's stream"
+        raise parts["accuracy"].wrong("simulate", "only runs of a file simulate", allowed)
     return Settings(**settings, used=()).open_stream(randomness=randomness)
 
 
@@ -138,9 +138,7 @@ def _family_of(recipe: Any, unit: Unit | None, beside: list[str]) -> Family:
     calibrate = None if isinstance(recipe, type) else getattr(recipe, "calibrate", None)
     if not callable(calibrate) or list(inspect.signature(calibrate).parameters)[:3] != _CALIBRATED_WITH:
         kind = f"the class {recipe.__name__}" if isinstance(recipe, type) else f"a {type(recipe).__name__}"
-        allowed = (
-            "the name of a mechanism, its options, or a recipe such as dpstream.tabular.Pooled(workload)"
-        )
+        allowed = "a mechanism's name, its options, or a recipe such as dpstream.tabular.Pooled(workload)"
         raise _wrong("mechanism", f"expected a recipe of a stream, got {kind}", allowed)
     if beside:
         what = f"{', '.join(beside)} beside a recipe"

@@ -103,12 +103,12 @@ class Recognised:
             keys["op_column"] = Drafted(self.operation, "its words are those of a change feed", CONFIRM)
         if self.updates:
             words = ", ".join(self.updates)
-            why = f"rows with {words} lack the old row, and stop the stream: name the key (dpstream init --key-column)"
+            why = f"rows with {words} lack the old row: name the key (dpstream init --key-column)"
             keys["op_column"] = Drafted(self.operation, why, FILL_IN)
         if self.words:
             keys["op_values"] = Drafted(dict(self.words), "what the words of the feed mean", CONFIRM)
         if self.end is not None:
-            why = "it is never before the start; an empty cell is a record that is still there"
+            why = "it is never before the start; empty cells are records still there"
             keys["delete_time_column"] = Drafted(self.end, why, CONFIRM)
         return keys
 
@@ -145,8 +145,7 @@ def recognise(
             raise ConfigError(
                 f"no stays fit the ends in {delete_time_column!r}",
                 where="delete time column",
-                allowed="a column of days (or of numbers), never before those of another column (--time-column), and "
-                " a column that no two rows share (--key-column)",
+                allowed="a column of days or numbers, never before those of --time-column, and a unique --key-column",
             )
         return found
     found = _feed(table, keys, time_column)
@@ -164,8 +163,8 @@ def recognise(
             f"the key {key_column!r} fits neither a change feed nor snapshots nor stays",
             where="key column",
             allowed="a column of operations; several files with each key once; or rows with a start and an end. "
-            f"If rows are only added: a draft without the key. Then write key_column = {json.dumps(key_column)} "
-            'and insert_only = true in [source], unit = "record" in [stream], and take the column off [schema]"',
+            f"If rows are only added: draft without the key; write key_column = {json.dumps(key_column)} and "
+            'insert_only = true in [source], unit = "record" in [stream]; drop the column from [schema]',
         )
     return found
 

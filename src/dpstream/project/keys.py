@@ -31,22 +31,18 @@ from dpstream.stream.store.encryption import StateKey
 SECTIONS: dict[str, str] = {
     "": "",
     "stream": "Who is protected, and what may be public.",
-    "source": "Where the private rows are, and how they are cut into steps.",
-    "schema": "What the columns may hold; public, written by the steward.",
-    "expect": "Public guesses, from which `dpstream plan` predicts errors; pinned, and published in "
-    "manifests. Coarse values are enough: 1, 3, 10, 30, 100, ... Never compute them from the "
-    "private table.",
+    "source": "Where the private rows are, and how steps cut them.",
+    "schema": "What the columns may hold; public.",
+    "expect": "Public guesses, from which `dpstream plan` predicts errors; published in manifests. Coarse "
+    "values are enough: 1, 3, 10, 30. Never compute them from the private table.",
     "mechanism": "How the synthetic copy is made.",
     "budget": "What all releases together may cost one unit of protection.",
-    "accuracy": "Which counts must be most exact, and whether errors are simulated; public.",
-    "prior": "A public table that the private one may resemble (see the guide on priors). It joins the "
-    "measured counts that it is near to, and costs no budget.",
+    "accuracy": "Which counts are most exact, and whether errors are simulated; public.",
+    "prior": "A public table that the private one may resemble; it costs no budget (guide on priors).",
     "output": "Where releases go; public.",
-    "statement": "What the owner says to readers in `dpstream statement`, in reports and catalogues; "
-    "public, and free to change.",
-    "state": "Where the stream's secret state is kept.",
-    "base": "The earlier stream's release that this one begins with (see the guide on evolution). "
-    "Without it a stream begins empty.",
+    "statement": "The owner's texts in statements, reports and catalogues; public, free to change.",
+    "state": "Where the secret state is kept.",
+    "base": "The earlier stream's release to begin with (guide on evolution); without it a stream begins empty.",
 }
 
 #: What a link of a public page or record may lead to: no script, and no file of its reader.
@@ -76,9 +72,14 @@ def _season(section: Section, given: Any, earlier: Mapping[str, Any]) -> str | i
     return section.choice("season", ("year", "week"))
 
 
-def _amount(key: str, read: Callable[[Any], Any], section: Section, *_: Any) -> Any:
+def _given(key: str, read: Callable[[Section, str], Any], section: Section, *_: Any) -> Any:
+    """A key that the file may leave out."""
+    return read(section, key) if section.has(key) else None
+
+
+def _amount(key: str, read: Callable[[Any], Any]) -> Callable[..., Any]:
     """A part of a budget; ``read`` refuses what no guarantee allows."""
-    return section.amount(key, read) if section.has(key) else None
+    return partial(_given, key, partial(Section.amount, read=read))
 
 
 def _headline(section: Section, given: Any, earlier: Mapping[str, Any]) -> Headline:
@@ -91,9 +92,9 @@ def _headline(section: Section, given: Any, earlier: Mapping[str, Any]) -> Headl
         isinstance(names, list) and names and all(isinstance(name, str) for name in names)
         for names in marginals
     ):
-        raise section.wrong("headline", f"{shown(marginals)} has to be a list of marginals")
+        raise section.wrong("headline", f"expected marginals, got {shown(marginals)}")
     if not marginals:
-        raise section.wrong("headline", "no marginal is named", "one marginal or more, or no headline")
+        raise section.wrong("headline", "the list is empty")
     section.note("headline", ", ".join(" x ".join(names) for names in marginals), default=False)
     return tuple(tuple(names) for names in marginals)
 
@@ -103,7 +104,7 @@ def _public(section: Section, given: Any, earlier: Mapping[str, Any]) -> bool:
         raise section.wrong(
             "public",
             f"{shown(section.raw('public'))} does not confirm that the prior is public",
-            "true, as your word that everybody may know this file",
+            "true, if everybody may know this file",
         )
     section.note("public", "true", default=False)
     return True
@@ -126,14 +127,6 @@ def _may_change(
     return section.columns("may_change") if section.has("may_change") else None
 
 
-def _url(section: Section, given: Any, earlier: Mapping[str, Any]) -> str | None:
-    return section.server_url("url") if section.has("url") else None
-
-
-def _variable(key: str, section: Section, *_: Any) -> str | None:
-    return section.variable(key) if section.has(key) else None
-
-
 @dataclass(frozen=True, kw_only=True)
 class FileKeys:
     """What stands above all sections."""
@@ -142,7 +135,7 @@ class FileKeys:
         1,
         allowed="1",
         meaning="Version of the file's format.",
-        reason="the only format there is",
+        reason="the only format",
         read=_format,
         fragment=words(1),
     )
@@ -165,48 +158,48 @@ class StreamKeys:
     unit: UnitName | None = option(
         None,
         allowed="event, event-replace, user, record, record-replace, individual, individual-replace",
-        shown="event; record of the mechanism census; individual where the mechanism follows people",
+        shown="event; record with census; individual with panels",
         meaning="Who is protected: one record at one step (`event`), all records of a user id (`user`), a "
-        "record's whole stay (`record`, with keys), or a person (`individual`, in panels). With "
-        "`-replace`, the values only: numbers of records are public.",
-        reason="batch sizes stay private unless declared public",
+        "keyed record's whole stay (`record`), or a person (`individual`, in panels). With `-replace`, the "
+        "values only: numbers of records are public.",
+        reason="sizes of steps stay private",
     )
     total: Literal["private", "public"] | None = option(
         None,
         shown="private",
         meaning="`public`: the owner declares every step's number of records public. The unit becomes its "
         "`-replace` form, and the noise doubles.",
-        reason="a number of records is information about people, too",
+        reason="sizes are about people, too",
     )
     season: str | int | None = option(
         None,
         allowed="year, week, or a number of steps from 2 to 10,000",
-        meaning="With pooled: public knowledge that what comes repeats itself after so long.",
-        reason="only the owner knows of a season",
+        meaning="With pooled: after how long arrivals repeat, as is publicly known.",
+        reason="only the owner knows it",
         read=_season,
         fragment={"anyOf": [words("year", "week"), {**COUNT, "minimum": 2, "maximum": 10_000}]},
     )
     returns: Returns | None = option(
         None,
         shown="new",
-        meaning="With unit = record: a key that comes back is another record, with a loss of its own "
-        "(`new`), or stops the stream (`refuse`; hashes of all keys are kept).",
-        reason="keys of records that left are forgotten",
+        meaning="With unit = record: a key that comes back is another record, with another loss (`new`), or "
+        "stops the stream (`refuse`; hashes of all keys are kept).",
+        reason="keys that left are forgotten",
     )
     same_unit: str | None = option(
         None,
         allowed="a sentence of up to 500 printable characters",
-        meaning="Why the unit is that of the streams it is added up with, although other columns name it. "
-        "The statement quotes it; if it is wrong, the sums are wrong.",
+        meaning="Why the unit is that of streams added up with this one, although other columns name it. The "
+        "statement quotes it; if wrong, the sums are wrong.",
         reason="other columns name other units",
         fragment={**TEXT, "maxLength": 500},
     )
     max_events: int | None = option(
         None,
         allowed="a number from 1 to 1000000, with unit = user",
-        meaning="How many events (inserts and deletes) of one user are counted over the stream's life; "
-        "further ones are left out. Each costs its part of the budget.",
-        reason="needed with the unit user",
+        meaning="Events (inserts and deletes) of a user that are counted over the stream's life; others are "
+        "left out.",
+        reason="needed with unit = user",
         fragment={**COUNT, "maximum": 1_000_000},
     )
 
@@ -219,29 +212,26 @@ class ExpectKeys:
         None,
         allowed="a whole number from 1, such as 100, 300, 1000",
         shown="10 times records_per_step, or 1000",
-        meaning="About how many records the table holds (panel: people; growing table: its last size, with "
-        "a horizon), by a public guess.",
-        reason="only its ratio to records_per_step counts; a factor of three costs cells 4 to 15 %",
+        meaning="About how many records the table holds (panel: people; growing table: at the horizon).",
+        reason="a factor of three costs cells 4 to 15 %",
     )
     records_per_step: int | None = option(
         None,
         allowed="a whole number from 1, such as 100, 300, 1000",
         shown="a tenth of size",
-        meaning="About how many records come in a step, by a public guess. Not for panels.",
-        reason="it says how long records stay; a factor of three costs cells 4 to 15 %",
+        meaning="About how many records come in a step; not for panels.",
+        reason="it says how long records stay",
     )
     order: Literal["mixed", "sorted"] = option(
         "mixed",
         allowed="mixed, sorted (not where records or people are followed)",
-        meaning="`sorted`: records come by columns, such as place after place, so that one step says "
-        "little of the next.",
-        reason="neighbouring steps of most streams are alike",
+        meaning="`sorted`: records come place after place, so that a step says little of the next.",
+        reason="most neighbouring steps are alike",
     )
     varies: float = option(
         VARIES,
         allowed="a number from 0 to 10 (not where people are followed)",
-        meaning="By which share the number of new records usually differs between steps; `plan` predicts "
-        "from it how far off totals are between measurements.",
+        meaning="Share by which numbers of new records usually differ between steps.",
         reason="months of real streams differ by .2 to .5",
         fragment={"type": "number", "minimum": 0, "maximum": 10},
     )
@@ -256,7 +246,7 @@ class BudgetKeys:
         allowed='an exact positive number up to 1000, such as "1" or "0.5"',
         meaning="Pure differential privacy; with `delta`, the largest rho within it.",
         reason="write epsilon or rho",
-        read=partial(_amount, "epsilon", PureDP.of),
+        read=_amount("epsilon", PureDP.of),
         fragment=NUMBER,
     )
     rho: ZCDP | None = option(
@@ -264,7 +254,7 @@ class BudgetKeys:
         allowed="an exact positive number",
         meaning="Zero-concentrated differential privacy.",
         reason="write epsilon or rho",
-        read=partial(_amount, "rho", ZCDP.of),
+        read=_amount("rho", ZCDP.of),
         fragment=NUMBER,
     )
     delta: Fraction | None = option(
@@ -272,7 +262,7 @@ class BudgetKeys:
         allowed='an exact number between 0 and 1, such as "1e-9", together with epsilon',
         meaning="Makes the guarantee (epsilon, delta).",
         reason="without delta the guarantee has no exception",
-        read=partial(_amount, "delta", partial(exact_amount, where="delta")),
+        read=_amount("delta", partial(exact_amount, where="delta")),
         fragment=NUMBER,
     )
     horizon: int | None = option(
@@ -285,8 +275,8 @@ class BudgetKeys:
     account: Path | None = option(
         None,
         allowed="a file of dpstream ledger account create, outside of state and output",
-        meaning="The account in which streams on one private source add up. Starting charges the whole "
-        "budget; beyond the limit it is refused.",
+        meaning="The account that adds up streams on one private source. Starting charges the whole budget, "
+        "within its limit.",
         reason="a single stream needs no sum",
     )
 
@@ -299,8 +289,8 @@ class Accuracy:
         (),
         allowed='a list of columns and groups of columns such as ["zip", ["zip", "cause"]], with name = "pooled" or '
         '"census"',
-        meaning="Marginals that readers follow over time: measured once a period (a census: at each census), so that "
-        "their counts have exact errors.",
+        meaning="Marginals that readers follow over time: measured once a period (a census: each time), with exact "
+        "errors.",
         reason="each takes budget from the others",
         read=_headline,
         shown="none",
@@ -331,16 +321,16 @@ class Accuracy:
     headline_share: Fraction = option(
         HEADLINE_SHARE,
         allowed="an exact number between 0 and 1, with a headline",
-        meaning="Their share of the budget, in equal parts; a tenth of it is for the number of records.",
-        reason="the rest of the table has most of the budget",
+        meaning="Their share of the budget, in equal parts; the number of records gets a tenth of it.",
+        reason="the rest gets most",
         needs=("headline",),
     )
     simulate: int | None = option(
         None,
         allowed="none, or a number of runs from 2 to 1000, such as 20",
-        meaning="Runs that measure, after steps 1, 2, 4, 8, ..., how far releases are off (errors/). They "
-        "read public files only and cost no budget.",
-        reason="each is a run of the whole stream; dpstream errors does the same later",
+        meaning="Runs that measure, after steps 1, 2, 4, 8, ..., how far releases are off (errors/): from "
+        "public files, at no budget.",
+        reason="each repeats the whole stream; dpstream errors does so later",
         word="none",
         fragment={**COUNT, "minimum": 2, "maximum": 1000},
     )
@@ -348,7 +338,7 @@ class Accuracy:
         600,
         allowed="a whole number from 1, with simulate",
         meaning="CPU seconds after which no further run begins; at least two are done.",
-        reason="steps should not wait for long",
+        reason="steps wait for them",
         needs=("simulate",),
     )
 
@@ -359,8 +349,8 @@ class PriorKeys:
 
     file: Path = option(
         allowed='a .csv, .parquet or .ndjson file relative to this one, with name = "pooled" or "census"',
-        meaning="The public table, in columns and values of the schema; other columns are left out. The "
-        "plan pins its hash.",
+        meaning="The public table, in the schema's columns and values; other columns are ignored. The plan "
+        "pins its hash.",
     )
     weight: str | None = option(
         None,
@@ -396,7 +386,7 @@ class Output:
         None,
         allowed="all, or a number of tables from 1",
         meaning="How many full tables are kept; manifests always are.",
-        reason="a release that readers use should not vanish",
+        reason="readers rely on releases",
         word="all",
     )
     records: RecordKind | None = option(
@@ -404,7 +394,7 @@ class Output:
         shown="fresh",
         meaning="Each table is drawn anew, or changed as little as the model allows, with a `record_id` "
         "(panels always).",
-        reason="each table is a sample of its own; synthetic people always persist",
+        reason="each table is a sample by itself",
     )
     publish: TableKind = option(
         "full",
@@ -422,9 +412,9 @@ class Output:
     may_change: Literal["any"] | tuple[str, ...] | None = option(
         None,
         allowed="any, or a list of columns; [] for none",
-        shown="any with the unit record, else none; a feed that has begun stays as it is",
+        shown="any with the unit record, else none; a begun feed stays",
         meaning="With persistent records: columns that may change under one `record_id`. An `update` says "
-        "that the model moved, not that a private record changed.",
+        "that the model moved, not a private record.",
         reason="a feed gets updates only when asked",
         read=_may_change,
         fragment={"anyOf": [words("any"), TEXTS]},
@@ -433,19 +423,18 @@ class Output:
         False,
         meaning="`true`: steps are held until `dpstream approve`. Deciding by private data is outside the "
         "guarantee.",
-        reason="a step is published as soon as it is committed",
+        reason="committed steps are published at once",
     )
     measurements: bool = option(
         True,
         meaning="Whether a step's noisy counts are published beside its table, for good "
         "(`measurements.ndjson`).",
-        reason="the guarantee covers them, and readers compute errors from them",
+        reason="the guarantee covers them; readers compute errors",
     )
     sink: str = option(
         "folder",
-        meaning="Where tables go besides the folder: the newest one to a database, the same files to a "
-        "bucket, all as NDJSON to standard output, or partitions to Spark (then not into the "
-        "folder).",
+        meaning="Where tables go besides the folder: the newest to a database, files to a bucket, NDJSON to "
+        "standard output, or partitions to Spark (then not into the folder).",
         reason="files need no program to be read",
         read=_sink,
         words=("folder", "duckdb", "postgresql", "bucket", "stdout", "spark"),
@@ -455,8 +444,7 @@ class Output:
         allowed="a DuckDB file or (spark) a folder outside of the state, a PostgreSQL connection string "
         "without a password, or s3://bucket/releases",
         shown="not set; releases.duckdb for duckdb, tables for spark",
-        meaning="Where the sink writes: a database, the bucket's URL, or Spark's folder, which driver and "
-        "executors see under one path.",
+        meaning="Where the sink writes; driver and executors see Spark's folder under one path.",
         reason="needed with sink = postgresql or bucket; passwords belong into PGPASSWORD or ~/.pgpass",
     )
     table: str = option(
@@ -465,7 +453,7 @@ class Output:
         allowed="a name of letters, digits and underscores",
         meaning="The table there; `<table>_steps` says which step it holds. Spark: a folder with "
         "partitions `step=...`.",
-        reason="it says what it is",
+        reason="a plain name",
         fragment={**TEXT, "pattern": "^[A-Za-z_][A-Za-z0-9_]{0,49}$"},
     )
 
@@ -545,23 +533,23 @@ class StateKeys:
         Path("state"),
         allowed="a folder outside of the output folder",
         meaning="Where the secret state is kept (mode 0700); `--state` overrides it.",
-        reason="beside the configuration file, never among the releases",
+        reason="beside the configuration file",
         place="folder",
     )
     url: str | None = option(
         None,
         allowed="postgresql://user@host:5432/database, without a password",
-        meaning="A PostgreSQL database that keeps the store; the state folder keeps a witness against a "
-        "rolled-back database. The rest comes from PGHOST, PGPASSWORD and so on.",
+        meaning="A PostgreSQL database for the store; the state folder keeps a witness against rollbacks. The "
+        "rest comes from PGHOST, PGPASSWORD and so on.",
         reason="a file needs no server",
-        read=_url,
+        read=partial(_given, "url", Section.server_url),
     )
     url_env: str | None = option(
         None,
         allowed="the name of an environment variable",
         meaning="The variable that holds the database's URL.",
-        reason="a URL with a password does not belong into a public file",
-        read=partial(_variable, "url_env"),
+        reason="a file needs no server",
+        read=partial(_given, "url_env", Section.variable),
     )
     key_file: Path | None = option(
         None,
@@ -574,8 +562,8 @@ class StateKeys:
         None,
         allowed="the name of an environment variable",
         meaning="The variable that holds the key.",
-        reason="a key does not belong into a public file",
-        read=partial(_variable, "key_env"),
+        reason="file modes protect the state",
+        read=partial(_given, "key_env", Section.variable),
     )
 
     def key(self) -> StateKey | None:
@@ -688,12 +676,9 @@ def _options(of: Iterable[Family]) -> dict[str, Key]:
     for family in of:
         for key in family.keys:
             known = rows.get(key.name)
-            rows[key.name] = key if known is None else _joined(known, key)
+            mechanisms_with_it = () if known is None else known.mechanisms
+            rows[key.name] = replace(known or key, mechanisms=(*mechanisms_with_it, *key.mechanisms))
     return rows
-
-
-def _joined(one: Key, other: Key) -> Key:
-    return replace(one, mechanisms=(*one.mechanisms, *other.mechanisms))
 
 
 def _name() -> Key:
@@ -702,7 +687,7 @@ def _name() -> Key:
         "name",
         ", ".join(mechanisms()),
         DEFAULT_MECHANISM,
-        "one measurement serves many steps, so each has less noise",
+        "one measurement serves many steps",
         "Which mechanism runs; see the guide on choosing a method.",
         fragment=words(*mechanisms()),
     )

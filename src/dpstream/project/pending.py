@@ -105,7 +105,7 @@ def taken_steps(
             if behind
             else "the data as they were"
             if config.source_options.always_compared
-            else "the data as they were, or a run that does not compare released steps (--no-recheck)",
+            else "the data as they were, or --no-recheck, which does not compare released steps",
         )
 
 
@@ -119,16 +119,12 @@ def _take(stream: Stream, entry: StepInput, position: dict[str, int], config: Pa
         with named_step(entry.step, entry.batch_id):
             return stream.step(batch, entry.batch_id, period_text(entry), position=position)
     except UnconfirmedError as error:
-        error.add_note(
-            "if so many records did leave, take this one step as it is: dpstream run "
-            f"{config} --confirm-shrink"
-        )
+        error.add_note(f"if so many records did leave: dpstream run {config} --confirm-shrink")
         raise
     except DataError as error:
         if error.outside_domain and stream.last_step:
             error.add_note(
-                "where such values are to be counted from now on, a successor goes on with other columns: "
-                f"dpstream init --after {config} --out NEXT.toml"
+                f"to count such values from now on: dpstream init --after {config} --out NEXT.toml"
             )
         raise
 
@@ -142,9 +138,9 @@ def check_recheck(config: Any) -> None:
     """
     if config.source_options.always_compared:
         raise ConfigError(
-            'stays with late = "error" are compared at every run, as a record whose end came late would stay for ever',
+            'stays with late = "error" need it: a record whose end came late would stay for ever',
             where="--no-recheck",
-            allowed='a run that compares, or a stream with late = "next-step"',
+            allowed='a run without it, or a stream with late = "next-step"',
         )
 
 

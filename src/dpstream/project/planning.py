@@ -285,7 +285,7 @@ def last_step(config: Config, plan: StreamPlan) -> tuple[int, str]:
     whole = _YEAR.get(options.every or "")
     if whole is not None:
         return whole, "a year; --at chooses another step"
-    return _WITHOUT_END, "nothing says when the stream ends; --at chooses another step"
+    return _WITHOUT_END, "a stream without end; --at chooses another step"
 
 
 def _hopeless(config: Config, plan: StreamPlan, size: float) -> str | None:
@@ -306,9 +306,9 @@ def _step(config: Config, plan: StreamPlan, at: int | None) -> int:
         last = config.source_options.final_step() if plan.horizon is None else plan.horizon
         if last is None:
             raise ConfigError(
-                "nothing says when the stream ends, so it is not clear when the wish is to hold",
+                "nothing says when the wish is to hold",
                 where="--want",
-                allowed="--at STEP, a day or a number as end in [source], or [budget] horizon",
+                allowed="--at STEP, a day or a number as [source] end, or [budget] horizon",
             )
         return last
     if plan.horizon is not None and at > plan.horizon:
@@ -326,7 +326,7 @@ def _at(config: Config, plan: StreamPlan, step: int) -> ExpectedErrors:
         raise ConfigError(
             f"the mechanism {plan.name!r} predicts no errors",
             where="--want",
-            allowed="dpstream errors, which finds them by simulation once there is a release",
+            allowed="dpstream errors, after a release",
         )
     return predicted[0]
 
@@ -335,7 +335,7 @@ def _no_guess(where: str) -> ConfigError:
     return ConfigError(
         "nothing says how large the table will be",
         where=where,
-        allowed="[expect] with size or records_per_step, as anybody may guess them",
+        allowed="[expect] with size or records_per_step",
     )
 
 
@@ -345,7 +345,7 @@ def _require(plan: StreamPlan, one: ExpectedErrors, wish: Wish) -> None:
     known = [*([TOTAL] if one.total is not None else []), *(", ".join(m.columns) for m in one.marginals)]
     what = ", ".join(wish.columns) or TOTAL
     raise ConfigError(
-        f"{plan.name!r} predicts no error of {what} at step {one.step}: whether it is measured follows from the data",
+        f"{plan.name!r} predicts no error of {what} at step {one.step}: the data decide",
         where="--want",
         allowed=f"what is predicted: {'; '.join(known) or 'nothing'}",
     )
@@ -520,7 +520,7 @@ def describe(config: Config, at: int | None = None, runs_until: int | None = Non
         raise ConfigError(
             f"the mechanism {plan.name!r} has no runs to be listed",
             where="--runs-until",
-            allowed="a mechanism whose runs are scheduled by the number of records",
+            allowed="a mechanism with runs by number of records",
         )
     facts = config.facts()
     base = told_base(config, plan)

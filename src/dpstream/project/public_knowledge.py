@@ -63,9 +63,7 @@ def read_expected(
     keys = section.read(ExpectKeys) if section.written else ExpectKeys()
     ordered = keys.order == "sorted"
     if ordered and isinstance(unit, Record | Individual):
-        raise section.wrong(
-            "order", "those who are followed are there in every step, in whatever order they came", "mixed"
-        )
+        raise section.wrong("order", "whoever is followed is there in every step", "mixed")
     if keys.varies > _MAX_VARIES or (section.has("varies") and isinstance(unit, Individual)):
         raise section.wrong("varies", f"varies = {keys.varies:g} cannot be used")
     found: ExpectedTable | None
@@ -79,7 +77,7 @@ def read_expected(
         raise ConfigError(
             "the section holds no guess",
             where=section.place(),
-            allowed="size, records_per_step, or both; or a file without [expect]",
+            allowed="size, records_per_step, or both",
         )
     elif deletions and not isinstance(unit, InsertedRecord):
         found = _with_defaults(section, keys, "turns-over")
@@ -101,8 +99,8 @@ def of_stays(expected: ExpectedTable | None, unit: Unit) -> dict[str, Any]:
 #: What the owner says of the table, by its name in ``RecipeContext``: its place in a file, and who takes it not.
 _TAKEN = {
     "headline": ("[accuracy] headline", "measures no headlines", 'name = "pooled" or "census"'),
-    "prior": ("[prior]", "takes no prior", 'a file without [prior], or name = "pooled" or "census"'),
-    "season": ("[stream] season", "knows no seasons", 'no season, or name = "pooled"'),
+    "prior": ("[prior]", "takes no prior", 'name = "pooled" or "census"'),
+    "season": ("[stream] season", "knows no seasons", 'name = "pooled"'),
 }
 
 
@@ -120,9 +118,7 @@ def check_taken(file: str, context: RecipeContext, recipe: StreamRecipe, *, peri
         taken = getattr(recipe, name, None) is value if name == "prior" else hasattr(recipe, name)
         if value and not taken:
             raise ConfigError(
-                f"the mechanism of this file {what}",
-                where=f"{file} {place}",
-                allowed=f"{allowed} under [mechanism]",
+                f"the mechanism {what}", where=f"{file} {place}", allowed=f"[mechanism] {allowed}"
             )
 
 
@@ -130,23 +126,16 @@ def expected_words(expected: ExpectedTable | None) -> tuple[str, ...]:
     """What of it is published, for plans and manifests."""
     if expected is None:
         return ()
-    order: tuple[str, ...] = ()
+    numbers = [] if expected.change == "grows" else [f"size = {expected.size}"]
+    if expected.records_per_step:
+        numbers.append(f"records_per_step = {expected.records_per_step}")
+    verb = "es {} are" if len(numbers) > 1 else " {} is"
+    guesses = [verb.format(" and ".join(numbers))]
     if expected.ordered:
-        order = ("the owner's guess order = sorted is published ([expect])",)
+        guesses.append(" order = sorted is")
     if expected.varies != VARIES:
-        order += (f"the owner's guess varies = {expected.varies:g} is published ([expect])",)
-    if expected.change == "grows":
-        return (
-            f"the owner's guess records_per_step = {expected.records_per_step} is published ([expect])",
-            *order,
-        )
-    if not expected.records_per_step:
-        return (f"the owner's guess size = {expected.size} is published ([expect])",)
-    return (
-        f"the owner's guesses size = {expected.size} and records_per_step = {expected.records_per_step} are published "
-        "([expect])",
-        *order,
-    )
+        guesses.append(f" varies = {expected.varies:g} is")
+    return tuple(f"the owner's guess{guess} published ([expect])" for guess in guesses)
 
 
 def _of_records(section: Section, mechanism: Section, keys: ExpectKeys) -> ExpectedTable | None:
@@ -178,7 +167,7 @@ def _of_people(section: Section, mechanism: Section, size: int | None, coming: i
     if coming is not None:
         raise section.wrong(
             "records_per_step",
-            f"records_per_step = {coming} does not fit a panel, where everybody reports in every period",
+            "in a panel everybody reports in every period",
             "size alone, the number of people",
         )
     if size is None:
@@ -195,21 +184,21 @@ def _of_growing(section: Section, size: int | None, coming: int | None, horizon:
         if horizon is None:
             raise section.wrong(
                 "records_per_step",
-                "records_per_step is missing: nothing leaves, so a stream without a horizon has no last size",
-                "a whole number from 1; or [budget] horizon, the number of steps",
+                "nothing leaves, so size needs a horizon",
+                "records_per_step, a whole number from 1; or [budget] horizon",
             )
         coming = max(1, size // horizon)
         section.note("records_per_step", str(coming), default=True, reason="size divided by the horizon")
     elif size is not None:
         if size < coming:
             raise _contradiction(
-                section, f"{coming} records come in one step, and nothing leaves", "at least records_per_step"
+                section, f"{coming} records come in a step and stay", "at least records_per_step"
             )
         whole = coming * (horizon or 0)
         if horizon is not None and not whole <= _COARSE * size <= _COARSE**2 * whole:
             raise _contradiction(
                 section,
-                f"nothing leaves, and {horizon} steps bring {whole} records",
+                f"{horizon} steps bring {whole} records, which stay",
                 f"about {whole}, or another records_per_step",
             )
     return ExpectedTable(coming * (horizon or 1), coming, "grows")
@@ -217,7 +206,7 @@ def _of_growing(section: Section, size: int | None, coming: int | None, horizon:
 
 def _contradiction(section: Section, why: str, allowed: str) -> ConfigError:
     size = section.raw("size")
-    return section.wrong("size", f"size = {size} contradicts what else is said: {why}", allowed)
+    return section.wrong("size", f"size = {size} contradicts other guesses: {why}", allowed)
 
 
 #: The weights of several rows that add up to this or less are taken for shares.
@@ -249,7 +238,7 @@ def read_prior(section: Section, schema: Schema) -> PublicPrior:
         raise section.wrong(
             "file",
             f"{path.name!r} has none of the schema's columns",
-            f"a table with one or more of {', '.join(schema.names)}",
+            f"one or more of {', '.join(schema.names)}",
         )
     columns = tuple(schema.names.index(name) for name in names)
     # Constraints may read columns that the prior does not have; the model gives their cells no mass anyway.
@@ -262,7 +251,7 @@ def read_prior(section: Section, schema: Schema) -> PublicPrior:
         raise ConfigError(
             error.what,
             where=f"{section.place('file')}, {path.name}",
-            allowed=error.allowed or "values that the schema declares, in their columns",
+            allowed=error.allowed or "values that the schema declares",
         ) from None
     weights = np.ones(len(codes)) if weight is None else _weights(section, table, weight)
     if not weights.sum() > 0.0:
@@ -279,7 +268,7 @@ def _check_records(section: Section, name: str, weights: NDArray[np.float64]) ->
     """ConfigError where the weights can be no numbers of records."""
     total, allowed = (
         float(weights.sum()),
-        f"numbers of records, more than 1 and at most {_MAX_RECORDS:.0e} together",
+        f"more than 1 record and at most {_MAX_RECORDS:.0e}",
     )
     if total < 1.0 or (total <= _SHARES_UP_TO and np.count_nonzero(weights) > 1):
         raise section.wrong("weight", f"column {name!r} adds up to {total:.3g}, as shares do", allowed)
@@ -308,10 +297,10 @@ def _read(section: Section, path: Path) -> tuple[Any, str]:
     except DpstreamError as error:
         raise section.wrong("file", f"{path.name!r}: {error.what}", error.allowed) from None
     except OSError as error:
-        reason = error.strerror or "it cannot be read"
-        raise section.wrong("file", f"{path.name!r}: {reason}", "a file that can be read") from None
+        reason = error.strerror or "unreadable"
+        raise section.wrong("file", f"{path.name!r}: {reason}", "a readable file") from None
     if digest != before:
-        raise section.wrong("file", f"{path.name!r} changed while it was read", "a file that stays as it is")
+        raise section.wrong("file", f"{path.name!r} changed while it was read", "a file at rest")
     return table, digest
 
 
@@ -331,7 +320,7 @@ def _weights(section: Section, table: Any, name: str) -> NDArray[np.float64]:
     except (pa.ArrowException, ValueError):
         raise section.wrong("weight", f"column {name!r} holds values other than numbers") from None
     if not np.isfinite(weights).all() or (weights < 0.0).any():
-        raise section.wrong("weight", f"column {name!r} holds numbers below 0, or none where one is needed")
+        raise section.wrong("weight", f"column {name!r} holds empty cells or numbers below 0")
     return weights
 
 
@@ -352,7 +341,7 @@ def read_season(section: Section, season: str | int | None, grid: Grid | None) -
         return None
     steps = _of_calendar(section, season, grid) if isinstance(season, str) else Fraction(season)
     if steps < 2:
-        raise section.wrong("season", "a season is shorter than two steps", "a longer season, or none")
+        raise section.wrong("season", "a season is shorter than two steps")
     return steps
 
 
@@ -364,8 +353,8 @@ def _of_calendar(section: Section, word: str, grid: Grid | None) -> Fraction:
         return Fraction(_MONTHS if word == "year" else 0, grid.months)
     raise section.wrong(
         "season",
-        f"season = {word!r} needs steps that are periods of a calendar",
-        "the number of steps of a season, such as 12; or [source] every with a time column",
+        f"season = {word!r} needs steps of a calendar",
+        "the number of steps of a season; or [source] every with a time column",
     )
 
 

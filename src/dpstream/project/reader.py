@@ -67,10 +67,10 @@ def refuse_password(url: str, where: str, url_env: str = "url_env") -> None:
     """
     if not _URL.fullmatch(url) or "password" in url.lower():
         raise ConfigError(
-            "the URL holds a password, or signs that need %XX (it is not shown here)",
+            "the URL holds a password, or signs that need %XX",
             where=where,
             allowed="postgresql://user@host:5432/database; the password in PGPASSWORD, ~/.pgpass, a service file "
-            f"(postgresql:///?service=name), or the whole URL in the variable that {url_env} names",
+            f"(postgresql:///?service=name), or the URL in the variable that {url_env} names",
         )
 
 
@@ -147,12 +147,14 @@ class Section:
     def text(self, key: str, default: str | None = None) -> str:
         """A text that is not empty; where a longest one is declared, of printable characters."""
         value = self.required(key) if default is None else self.table.get(key, default)
-        if not isinstance(value, str) or not value or value != value.strip():
-            raise self.wrong(key, f"{shown(value)} is not a text that can be used")
         bounds = self.rows[key].fragment
         longest = bounds.get("maxLength")
-        if (longest is not None and (len(value) > longest or not value.isprintable())) or not re.fullmatch(
-            bounds.get("pattern", ".*"), value, re.DOTALL
+        if (
+            not isinstance(value, str)
+            or not value
+            or value != value.strip()
+            or (longest is not None and (len(value) > longest or not value.isprintable()))
+            or not re.fullmatch(bounds.get("pattern", ".*"), value, re.DOTALL)
         ):
             raise self.wrong(key, f"{shown(value)} cannot be used")
         self.note(key, value, default=key not in self.table)
@@ -162,14 +164,14 @@ class Section:
         """The name of an environment variable. What is written instead may be a secret, and is not shown."""
         name = self.raw(key)
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise self.wrong(key, "this is not the name of an environment variable")
+            raise self.wrong(key, "expected the name of an environment variable")
         return self.text(key)
 
     def server_url(self, key: str) -> str:
         """The URL of a PostgreSQL database, without a password; one that may hold one is not shown."""
         url = self.raw(key)
         if not isinstance(url, str) or not is_url(url):
-            raise self.wrong(key, "this is not the URL of a PostgreSQL database")
+            raise self.wrong(key, "expected the URL of a PostgreSQL database")
         refuse_password(url, self.place(key))
         return self.text(key)
 
@@ -221,7 +223,7 @@ class Section:
             return None
         given = self.table[key]
         if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
-            raise self.wrong(key, f"{shown(given)} is not a list of columns")
+            raise self.wrong(key, f"expected columns, got {shown(given)}")
         self.note(key, ", ".join(given), default=False)
         return tuple(given)
 

@@ -96,9 +96,7 @@ def _follow(table: Mapping[str, Any], place: str, base: Path | None, followed: b
             f"file = {name!r} leads on to another file", where=place, allowed="one level of file"
         )
     if not isinstance(name, str) or len(table) > 1:
-        raise SchemaError(
-            "file has to be a text, without other keys", where=place, allowed='file = "schema.toml"'
-        )
+        raise SchemaError("file has to be a text, alone", where=place, allowed='file = "schema.toml"')
     path = (base or Path()) / name
     return _read_document(load_toml(path), str(path), path.parent, followed=True)
 
@@ -153,7 +151,7 @@ def _constraint_lines(constraints: Constraints) -> list[str]:
             raise SchemaError(
                 f"no file says how column {one.column.name!r} follows from others",
                 where="schema",
-                allowed="constraints that were read from files",
+                allowed="constraints from files",
             )
         spec = {"from": one.sources, "file": one.file, **({} if one.read else {"read": False})}
         lines.append(f"derived.{toml_key(one.column.name)} = {toml_value(spec)}")

@@ -81,9 +81,9 @@ def default_mechanism(stream: Section, source: Section) -> tuple[str, str | None
     if not asks_for_record(stream):
         return DEFAULT_MECHANISM, None
     if insert_only(source):
-        why = "the table is declared insert-only, so a record is one event, and what was measured of it stays true"
+        why = "the table is insert-only: a record is one event, and its measurements stay true"
         return DEFAULT_MECHANISM, why
-    return DEFAULT_KEYED, "records have keys: it measures the records that are there, so churn adds no error"
+    return DEFAULT_KEYED, "it measures the records that are there, so churn adds no error"
 
 
 def sections_of(file: str, folder: Path, document: Mapping[str, Any]) -> dict[str, Section]:
@@ -112,11 +112,11 @@ def check_key_column(section: Section, unit: Unit) -> None:
     """
     if isinstance(unit, Record) or insert_only(section):
         if not section.has("key_column"):
-            raise section.wrong("key_column", "the key is missing, which unit = record needs")
+            raise section.wrong("key_column", "unit = record needs a key")
     elif section.has("key_column"):
         raise section.wrong(
             "key_column",
-            f"a key column is set with the unit {unit.name!r}, which does not follow records",
+            f"the unit {unit.name!r} has no key column",
             '[stream] unit = "record", or no key_column',
         )
 
@@ -171,7 +171,7 @@ def check_database(output: Output, source: SourceOptions, section: Section) -> N
         if file.match(whole) or ("**" in pattern and fnmatch.fnmatch(str(file), whole)):
             raise section.wrong(
                 "database",
-                f"the next run would read the database {file.name!r} as a source, by [source] path = {pattern!r}",
+                f"[source] path = {pattern!r} would read the database {file.name!r}",
                 "a file that no pattern of [source] path matches",
             )
 
@@ -200,11 +200,9 @@ def read_unit(section: Section, keys: StreamKeys, source: Section, limits: Limit
     if limits.bounded and keys.max_events is not None:
         raise section.wrong("max_events", limits.bounded, "leave it out")
     if keys.returns is not None and not keyed:
-        raise section.wrong(
-            "returns", "it is set without unit = record: no other unit has keys that come back"
-        )
+        raise section.wrong("returns", "only unit = record has keys that come back")
     if keys.max_events is not None and (keyed or keys.unit != "user"):
-        raise section.wrong("max_events", "a bound on events per user is set without the unit user")
+        raise section.wrong("max_events", "only unit = user has a bound on events")
     unit: Unit
     if keyed:
         unit = _of_records(section, keys, source)
@@ -215,7 +213,7 @@ def read_unit(section: Section, keys: StreamKeys, source: Section, limits: Limit
     elif not isinstance(unit, InsertedRecord) and section.choice("total", _TOTALS, "private") == "public":
         raise section.wrong(
             "total",
-            "'public' contradicts unit = 'user': with a user's records the sizes of steps change",
+            "'public' contradicts unit = 'user', whose records change the sizes of steps",
             "total = 'private', or unit = 'event'",
         )
     _check(section, unit, limits)
@@ -232,12 +230,12 @@ def _of_records(section: Section, keys: StreamKeys, source: Section) -> Record |
         if wrong:
             raise section.wrong(
                 key,
-                f"{key} = {shown(section.raw(key))} does not fit [source] insert_only, where each key counts once",
+                f"{key} = {shown(section.raw(key))} contradicts [source] insert_only, where each key counts once",
                 "leave it out, or insert_only = false",
             )
     section.choice("total", _TOTALS, "private")
     unit = InsertedRecord()
-    reason = "[source] insert_only: a record is its one insert, and a key counts once"
+    reason = "[source] insert_only: a record is its one insert"
     section.note("unit", unit.name, default=True, reason=reason)
     return unit
 
@@ -249,7 +247,7 @@ def _of_events(section: Section, keys: StreamKeys, limits: Limits) -> EventUnit:
     if isinstance(unit, Individual | Record):
         following = mechanisms_with(lambda family: family.limits.people)
         raise UnitError(
-            f"the mechanism cannot protect the unit {keys.unit!r}: it does not follow people",
+            f"the mechanism cannot protect the unit {keys.unit!r}",
             where=section.place("unit"),
             allowed=f"{', '.join(limits.units)}; or [mechanism] name = {' or '.join(map(repr, following))}",
         )
@@ -292,7 +290,7 @@ def _related(
             f"total = 'public', or unit = '{kind}'",
         )
     if unit.relation == "add-remove" and total == "public":
-        reason = 'total = "public" switches the relation to replace'
+        reason = 'total = "public"'
         section.note("unit", f"{kind}-replace", default=True, reason=reason)
         return replace(unit, relation="replace")
     section.note("unit", unit.name, default=default, reason=limits.unit_reason or None)
@@ -307,23 +305,21 @@ def _check(section: Section, unit: Unit, limits: Limits) -> None:
         raise section.wrong(
             "unit" if section.has("unit") else "total",
             limits.other_units.format(unit=unit.name),
-            'total = "public" (the unit becomes event-replace)'
-            if "event-replace" in limits.units
-            else ", ".join(limits.units),
+            'total = "public"' if "event-replace" in limits.units else ", ".join(limits.units),
         )
     if isinstance(unit, InsertedRecord):
         raise UnitError(
-            "the mechanism of this file does not fit [source] insert_only, where a record is its one insert",
+            "the mechanism does not fit [source] insert_only",
             where=section.place("unit"),
             allowed=f'[mechanism] name = "{DEFAULT_MECHANISM}", or insert_only = false',
         )
     if unit.name == "record-replace" and "record" in limits.units:
         raise section.wrong("total", limits.other_units.format(unit=unit.name), "private")
     raise UnitError(
-        f"the mechanism of this file cannot protect the unit {unit.name!r}",
+        f"the mechanism cannot protect the unit {unit.name!r}",
         where=section.place("unit"),
-        allowed=f'[mechanism] name = "{DEFAULT_KEYED}"; or, where records never change and never leave, [source] '
-        "insert_only = true",
+        allowed=f'[mechanism] name = "{DEFAULT_KEYED}"; or [source] insert_only = true, where records never change '
+        "or leave",
     )
 
 
@@ -331,11 +327,9 @@ def read_source(section: Section, unit: Unit, given: RecipeContext) -> SourceOpt
     """Read ``[source]``. Cutting by rows needs public sizes; a unit that is a user or a person needs a user column."""
     check_key_column(section, unit)
     if section.has("user_column") and not isinstance(unit, User | Individual):
-        raise section.wrong("user_column", "a user column is set, and the unit is about single records")
+        raise section.wrong("user_column", f"the unit {unit.name!r} has no user column")
     if section.has("period_columns") and not isinstance(unit, Individual):
-        raise section.wrong(
-            "period_columns", "only a mechanism that follows people has periods of people", "a time_column"
-        )
+        raise section.wrong("period_columns", "only panels have period columns", "a time_column")
     if isinstance(unit, User | Individual) and not section.has("key_column"):
         section.required("user_column")
     if section.table.get("kind", "files") == "files":
@@ -352,8 +346,8 @@ def read_source(section: Section, unit: Unit, given: RecipeContext) -> SourceOpt
     if options.needs_public_sizes and unit.relation != "replace":
         raise section.wrong(
             "rows",
-            f"{options.rows} rows a step would publish the size of every step, and sizes are private here",
-            '[stream] total = "public" (the unit becomes event-replace), or a time_column',
+            f"{options.rows} rows a step would publish sizes, which are private here",
+            '[stream] total = "public", or a time_column',
         )
     for key in shared:
         if section.has(key):
@@ -403,9 +397,8 @@ def check_fits(section: Section, options: SourceOptions, plan: StreamPlan, schem
         names = ", ".join(column.name for column in schema.rules.read)
         raise section.wrong(
             "updates",
-            f"'changed' leaves out what an update keeps, so {names}, which follows from other columns, cannot be held "
-            "against it",
-            "read = false for it in [schema.constraints.derived], or updates that give whole records",
+            f"'changed' leaves out what an update keeps, so {names} cannot be checked against other columns",
+            "read = false for it in [schema.constraints.derived], or updates with whole records",
         )
     kind = other_kind(options.kind)
     if kind is not None and kind.fits is not None:
@@ -464,7 +457,7 @@ def read_output(section: Section, limits: Limits, columns: tuple[str, ...]) -> O
     changeable = records == "persistent" and "fresh" in kinds
     if output.may_change is not None and not changeable:
         where = "only where tables may be drawn anew, with records = persistent"
-        raise section.wrong("may_change", "no synthetic record is updated here", where)
+        raise section.wrong("may_change", "synthetic records stay as they are", where)
     if output.may_change is None and changeable:
         section.note("may_change", "as the feed has it", default=True)
     if records in limits.no_records:
@@ -529,10 +522,7 @@ def named_family(section: Section, default: str = DEFAULT_MECHANISM) -> Family:
     Errors:
         ConfigError: it names no mechanism, or one whose package is broken.
     """
-    word = section.raw("name") if section.has("name") else default
-    if word not in mechanisms():
-        section.choice("name", mechanisms(), default)
-    return family_of(word)
+    return family_of(section.choice("name", mechanisms(), default))
 
 
 def read_recipe(
@@ -546,11 +536,9 @@ def read_recipe(
     Errors:
         ConfigError, LimitError: an option that is unknown, unusable, or of another mechanism.
     """
-    family = named_family(section, default)
-    if section.has("name"):
-        name = section.choice("name", mechanisms(), default)
-    else:
-        name = default
+    name = section.choice("name", mechanisms(), default)
+    family = family_of(name)
+    if not section.has("name"):
         section.note("name", name, default=True, reason=why)
     section.variant = name
     own = ["name", *(key.name for key in family.keys if name in key.mechanisms)]
@@ -568,6 +556,6 @@ def _foreign(section: Section, key: str, name: str, own: Sequence[str]) -> Confi
     remedy = " or ".join(f'name = "{other}"' for other in having)
     return section.wrong(
         key,
-        f"no mechanism is named, so it is the default, {name!r}, which has no option {key!r}",
+        f"the default mechanism {name!r} has no option {key!r}",
         f"{remedy}; or, of {name!r}, {', '.join(own)}",
     )

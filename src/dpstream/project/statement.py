@@ -292,7 +292,7 @@ def registry(config: Config, facts: Facts, newest: Newest | None, date: str) -> 
         },
         "trust_model": {
             "name": "central",
-            "words": "The owner's program reads the original records and adds the noise before anything leaves it.",
+            "words": _WORDS.text("central"),
         },
         "loss": {
             "definition": "pure" if pure else "zCDP",
@@ -453,7 +453,7 @@ def _needed(config: Config, newest: Newest | None, what: str) -> Newest:
     if newest is not None:
         return newest
     raise ConfigError(
-        f"{what} describes a released table, and there is none",
+        f"{what} needs a released table",
         where=str(config.output.dir),
         allowed=f"dpstream run {config.path} first; or --format registry",
     )

@@ -60,13 +60,13 @@ class Watch:
         options = config.source_options
         if options.stdin:
             raise ConfigError(
-                "standard input is read until it ends, without watching",
+                "standard input cannot be watched",
                 where=f"{config.path} [source] path",
                 allowed="run without --watch",
             )
         if waits and options.every is None and options.rows is None and options.end != "data":
             raise ConfigError(
-                "all step numbers up to end are due at once, so there is nothing to wait for",
+                "all steps up to end are due at once",
                 where=f"{config.path} [source] end",
                 allowed='a calendar, every = "files", rows, or end = "data"',
             )
@@ -361,16 +361,15 @@ def _wrong_index(config: Config, sink: Publisher, committed: dict[int, dict[str,
     from dpstream.stream.release.manifest import describe_tables, pretty_json
 
     try:
-        steps = {int(entry["step"]): entry for entry in read_catalogue(sink.directory)["steps"]}
-        told = {
-            step: entry["manifest_sha256"]
-            for step, entry in steps.items()
+        listed = {
+            int(entry["step"]): entry["manifest_sha256"]
+            for entry in read_catalogue(sink.directory)["steps"]
             if entry["kept"] and entry["state"] in ("full", "change")
         }
     except (InputError, StoreError, KeyError, TypeError, ValueError):
-        return "no catalogue"
-    if any(told.get(step) != files[MANIFEST] for step, files in committed.items()):
-        return "another catalogue"
+        listed = {}
+    if any(listed.get(step) != files[MANIFEST] for step, files in committed.items()):
+        return "catalogue"
     plan, output = config.plan(), config.output
     with_ids = output.publishing.records == "persistent"
     columns = plan.released_schema(config.schema())
@@ -391,9 +390,9 @@ def _wrong_index(config: Config, sink: Publisher, committed: dict[int, dict[str,
 def _too_old(config: Config, releases: Path, max_age: float) -> bool:
     if getattr(config.output, "sink", "folder") != "folder":
         raise ConfigError(
-            "the age of a release is that of its files, and this stream's releases are none",
+            "only releases in a folder have an age",
             where="--max-age",
-            allowed="a stream whose releases go to a folder",
+            allowed='[output] sink = "folder"',
         )
     times = [path.stat().st_mtime for path in releases.glob("step-*/manifest.json")]
     # A file from the future (a clock that was wrong) tells no age.
@@ -403,12 +402,12 @@ def _too_old(config: Config, releases: Path, max_age: float) -> bool:
 #: name -> what it is, in its unit.
 _ABOUT = {
     "dpstream_steps": "Committed steps of the stream.",
-    "dpstream_steps_left": "Steps that the plan still pays for; none where it pays for any number.",
+    "dpstream_steps_left": "Steps that the plan still pays for; none without a horizon.",
     "dpstream_spent": "Privacy loss of all steps so far, in the unit of the label loss: epsilon, or rho (zCDP).",
-    "dpstream_planned": "Privacy loss that the plan allows, in the unit of the label loss.",
-    "dpstream_health": "1 for the word that dpstream status --health says, 0 for all others.",
+    "dpstream_planned": "Privacy loss that the plan allows, in the same unit.",
+    "dpstream_health": "1 for the word of dpstream status --health, 0 for others.",
     "dpstream_release_time_seconds": "When the newest release was written, as Unix time.",
-    "dpstream_told_time_seconds": "When the worker of a service last looked at the stream, as Unix time.",
+    "dpstream_told_time_seconds": "When a service's worker last looked, as Unix time.",
 }
 
 

@@ -24,10 +24,9 @@ from dpstream.project.json_schema import LINE
 from dpstream.project.schema_file import load_toml, toml_key, toml_value
 
 _HEAD = """\
-# Drafted by `dpstream init --after`: the stream {name!r} goes on after {old!r}, whose last release it begins with.
-# Before the first run change here what is to change: columns and values (say under [base] what becomes of the old
-# ones), budget, mechanism. The border in time is public and fixed: [source] start. Give this stream the records from
-# then on only, and let the earlier one publish no further step.
+# Drafted by `dpstream init --after`: the stream {name!r} begins with the last release of {old!r}. Before the first
+# run change columns and values (say under [base] what becomes of the old ones), budget, mechanism. The border is
+# public and fixed: [source] start. Give this stream later records only; the earlier one publishes no further step.
 """
 
 
@@ -48,7 +47,7 @@ def draft_successor(path: str | Path, target: Path) -> str:
         raise ConfigError(
             f"the mechanism {old.plan().name!r} cannot begin with another stream's table",
             where=f"{old.path} [mechanism]",
-            allowed="a configuration of its own for the new stream; a record that both read costs the sum",
+            allowed="a separate new stream; a record that both read costs the sum",
         )
     require_all_published(old)
     predecessor = read_predecessor(_options(old))
@@ -94,9 +93,9 @@ def _source(old: Config, predecessor: Predecessor, base: Path) -> dict[str, Any]
     grid = options.grid
     if grid is None:
         raise ConfigError(
-            "a successor needs a border in time, and the steps follow other rules",
+            "a successor needs a border in time",
             where=f"{old.path} [source]",
-            allowed="a [base] section written by hand; both streams then cost the sum",
+            allowed="a [base] section by hand; both streams then cost the sum",
         )
     period = grid.period(last)
     if period is not None:
@@ -129,18 +128,10 @@ def _moved(old: Config, text: str, base: Path) -> str:
 def _toml(table: Mapping[str, Any], name: str = "") -> str:
     """A parsed document as TOML again."""
     plain = {key: value for key, value in table.items() if not isinstance(value, Mapping)}
-    lines = [f"{toml_key(key)} = {_value(value)}" for key, value in plain.items()]
+    lines = [f"{toml_key(key)} = {toml_value(value)}" for key, value in plain.items()]
     text = "\n".join([f"\n[{name}]", *lines] if name and (lines or not table) else lines)
     parts = [text] if text else []
     for key, value in table.items():
         if isinstance(value, Mapping):
             parts.append(_toml(value, f"{name}.{toml_key(key)}" if name else toml_key(key)).rstrip("\n"))
     return "\n".join(parts) + "\n"
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{toml_key(key)} = {_value(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(_value, value))}]"
-    return toml_value(value)

@@ -17,5 +17,4 @@ from dpstream.stream.release.release import Marginal, Release
 from dpstream.stream.store.encryption import StateKey
 from dpstream.stream.store.lock import StatePermissionWarning
 from dpstream.stream.store.postgres import PostgresServer
-from dpstream.stream.store.step_rows import LedgerEntry
 from dpstream.stream.stream import Stream

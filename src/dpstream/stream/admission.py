@@ -51,10 +51,7 @@ from dpstream.io.sources.counted_file import CountedFile
 from dpstream.stream.store.summed_rows import PresentChange
 
 if TYPE_CHECKING:
-    from dpstream.core.contracts import StreamPlan
     from dpstream.core.schema import Schema
-    from dpstream.core.schema.domain import Codes, Domain
-    from dpstream.core.tables.access import EngineBatch
     from dpstream.stream.store.store import Store
 
 
@@ -174,16 +171,12 @@ def separate(batch: Batch, schema: Schema, where: str, unit: str = "user") -> tu
     """
     users = batch.users
     if users is None:
-        raise DataError(
-            f"the unit is {unit!r}, and the batch gives no users",
-            where=where,
-            allowed="Batch(..., users=...)",
-        )
+        raise DataError(f"the unit {unit!r} needs users", where=where, allowed="Batch(..., users=...)")
     if not isinstance(users, str):
         pair = users if isinstance(users, tuple) else (users, None)
         if len(pair) != 2:
             raise DataError(
-                "users is a tuple, expected a pair",
+                "expected users as a pair",
                 where=where,
                 allowed="(ids of inserts, ids of deletes)",
             )
@@ -193,9 +186,9 @@ def separate(batch: Batch, schema: Schema, where: str, unit: str = "user") -> tu
         return batch, (first, second)
     if users in schema.names:
         raise ConfigError(
-            f"the column {users!r} of the user ids is in the schema too",
+            f"column {users!r} is in the schema too",
             where=where,
-            allowed=f"another column, or a copy of {users!r} under another name",
+            allowed="another column, or a renamed copy",
         )
     inserts, first = _split(batch.inserts, users, where)
     deletes, second = _split(batch.deletes, users, where)
@@ -285,7 +278,7 @@ def grant_batch(
         # The records are read first: what is wrong with them is said first.
         encode_batch(batch, wanted.schema, where=where)
         raise DataError(
-            f"the batch gives users, and the unit is {unit.name!r}, which has no use for it",
+            f"the unit {unit.name!r} takes no users",
             where=where,
             allowed="a batch without users",
         )
@@ -311,13 +304,13 @@ def _require_kind(plan: StreamPlan, where: str, *, keyed: bool) -> None:
     """The batch has keys where the plan reads the records that are present, and has none elsewhere."""
     if keyed and plan.reads != "present":
         raise ConfigError(
-            f"keyed records do not fit the mechanism {plan.name!r}, which reads what a step brings",
+            f"the mechanism {plan.name!r} reads records without keys",
             where=where,
             allowed="dpstream.Batch, or the unit record",
         )
     if not keyed and plan.reads == "present":
         raise ConfigError(
-            f"the mechanism {plan.name!r} reads present records by key; the batch has no keys",
+            f"the mechanism {plan.name!r} reads records with keys",
             where=where,
             allowed="dpstream.KeyedBatch or dpstream.Snapshot",
         )
@@ -337,14 +330,12 @@ def _reports(batch: Batch, wanted: ReadRequest) -> BatchAccess:
     """Grant one period of a panel: the reports, with a keyed mark of each person."""
     domain, where = wanted.schema.domain, wanted.where
     if batch.deletes is not None:
-        raise DataError("panels have no deletes", where=where, allowed="reports of people, one a person")
+        raise DataError("panels have no deletes", where=where, allowed="one report a person")
     batch, columns = separate(batch, wanted.schema, where, wanted.unit)
     _, codes, none = encode_batch(batch, wanted.schema, where=where)
     owners = read_owners(columns, (len(codes), 0), key=wanted.key, where=where)
     if len(owners.ids) != len(codes):
-        raise DataError(
-            "a person reports twice in one period", where=where, allowed="one report a person and period"
-        )
+        raise DataError("a person reports twice in one period", where=where, allowed="one report a person")
     ordered = np.empty_like(codes)
     ordered[owners.inserts] = codes
     marks = np.frombuffer(b"".join(owners.ids), np.uint8).reshape(-1, ID_BYTES)
@@ -447,9 +438,8 @@ def require_record(plan: StreamPlan) -> None:
         ConfigError: the unit is another one, or the mechanism reads what a step brings.
     """
     if (plan.reads == "present") != isinstance(plan.unit, Record):
-        reads = "the records that are present" if plan.reads == "present" else "what a step brings"
         raise ConfigError(
-            f"the mechanism {plan.name!r} reads {reads}, and the unit is {plan.unit.name!r}",
+            f"the mechanism {plan.name!r} cannot protect the unit {plan.unit.name!r}",
             where="stream",
-            allowed="the unit record if the mechanism reads present records, else another",
+            allowed="the unit record" if plan.reads == "present" else "another unit",
         )

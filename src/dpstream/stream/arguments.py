@@ -23,9 +23,9 @@ def check_places(state: Path, output: Path, where: str | None = None) -> None:
     inner, outer = state.resolve(), output.resolve()
     if inner == outer or outer in inner.parents or inner in outer.parents:
         raise ConfigError(
-            f"the secret state {str(state)!r} and the output {str(output)!r} lie inside each other",
+            f"state {str(state)!r} and output {str(output)!r} lie inside each other",
             where=where or str(state),
-            allowed="a folder outside of the output folder",
+            allowed="two separate folders",
         )
 
 
@@ -65,7 +65,7 @@ def position_text(position: Mapping[str, int]) -> str:
         for name, number in position.items()
     )
     if not good:
-        raise ConfigError("the source's position cannot be kept", where="position", allowed=wanted)
+        raise ConfigError("expected a position", where="position", allowed=wanted)
     try:
         return canonical_json(dict(position)).decode()
     except UnicodeEncodeError:

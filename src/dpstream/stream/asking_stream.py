@@ -28,16 +28,18 @@ from fractions import Fraction
 from typing import Any
 
 from dpstream.core.contracts import AskedPlan, Packed, QuestionAnswer, QuestionsSoFar
-from dpstream.core.errors import StepError, StoreDamagedError, StoreError
+from dpstream.core.errors import StepError, StoreDamagedError
 from dpstream.stream.arguments import check_text
 from dpstream.stream.identity import canonical_json
 from dpstream.stream.store import container
 from dpstream.stream.store.place import has_store, questions_path, questions_server
 from dpstream.stream.store.sealed_history import outside_heads_of_questions
 from dpstream.stream.store.step_rows import PackedState, Prepared, Reservation, Step
-from dpstream.stream.store.store import Store
+from dpstream.stream.store.store import Store, closed_stream
 from dpstream.stream.store.store_database import damaged_store
-from dpstream.stream.stream import Stream, WatchedRandomness, shown_failure
+from dpstream.stream.stream import Stream, WatchedRandomness, shown_failure, undecided
+
+_BOTH_STORES = "the newest copies of both stores"
 
 _MAX_ID = 200
 
@@ -125,8 +127,7 @@ class AskingStream(Stream):
         self._check_process()
         store = self._question_store
         self._witness()
-        rows = (store.find(step=number) for number in range(1, store.last_step + 1))
-        return tuple(self._stored(row) for row in rows if row is not None)
+        return tuple(self._stored_question(number) for number in range(1, store.last_step + 1))
 
     # Asking
 
@@ -155,14 +156,14 @@ class AskingStream(Stream):
         check_text(name, "question_id")
         store = self._question_store
         self._witness()  # of an answer that a full disk kept back
-        content, complement = (store.fingerprint([one]) for one in self._asks.question_bytes(query))
+        content, complement = map(store.fingerprint, self._asks.question_bytes(query))
         known = store.find(batch_id=name)
         if known is not None:
             if known.content != content:
                 raise StepError(
                     "the id belongs to another question",
                     where=f"question {name!r}",
-                    allowed="a new id for a new question",
+                    allowed="a new id",
                 )
             return self._stored(known)
         same = self._answered_here.get(content)
@@ -172,7 +173,7 @@ class AskingStream(Stream):
             self._membership.allow_step(self._store.meta, self.last_step)
         kind = self._failed or self._undecided or store.undecided_failure()
         if kind is not None:
-            raise _undecided(kind, name)
+            raise undecided("a question or step", kind, f"question {name!r}")
         implied = None if same is None else self._stored_question(same).answer
         other = self._answered_here.get(complement)
         if implied is None and other is not None:
@@ -198,17 +199,15 @@ class AskingStream(Stream):
         if self._step_answers is None or self._step_answers[0] != self.last_step:
             store, numbers = self._question_store, {}
             for number in range(store.last_step, 0, -1):
-                row = store.find(step=number)
-                if row is None or self._stored(row).step != self.last_step:
+                row = store.committed(number)
+                if self._stored(row).step != self.last_step:
                     break
                 numbers[row.content] = number
             self._step_answers = (self.last_step, numbers)
         return self._step_answers[1]
 
     def _stored_question(self, number: int) -> AnsweredQuestion:
-        row = self._question_store.find(step=number)
-        assert row is not None
-        return self._stored(row)
+        return self._stored(self._question_store.committed(number))
 
     def _stored(self, row: Step) -> AnsweredQuestion:
         try:
@@ -313,15 +312,11 @@ class AskingStream(Stream):
             raise StoreDamagedError(
                 "the stream was rolled back behind its questions",
                 where=where,
-                allowed="the newest copies of both stores",
+                allowed=_BOTH_STORES,
             )
         # As of the last step: with older books, what was spent since could be spent again.
         if self._asks.standing(state).asked > asked:
-            raise StoreDamagedError(
-                "the questions' store was rolled back",
-                where=where,
-                allowed="the newest copies of both stores",
-            )
+            raise StoreDamagedError("the questions' store was rolled back", where=where, allowed=_BOTH_STORES)
         self._asks.restore_books(state, books)
         self._last_hard = int(books["y_number"])
         if self._last_hard:
@@ -335,11 +330,7 @@ class AskingStream(Stream):
         path, server = questions_path(self.path), questions_server(self._server)
         stream_id = self._store.meta["stream_id"]
         if self.last_step and not has_store(path, server=server):
-            raise StoreDamagedError(
-                "the questions' store is gone: the spent budget is not known",
-                where=str(path),
-                allowed="the newest copies of both stores",
-            )
+            raise StoreDamagedError("the questions' store is gone", where=str(path), allowed=_BOTH_STORES)
         fresh = self._asks.pack_books(self._plan.start())
         first = container.dump(Packed({**fresh, "y_number": 0, "t": 0, "step": 0}, {}))
         # An id of its own: what is encrypted in one of the two stores means nothing in the other.
@@ -359,19 +350,10 @@ class AskingStream(Stream):
     @property
     def _question_store(self) -> Store:
         if self._questions is None:
-            raise StoreError("the stream is closed", where=str(self.path), allowed="opening it again")
+            raise closed_stream(str(self.path))
         return self._questions
 
     def _close_questions(self) -> None:
         if self._questions is not None:
             self._questions.close()
             self._questions = None
-
-
-def _undecided(kind: str, name: str) -> StepError:
-    return StepError(
-        f"a question, or a step, stopped with {kind} after noise was drawn; the stop may depend on the noise: the "
-        "owner decides",
-        where=f"question {name!r}",
-        allowed="run --discard-reserved (discard_reservation()), after finding the cause",
-    )

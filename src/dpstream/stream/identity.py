@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
 #: How a stream goes on under another plan.
-_SUCCESSOR = (
-    "a successor (dpstream init --after, with the old file); or another state directory, which spends anew"
-)
+_SUCCESSOR = "dpstream init --after, with the old file; or another state directory, which spends anew"
+
+
+#: Of files that were read the facts hold hashes.
+_FILES = ("schema.constraints.files.", "options.prior.sha256")
 
 
 def canonical_json(value: Any) -> bytes:
@@ -161,8 +163,6 @@ def require_same_plan(stored: dict[str, Any], given: dict[str, Any], where: str)
             where=where,
             allowed=f"{remedy}; or {_SUCCESSOR}",
         )
-    _require_same_files(stored, given, where)
-    _require_same_prior(stored, given, where)
     # Through JSON, so that tuples and lists compare alike.
     differences = _differences(stored, json.loads(canonical_json(given)), "")
     if differences:
@@ -172,36 +172,6 @@ def require_same_plan(stored: dict[str, Any], given: dict[str, Any], where: str)
             where=where,
             allowed=f"the plan of its start; or {_SUCCESSOR}" + _counter_remedy(stored, given),
         )
-
-
-def _require_same_files(stored: dict[str, Any], given: dict[str, Any], where: str) -> None:
-    """The files of public constraints say what they said when the stream began."""
-    before, now = (
-        facts.get("schema", {}).get("constraints", {}).get("files", {}) for facts in (stored, given)
-    )
-    for name in sorted(before.keys() & now.keys()):
-        if before[name] != now[name]:
-            raise ConfigError(
-                f"the file {name!r} of [schema.constraints] has changed since the start",
-                where=where,
-                allowed=f"the old file; or {_SUCCESSOR}",
-            )
-
-
-def _require_same_prior(stored: dict[str, Any], given: dict[str, Any], where: str) -> None:
-    """The public prior is the one with which the stream began."""
-    before, now = (facts.get("options", {}).get("prior") for facts in (stored, given))
-    if before == now:
-        return
-    if before is None or now is None:
-        began, has = ("without", "one") if before is None else ("with", "none")
-        what, allowed = f"the stream began {began} a [prior], and this file has {has}", f"the file {began} it"
-    elif before.get("sha256") != now.get("sha256"):
-        what, allowed = "the file of [prior] has changed", "the file as it was"
-    else:
-        what = "columns or weight of [prior] have changed"
-        allowed = "the section as it was"
-    raise ConfigError(what, where=where, allowed=f"{allowed}; or {_SUCCESSOR}")
 
 
 def mechanism_remedy(began: str, now: str) -> str | None:
@@ -221,7 +191,7 @@ def _counter_remedy(stored: dict[str, Any], given: dict[str, Any]) -> str:
             continue
         rule = recipe.describe() + ";"
         if began.startswith(rule) and not now.startswith(rule):
-            return f'; the first counter: counter = "{name}" under [mechanism] (or as an option in Python)'
+            return f'; counter = "{name}" under [mechanism], or as an option'
     return ""
 
 
@@ -239,6 +209,8 @@ def _differences(old: Any, new: Any, path: str) -> list[str]:
         return differences
     if old == new:
         return []
+    if path.startswith(_FILES):
+        return [f"the file behind {path} has changed"]
     return [f"{path} was {_short(old)} and is {_short(new)}"]
 
 
@@ -289,8 +261,7 @@ def require_same_unit(facts: Mapping[str, Any], other: Mapping[str, Any], stream
     mine = whose_unit(facts)
     raise UnitError(
         f"one {str(facts['unit']).partition('-')[0]} is identified by {_told_by(mine)} here and by "
-        f"{_told_by(other)} in the "
-        f"stream {stream!r}: their total cost cannot be bounded",
+        f"{_told_by(other)} in {stream!r}: the total cost is unbounded",
         where=where,
         allowed='the same column and rule; or [stream] same_unit = "why both are the same" (published)',
     )

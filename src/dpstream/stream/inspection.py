@@ -9,7 +9,6 @@ Trusted base: owner (checks private state without its lock).
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -22,6 +21,8 @@ from dpstream.io.sinks.target import MANIFEST, MEASUREMENTS, NOTICE, Differences
 from dpstream.stream.ledger.account import Account
 from dpstream.stream.ledger.reading import (
     KNOWN_TO_READERS,
+    UNREAD,
+    UNREADABLE,
     Ledger,
     catalogue_problems,
     ledger_of,
@@ -31,6 +32,7 @@ from dpstream.stream.ledger.reading import (
 )
 from dpstream.stream.store.encryption import StateKey, unlock
 from dpstream.stream.store.place import (
+    MOVED_AWAY,
     backend_for,
     is_moved,
     no_stream,
@@ -50,6 +52,8 @@ from dpstream.stream.store.sealed_history import (
     outside_heads,
     outside_heads_of_questions,
     read_meta,
+    step_of,
+    stored_plan,
     stored_seals,
     undecided_failure,
 )
@@ -116,13 +120,12 @@ def read_status(path: str | Path, *, server: PostgresServer | None = None) -> St
             if db is None:
                 raise no_stream(str(path))
             states = publication_states(db)
-            (plan,) = db.execute("SELECT value FROM meta WHERE key = 'plan'").fetchone()
-            reserved = db.execute("SELECT step FROM latest WHERE name = ?", (RESERVATION,)).fetchone()
+            facts, reserved = stored_plan(read_meta(db), str(path)), step_of(db, RESERVATION)
             (seeded,) = db.execute("SELECT coalesce(max(test_seed), 0) FROM steps").fetchone()
-            facts, spent, failed = json.loads(plan), largest_cost(db), undecided_failure(db)
+            spent, failed = largest_cost(db), undecided_failure(db)
             unspent, decided = is_unspent(db), read_decisions(db)
     except (ValueError, TypeError):
-        raise StoreDamagedError("plan or ledger is unreadable", where=str(path)) from None
+        raise StoreDamagedError(UNREADABLE, where=str(path)) from None
 
     def in_state(*publications: str) -> tuple[int, ...]:
         return tuple(step for step, state in states.items() if state in publications)
@@ -135,7 +138,7 @@ def read_status(path: str | Path, *, server: PostgresServer | None = None) -> St
         held=in_state("held"),
         withdrawn=in_state("withdrawing", "withdrawn"),
         rejected=in_state("rejected"),
-        reserved=None if reserved is None else reserved[0],
+        reserved=reserved,
         failed=None if failed == RESTORED else failed,
         restored=failed == RESTORED,
         made_with_test_seed=bool(seeded),
@@ -180,7 +183,7 @@ def wrong_state(path: str | Path, releases: Path, *, server: PostgresServer | No
     Errors:
         Those of ``read_status``. StoreError: a place of releases cannot be read.
     """
-    with file_errors("the releases could not be read", releases):
+    with file_errors(UNREAD, releases):
         there, withdrawn = published_steps(releases), noticed(releases)
     states = dict[int, str]()
     try:
@@ -192,7 +195,7 @@ def wrong_state(path: str | Path, releases: Path, *, server: PostgresServer | No
                         return store.say(_GONE)
                     continue
                 if is_moved(db):
-                    return "the stream was moved away"
+                    return MOVED_AWAY
                 wrong = head_problem(heads, stored_seals(db))
                 if wrong is not None:
                     return store.say(wrong)
@@ -403,7 +406,7 @@ def compare_releases(
             committed = {} if db is None else published_files(db)
             states = {} if db is None else publication_states(db)
         withdrawn = [step for step, state in states.items() if state == "withdrawn"]
-        with file_errors("the releases could not be read", sink.directory):
+        with file_errors(UNREAD, sink.directory):
             differences = sink.compared(committed, deep=deep, withdrawn=withdrawn)
         if not differences or differences == before:
             break

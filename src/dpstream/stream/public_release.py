@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpstream.core.contracts import NoisyCounts
-from dpstream.core.errors import ConfigError, DataError, LimitError, StoreDamagedError
+from dpstream.core.errors import ConfigError
 from dpstream.core.schema.predicate import Predicate, parse_predicate
 from dpstream.io.objects import AnyPath, ObjectPath, any_path, is_web_url, web_path
 from dpstream.io.sinks.release_reader import (
     Frame,
     MeasuredStep,
-    as_released,
     measured_steps,
     panel_labels,
     read_manifest,
@@ -26,8 +25,8 @@ from dpstream.io.sinks.release_reader import (
     released_schema,
 )
 from dpstream.stream.release.answers import (
-    MAX_ANSWER_CELLS,
     Answer,
+    check_cells,
     impossible_answer,
     measured_answer,
     with_bias,
@@ -35,14 +34,14 @@ from dpstream.stream.release.answers import (
 )
 from dpstream.stream.release.estimates import CellsOf, Combine, Estimate, Missing, Published, misfit
 from dpstream.stream.release.released_verdicts import NumberOfRecords, number_of_records
-from dpstream.stream.release.showing import release_html, spent_of
+from dpstream.stream.release.showing import codes_of, release_html, spent_of
 
 if TYPE_CHECKING:
     from dpstream.core.privacy import Budget
     from dpstream.core.schema import Schema
     from dpstream.stream.release.pictures import Picture
 
-_BASE = "Counted in the released table, in part from an earlier table: errors are not known."
+_COUNTED = "Counted in the released table"
 
 
 class PublicRelease:
@@ -237,22 +236,18 @@ class PublicRelease:
         manifest = self.manifest(step)
         schema = released_schema(self.folder, manifest)
         asked = parse_predicate(question, schema)
-        if (cells := schema.domain.cells(asked.columns)) > MAX_ANSWER_CELLS:
-            raise LimitError(
-                f"the question's columns have {cells} cells together",
-                where="answer",
-                allowed=f"at most {MAX_ANSWER_CELLS}",
-            )
+        check_cells(schema.domain, asked.columns, "answer")
         none = impossible_answer(asked, schema)
         if none is not None:
             return none
         counted = self._counted(asked, schema, manifest, step)
         if "base" in manifest:
-            answer = Answer(counted, None, _BASE)
+            note = f"{_COUNTED}, in part from an earlier table: errors are not known."
+            answer = Answer(counted, None, note)
         else:
             answer = measured_answer(counted, self._published(step), asked, as_of)
             if answer.as_of is None:
-                answer = replace(answer, note=f"Counted in the released table. {answer.note}")
+                answer = replace(answer, note=f"{_COUNTED}. {answer.note}")
         if answer.error_kind is not None:
             return answer
         answer = with_bias(answer, manifest)
@@ -309,12 +304,7 @@ class PublicRelease:
                     where="question",
                     allowed="both or neither; or Stream.release",
                 )
-        try:
-            codes = tuple(as_released(column).encode(table.column(column.name)) for column in columns)
-        except DataError:
-            raise StoreDamagedError(
-                "the table holds values outside of its codebook", where=str(self.folder)
-            ) from None
+        codes = tuple(codes_of(column, table) for column in columns)
         count = float(satisfied[codes].sum()) if columns else 0.0
         return count * (manifest["rows"] / table.num_rows if table.num_rows else 1.0)
 
@@ -327,9 +317,7 @@ class PublicRelease:
     def _step(self, step: int | None) -> int:
         if step is None:
             return self.step
-        if isinstance(step, bool) or not isinstance(step, int):
-            raise ConfigError(f"expected a step, got {step!r}", where="step", allowed="a whole number from 1")
-        return step
+        return _checked(step)
 
 
 def read(folder: str | AnyPath, step: int | None = None, *, token: str | None = None) -> PublicRelease:
@@ -352,8 +340,8 @@ def read(folder: str | AnyPath, step: int | None = None, *, token: str | None = 
     if token is not None and not is_web_url(folder):
         raise ConfigError("a token is for a web server", where="read", allowed="with https://...")
     root = web_path(str(folder), token) if token is not None else any_path(folder)
-    if isinstance(step, bool) or not isinstance(step, int | None):
-        raise ConfigError(f"expected a step, got {step!r}", where="read", allowed="a whole number from 1")
+    if step is not None:
+        _checked(step)
     there = readable_steps(root)
     if step is None and there:
         step = there[-1]
@@ -361,6 +349,12 @@ def read(folder: str | AnyPath, step: int | None = None, *, token: str | None = 
         read_table(root, step)  # says why not
         raise ConfigError(f"step {step} cannot be read", where=str(root), allowed="another step")
     return PublicRelease(root, step)
+
+
+def _checked(step: int) -> int:
+    if isinstance(step, bool) or not isinstance(step, int):
+        raise ConfigError(f"expected a step, got {step!r}", where="step", allowed="a whole number from 1")
+    return step
 
 
 # Estimates beyond marginals of records: people of a panel, records that left, points in cells of the plane.
@@ -452,9 +446,7 @@ class OtherKinds:
             return None
         last = max(one.end for one in own)
         values = np.array(float(sum(int(one.values.sum()) for one in own)))
-        about = f"the counted records that left, up to step {last}"
-        if since:
-            about += f", but for those known to have left at step {since}"
+        about = f"the counted records that left{f' since step {since}' if since else ''}, up to step {last}"
         if missing is not None:
             about += f" (step {missing} was never published: later counts cannot be added)"
         epochs = tuple(dict.fromkeys((one.first, one.last) for one in own))

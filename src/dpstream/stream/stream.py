@@ -11,7 +11,6 @@ import json
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -49,13 +48,12 @@ from dpstream.stream.store.sealed_history import RESTORED, outside_heads
 from dpstream.stream.store.step_rows import (
     STATE,
     Decision,
-    LedgerEntry,
     Prepared,
     Reservation,
     Step,
     split_state,
 )
-from dpstream.stream.store.store import Store
+from dpstream.stream.store.store import Store, key_of_sources
 
 if TYPE_CHECKING:
     from dpstream.core.privacy.budget import Budget
@@ -97,15 +95,6 @@ def shown_failure(error: BaseException, drawn: bool) -> str | None:
 # Why a stream takes no step, or not before its owner has decided.
 
 
-def all_steps_done(step: int, horizon: int) -> HorizonError:
-    """The plan pays for no further step."""
-    return HorizonError(
-        f"the plan pays for {horizon} steps, all done",
-        where=f"step {step}",
-        allowed="a successor (dpstream init --after)",
-    )
-
-
 def broken_border(broken: Sequence[Broken], where: str) -> ConfigError:
     """What the earlier streams and this one cost together is more than their manifests say."""
     return ConfigError(
@@ -115,27 +104,19 @@ def broken_border(broken: Sequence[Broken], where: str) -> ConfigError:
     )
 
 
-def no_place(verb: str) -> StepError:
-    """The stream publishes nothing, because it was opened without a sink."""
-    return StepError(
-        "the stream has no place for releases",
-        where=verb,
-        allowed="publish_to, or [output]",
-    )
-
-
-def undecided(step: int, kind: str, batch_id: str) -> StepError:
-    """The step failed after noise was drawn for it, or the store that knew whether it did was lost."""
+def undecided(what: str, kind: str, where: str) -> StepError:
+    """A step or question failed after noise was drawn for it, or the store that knew whether it did was lost."""
+    discard = "run --discard-reserved (discard_reservation())"
     if kind == RESTORED:
         return StepError(
             "the store is a restored copy: this step's noise may be drawn already",
-            where=f"step {step}",
-            allowed="discard_reservation() or run --discard-reserved, once",
+            where=where,
+            allowed=f"{discard}, once",
         )
     return StepError(
-        f"step {step} stopped with {kind} after noise was drawn; the stop may depend on the noise: the owner decides",
-        where=f"batch {batch_id!r}",
-        allowed="run --discard-reserved (discard_reservation()), after finding the cause; readers see repetitions",
+        f"{what} stopped with {kind} after noise was drawn; the stop may depend on the noise",
+        where=where,
+        allowed=f"{discard}, after finding the cause; readers see repetitions",
     )
 
 
@@ -143,7 +124,7 @@ def other_batch(held: Reservation, batch_id: str) -> StepError:
     """The process stopped while it worked on another batch, or on other records."""
     what = "other records under this id" if held.batch_id == batch_id else f"the batch {held.batch_id!r}"
     return StepError(
-        f"step {held.step} was reserved for {what} when the process stopped",
+        f"step {held.step} is reserved for {what}",
         where=f"batch {batch_id!r}",
         allowed="the reserved batch, or discard_reservation() (nothing is spent)",
     )
@@ -154,7 +135,7 @@ def other_records(known: Step) -> StepError:
     return StepError(
         f"the id belongs to other records, of step {known.step}",
         where=f"batch {known.batch_id!r}",
-        allowed="a new id for new records",
+        allowed="a new id",
     )
 
 
@@ -274,7 +255,7 @@ class Stream:
     @property
     def source_key(self) -> bytes:
         """A secret key of this stream's own for fingerprints of source files."""
-        return self._store.source_key
+        return key_of_sources(self._store.meta["key"])
 
     @property
     def plan(self) -> StreamPlan:
@@ -292,13 +273,6 @@ class Stream:
         """Events left out because their users had reached ``max_events``. Private: for the owner's eyes only."""
         return self._store.dropped_events()
 
-    def ledger(self) -> tuple[LedgerEntry, ...]:
-        """What every step cost."""
-        return tuple(
-            LedgerEntry(step, definition, Fraction(spent), tuple(json.loads(parts)))
-            for step, definition, spent, parts in self._store.ledger()
-        )
-
     def release(self, step: int | None = None) -> Release:
         """A committed release; the last one by default.
 
@@ -306,11 +280,7 @@ class Stream:
             StepError: the step does not exist or was withdrawn.
         """
         wanted = self.last_step if step is None else step
-        committed = self._store.find(step=wanted)
-        if committed is None:
-            raise StepError(
-                f"step {wanted} does not exist", where="release", allowed=f"1 to {self.last_step}"
-            )
+        committed = self._store.committed(wanted)
         if committed.publication in _TAKEN_BACK:
             done = "rejected" if committed.publication == "rejected" else "withdrawn"
             raise StepError(f"step {wanted} was {done}", where="release", allowed="another step")
@@ -468,11 +438,15 @@ class Stream:
         step = self.last_step + 1
         horizon = self._plan.horizon
         if horizon is not None and step > horizon:
-            raise all_steps_done(step, horizon)
+            raise HorizonError(
+                f"the plan pays for {horizon} steps, all done",
+                where=f"step {step}",
+                allowed="a successor (dpstream init --after)",
+            )
         if self._membership is not None:
             self._membership.allow_step(self._store.meta, step)
         if self._undecided is not None:
-            raise undecided(step, self._undecided, batch_id)
+            raise undecided(f"step {step}", self._undecided, f"batch {batch_id!r}")
         if self._base is not None and self._base.broken:
             raise broken_border(self._base.broken, f"step {step}")
         wanted = Reservation(step, batch_id, content)
@@ -582,7 +556,9 @@ class Stream:
 
     def _require_outlet(self, verb: str) -> ReleasePublisher:
         if self._outlet is None:
-            raise no_place(verb)
+            raise StepError(
+                "the stream has no place for releases", where=verb, allowed="publish_to, or [output]"
+            )
         return self._outlet
 
     def _genesis(self) -> tuple[dict[str, bytes], bytes]:
@@ -602,7 +578,7 @@ class Stream:
     def _repeated(self, known: Step, content: bytes) -> Release:
         if not hmac.compare_digest(content, known.content):
             raise other_records(known)
-        log_step(StepEvent.REPEATED, known.step, ": repeated, the stored release is given")
+        log_step(StepEvent.REPEATED, known.step, ": repeated")
         return self._release(known)
 
     def _release(self, committed: Step) -> Release:

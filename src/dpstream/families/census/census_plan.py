@@ -73,6 +73,8 @@ Levels = Literal[1, 2, "unlimited"] | None
 Turnover = Amount | None
 _TURNOVERS = 'steps such as 3, 10 or 30, or "none"'
 _LEVELS = '1, 2 or "unlimited"'
+_RATIO = "size / records_per_step of [expect]"
+OTHER_UNIT = "a census cannot protect the unit {unit!r}"
 _MAX_STEPS = 10**9
 
 
@@ -120,8 +122,7 @@ def _turnover(section: SectionReader, given: RecipeContext, found: Mapping[str, 
     if given.turnover is None:
         section.required("turnover")
         return None
-    reason = "size / records_per_step of [expect]"
-    section.note("turnover", f"{given.turnover} steps", default=True, reason=reason)
+    section.note("turnover", f"{given.turnover} steps", default=True, reason=_RATIO)
     return given.turnover
 
 
@@ -135,17 +136,16 @@ def _checked(section: SectionReader, key: str, check: Callable[[Any], T], what: 
 
 TURNOVER = Option(
     _TURNOVERS,
-    "After how many steps as many records have come as the table holds, by a public guess. "
-    "Sets how often a census is taken.",
-    "a factor of three costs cells 4 to 15 %; never compute it from the private table",
-    "size / records_per_step of [expect]",
+    "Steps in which as many records come as the table holds, by a public guess: sets how often a census is taken.",
+    "never compute it from the private table",
+    _RATIO,
     read=_turnover,
     fragment={"anyOf": [NUMBER, {"enum": ["none"]}]},
 )
 LEVELS = Option(
     _LEVELS,
-    "How often a stay is counted again: never, once, or at ever longer intervals, each with less budget.",
-    "a second census corrects the first; `unlimited` is for records that change and stay long",
+    "How often a stay is counted: once, twice, or at ever longer intervals, each with less budget.",
+    "a second census corrects the first; `unlimited`: for records that change and stay long",
     "2; 1 without turnover",
     read=_levels,
     fragment={"enum": [1, 2, "unlimited"]},
@@ -211,7 +211,7 @@ class Census(Recipe["CensusPlan"]):
             terms.unit,
             Record(),
             ("record", "record-replace"),
-            "a census cannot protect the unit {unit!r}",
+            OTHER_UNIT,
         )
         budget, horizon = terms.budget, terms.horizon
         turnover = check_turnover(self.turnover)

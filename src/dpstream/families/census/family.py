@@ -6,7 +6,7 @@ from typing import Any
 
 from dpstream.core.contracts import Alternative, Family, Limits
 from dpstream.core.privacy import Event, Unit
-from dpstream.families.census.census_plan import Census
+from dpstream.families.census.census_plan import OTHER_UNIT, Census
 
 _AS_EVENTS = (
     "a source of inserts and deletes, [stream] unit = {unit!r}, and half of the epsilon (a quarter of a rho)"
@@ -27,13 +27,10 @@ CENSUS = Family(
     {"census": Census},
     Limits(
         units=("record", "record-replace"),
-        other_units="a census cannot protect the unit {unit!r}",
+        other_units=OTHER_UNIT,
         unit_reason="a census protects all that a key does during a stay",
         bounded="a stay is protected whole, with all updates",
-        rows=(
-            "keyed records need steps by time",
-            "a time_column, or the source's steps",
-        ),
+        rows=("keyed records need steps by time", "a time_column, or the source's steps"),
     ),
     alternatives=_alternatives,
 )

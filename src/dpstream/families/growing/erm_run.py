@@ -364,8 +364,7 @@ class ErmRun:
         """
         if not self.usable:
             raise LimitError(
-                "the minimiser cannot be certified in double precision: too many records, too little "
-                "regularisation",
+                "the minimiser cannot be certified in double precision",
                 where="erm",
                 allowed=f"t * (1 + smoothness / lam) * 8 * {self.rounding:.1e} up to {_MAX_SHARE}",
             )

@@ -7,14 +7,13 @@ from typing import Any
 
 from dpstream.core.contracts import Alternative, Family, Limits
 from dpstream.core.privacy import Unit
+from dpstream.families.growing import pmwg_plan, scheduler
 from dpstream.families.growing.boxes import SmallDB
 from dpstream.families.growing.erm import ERM
-from dpstream.families.growing.pmwg_plan import PMWG
-from dpstream.families.growing.scheduler import BBImprover, BBScheduler
 
 _LIMITS = Limits(
     units=("event-replace",),
-    other_units="a growing database cannot protect the unit {unit!r}",
+    other_units=scheduler.OTHER_UNIT,
     deletes="a growing database only grows",
 )
 
@@ -41,7 +40,7 @@ def _alternatives(recipe: Any, unit: Unit) -> tuple[Alternative, ...]:
 GROWING = Family(
     "growing",
     "a growing database",
-    {"scheduler": BBScheduler, "improver": BBImprover},
+    {"scheduler": scheduler.BBScheduler, "improver": scheduler.BBImprover},
     _LIMITS,
     narrow=_narrow,
     alternatives=_alternatives,
@@ -50,12 +49,8 @@ GROWING = Family(
 ASKED = Family(
     "asked",
     "a growing database",
-    {"pmwg": PMWG},
-    replace(
-        _LIMITS,
-        other_units="questions cannot protect the unit {unit!r}",
-        no_tables=("one that is asked", ""),
-    ),
+    {"pmwg": pmwg_plan.PMWG},
+    replace(_LIMITS, other_units=pmwg_plan.OTHER_UNIT, no_tables=("one that is asked", "")),
     asked=True,
     draft={"mechanism": {"alpha": "0.1", "start": 1000}, "budget": {"epsilon": "1"}},
 )

@@ -411,9 +411,9 @@ class PMWGFacts(StreamPlan):
             else None,
             promise=promise.words
             if checked
-            else "the answer is true of any records, and costs nothing"
+            else "true of any records, at no cost"
             if kind == "exact"
-            else "nothing is promised for a value that the data did not confirm",
+            else "nothing is promised for an unconfirmed value",
             t=standing.t,
             spent=standing.spent,
             left=standing.left,
@@ -425,7 +425,7 @@ class PMWGFacts(StreamPlan):
 
 ALPHA = Option(
     'an exact number between 0 and 1, such as "0.1"',
-    "Accuracy aimed at, as a share of the records; decides which questions are hard.",
+    "Accuracy aimed at, as a share of the records: which questions are hard.",
 )
 START = Option(
     "a number of records from 2",
@@ -433,7 +433,7 @@ START = Option(
 )
 HARD_QUESTIONS = Option(
     "a number from 1",
-    "Fewest hard questions the budget must pay. Answers then state their noise; theory promises nothing.",
+    "Fewest hard questions the budget must pay; theory then promises nothing.",
     "theory's noise pays for 36 log(cells)/alpha^2 hard questions and more",
     "not set",
 )

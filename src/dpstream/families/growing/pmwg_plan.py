@@ -457,9 +457,7 @@ class PMWGPlan(PMWGFacts):
         }
 
 
-_OTHER_UNIT = (
-    'questions to a growing database cannot protect the unit {unit!r}: they need [stream] total = "public"'
-)
+OTHER_UNIT = "questions cannot protect the unit {unit!r}"
 #: Below, the grid of ``xi`` is too coarse, and the noise 2^20 times as large as any answer.
 _MIN_UNITS = 2**20
 
@@ -501,7 +499,7 @@ class PMWG(Recipe[PMWGPlan]):
             BudgetError: an amount that pays for no question.
         """
         budget = terms.budget
-        unit = check_unit(terms.unit, Event("replace"), ("event-replace",), _OTHER_UNIT)
+        unit = check_unit(terms.unit, Event("replace"), ("event-replace",), OTHER_UNIT)
         alpha = exact_amount(self.alpha, where="alpha")
         cells = check_universe(self.domain)
         noise = self._noise(terms, alpha, cells)

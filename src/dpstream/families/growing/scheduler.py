@@ -28,7 +28,7 @@ from dpstream.families.growing.tables import PowerLaw
 BLACK_BOXES: dict[str, type[BlackBox[Any]]] = {"mwem-pgm": MWEMPGMBox, "smalldb": SmallDB, "erm": ERM}
 
 BLACK_BOX = Option(
-    meaning="What runs on the whole database: MWEM+PGM, SmallDB (exact, for few cells), or a classifier.",
+    meaning="What runs: MWEM+PGM, SmallDB (exact, for few cells), or a classifier.",
     reason="it measures whole marginals",
     key="black_box",
     placed=True,
@@ -41,13 +41,10 @@ FIRST_RUN = Option(
 GAMMA = Option(
     'an exact number from 1/1000 to below 1, such as "0.1"',
     "Runs repeat when the records have grown by 1 + gamma.",
-    "derived for SmallDB, whose accuracy is a function of the budget",
+    "derived for SmallDB",
     "needed unless black_box = smalldb",
 )
-_OTHER_UNIT = (
-    'a growing database cannot protect the unit {unit!r}: it needs [stream] total = "public", '
-    "as the number of records schedules runs"
-)
+OTHER_UNIT = "a growing database cannot protect the unit {unit!r}"
 #: Runs would follow each other so closely that their exact times have thousands of digits.
 _MIN_GAMMA = Fraction(1, 1000)
 #: Shares of single runs would be too small to be told from rounding.
@@ -87,7 +84,7 @@ class _Rerun(Recipe[GrowingPlan]):
         Errors:
             ConfigError: gamma or c out of range; what would work is named. LimitError: the black box is too large.
         """
-        protected = check_unit(terms.unit, Event("replace"), ("event-replace",), _OTHER_UNIT)
+        protected = check_unit(terms.unit, Event("replace"), ("event-replace",), OTHER_UNIT)
         schedule = self._schedule(terms)
         first = next(schedule.coming())
         box = self.box.fitted(first.alpha)
@@ -175,7 +172,7 @@ class BBImprover(_Rerun):
     word = "improver"
 
     def _schedule(self, terms: Terms) -> Improvement:
-        budget = terms.concentrated("an improver has no pure guarantee: its pure budgets have no finite sum")
+        budget = terms.concentrated("an improver's pure budgets have no finite sum")
         c = exact_amount(self.c, where="c")
         most = min(Fraction(self.n, 2), _MAX_C)
         if not _MIN_C <= c <= most:

@@ -210,8 +210,8 @@ def _counted(
 
 
 COUNTER = Option(
-    meaning="The counter of running sums. `best`: the smallest predicted error for each threshold.",
-    reason="the counter with the smallest predicted error for a threshold's remaining periods",
+    meaning="The counter of running sums.",
+    reason="the smallest predicted error for each threshold",
     words=("best", *ZCDP_COUNTER_NAMES),
 )
 THRESHOLDS = Option(

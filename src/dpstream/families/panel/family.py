@@ -10,7 +10,8 @@ from dpstream.core.counters import ZCDP_COUNTER_NAMES
 from dpstream.core.privacy import Unit
 from dpstream.core.schema import Problem
 from dpstream.families.panel.cumulative import PanelCumulative
-from dpstream.families.panel.people import PeoplePlan
+from dpstream.families.panel.panel_options import OTHER_UNIT
+from dpstream.families.panel.people import EVERYBODY, NO_OTHERS, PeoplePlan
 from dpstream.families.panel.window import PanelWindow
 
 # Who reports in which period of a panel, looked at before a run: what would stop the stream.
@@ -54,14 +55,9 @@ class PeopleCheck:
                 len(new) > 0 and self.places is None,
                 "new",
                 "has a person from outside the first period",
-                "the people of the first period, or people = N",
+                NO_OTHERS,
             ),
-            (
-                missing,
-                "absent",
-                "lacks an earlier person",
-                'every person, or missing = "..." in every column',
-            ),
+            (missing, "absent", "lacks an earlier person", EVERYBODY),
             (crowded, "room", "has more people than places", f"people = {self.places}"),
         )
         return [
@@ -79,20 +75,18 @@ def _alternatives(recipe: Any, unit: Unit) -> tuple[Alternative, ...]:
     return (*counters, Alternative(name, {"split": "levels"}, named=True))
 
 
+_WHOLE = "a panel protects all reports of a person"
 PANEL = Family(
     "panel",
     "a panel",
     {"panel-window": PanelWindow, "panel-cumulative": PanelCumulative},
     Limits(
         units=("individual", "individual-replace"),
-        other_units="a panel cannot protect the unit {unit!r}",
-        unit_reason="a panel protects all reports of a person",
-        bounded="a panel protects all reports of a person",
+        other_units=OTHER_UNIT,
+        unit_reason=_WHOLE,
+        bounded=_WHOLE,
         deletes="reports of a panel do not leave",
-        rows=(
-            "a panel's steps are periods, not rows",
-            "a time_column, or period_columns",
-        ),
+        rows=("a panel's steps are periods, not rows", "a time_column, or period_columns"),
         late={"next-step": "a late report would be the person's second in a period"},
         records=("persistent",),
         no_changes="holds tables of a panel",

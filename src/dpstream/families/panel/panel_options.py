@@ -26,6 +26,7 @@ from dpstream.io.sinks.period_tables import PERIOD, PERSON, WEIGHT, wide_name
 #: People of a panel: their counts stay far below 2^53.
 MAX_PEOPLE = 2**31 - 1
 MAX_SYMBOLS = 255
+OTHER_UNIT = "a panel cannot protect the unit {unit!r}"
 
 #: No panel has more.
 _MOST_PERIODS = 10_000
@@ -55,14 +56,13 @@ def _period_names(
 
 FAILURE = Option(
     "an exact number between 0 and 1",
-    "Probability that the stated bound fails anywhere; sets a window's padding.",
+    "Probability that the bound fails anywhere; sets a window's padding.",
     "the bound holds for all periods in 95 of 100 streams",
     "1/20",
 )
 PEOPLE = Option(
     "a number of places from 1, with unit = individual-replace",
-    "Public number of people, so that others may join later; columns must declare `missing` "
-    "for those without a report.",
+    "Public number of people, so that others may join later; columns need `missing`.",
     "the people of the first period",
     "not set",
 )
@@ -70,7 +70,7 @@ PERIOD_NAMES = Option(
     "a list of names, one per period of the horizon",
     "What tables call the periods (`poor_2005-04`).",
     "readers know them",
-    "names of the calendar, or of the source's period columns; else numbers",
+    "names of the calendar or of period columns; else numbers",
     read=_period_names,
     fragment={"type": "array", "minItems": 1, "items": {"type": "string"}},
 )
@@ -88,12 +88,11 @@ def common_fields(
     budget = terms.concentrated("a panel's Gaussian noise has no pure guarantee")
     if terms.horizon is None:
         raise HorizonError(
-            "a panel needs a horizon, on which its noise depends",
+            "a panel needs a horizon",
             where="horizon",
             allowed="a number of periods",
         )
-    reason = "a panel cannot protect the unit {unit!r}"
-    unit = check_unit(terms.unit, Individual(), ("individual", "individual-replace"), reason)
+    unit = check_unit(terms.unit, Individual(), ("individual", "individual-replace"), OTHER_UNIT)
     # The code of a report in which every column is missing, where all columns declare such a bin.
     missing = all(column.missing is not None for column in schema.columns)
     absent = schema.domain.cells(tuple(range(len(schema)))) - 1 if missing else None
@@ -126,7 +125,7 @@ def _check_places(people: int, unit: Individual, absent: int | None) -> None:
     check_whole(people, "people", 1, MAX_PEOPLE, "panel")
     if unit.relation != "replace":
         raise ConfigError(
-            f"people = {people} makes the places public, and add/remove keeps them private",
+            f"people = {people} makes the places public",
             where="people",
             allowed="unit = 'individual-replace' (joining changes a place's history)",
         )
@@ -147,14 +146,12 @@ def _check_period_names(names: tuple[str, ...], periods: int, schema: Schema) ->
     if not usable or len(names) != periods:
         what = f"{len(names)} names, and {periods} periods" if usable else "unusable name"
         raise ConfigError(
-            what,
-            where="period_names",
-            allowed="one printable text of up to 100 characters per period",
+            what, where="period_names", allowed="a printable text of up to 100 characters per period"
         )
     columns = [wide_name(column, name) for name in names for column in (*schema.names, WEIGHT)]
     if len(set(columns)) != len(columns):
         raise ConfigError(
-            "two periods, or a column and another with its period, have the same name",
+            "two periods, or columns with their periods, have the same name",
             where="period_names",
             allowed="different names",
         )

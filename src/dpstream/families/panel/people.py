@@ -43,6 +43,10 @@ from dpstream.io.sinks.period_tables import WEIGHT
 
 Marks = NDArray[np.uint8]
 
+#: What is allowed where a stranger came, or somebody of the panel stayed away.
+NO_OTHERS = "the people of the first period, or people = N"
+EVERYBODY = 'every person, or missing = "..." in every column'
+
 
 def seat(known: Marks | None, given: Marks, *, places: int | None, absent: bool) -> tuple[Marks, Ints]:
     """Find everybody who reports: the marks of all people so far, in the order in which they came, and for each report
@@ -71,20 +75,20 @@ def seat(known: Marks | None, given: Marks, *, places: int | None, absent: bool)
         raise DataError(
             "a person reports who was absent in the first period",
             where="panel",
-            allowed="the people of the first period, or people = N under [mechanism]",
+            allowed=NO_OTHERS,
         )
     if not absent and not here.all():
         raise DataError(
             "a person of the panel has no report",
             where="panel",
-            allowed='one report per person, or missing = "..." in every column',
+            allowed=EVERYBODY,
         )
     marks = np.concatenate([before, given[new]])
     if places is not None and len(marks) > places:
         raise DataError(
             "more people report than the panel has places",
             where="panel",
-            allowed=f"up to people = {places}, as declared",
+            allowed=f"people = {places}",
         )
     seats[new] = np.arange(len(before), len(marks))
     return marks, seats

@@ -61,8 +61,7 @@ _MAX_PERIODS = 10_000
 
 WINDOW = Option(
     "a number of periods from 1 to the horizon",
-    "Periods in a row that synthetic people follow. Each multiplies patterns and padding by "
-    "the number of values.",
+    "Periods in a row that synthetic people follow. Each multiplies patterns and padding.",
 )
 
 
@@ -430,8 +429,8 @@ _ERROR_NOTE = (
     "the standard error follows from public noise scales (the coins of rounding are bounded from above)"
 )
 _WIDER_NOTE = (
-    "looks back on more periods than the synthetic people are right about in a row: it may be wrong by any amount, and "
-    "the padding is still in it"
+    "looks back on more periods than the synthetic people follow: it may be wrong by any amount, and "
+    "includes padding"
 )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from dpstream.core.contracts import Alternative, Family, Limits
 from dpstream.core.privacy import Unit
-from dpstream.families.points.points_plan import Points
+from dpstream.families.points.points_plan import OTHER_UNIT, Points
 
 
 def _alternatives(recipe: Any, unit: Unit) -> tuple[Alternative, ...]:
@@ -20,7 +20,7 @@ POINTS = Family(
     {"points": Points},
     Limits(
         units=("event-replace",),
-        other_units="points cannot protect the unit {unit!r}",
+        other_units=OTHER_UNIT,
         deletes="points do not leave",
         no_tables=("one of points", ""),
     ),

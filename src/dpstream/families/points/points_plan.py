@@ -72,6 +72,7 @@ Variant = Literal["default", "paper"]
 _SHOWN_DEPTHS = (1, 2, 4, 8, 12, 16, 20, 24)
 #: So many points are handled at a time: the paths of a chunk stay within some megabytes.
 _CHUNK = 1 << 15
+OTHER_UNIT = "points cannot protect the unit {unit!r}"
 
 
 @dataclass(frozen=True)
@@ -90,13 +91,13 @@ class Points(Recipe["PointsPlan"]):
     schema: Schema
     variant: Variant = option(
         "default",
-        reason="calibrated budgets and thresholds, the same guarantee, smaller errors",
+        reason="the same guarantee, smaller errors",
         meaning="The online synthesizer, calibrated here or as published (`paper`).",
     )
     max_depth: int = option(
         20,
         allowed="1 to 24",
-        reason="about a million cells: finer ones need ten million points at epsilon 1",
+        reason="finer cells need ten million points at epsilon 1",
         meaning="The deepest cells: memory must hold 2^max_depth of them.",
     )
     log: tuple[str, ...] = option(
@@ -109,7 +110,7 @@ class Points(Recipe["PointsPlan"]):
         (),
         allowed='a list of columns such as ["hour"]',
         reason="a coordinate has two ends",
-        meaning="Real coordinates on a circle: the upper bound is the lower one (hour 24 is hour 0).",
+        meaning="Real coordinates on a circle: hour 24 is hour 0.",
     )
 
     def __post_init__(self) -> None:
@@ -140,8 +141,7 @@ class Points(Recipe["PointsPlan"]):
         )
         categorical = tuple(not isinstance(column, Ordered) for column in self.schema.columns)
         space = Space(reading.domain.sizes, categorical, self.max_depth)
-        reason = "points cannot protect the unit {unit!r}"
-        unit = check_unit(terms.unit, Event("replace"), ("event-replace",), reason)
+        unit = check_unit(terms.unit, Event("replace"), ("event-replace",), OTHER_UNIT)
         design = PAPER if self.variant == "paper" else default_design(space.dimension)
         schedule = Schedule(space.dimension, budget.epsilon, design, space.depth)
         return PointsPlan(budget, unit, terms.horizon, self, reading, space, schedule)

@@ -55,7 +55,7 @@ class Space:
             raise ConfigError(
                 "points need a coordinate column",
                 where="schema",
-                allowed='type real, integer, date or datetime (mechanism "pooled" for categories only)',
+                allowed='type real, integer, date or datetime; or mechanism "pooled"',
             )
         if self.categories > MAX_CATEGORIES:
             raise ConfigError(

@@ -25,7 +25,7 @@ from dpstream.stream.ledger.limit import UNITS, Limit, Total, budget_from_dict, 
 from dpstream.stream.store.lock import repair_mode
 from dpstream.stream.store.sealed_history import PINNED, account_pin, utc_now
 from dpstream.stream.store.sqlite import DATABASE
-from dpstream.stream.store.store_database import file_errors, require_format
+from dpstream.stream.store.store_database import file_errors, require_folder, require_format
 
 # An account: what several streams on one private source cost together, in one small file of its own.
 #
@@ -151,8 +151,7 @@ class Account:
             raise ConfigError("a link is there already", where=shown_path(path), allowed="another name")
         account = cls(path)
         folder = account.path.absolute().parent
-        if not folder.is_dir():
-            raise ConfigError("the folder does not exist", where=str(folder), allowed="a folder that exists")
+        require_folder(folder)
         first = {
             "kind": _KIND,
             "format": ACCOUNT_FORMAT,
@@ -164,7 +163,7 @@ class Account:
         with file_errors("the account could not be created", account.path), _only_one(folder):
             if account.path.exists() or account._head.exists():
                 raise ConfigError(
-                    "exists; its charges would be lost",
+                    "the account exists",
                     where=str(account.path),
                     allowed="another file, or a higher limit",
                 )
@@ -296,8 +295,8 @@ class Account:
         after = compose([*(charge.charged for charge in state.charges), charged])
         if not state.limit.admits(after):
             raise BudgetError(
-                f"with this stream ({charged} in the account's unit {state.unit!r}) all streams together would "
-                f"cost {after}, and the limit is {state.limit}",
+                f"with {charged} of this stream (unit {state.unit!r}) all streams would cost {after}; the limit is "
+                f"{state.limit}",
                 where=str(self.path),
                 allowed="a smaller budget, or dpstream ledger account raise",
             )
@@ -341,8 +340,7 @@ class Account:
         number, seal = head
         if number > len(lines):
             raise StoreDamagedError(
-                f"{self._head.name} knows entry {number}, the account ends at entry {len(lines)}: rolled back; a "
-                "budget would be spent twice",
+                f"{self._head.name} knows entry {number}, the account ends at entry {len(lines)}: rolled back",
                 where=where,
             )
         if number < 1 or seal != line_hash(lines[number - 1]):
@@ -433,7 +431,7 @@ class Membership:
             raise ConfigError(
                 f"the account {str(account)!r} lies inside the state {str(state)!r}",
                 where="account",
-                allowed="a place outside of states and releases",
+                allowed="another folder",
             )
         self._note = state.absolute() / _NOTE
         self._facts = facts
@@ -471,8 +469,7 @@ class Membership:
         state = self._account.read()
         charge = self._charge(state, meta)
         if self._note.exists():
-            with file_errors("the state could not be opened", self._note):
-                durable.unlink(self._note)
+            self._write_notes({})
         return state.pin(charge)
 
     def allow_step(self, meta: dict[str, bytes], step: int) -> None:
@@ -516,9 +513,7 @@ class Membership:
         pin = Pin.from_bytes(remembered, where)
         if pin.account_id != state.account_id:
             raise ConfigError(
-                "the stream was charged in another account",
-                where=where,
-                allowed="the account with the charge",
+                "the stream was charged in another account", where=where, allowed="the other account"
             )
         if charge is None or not state.knows(pin):
             what = "that the stream was closed" if pin.closed else "the stream's charge"

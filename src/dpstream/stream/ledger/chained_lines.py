@@ -34,7 +34,7 @@ def read_chain(data: bytes) -> tuple[list[str], list[dict[str, Any]]]:
     problems, lines = list[str](), list[dict[str, Any]]()
     before: bytes | None = None
     if data and not data.endswith(b"\n"):
-        problems.append("the file ends in the middle of a line")
+        problems.append("the file ends within a line")
     for number, raw in enumerate(data.splitlines(), start=1):
         try:
             line = parse_json(raw)

@@ -87,20 +87,14 @@ def in_unit(budget: Budget, unit: str, wanted: str) -> Budget:
         return budget
     if (unit, wanted) in _REPLACED:
         return replace_from_add_remove(budget)
+    also = (f"{given!r} (charged as a pair)" for given, target in _REPLACED if target == wanted)
+    allowed = " or ".join([f"streams with unit {wanted!r}", *also])
     if (unit in _RECORDS) != (wanted in _RECORDS):
-        raise UnitError(
-            f"a guarantee for the unit {unit!r} says nothing about the unit {wanted!r}: events a stay and stays a "
-            "person are unbounded",
-            where="account",
-            allowed="another account for the unit record",
-        )
-    also = [given for given, target in _REPLACED if target == wanted]
+        allowed = "another account for the unit record"
     raise UnitError(
         f"a guarantee for the unit {unit!r} says nothing about the unit {wanted!r}",
         where="account",
-        allowed=" or ".join(
-            [f"streams with unit {wanted!r}", *(f"{name!r} (charged as a pair)" for name in also)]
-        ),
+        allowed=allowed,
     )
 
 
@@ -128,28 +122,24 @@ class Limit:
         >>> print(Limit.parse("epsilon=2"), "|", Limit.parse("epsilon = 2, delta = 1e-9"))
         epsilon = 2 (pure) | epsilon = 2, delta = 1e-9
         """
-        try:
-            return cls._parse(text)
-        except BudgetError as error:
-            raise ConfigError(error.what, where=f"limit {text!r}", allowed=error.allowed) from None
-
-    @classmethod
-    def _parse(cls, text: str) -> Self:
         given: dict[str, str] = {}
         for item in text.split(","):
             name, equals, value = (part.strip() for part in item.partition("="))
             if not equals or not value or name in given:
                 raise _wrong(text)
             given[name] = value
-        if list(given) == ["rho"]:
-            return cls(None, None, ZCDP.of(given["rho"]).rho)
-        if sorted(given) not in (["epsilon"], ["delta", "epsilon"]):
-            raise _wrong(text)
-        epsilon = PureDP.of(given["epsilon"]).epsilon
-        if "delta" not in given:
-            return cls(epsilon, None, None)
-        delta = exact_amount(given["delta"], where="delta")
-        return cls(epsilon, delta, _nine_digits(approximate_to_zcdp(epsilon, delta).rho))
+        try:
+            if list(given) == ["rho"]:
+                return cls(None, None, ZCDP.of(given["rho"]).rho)
+            if sorted(given) not in (["epsilon"], ["delta", "epsilon"]):
+                raise _wrong(text)
+            epsilon = PureDP.of(given["epsilon"]).epsilon
+            if "delta" not in given:
+                return cls(epsilon, None, None)
+            delta = exact_amount(given["delta"], where="delta")
+            return cls(epsilon, delta, _nine_digits(approximate_to_zcdp(epsilon, delta).rho))
+        except BudgetError as error:
+            raise ConfigError(error.what, where=f"limit {text!r}", allowed=error.allowed) from None
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, str]) -> Self:
@@ -163,11 +153,6 @@ class Limit:
         """Exact, as text."""
         values = {"epsilon": self.epsilon, "delta": self.delta, "rho": self.rho}
         return {name: str(value) for name, value in values.items() if value is not None}
-
-    @property
-    def kind(self) -> tuple[str, ...]:
-        """Which amounts it states; only limits of one kind can be compared."""
-        return tuple(self.as_dict())
 
     def __str__(self) -> str:
         if self.epsilon is None:
@@ -192,7 +177,7 @@ class Limit:
         Errors:
             ConfigError: it is not.
         """
-        if new.kind != self.kind:
+        if new.as_dict().keys() != self.as_dict().keys():
             raise ConfigError(
                 f"the limit {new} has another kind than {self}",
                 where="limit",
@@ -218,7 +203,7 @@ class Limit:
             raise BudgetError(
                 f"the account's limit is {self}, and {budget} has no pure epsilon",
                 where="account",
-                allowed="pure epsilon, or a limit in rho or (epsilon, delta)",
+                allowed="pure epsilon, or another kind of limit",
             )
 
 

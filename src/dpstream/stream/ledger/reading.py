@@ -32,10 +32,12 @@ from dpstream.stream.store.place import has_store, no_stream, viewed
 from dpstream.stream.store.postgres import PostgresServer
 from dpstream.stream.store.sealed_history import POSITION, account_pin, read_history, read_latest, read_meta
 from dpstream.stream.store.store import as_position, key_of_sources
-from dpstream.stream.store.store_database import StoreDatabase, file_errors
+from dpstream.stream.store.store_database import StoreDatabase, file_errors, require_folder
 
 #: Publication states of steps whose manifest is among the releases.
 KNOWN_TO_READERS = ("published", "expiring", "expired", "withdrawn")
+UNREAD = "the releases could not be read"
+UNREADABLE = "plan or ledger is unreadable"
 
 
 @dataclass(frozen=True)
@@ -158,26 +160,24 @@ def ledger_of(db: StoreDatabase, meta: dict[str, bytes]) -> Ledger:
     try:
         facts: dict[str, Any] = json.loads(meta["plan"])
         rows = db.execute(
-            "SELECT step, definition, spent, parts, manifest, manifest_sha256, test_seed, batch_id, publication, "
+            "SELECT step, manifest, definition, spent, parts, manifest_sha256, test_seed, batch_id, publication, "
             "committed FROM steps ORDER BY step"
         )
         spends = tuple(
             Spend(
-                step=step,
-                period=json.loads(manifest)["period"],
-                definition=definition,
-                spent=Fraction(spent),
-                parts=tuple(json.loads(parts)),
-                manifest_sha256=digest,
-                test_seed=bool(test_seed),
-                batch_id=batch_id,
-                publication=publication,
-                time=time,
+                step,
+                json.loads(manifest)["period"],
+                definition,
+                Fraction(spent),
+                tuple(json.loads(parts)),
+                digest,
+                bool(test_seed),
+                *texts,
             )
-            for step, definition, spent, parts, manifest, digest, test_seed, batch_id, publication, time in rows
+            for step, manifest, definition, spent, parts, digest, test_seed, *texts in rows
         )
     except (ValueError, KeyError, TypeError, ZeroDivisionError):
-        raise StoreDamagedError("plan or ledger is unreadable", where=db.where) from None
+        raise StoreDamagedError(UNREADABLE, where=db.where) from None
     remembered = account_pin(meta, db.where)
     pin = None if remembered is None else Pin.from_bytes(remembered, db.where)
     return Ledger(meta["stream_id"].hex(), plan_hash(facts), facts, spends, pin)
@@ -227,15 +227,21 @@ def released_files(releases: Path, *, everything: bool = False) -> dict[int, dic
 
 def release_problems(there: Files, committed: Files, withdrawn: Collection[int] = ()) -> list[str]:
     """How released files differ from the committed ones."""
+    differences = Comparison(committed, withdrawn, deep=True).of_files(
+        lambda step: there.get(step, {}), lambda step, name: there[step][name]
+    )
+    return list(difference_words(differences))
+
+
+def difference_words(differences: Mapping[tuple[int, str], str]) -> Iterator[str]:
+    """In a sentence each."""
     words = {
         "missing": "{name} of step {step} is missing",
         "changed": "{name} of step {step} differs from the committed file",
         "withdrawn": "{name} of the withdrawn step {step} is there: move it away",
     }
-    differences = Comparison(committed, withdrawn, deep=True).of_files(
-        lambda step: there.get(step, {}), lambda step, name: there[step][name]
-    )
-    return [words[how].format(name=name, step=step) for (step, name), how in sorted(differences.items())]
+    for (step, name), how in sorted(differences.items()):
+        yield words[how].format(name=name, step=step)
 
 
 def catalogue_problems(folder: Path, stream_id: str, known: Mapping[int, str]) -> list[str]:
@@ -332,8 +338,7 @@ def export_ledger(ledger: Ledger, *, secret: bool = False, times: bool = False) 
 
 def write_export(path: Path, data: bytes, *, private: bool) -> None:
     """Write the file whole; an old one is replaced. A ``private`` one is readable by its owner only."""
-    if not path.absolute().parent.is_dir():
-        raise ConfigError("the folder does not exist", where=str(path.parent), allowed="a folder that exists")
+    require_folder(path.absolute().parent)
     with file_errors("the ledger could not be written", path):
         durable.replace_file(path, data, mode=0o600 if private else 0o644)
 

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from dpstream.core.contracts import PeopleEstimate
+from dpstream.core.errors import LimitError
 from dpstream.core.privacy.law import WeightedSum, check_confidence
+from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.schema.predicate import Predicate
 from dpstream.core.showing import notebook_page
 from dpstream.io.objects import AnyPath
@@ -91,6 +93,16 @@ class Answer:
             return None
         width = self._half_width(confidence)
         return middle - width, middle + width
+
+
+def check_cells(domain: Domain, clique: Clique, where: str) -> None:
+    """LimitError where these columns have too many cells together."""
+    if domain.cells(clique) > MAX_ANSWER_CELLS:
+        raise LimitError(
+            f"{domain.label(clique)} has {domain.cells(clique)} cells",
+            where=where,
+            allowed=f"{MAX_ANSWER_CELLS}",
+        )
 
 
 def impossible_answer(predicate: Predicate, schema: Schema) -> Answer | None:

@@ -443,7 +443,7 @@ class Estimate:
             raise ConfigError(
                 f"the mask has the shape {mask.shape}",
                 where="sum",
-                allowed=f"{self.values.shape}, as the values",
+                allowed=f"{self.values.shape}",
             )
         parts = tuple(SumOf(part, mask) for part in self._parts)
         total = np.array(self.values[mask].sum())
@@ -494,14 +494,22 @@ class Estimate:
         interval = self.interval(confidence)
         low, high = (None, None) if interval is None else (pa.array(end.ravel()) for end in interval)
         nothing = pa.nulls(self.values.size, pa.float64())
-        cells = np.indices(self.values.shape).reshape(len(self.columns), self.values.size)
-        data = {
-            name: pa.array(np.array(labels, dtype=object)[codes].tolist(), pa.string())
-            for name, labels, codes in zip(self.columns, self.labels, cells, strict=True)
-        }
+        data = label_columns(self.columns, self.labels)
         error = np.full(self.values.size, self.standard_error)
         ends = {"low": nothing if low is None else low, "high": nothing if high is None else high}
         return pa.table({**data, "measured": self.values.ravel(), "standard_error": error, **ends})
+
+
+def label_columns(columns: Sequence[str], labels: Sequence[tuple[str, ...]]) -> dict[str, Any]:
+    """The labels of all cells of a marginal, as an Arrow array for each column."""
+    import pyarrow as pa
+
+    sizes = [len(own) for own in labels]
+    cells = np.indices(sizes).reshape(len(sizes), math.prod(sizes))
+    return {
+        name: pa.array(np.array(own, dtype=object)[codes].tolist(), pa.string())
+        for name, own, codes in zip(columns, labels, cells, strict=True)
+    }
 
 
 @dataclass(frozen=True)
@@ -625,8 +633,7 @@ class Published:
         sides: list[Counted] = ["net"] if "net" in kinds else ["inserts", "deletes"]
         sides = [side for side in sides if side in kinds]
         if not sides:
-            what = "no records that come and go" if kinds else "no noisy counts"
-            return Missing((), f"{what[:1].upper()}{what[1:]} are published for these steps.")
+            return Missing((), "No noisy counts of records are published for these steps.")
         border = min(max(one.last for one in self.counts if one.counted == side) for side in sides)
         end = border if as_of is None else as_of
         found: list[_Block] = []
@@ -653,15 +660,16 @@ class Published:
             newest = newest or chosen
         assert newest is not None
         words = (
-            "No census counted this of all records. At the end of step "
-            f"{ends[0]} records of steps {_step_words(newest.steps)} lack it; counts of other steps must not be added."
+            "No census counted this of all records: at the end of step "
+            f"{ends[0]} records of steps {_step_words(newest.steps)} lack it."
         )
         return replace(newest, reason=words)
 
     def _cover(
-        self, names: tuple[str, ...], counts: Sequence[NoisyCounts], end: int, combine: Combine
+        self, names: tuple[str, ...], counts: Sequence[NoisyCounts], end: int, combine: Combine, begin: int = 0
     ) -> list[_Block] | Missing:
-        """The blocks of steps from 1 to ``end``, each step in one of them, whose sum has the smallest variance."""
+        """The blocks of the steps after ``begin`` up to ``end``, each step in one of them, whose sum has the smallest
+        variance."""
         spans: dict[tuple[int, int], list[NoisyCounts]] = {}
         for one in counts:
             if one.series is not None and one.first > 1:
@@ -672,14 +680,14 @@ class Published:
             for span, measured in spans.items()
             if (combined := self._combined(names, span, measured, combine)) is not None
         }
-        best: dict[int, tuple[float, tuple[int, int] | None]] = {0: (0.0, None)}
+        best: dict[int, tuple[float, tuple[int, int] | None]] = {begin: (0.0, None)}
         for first, last in sorted(known):
             if first - 1 in best and first <= last <= end:
                 variance = best[first - 1][0] + known[first, last].variance
                 if last not in best or variance < best[last][0]:
                     best[last] = variance, (first, last)
         if end not in best:
-            gaps = _gaps(names, known, max(best), end)
+            gaps = _gaps(names, known, max(best), end, begin)
             if combine == "mean" and any(_chose(one, names) for one in counts):
                 why = "or chosen by earlier measurements, which leaves no interval."
                 return replace(gaps, reason=f"{gaps.reason.rstrip('.')}, {why}")
@@ -777,8 +785,7 @@ def error_words(estimate: Estimate, law: WeightedSum) -> str:
     about = estimate.about or f"the {estimate.records} as of step {estimate.as_of}"
     if estimate.chosen:
         return (
-            f"standard error of the noise; about {about}. Earlier measurements chose some: such a choice has no "
-            "interval"
+            f"standard error of the noise; about {about}. Earlier measurements chose some: no interval holds"
         )
     sums = "one measurement" if many == 1 else f"measurements of {many} groups of steps, added up"
     if estimate.about and many > 1:
@@ -824,12 +831,14 @@ def _chose(one: NoisyCounts, names: Sequence[str]) -> bool:
     return was_chosen(one, names)
 
 
-def _gaps(names: Sequence[str], known: Iterable[tuple[int, int]], reach: int, end: int) -> Missing:
-    """The steps of which nothing is known."""
+def _gaps(
+    names: Sequence[str], known: Iterable[tuple[int, int]], reach: int, end: int, begin: int = 0
+) -> Missing:
+    """The steps after ``begin`` of which nothing is known."""
     lacking = np.ones(end + 2, dtype=bool)
-    lacking[[0, end + 1]] = False
+    lacking[[*range(begin + 1), end + 1]] = False
     for first, last in known:
-        lacking[first : last + 1] = False
+        lacking[first : min(last, end) + 1] = False
     if not lacking.any():  # known, but in groups that overlap
         lacking[reach + 1 : end + 1] = True
     edges = np.flatnonzero(np.diff(lacking.astype(int))).tolist()

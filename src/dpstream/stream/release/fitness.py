@@ -146,22 +146,17 @@ def unfit_rows(manifest_of: Callable[[int], Mapping[str, Any]], step: int) -> st
     number. A step that was not measured has no standard error and no counted number: those of the last one that was
     are taken, which are as small or smaller.
     """
-    newest = manifest_of(step)
+    newest, table = manifest_of(step), f"the table of step {step} has"
     own, number = newest.get("accuracy") or {}, number_of_records(newest)
     if int(newest["rows_in_table"]) == 0:
         people = own.get("panel")
         # Before its first window is over a panel has no people by its plan, and nothing is wrong.
-        return (
-            None if people is not None and not people["answers"] else f"the table of step {step} has no rows"
-        )
+        return None if people is not None and not people["answers"] else f"{table} no rows"
     measured = manifest_of(number.measured_up_to) if number.expected_since else newest
     told = measured.get("accuracy") or {}
     error, rows = number.error or number_of_records(measured).error, number.value
     if error is not None and rows <= _FROM_NONE * error:
-        return (
-            f"the table of step {step} has {rows} rows, within two standard errors of 0 (one is "
-            f"{error:.3g}): they may be noise alone"
-        )
+        return f"{table} {rows} rows, within two standard errors of 0 (one is {error:.3g}): they may be noise alone"
     counted, rows = told.get("counted"), int(measured["rows_in_table"])
     if counted is None or abs(rows - counted["records"]) <= _FROM_COUNTED * counted["standard_error"]:
         return None

@@ -93,7 +93,7 @@ def build_manifest(
         "schema": pinned["schema"]["fingerprint"],
         "plan_hash": plan_hash,
         "program": {"name": "dpstream", "version": __version__},
-        "rows": _rows(facts.total),
+        "rows": max(0, round(facts.total)),
         "rows_in_table": facts.rows,
         "sampling_seed": facts.sampling_seed,
         "accuracy": facts.accuracy,
@@ -215,10 +215,6 @@ def _errors_of(
         },
         "words": f"{total} {counts}{told}",
     }
-
-
-def _rows(total: float) -> int:
-    return max(0, round(total))
 
 
 def _spent(plan: StreamPlan) -> dict[str, Any]:

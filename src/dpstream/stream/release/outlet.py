@@ -27,22 +27,21 @@ from dpstream.io.sinks.target import (
 )
 from dpstream.stream.arguments import check_text
 from dpstream.stream.identity import plan_hash
+from dpstream.stream.ledger.reading import KNOWN_TO_READERS, UNREAD, difference_words
 from dpstream.stream.release.manifest import labelled, pretty_json
 from dpstream.stream.release.render import NotMadeError, RemadeFiles
 from dpstream.stream.step_log import StepEvent, log_step
-from dpstream.stream.store.step_rows import Step
 from dpstream.stream.store.store import Store, rollback_problems
-from dpstream.stream.store.store_database import file_errors
+from dpstream.stream.store.store_database import NEWEST_OR_NEW, file_errors
 
+_WAITS = "publication waits: writing failed"
 _WITHDRAWN = ("withdrawing", "withdrawn")
 #: Publication states of steps that readers do not know of.
 _UNKNOWN_TO_READERS = ("unpublished", "dropped", "held", "rejected")
 #: Of steps whose files readers have, or may get.
 _STANDING = ("held", "pending", "published")
-#: Of those that readers know of, whatever happens.
-_KNOWN_TO_READERS = ("published", "expiring", "expired", "withdrawn")
 #: Of those that they know of, or are about to.
-_KNOWN_OR_PENDING = (*_KNOWN_TO_READERS, "pending", "withdrawing")
+_KNOWN_OR_PENDING = (*KNOWN_TO_READERS, "pending", "withdrawing")
 
 
 class ReleasePublisher:
@@ -103,7 +102,7 @@ class ReleasePublisher:
             log_step(
                 StepEvent.AWAY,
                 self._store.last_step,
-                " is the last; a place of releases is missing",
+                ": a place of releases is missing",
                 error,
             )
 
@@ -127,7 +126,7 @@ class ReleasePublisher:
         made = self._remade()
         pending: list[int] = []
         stuck: NotMadeError | None = None
-        with file_errors("the release waits: writing failed", self._where):
+        with file_errors(_WAITS, self._where):
             for step in waiting:
                 files = self._files(made, step)
                 try:
@@ -164,7 +163,7 @@ class ReleasePublisher:
         made, failures = self._remade(), list[StoreError]()
         for target in self._sink.targets:  # whatever else does not answer, readers of the folder are told
             try:
-                with file_errors("the withdrawal waits: writing failed", self._where):
+                with file_errors(_WAITS, self._where):
                     self._take_from(target, leaving, made)
             except StoreError as error:
                 failures.append(error)
@@ -229,22 +228,18 @@ class ReleasePublisher:
         Errors:
             StoreDamagedError: it was, or a published manifest differs from the committed manifest.
         """
-        with file_errors("the releases could not be read", self._where):
+        with file_errors(UNREAD, self._where):
             published = sorted(have(self._stream_id).items())
             told = noticed(self._where)
         committed = self._store.publications(1, self._store.last_step)
         hashes = {step: digest for step, _, digest in committed}
         states = {step: state for step, state, _ in committed}
         for problem in rollback_problems([step for step, _ in published], told, states):
-            raise StoreDamagedError(
-                f"{problem}: the budget would be spent twice",
-                where=str(self._where),
-                allowed="the newest state, or a new stream with new releases",
-            )
+            raise StoreDamagedError(problem, where=str(self._where), allowed=NEWEST_OR_NEW)
         for step, digest in published:
             if hashes[step] != digest:
                 raise StoreDamagedError(
-                    f"the published manifest of step {step} differs from the committed manifest",
+                    f"{MANIFEST} of step {step} differs from the committed file",
                     where=str(self._where),
                     allowed="move the step away (folder and database) and run again",
                 )
@@ -265,21 +260,10 @@ class ReleasePublisher:
         for _ in range(2):  # what stands beside the folder is compared with it once it is whole
             with file_errors("releases and store cannot be compared", self._where):
                 differences = self._sink.compared(committed, deep=False, withdrawn=withdrawn)
-                left = sorted(place for place, how in differences.items() if how == "withdrawn")
-                if left:
-                    step, name = left[0]
+                wrong = {place: how for place, how in differences.items() if how != "missing"}
+                for problem in difference_words(wrong):
                     raise StoreDamagedError(
-                        f"{name} is in the folder of step {step}, which was withdrawn",
-                        where=str(self._where),
-                        allowed="move the file away and run again",
-                    )
-                changed = sorted(place for place, how in differences.items() if how == "changed")
-                if changed:
-                    step, name = changed[0]
-                    raise StoreDamagedError(
-                        f"{name} of step {step} differs from the published file",
-                        where=str(self._where),
-                        allowed="move it away and run again",
+                        problem, where=str(self._where), allowed="move it away and run again"
                     )
                 missing = sorted({step for step, _ in differences})
                 for step in missing:
@@ -312,9 +296,9 @@ class ReleasePublisher:
         self._check()
         held = self._store.in_publication("held")
         for step in sorted(set(steps or ()) - set(held)):
-            state = self._committed(step).publication
+            state = self._store.committed(step).publication
             if state in _WITHDRAWN or state in _UNKNOWN_TO_READERS:
-                raise StepError(f"step {step} is {state}", where="approve", allowed="a step that is held")
+                raise StepError(f"step {step} is {state}", where="approve", allowed="a held step")
         chosen = held if steps is None else [step for step in held if step in steps]
         for step in chosen:
             if step - 1 in held and step - 1 not in chosen and self._has_changes(step):
@@ -349,7 +333,7 @@ class ReleasePublisher:
         """
         check_text(reason, "reason")
         check_text(by, "by")
-        committed = self._committed(step)
+        committed = self._store.committed(step)
         if committed.publication in ("unpublished", "dropped"):
             raise StepError(f"step {step} was never published", where="withdraw", allowed="a published step")
         if committed.publication in (*_WITHDRAWN, "rejected"):
@@ -357,7 +341,7 @@ class ReleasePublisher:
             if given != reason:
                 done = "rejected" if committed.publication == "rejected" else "withdrawn"
                 raise ConfigError(
-                    f"step {step} is {done} already, with the reason {given!r}",
+                    f"step {step} is {done} already",
                     where="withdraw",
                     allowed=f"the reason {given!r}",
                 )
@@ -404,14 +388,6 @@ class ReleasePublisher:
     def _where(self) -> Path:
         return self._sink.directory
 
-    def _committed(self, step: int) -> Step:
-        committed = self._store.find(step=step)
-        if committed is None:
-            raise StepError(
-                f"step {step} does not exist", where="release", allowed=f"1 to {self._store.last_step}"
-            )
-        return committed
-
     def _has_changes(self, step: int) -> bool:
         return any(name.startswith("changes.") for name in self._store.file_names(step))
 
@@ -436,7 +412,7 @@ class ReleasePublisher:
             NotMadeError: one is gone, and the table cannot be made again.
         """
         made, changes, table = self._remade(), list[StepFiles](), None
-        facts = json.loads(self._committed(step).manifest)
+        facts = json.loads(self._store.committed(step).manifest)
         try:
             for number in range(step, 0, -1):
                 files = self._files(made, number)
@@ -460,7 +436,7 @@ class ReleasePublisher:
 
         def make(name: str) -> Content:
             if name == MANIFEST:
-                return self._committed(step).manifest
+                return self._store.committed(step).manifest
             digest, data = self._store.remembered_file(step, name)
             if data is not None:
                 return data
@@ -484,12 +460,12 @@ class ReleasePublisher:
 
     def _leaving(self, step: int) -> list[str]:
         """The files that go when a step's table goes, and changes that have gone before where a place answered."""
-        listed = json.loads(self._committed(step).manifest)["files"].keys()
+        listed = json.loads(self._store.committed(step).manifest)["files"].keys()
         return sorted({*self._store.file_names(step), *listed} - STAYING)
 
     def _staying(self, step: int) -> dict[str, bytes]:
         """The files that stay of a step whose table is withdrawn or has expired."""
-        committed = self._committed(step)
+        committed = self._store.committed(step)
         stay = {MANIFEST: committed.manifest}
         if committed.publication in _WITHDRAWN:
             stay[NOTICE] = self._notice(step)
@@ -499,9 +475,7 @@ class ReleasePublisher:
     def _notice(self, step: int) -> bytes:
         notice = self._store.stored_file(step, NOTICE)
         if notice is None:
-            raise StoreDamagedError(
-                f"the notice of why step {step} was withdrawn is missing", where=str(self._store.path)
-            )
+            raise StoreDamagedError(f"{NOTICE} of step {step} is missing", where=str(self._store.path))
         return notice
 
     def _write_catalogue(
@@ -517,7 +491,7 @@ class ReleasePublisher:
         if there is None:
             last = self._store.last_in_publication(*_KNOWN_OR_PENDING)
         else:
-            last = max((self._store.last_in_publication(*_KNOWN_TO_READERS), *there))
+            last = max((self._store.last_in_publication(*KNOWN_TO_READERS), *there))
         opened = max(last - 1, 0) // catalogue.PART
         parts = {(step - 1) // catalogue.PART for step in changed}
         lines, newest = self._part(opened, there)
@@ -574,7 +548,7 @@ class ReleasePublisher:
     def _files_now(self, step: int, names: Set[str]) -> dict[str, Any]:
         """What the catalogue says of the files of a step after one that was taken back; nothing where its manifest
         lists them."""
-        listed = json.loads(self._committed(step).manifest)["files"]
+        listed = json.loads(self._store.committed(step).manifest)["files"]
         if listed.keys() == names:
             return {}
         put = {name: {"sha256": self._store.remembered_file(step, name)[0]} for name in names - listed.keys()}

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from dpstream.core import durable
-from dpstream.core.errors import ConfigError, StoreError
+from dpstream.core.errors import ConfigError
 from dpstream.core.showing import shown
+from dpstream.stream.store.store_database import file_errors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,14 +69,10 @@ class Picture:
         kind = out.suffix.lower()
         if kind not in _FORMATS:
             raise ConfigError(
-                f"the name {out.name!r} is not one of a picture", where="save", allowed=", ".join(_FORMATS)
+                f"unknown format of a picture: {out.name!r}", where="save", allowed=", ".join(_FORMATS)
             )
-        try:
+        with file_errors("the picture could not be written", out):
             durable.replace_file(out, self._bytes(kind[1:]), mode=0o600 if self.private else 0o644)
-        except OSError as error:
-            raise StoreError(
-                f"the picture could not be written: {error.strerror or error}", where=str(out)
-            ) from error
         return out
 
     def _repr_svg_(self) -> str:

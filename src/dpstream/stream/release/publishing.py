@@ -66,19 +66,14 @@ class Publishing:
             is_count = isinstance(number, int) and not isinstance(number, bool) and number >= 1
             if not is_count and (number is not None or name == "full_every"):
                 raise ConfigError(f"{number!r} cannot be used", where=name, allowed="a number from 1")
-        if self.publish != "full" and self.records != "persistent":
-            raise ConfigError(
-                f"publish = {self.publish!r} needs persistent records: fresh tables share none",
-                where="publish",
-                allowed='publish = "full", or records = "persistent"',
-            )
-
-        if self.may_change is not None and self.records != "persistent":
-            raise ConfigError(
-                "may_change needs persistent records: fresh tables share none",
-                where="may_change",
-                allowed='records = "persistent"',
-            )
+        given = {"publish": self.publish != "full", "may_change": self.may_change is not None}
+        for name in given:
+            if given[name] and self.records != "persistent":
+                raise ConfigError(
+                    f"{name} needs persistent records",
+                    where=name,
+                    allowed=f'records = "persistent", or no {name}',
+                )
 
     def check_columns(self, names: tuple[str, ...]) -> None:
         """ConfigError where a column of the table has a name that ids or operations need, or one that may change is

@@ -13,22 +13,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import Measured, Synthesis, SyntheticTable
-from dpstream.core.errors import ConfigError, DpstreamError, LimitError
+from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.privacy.law import WeightedSum, check_confidence
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.schema.predicate import parse_predicate
 from dpstream.io.sinks.release_reader import Frame, as_frame, check_frame, read_table
 from dpstream.stream.release.answers import (
-    MAX_ANSWER_CELLS,
     NOT_MEASURED,
     Answer,
     ErrorKind,
+    check_cells,
     impossible_answer,
     measured_answer,
     with_bias,
     with_simulated,
 )
-from dpstream.stream.release.estimates import Estimate, Published
+from dpstream.stream.release.estimates import Estimate, Published, label_columns
 from dpstream.stream.release.manifest import DRAWN
 from dpstream.stream.release.released_verdicts import NumberOfRecords, number_of_records
 from dpstream.stream.release.showing import estimate_html, release_html, spent_of
@@ -89,12 +89,7 @@ class Marginal:
         """One row per cell: the labels and ``estimate``, as a pyarrow Table."""
         import pyarrow as pa
 
-        cells = np.indices(self.values.shape).reshape(len(self.columns), -1)
-        data = {
-            name: pa.array(np.array(labels, dtype=object)[codes].tolist(), pa.string())
-            for name, labels, codes in zip(self.columns, self.labels, cells, strict=True)
-        }
-        return pa.table({**data, "estimate": self.values.ravel()})
+        return pa.table({**label_columns(self.columns, self.labels), "estimate": self.values.ravel()})
 
 
 class Release:
@@ -218,14 +213,14 @@ class Release:
         """
         model = self._answers("marginal")
         names = (columns,) if isinstance(columns, str) else tuple(columns)
+        if not names or len(set(names)) != len(names):
+            raise ConfigError("name each column once", where="marginal", allowed="one or more columns")
         domain = self._schema.domain
         if set(names) & {column.name for column in self._schema.released_columns[len(self._schema) :]}:
             return self._derived_marginal(names)
         asked = [domain.index(name) for name in names]
-        if not asked or len(set(asked)) != len(asked):
-            raise ConfigError("name each column once", where="marginal", allowed="one or more columns")
         clique = tuple(sorted(asked))
-        self._check_cells(clique, "marginal")
+        check_cells(domain, clique, "marginal")
         estimate = model.marginal(clique)
         shaped = np.asarray(estimate.values, dtype=np.float64).reshape(domain.shape(clique))
         values = shaped.transpose([clique.index(i) for i in asked])
@@ -248,8 +243,6 @@ class Release:
         """A marginal with columns that follow from others: a sum of the cells of these."""
         assert self._schema.constraints is not None
         derived = {one.column.name: one for one in self._schema.constraints.derived}
-        if len(set(names)) != len(names):
-            raise ConfigError("name each column once", where="marginal", allowed="one or more columns")
         read = [
             source for name in names for source in (derived[name].sources if name in derived else (name,))
         ]
@@ -318,7 +311,7 @@ class Release:
                 error_kind=kind,
             )
         predicate = parse_predicate(question, self._schema)
-        self._check_cells(predicate.columns, "answer")
+        check_cells(self._schema.domain, predicate.columns, "answer")
         none = impossible_answer(predicate, self._schema)
         if none is not None:
             return none
@@ -345,7 +338,7 @@ class Release:
         counts = measured.values.sum(axis=others)
         cells *= measured.values.size // counts.size
         error = measured.error_of_sum(cells)
-        note = _note(cells, self._schema.domain.label(clique))
+        note = _note(cells, f" of the measured marginal {self._schema.domain.label(clique)}")
         known = float(counts[mask].sum())
         width = partial(measured.half_width, cells) if cells else WeightedSum().half_width
         return Answer(
@@ -375,18 +368,9 @@ class Release:
         """Whole records, as one number each, that satisfy a condition."""
         predicate = parse_predicate(condition, self._schema)
         domain, mask = self._schema.domain, predicate.mask()
-        self._check_cells(tuple(range(len(domain))), "answer")
+        check_cells(domain, tuple(range(len(domain))), "answer")
         cells = np.indices(domain.sizes).reshape(len(domain), -1)
         return tuple(np.flatnonzero(mask[tuple(cells[i] for i in predicate.columns)]).tolist())
-
-    def _check_cells(self, clique: tuple[int, ...], where: str) -> None:
-        domain = self._schema.domain
-        if domain.cells(clique) > MAX_ANSWER_CELLS:
-            raise LimitError(
-                f"{domain.label(clique)} has {domain.cells(clique)} cells",
-                where=where,
-                allowed=f"{MAX_ANSWER_CELLS}",
-            )
 
     def _answers(self, where: str) -> SyntheticTable:
         if self._model.answers is None:
@@ -419,22 +403,18 @@ def _smallest(
     return chosen, measured[chosen]
 
 
-def _note(cells: int, label: str) -> str:
+def _note(cells: int, where: str = "") -> str:
     if cells == 0:
         return "no combination satisfies the question"
-    where = f"of the measured marginal {label}"
-    if cells == 1:
-        return f"standard deviation of the noise in the cell {where} that answers"
-    return f"standard deviation of the noise in the sum of {cells} cells {where}"
+    what = "cell" if cells == 1 else f"sum of {cells} cells"
+    return f"standard deviation of the noise in the {what}{where}"
 
 
 def _error_of_sum(cells: int, error: float | None) -> tuple[float | None, str]:
     """The error of a sum of cells, and what it means, for a marginal whose measurement is not at hand."""
     if error is None:
         return None, NO_INTERVAL
-    if cells == 0:
-        return 0.0, "no combination satisfies the question"
-    if cells == 1:
-        return error, "standard deviation of the noise in the cell"
+    if cells <= 1:
+        return error * cells, _note(cells)
     # Cauchy-Schwarz: holds whatever the correlation between the cells.
     return error * cells, f"upper bound: {cells} cells answer; their noise may be correlated"

@@ -274,8 +274,7 @@ class RemadeFiles:
             raise NotMadeError(
                 f"{name} of step {step} is missing and cannot be made identical",
                 where=str(self._sink.directory),
-                allowed="the file from a copy; the [output] format and program version of that step; or dpstream "
-                "withdraw",
+                allowed="the file from a copy; that step's [output] format and program version; or dpstream withdraw",
             )
         return content
 
@@ -288,7 +287,7 @@ class RemadeFiles:
         facts, synthesis = json.loads(self._manifest(step)), self._synthesis_of(step)
         if synthesis is None:
             raise NotMadeError(
-                f"the model of step {step} is gone: the table cannot be drawn",
+                f"the model of step {step} is gone",
                 where=str(self._sink.directory),
                 allowed="the partition from a copy; or dpstream withdraw",
             )
@@ -371,6 +370,4 @@ class RemadeFiles:
             self._files = {**self._files, **self._sink.render_changes(labelled(made.changes, label))}
 
     def _manifest(self, step: int) -> bytes:
-        committed = self._store.find(step=step)
-        assert committed is not None  # it is asked for committed steps, and those before them
-        return committed.manifest
+        return self._store.committed(step).manifest

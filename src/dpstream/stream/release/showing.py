@@ -18,7 +18,6 @@ from dpstream.core.showing import notebook_page
 from dpstream.io.objects import AnyPath
 from dpstream.io.sinks.release_reader import as_released
 from dpstream.io.sinks.simulated_errors import simulated_errors
-from dpstream.io.sinks.target import MEASUREMENTS
 from dpstream.stream.predecessor_cost import own_budget
 from dpstream.stream.release.estimates import Estimate, Published
 from dpstream.stream.release.folding import Group, fold, groups_of
@@ -32,11 +31,6 @@ if TYPE_CHECKING:
     from dpstream.core.schema.column import Column
 
 _ROWS = 10
-#: Joins what the manifest says of released counts with the lines that a picture draws.
-_MEASURED = (
-    "Noisy counts beside the tables have exact errors (measured, plot); released counts combine several and "
-    "may lie outside."
-)
 
 
 def spent_of(manifest: Mapping[str, Any]) -> Budget:
@@ -47,15 +41,12 @@ def spent_of(manifest: Mapping[str, Any]) -> Budget:
 
 def release_html(manifest: Mapping[str, Any], table: Any | None) -> str:
     """A release as a notebook shows it; ``table`` is the released one as a pyarrow Table, or None."""
-    errors = manifest["accuracy"].get("words")
-    if MEASUREMENTS in manifest["files"] and "measured_every_step" in manifest["accuracy"]:
-        errors = f"{errors} {_MEASURED}"
     facts = {
         "stream": manifest["stream"],
         "made from": manifest["holds"],
         "guarantee": manifest["guarantee"]["words"],
         "spent": spent_of(manifest),
-        "errors": errors,
+        "errors": manifest["accuracy"].get("words"),
     }
     known = {key: value for key, value in facts.items() if value is not None}
     title = f"Release of step {manifest['step']}"
@@ -118,14 +109,14 @@ def draw_release(release: PicturedRelease, columns: str | Sequence[str] | None) 
     asked = [columns] if isinstance(columns, str) else list(columns or there[:_MOST])
     strange = [name for name in asked if name not in there]
     if strange or not asked:
-        what = f"the released table has no column {strange[0]!r}" if strange else "the table has no column"
-        raise ConfigError(what, where="plot", allowed=", ".join(there) or "a release of records")
-    if columns is not None and (len(asked) > 2 or len(set(asked)) < len(asked)):
+        column = f" {strange[0]!r}" if strange else ""
         raise ConfigError(
-            f"{len(asked)} columns are named",
+            f"the released table has no column{column}",
             where="plot",
-            allowed="one column, two, or none for all",
+            allowed=", ".join(there) or "a release of records",
         )
+    if columns is not None and (len(asked) > 2 or len(set(asked)) < len(asked)):
+        raise ConfigError(f"{len(asked)} columns are named", where="plot", allowed="one, two or none")
     if not release.table.num_rows:
         raise ConfigError("the released table has no rows", where="plot", allowed="a release with rows")
     if columns is not None and len(asked) == 2:
@@ -162,11 +153,20 @@ def _note(made: Figure, notes: Mapping[str, Sequence[str]]) -> None:
 
 def _codes(release: PicturedRelease, name: str) -> tuple[Column, NDArray[np.int32]]:
     column = release.schema.columns[release.schema.names.index(name)]
+    return column, codes_of(column, release.table)
+
+
+def codes_of(column: Column, table: Any) -> NDArray[np.int32]:
+    """The codes of a column of a released table.
+
+    Errors:
+        StoreDamagedError: the table does not fit its codebook.
+    """
     try:
-        return column, as_released(column).encode(release.table.column(name))
+        return as_released(column).encode(table.column(column.name))
     except DataError:
         raise StoreDamagedError(
-            "the table holds values outside of its codebook", where=f"column {name!r}"
+            "the table holds values outside of its codebook", where=f"column {column.name!r}"
         ) from None
 
 

@@ -31,8 +31,7 @@ from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError, StoreLockedError
 from dpstream.stream.identity import require_same_plan
 from dpstream.stream.store.encryption import StateKey, unlock
-from dpstream.stream.store.lock import StateDirectory
-from dpstream.stream.store.place import backend_for, is_moved, locked_store
+from dpstream.stream.store.place import MOVED_AWAY, StoreBackend, is_moved, locked_place, locked_store
 from dpstream.stream.store.postgres import PostgresServer
 from dpstream.stream.store.sealed_history import (
     LEFT,
@@ -47,14 +46,14 @@ from dpstream.stream.store.sealed_history import (
     stored_plan,
     write_open,
 )
-from dpstream.stream.store.sqlite import DATABASE, SQLiteDatabase, create_file
+from dpstream.stream.store.sqlite import SQLiteDatabase, create_file
 from dpstream.stream.store.store import Store, note_restored
 from dpstream.stream.store.store_database import (
     STORE_TABLES,
-    StoreBackend,
     StoreDatabase,
     create_tables,
     file_errors,
+    transaction,
 )
 from dpstream.stream.store.summed_rows import read_shards, user_folder
 from dpstream.stream.store.upkeep import stored_problems
@@ -91,18 +90,19 @@ def export_store(
     """
     if out.exists():
         raise ConfigError("the file exists", where=str(out), allowed="another name")
+    unwritten = "the archive could not be written"
     with locked_store(path, server) as (db, where):
         unlock(db, key)
         meta = read_meta(db)
         if read_shards(db, meta["key"]) is not None:
             raise ConfigError(
-                "files of users or records lie beside the store",
+                "users or records are files beside the store",
                 where=where,
                 allowed="a copy of the closed state directory and of users",
             )
         moved = is_moved(db)
         if moved and not move:
-            raise StoreError("the stream was moved away", where=where, allowed="the place it was moved to")
+            raise StoreError(MOVED_AWAY, where=where, allowed="the place it was moved to")
         history = read_history(db, meta, where)
         witness = Head(path, outside)
         witness.check(history, where)
@@ -110,11 +110,9 @@ def export_store(
         last, entry = history.last, history.last_entry
         # The mark is durable before the archive gets its name: an archive that may be imported has no source that goes
         # on. Its entry in the log goes along, so that a database from before the move is seen here.
-        db.begin()
-        try:
+        with transaction(db):
             if move and not moved:
-                noted = SealedLog(db, meta["key"]).add(history.last_step, LEFT)
-                entry = noted.number, noted.seal
+                entry = SealedLog(db, meta["key"]).add(history.last_step, LEFT)
                 write_open(db, MOVED, history.last_step, b"")
 
             def fill(archive: StoreDatabase) -> None:
@@ -122,17 +120,13 @@ def export_store(
                 _copy(db, archive, history.last_step)
                 write_open(archive, MOVED, history.last_step, _MOVING if move else _COPY)
 
-            with file_errors("the archive could not be written", out):
+            with file_errors(unwritten, out):
                 create_file(temporary, fill)
                 _close_whole(temporary)
-            durable.commit(db)
-        except BaseException:
-            db.rollback()
-            raise
         if move:
             # Of a place that a stream left: without its store, too, it takes in no copy.
             witness.write(last, entry, importing=_LEFT)
-        with file_errors("the archive could not be written", out):
+        with file_errors(unwritten, out):
             durable.rename(temporary, out)
             durable.sync_directory(out.absolute().parent)
     return history.last_step
@@ -145,7 +139,7 @@ def archived_plan(archive: Path) -> dict[str, Any]:
         ConfigError: no archive. StoreDamagedError: it was changed or cut short. StoreFormatError: in another format.
     """
     with _opened(archive), _archived(archive) as read:
-        return stored_plan(dict(read.db.execute("SELECT key, value FROM meta").fetchall()), read.db.where)
+        return stored_plan(read_meta(read.db), read.db.where)
 
 
 def import_store(
@@ -175,16 +169,11 @@ def import_store(
             pass
         if read.moving and read.taken is None and not file.writable():
             raise ConfigError(
-                "the archive cannot be marked as imported",
-                where=str(archive),
-                allowed="the archive on a writable disk",
+                "the archive cannot be marked as imported", where=str(archive), allowed="a writable disk"
             )
-        directory = StateDirectory(path, database=DATABASE)
-        backend: StoreBackend | None = None
-        try:
-            backend = backend_for(directory.path, server)
+        with locked_place(path, server) as (state, backend):
             before = _history_there(backend, key)
-            witness = Head(directory.path)
+            witness = Head(state)
 
             def fill(db: StoreDatabase) -> None:
                 create_tables(db)
@@ -192,9 +181,9 @@ def import_store(
                     (last,) = source.db.execute("SELECT coalesce(max(step), 0) FROM steps").fetchone()
                     _copy(source.db, db, last)
                 forget_latest(db, MOVED)
-                history = _checked(db, key, facts, directory.path, str(archive))
+                history = _checked(db, key, facts, state, str(archive))
                 store_key = read_meta(db)["key"]
-                if read.moving and SealedLog(db, store_key).entries()[-1].kind != LEFT:
+                if read.moving and SealedLog(db, store_key).kinds()[-1] != LEFT:
                     raise StoreDamagedError("the archive's log has no move", where=str(archive))
                 number = _allow_import(history, before, witness, read, str(archive))
                 # First the witness: a store without it could be rolled back unseen, and one that is missing
@@ -206,10 +195,6 @@ def import_store(
                     _mark_taken(file, read.size, number)
 
             backend.create(fill)
-        finally:
-            if backend is not None:
-                backend.close()
-            directory.close()
     with Store(path, facts, server=server, key=key) as store:
         return store.last_step
 
@@ -286,7 +271,7 @@ def _archived(archive: Path) -> Iterator[_Archive]:
                 raise _no_archive(archive)
             size = db.size()
             digest, behind = _pages(archive, size)
-            wrong = db.verify_all() if behind.startswith(digest) else "its SHA-256 is another one"
+            wrong = db.verify_all() if behind.startswith(digest) else "its SHA-256 differs"
             # A mark that was cut short is of an import that has made no store.
             mark = behind[len(digest) :]
             whole = len(mark) >= 2 * _NUMBER and any(mark)
@@ -301,9 +286,7 @@ def _archived(archive: Path) -> Iterator[_Archive]:
 
 
 def _no_archive(archive: Path) -> ConfigError:
-    return ConfigError(
-        "is something else than an archive", where=str(archive), allowed="a file of dpstream store export"
-    )
+    return ConfigError("expected an archive", where=str(archive), allowed="a file of dpstream store export")
 
 
 def _mark(number: bytes) -> bytes:
@@ -352,11 +335,7 @@ def _history_there(backend: StoreBackend, key: StateKey | None) -> SealedHistory
         db.verify_structure()
         if not is_moved(db):
             backend.release(db)
-            raise ConfigError(
-                "there is a stream already",
-                where=backend.where,
-                allowed="an empty place (nothing was changed)",
-            )
+            raise ConfigError("there is a stream already", where=backend.where, allowed="an empty place")
         unlock(db, key)
         history = read_history(db, read_meta(db), backend.where)
     backend.release(db)
@@ -378,7 +357,7 @@ def _allow_import(
         raise ConfigError(
             "the moved store has another or a longer history",
             where=where,
-            allowed="the newest archive of the same stream",
+            allowed="the stream's newest archive",
         )
     known, moving = witness.read(where), archive.moving
     noted = None if known is None else known.importing
@@ -392,7 +371,7 @@ def _allow_import(
         return None
     if moving:
         raise ConfigError(
-            "the archive was imported already: the budget would be spent twice",
+            "the archive was imported already",
             where=where,
             allowed="the stream's present place, or a new store export --move there",
         )

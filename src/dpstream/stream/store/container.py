@@ -90,7 +90,7 @@ def _expanded(frame: bytes, where: str) -> bytes:
     try:
         size = _stated_size(frame)
         if not _LENGTH.size <= size <= _MOST * len(frame):
-            raise ValueError("too short for a head, or too long for its frame")
+            raise ValueError  # too short for a head, or too long for its frame
         return bytes(pyarrow.Codec("zstd").decompress(frame, size, asbytes=True))
     except (ValueError, IndexError, OSError):
         raise StoreDamagedError("the packed bytes cannot be expanded", where=where) from None
@@ -99,7 +99,7 @@ def _expanded(frame: bytes, where: str) -> bytes:
 def _stated_size(frame: bytes) -> int:
     """The size of the content in the head of a frame (RFC 8878, 3.1.1.1); 0 where it states none."""
     if frame[:4] != _FRAME:
-        raise ValueError("not a zstd frame")
+        raise ValueError  # of another kind than zstd
     flags = frame[4]
     one_segment = flags & 0x20
     start = (5 if one_segment else 6) + (0, 1, 2, 4)[flags & 3]

@@ -52,6 +52,7 @@ from dpstream.stream.store.store_database import (
 
 _PREFIX = "dpstream-key-1:"
 _KEY_BYTES = 32
+_KEY_TEXT = "the text of dpstream store key"
 _MAGIC = b"dpE1"
 _SALT, _NONCE, _TAG = 16, 12, 16
 _HEAD = len(_MAGIC) + _SALT + _NONCE
@@ -86,7 +87,7 @@ class StateKey:
         except ValueError:
             secret = b""
         if not body.startswith(_PREFIX) or len(secret) != _KEY_BYTES:
-            raise ConfigError("expected a key", where=where, allowed="the text of dpstream store key")
+            raise ConfigError("expected a key", where=where, allowed=_KEY_TEXT)
         return cls(secret)
 
     @classmethod
@@ -124,7 +125,7 @@ class StateKey:
         """
         where = f"the environment variable {name}"
         if not os.environ.get(name):
-            raise ConfigError("is not set", where=where, allowed="the text of dpstream store key")
+            raise ConfigError("is not set", where=where, allowed=_KEY_TEXT)
         return cls.from_text(os.environ[name], where)
 
     @property
@@ -145,18 +146,12 @@ def write_key(path: Path) -> StateKey:
         ConfigError: the file exists. StoreError: it cannot be written.
     """
     key = StateKey.generate()
-    try:
-        with file_errors("the key could not be written", path):
+    with file_errors("the key could not be written", path):
+        try:
             durable.write_file(path, f"{key.text}\n".encode(), mode=0o600)
-            durable.sync_directory(path.absolute().parent)
-    except StoreError as error:
-        if isinstance(error.__cause__, FileExistsError):
-            raise ConfigError(
-                "the file exists",
-                where=str(path),
-                allowed="another name",
-            ) from None
-        raise
+        except FileExistsError:
+            raise ConfigError("the file exists", where=str(path), allowed="another name") from None
+        durable.sync_directory(path.absolute().parent)
     return key
 
 
@@ -246,17 +241,12 @@ def unlock(db: StoreDatabase, key: StateKey | None) -> None:
             where=db.where,
             allowed="dpstream store rekey --to, or no key",
         )
-    if used is not None and key is None:
+    if used is not None and (key is None or used != key.name):
+        given = "no key" if key is None else f"the key {key.name}"
         raise StoreError(
-            f"the store is encrypted (key {used}), and no key is given",
+            f"the store is encrypted with the key {used}, and {given} is given",
             where=db.where,
             allowed="its key ([state] key_file or key_env)",
-        )
-    if used is not None and key is not None and used != key.name:
-        raise StoreError(
-            f"the store is encrypted with the key {used}, not with {key.name}",
-            where=db.where,
-            allowed="the same key",
         )
     row = db.execute("SELECT value FROM meta WHERE key = 'stream_id'").fetchone()
     if row is None:

@@ -62,7 +62,7 @@ def warn_of_network(path: Path) -> None:
     kind = network_file_system(path.resolve())
     if kind is not None:
         warnings.warn(
-            f"{path}: a file system of kind {kind}may lack locks: keep the state on a local disk",
+            f"{path}: {kind} may lack locks: keep the state on a local disk",
             NetworkFileSystemWarning,
             stacklevel=4,
         )
@@ -129,7 +129,7 @@ class FolderLock:
         except OSError as error:
             self.close()
             raise StoreError(
-                f"the directory cannot be locked ({error.strerror}); some network file systems lack locks",
+                f"the directory cannot be locked ({error.strerror})",
                 where=str(path),
                 allowed="a local disk",
             ) from None
@@ -191,7 +191,7 @@ class StateDirectory(FolderLock):
         """Refuse a link: what is written through it lies where nobody repairs the rights of others."""
         if path.is_symlink() or not (path.is_file() or not path.exists()):
             raise StoreError(
-                "a file of the state is a link or a folder",
+                "expected a file, got a link or a folder",
                 where=str(path),
                 allowed="files in the state directory itself",
             )

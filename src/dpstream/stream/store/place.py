@@ -15,7 +15,11 @@ from dpstream.stream.store.lock import StateDirectory
 from dpstream.stream.store.postgres import PostgresBackend, PostgresServer
 from dpstream.stream.store.sealed_history import MOVED, read_open
 from dpstream.stream.store.sqlite import DATABASE, SQLiteBackend
-from dpstream.stream.store.store_database import StoreBackend, StoreDatabase
+from dpstream.stream.store.store_database import StoreDatabase
+
+#: Where the store of a stream is, and how to get at it.
+StoreBackend = SQLiteBackend | PostgresBackend
+MOVED_AWAY = "the stream was moved away"
 
 
 def backend_for(path: Path, server: PostgresServer | None) -> StoreBackend:
@@ -79,10 +83,7 @@ def locked_store(path: Path, server: PostgresServer | None) -> Iterator[tuple[St
     """
     if not path.is_dir():
         raise no_stream(str(path))
-    directory = StateDirectory(path, database=DATABASE)
-    backend: StoreBackend | None = None
-    try:
-        backend = backend_for(directory.path, server)
+    with locked_place(path, server) as (_, backend):
         if not backend.exists():
             raise no_stream(backend.where)
         db = backend.connect()
@@ -92,9 +93,19 @@ def locked_store(path: Path, server: PostgresServer | None) -> Iterator[tuple[St
                 yield db, backend.where
         finally:
             db.close()
-    finally:
-        if backend is not None:
+
+
+@contextmanager
+def locked_place(path: Path, server: PostgresServer | None) -> Iterator[tuple[Path, StoreBackend]]:
+    """Lock a state directory, and give it with its backend, whether a store is there or not."""
+    directory = StateDirectory(path, database=DATABASE)
+    try:
+        backend = backend_for(directory.path, server)
+        try:
+            yield directory.path, backend
+        finally:
             backend.close()
+    finally:
         directory.close()
 
 
@@ -121,7 +132,7 @@ def refuse_moved(db: StoreDatabase, where: str) -> None:
     """
     if is_moved(db):
         raise StoreError(
-            "the stream was moved away (dpstream store export --move)",
+            f"{MOVED_AWAY} (dpstream store export --move)",
             where=where,
             allowed="the new place, or dpstream store import",
         )

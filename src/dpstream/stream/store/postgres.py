@@ -23,7 +23,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError, StoreLockedError
 from dpstream.io.libpq import PostgresSession, Refusals
 from dpstream.stream.store.lock import StatePermissionWarning
@@ -35,6 +34,7 @@ from dpstream.stream.store.store_database import (
     damaged_store,
     require_format,
     statements,
+    transaction,
 )
 
 if TYPE_CHECKING:
@@ -215,28 +215,23 @@ class PostgresDatabase(PostgresSession):
         Errors:
             StoreError: another session reads the tables; nothing was changed.
         """
-        self.begin()
         try:
-            self.execute(f"SET LOCAL lock_timeout = '{_TABLES_PATIENCE}'")
-            for name in STORE_TABLES:
-                column, kind = self.execute(
-                    "SELECT attname::text, atttypid::regtype::text FROM pg_attribute "
-                    "WHERE attrelid = ?::text::regclass AND attnum > 0 ORDER BY attnum DESC LIMIT 1",
-                    (f"{self._schema}.{name}",),
-                ).fetchone() or ("", "")
-                same = f"{column} + 0" if kind == "bigint" else f"{column} || ''"
-                self.execute(f"ALTER TABLE {name} ALTER COLUMN {column} TYPE {kind} USING {same}")
-            durable.commit(self)
+            with transaction(self):
+                self.execute(f"SET LOCAL lock_timeout = '{_TABLES_PATIENCE}'")
+                for name in STORE_TABLES:
+                    column, kind = self.execute(
+                        "SELECT attname::text, atttypid::regtype::text FROM pg_attribute "
+                        "WHERE attrelid = ?::text::regclass AND attnum > 0 ORDER BY attnum DESC LIMIT 1",
+                        (f"{self._schema}.{name}",),
+                    ).fetchone() or ("", "")
+                    same = f"{column} + 0" if kind == "bigint" else f"{column} || ''"
+                    self.execute(f"ALTER TABLE {name} ALTER COLUMN {column} TYPE {kind} USING {same}")
         except self._driver.errors.LockNotAvailable:
-            self.rollback()
             raise StoreError(
                 "another session reads the tables (a dump?): dropped values remain",
                 where=self.where,
                 allowed="the same command after that session",
             ) from None
-        except BaseException:
-            self.rollback()
-            raise
         for name in STORE_TABLES:
             self.execute(f"ANALYZE {name}")
 
@@ -248,8 +243,7 @@ class PostgresDatabase(PostgresSession):
 
     def has_schema(self) -> bool:
         """Whether there is a schema of that name."""
-        row = self.execute("SELECT 1 FROM pg_namespace WHERE nspname = ?", (self._schema,)).fetchone()
-        return row is not None
+        return self._one("SELECT 1 FROM pg_namespace WHERE nspname = ?", (self._schema,)) is not None
 
     def take_lock(self) -> None:
         """One process for each stream, whichever machine it runs on.
@@ -271,14 +265,11 @@ class PostgresDatabase(PostgresSession):
     def repair_permissions(self) -> None:
         """The schema is its owner's only: private counts are in it. Roles that a GRANT or default privileges let in are
         named; only their owner knows why they were."""
-        row = self.execute(
-            "SELECT 1 FROM pg_namespace n, aclexplode(n.nspacl) a WHERE n.nspname = ? AND a.grantee = 0",
-            (self._schema,),
-        ).fetchone()
-        if row is not None:
+        query = "SELECT 1 FROM pg_namespace n, aclexplode(n.nspacl) a WHERE n.nspname = ? AND a.grantee = 0"
+        if self._one(query, (self._schema,)) is not None:
             self.execute(f"REVOKE ALL ON SCHEMA {self._schema} FROM PUBLIC")
             warnings.warn(
-                f"{self.where}: until now everybody had rights on the schema",
+                f"{self.where}: everybody had rights on the schema",
                 StatePermissionWarning,
                 stacklevel=6,
             )
@@ -352,12 +343,11 @@ class PostgresDatabase(PostgresSession):
         if self._lock is None:
             return False
         high, low = divmod(self._lock % 2**64, 2**32)
-        row = self.execute(
+        query = (
             "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND granted "
-            "AND objsubid = 1 AND classid::bigint = ?::bigint AND objid::bigint = ?::bigint",
-            (high, low),
-        ).fetchone()
-        return row is not None
+            "AND objsubid = 1 AND classid::bigint = ?::bigint AND objid::bigint = ?::bigint"
+        )
+        return self._one(query, (high, low)) is not None
 
 
 class PostgresBackend:
@@ -381,21 +371,15 @@ class PostgresBackend:
     def create(self, fill: Callable[[StoreDatabase], None]) -> None:
         """Schema, tables and rows in one transaction."""
         session, schema = self._own(), self._server.schema
-        with session.errors():
-            session.begin()
-            try:
-                if session.has_store():
-                    session.execute(f"DROP SCHEMA {schema} CASCADE")
-                elif session.has_schema():
-                    raise ConfigError(
-                        "the schema exists without a stream", where=self.where, allowed="another database"
-                    )
-                session.execute(f"CREATE SCHEMA {schema}")
-                fill(session)
-                durable.commit(session)
-            except BaseException:
-                session.rollback()
-                raise
+        with session.errors(), transaction(session):
+            if session.has_store():
+                session.execute(f"DROP SCHEMA {schema} CASCADE")
+            elif session.has_schema():
+                raise ConfigError(
+                    "the schema exists without a stream", where=self.where, allowed="another database"
+                )
+            session.execute(f"CREATE SCHEMA {schema}")
+            fill(session)
 
     def connect(self) -> PostgresDatabase:
         """The session that holds the lock."""

@@ -51,6 +51,7 @@ _KEY_BYTES = 32
 #: under the second one, with a seal of its own: the first seal of the chain covers what was there at the start.
 PINNED, PINNED_LATER = "account", "account later"
 _SEAL_BYTES = 32
+_UNWRITTEN = "the witness could not be written"
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def look_at_history(db: StoreDatabase, meta: dict[str, bytes]) -> SealedHistory:
         "committed FROM steps ORDER BY step"
     )
     for step, stored, batch_id, content, *columns in rows:
-        problems += [f"step {lost} is missing in the store" for lost in range(last + 1, step)]
+        problems += [f"step {lost} is missing" for lost in range(last + 1, step)]
         if step == last + 1:
             opened = db.sealing.open(content, "content", step)
             wanted = step_seal(key, seals[last], step, batch_id, opened, *columns)
@@ -134,7 +135,7 @@ def look_at_history(db: StoreDatabase, meta: dict[str, bytes]) -> SealedHistory:
     if sound:
         problems += latest_problems(db, key, last)
     try:
-        SealedLog(db, key).entries()
+        SealedLog(db, key).kinds()
     except StoreDamagedError as error:
         problems.append(error.what)
     return SealedHistory(seals, _log_seals(db), used_test_seed, tuple(problems), sound)
@@ -152,7 +153,7 @@ def _log_seals(db: StoreDatabase) -> dict[int, bytes]:
 
 def step_seal(key: bytes, previous: bytes, *columns: int | str | bytes | None) -> bytes:
     """The seal of one step: of the seal before it and of its columns."""
-    return _seal(key, b"step" + previous, columns)
+    return row_seal(key, b"step" + previous, columns)
 
 
 # What there is once.
@@ -161,9 +162,8 @@ def step_seal(key: bytes, previous: bytes, *columns: int | str | bytes | None) -
 def write_latest(db: StoreDatabase, key: bytes, name: str, step: int, value: bytes) -> None:
     """Write or replace a value of a step, inside the caller's transaction; its seal is of what it says, before it is
     encrypted."""
-    forget_latest(db, name)
-    row = (name, step, _seal(key, name.encode(), (step, value)), db.sealing.seal(value, name, step))
-    db.execute("INSERT INTO latest (name, step, seal, value) VALUES (?, ?, ?, ?)", row)
+    seal = row_seal(key, name.encode(), (step, value))
+    _replace_latest(db, name, step, seal, db.sealing.seal(value, name, step))
 
 
 def read_latest(db: StoreDatabase, key: bytes, name: str) -> tuple[int, bytes] | None:
@@ -177,9 +177,14 @@ def read_latest(db: StoreDatabase, key: bytes, name: str) -> tuple[int, bytes] |
         return None
     step, seal, stored = row
     value = db.sealing.open(bytes(stored), name, step)
-    if not hmac.compare_digest(_seal(key, name.encode(), (step, value)), bytes(seal)):
+    if not hmac.compare_digest(row_seal(key, name.encode(), (step, value)), bytes(seal)):
         raise damaged_store(f"the {name} was changed", db.where)
     return int(step), value
+
+
+def _replace_latest(db: StoreDatabase, *row: int | str | bytes) -> None:
+    forget_latest(db, str(row[0]))
+    db.execute("INSERT INTO latest (name, step, seal, value) VALUES (?, ?, ?, ?)", row)
 
 
 def forget_latest(db: StoreDatabase, name: str) -> None:
@@ -187,10 +192,15 @@ def forget_latest(db: StoreDatabase, name: str) -> None:
     db.execute("DELETE FROM latest WHERE name = ?", (name,))
 
 
+def step_of(db: StoreDatabase, name: str) -> int | None:
+    """The step of a value, unchecked; None where there is none."""
+    row = db.execute("SELECT step FROM latest WHERE name = ?", (name,)).fetchone()
+    return None if row is None else int(row[0])
+
+
 def write_open(db: StoreDatabase, name: str, step: int, value: bytes) -> None:
     """As ``write_latest``, of what is read without the key."""
-    forget_latest(db, name)
-    db.execute("INSERT INTO latest (name, step, seal, value) VALUES (?, ?, ?, ?)", (name, step, b"", value))
+    _replace_latest(db, name, step, b"", value)
 
 
 def read_open(db: StoreDatabase, name: str) -> bytes | None:
@@ -254,18 +264,6 @@ def account_pin(meta: dict[str, bytes], where: str) -> bytes | None:
 # The log.
 
 
-@dataclass(frozen=True)
-class LogEntry:
-    """An entry of a log, and the seal of it and of everything before."""
-
-    number: int
-    step: int
-    kind: str
-    detail: str
-    written: str
-    seal: bytes
-
-
 class SealedLog:
     """The entries of a table ``log``: each is sealed over the one before it, and nothing is ever changed.
 
@@ -276,19 +274,18 @@ class SealedLog:
     def __init__(self, db: StoreDatabase, key: bytes) -> None:
         self._db, self._key = db, key
 
-    def add(self, step: int, kind: str, detail: str = "") -> LogEntry:
-        """Write the next entry, inside the caller's transaction."""
+    def add(self, step: int, kind: str, detail: str = "") -> tuple[int, bytes]:
+        """Write the next entry, inside the caller's transaction; gives its number, and the seal of it and of everything
+        before."""
         last = self._db.execute("SELECT id, seal FROM log ORDER BY id DESC LIMIT 1").fetchone()
         number, before = (0, b"") if last is None else last
         columns = (int(number) + 1, step, kind, detail, utc_now())
-        self._db.execute(
-            "INSERT INTO log VALUES (?, ?, ?, ?, ?, ?)",
-            (*columns, seal := self._seal(bytes(before), columns)),
-        )
-        return LogEntry(*columns, seal)
+        seal = self._seal(bytes(before), columns)
+        self._db.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?)", (*columns, seal))
+        return columns[0], seal
 
-    def entries(self) -> list[LogEntry]:
-        """All of them, in their order.
+    def kinds(self) -> list[str]:
+        """The kinds of all entries, in their order.
 
         Errors:
             StoreDamagedError: an entry was changed or is missing.
@@ -296,29 +293,33 @@ class SealedLog:
         rows = self._db.execute(
             "SELECT id, step, kind, detail, written, seal FROM log ORDER BY id"
         ).fetchall()
-        before, entries = b"", list[LogEntry]()
+        before, kinds = b"", list[str]()
         for expected, (*columns, seal) in enumerate(rows, start=1):
             if columns[0] != expected or not hmac.compare_digest(self._seal(before, columns), bytes(seal)):
                 raise damaged_store(f"entry {expected} of the log was changed or is missing", self._db.where)
             before = bytes(seal)
-            number, step, kind, detail, written = columns
-            entries.append(LogEntry(number, step, kind, detail, written, before))
-        return entries
+            kinds.append(columns[2])
+        return kinds
 
     def _seal(self, before: bytes, columns: Iterable[int | str]) -> bytes:
-        return _seal(self._key, b"log" + before, columns)
+        return row_seal(self._key, b"log" + before, columns)
 
 
 def undecided_failure(db: StoreDatabase) -> str | None:
     """What kind of exception stopped the reserved step after noise was drawn (or ``RESTORED``), until its owner has
     decided."""
-    row = db.execute(
-        f"SELECT kind, detail FROM log WHERE kind IN ('{FAILED}', '{DISCARDED}') ORDER BY id DESC LIMIT 1"
-    ).fetchone()
-    return None if row is None or row[0] == DISCARDED else str(row[1])
+    kind, detail = _last_of(db, FAILED, DISCARDED)
+    return detail if kind == FAILED else None
 
 
-def _seal(key: bytes, start: bytes, columns: Iterable[int | str | bytes | None]) -> bytes:
+def _last_of(db: StoreDatabase, *kinds: str) -> tuple[str, str]:
+    """Kind and detail of the last entry of one of two kinds; empty ones where there is none."""
+    query = "SELECT kind, detail FROM log WHERE kind IN (?, ?) ORDER BY id DESC LIMIT 1"
+    kind, detail = db.execute(query, kinds).fetchone() or ("", "")
+    return str(kind), str(detail)
+
+
+def row_seal(key: bytes, start: bytes, columns: Iterable[int | str | bytes | None]) -> bytes:
     """A keyed hash of the columns of a row; numbers and texts as Python writes them, each with its length."""
     mac = hmac.new(key, start, hashlib.sha256)
     for column in columns:
@@ -438,14 +439,14 @@ class Head:
             "entry_seal": entry[1].hex(),
         }
         head = canonical_json(facts if importing is None else {**facts, "importing": importing})
-        with file_errors("the head file could not be written", self.path):
+        with file_errors(f"{HEAD} could not be written", self.path):
             durable.replace_file(self.path, head, mode=0o600, lasting=lasting)
         shown = _shown(*step, entry[1])
         if not lasting or shown is None:
             return
         seals = {"seal": shown[0].hex(), "entry_seal": shown[1].hex()}
         for path in self.outside:
-            with file_errors("the witness could not be written", path):
+            with file_errors(_UNWRITTEN, path):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 # Hidden ones are among the releases, which others may read and copy.
                 mode = 0o644 if path.name.startswith(".") else 0o600
@@ -456,12 +457,12 @@ class Head:
         for path in self.outside:
             left = path.with_name(f".{path.name}.tmp")
             if left.exists():
-                with file_errors("the witness could not be written", left):
+                with file_errors(_UNWRITTEN, left):
                     durable.unlink(left)
 
     def forget(self) -> None:
         """Remove it, before another plan takes the place of one of which no step was begun."""
-        with file_errors("the head file could not be removed", self.path):
+        with file_errors(f"{HEAD} could not be removed", self.path):
             durable.unlink(self.path)
             durable.sync_directory(self.path.parent)
 
@@ -475,10 +476,7 @@ def _read_outside(path: Path) -> tuple[bytes, bytes]:
 
 
 def _unknown(path: Path) -> str:
-    return (
-        f"{path.name} {'among the releases' if path.name.startswith('.') else 'in the state'} knows more than "
-        "the state: the state was rolled back, or the releases are another stream's"
-    )
+    return f"{path} knows more than the state, which was rolled back or is another stream's"
 
 
 def _shown(step: int, seal: bytes, entry_seal: bytes) -> tuple[bytes, bytes] | None:
@@ -488,10 +486,7 @@ def _shown(step: int, seal: bytes, entry_seal: bytes) -> tuple[bytes, bytes] | N
 
 def is_half_rekeyed(db: StoreDatabase) -> bool:
     """Whether values under the key before (or none) may still be in the database's files."""
-    row = db.execute(
-        f"SELECT kind FROM log WHERE kind IN ('{RESEALED}', '{CLEANED}') ORDER BY id DESC LIMIT 1"
-    ).fetchone()
-    return row is not None and row[0] == RESEALED
+    return _last_of(db, RESEALED, CLEANED)[0] == RESEALED
 
 
 def head_problem(heads: Heads | None, history: SealedHistory) -> str | None:
@@ -502,10 +497,7 @@ def head_problem(heads: Heads | None, history: SealedHistory) -> str | None:
         # A store is without a head only between its creation and its first step.
         return f"{HEAD} is missing" if last > 0 else None
     if heads.step > last:
-        return (
-            f"{HEAD} knows step {heads.step}, the store ends at step {last}: the store was rolled back, and the "
-            "budget would be spent twice"
-        )
+        return f"{HEAD} knows step {heads.step}, the store ends at step {last}: the store was rolled back"
     seal = seals.get(heads.step)
     if seal is None or (seal and not hmac.compare_digest(heads.seal, seal)):
         return f"{HEAD} belongs to another history (at step {heads.step})"

@@ -43,14 +43,12 @@ _WHOLE = 64 * 2**20
 _SMALL_TABLES = ("meta", "latest", "log", "state_parts")
 
 #: What SQLite's codes say of the surroundings, in our words: its own texts may quote what they stumbled over.
-_SURROUNDINGS = {
+_SURROUNDINGS: dict[str | tuple[str, ...], str] = {
     "SQLITE_FULL": "the disk is full",
     "SQLITE_IOERR": "the disk failed",
     "SQLITE_READONLY": "it may not be written",
-    "SQLITE_CANTOPEN": "it cannot be opened",
-    "SQLITE_BUSY": "another process uses it",
-    "SQLITE_LOCKED": "another process uses it",
-    "SQLITE_PERM": "it may not be opened",
+    ("SQLITE_CANTOPEN", "SQLITE_PERM"): "it cannot be opened",
+    ("SQLITE_BUSY", "SQLITE_LOCKED"): "another process uses it",
     "SQLITE_NOMEM": "there is not enough memory",
 }
 
@@ -137,7 +135,8 @@ class SQLiteDatabase:
         (version,) = self.execute("PRAGMA user_version").fetchone()
         if application != _APPLICATION_ID or version < 1:
             raise damaged_store("is cut short, or no stream's store", self.where)
-        wrong = self.verify_all() if self.size() <= _WHOLE else self._verify_small()
+        small = None if self.size() <= _WHOLE else _SMALL_TABLES
+        wrong = self._verify(small)
         if wrong is not None:
             raise damaged_store(wrong, self.where)
         require_format(version, self.where)
@@ -148,8 +147,7 @@ class SQLiteDatabase:
 
     def verify_all(self) -> str | None:
         """SQLite's own check of every page."""
-        findings = [row[0] for row in self.execute("PRAGMA integrity_check(1)")]
-        return None if findings == ["ok"] else "SQLite finds broken pages"
+        return self._verify(None)
 
     def set_format(self, version: int) -> None:
         """Part of the caller's transaction, as everything in SQLite's header is."""
@@ -197,13 +195,16 @@ class SQLiteDatabase:
         (page,) = self.execute("PRAGMA page_size").fetchone()
         return int(pages) * int(page)
 
-    def _verify_small(self) -> str | None:
-        present = {name for (name,) in self.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-        for table in _SMALL_TABLES:
-            if table in present:
-                findings = [row[0] for row in self.execute(f"PRAGMA integrity_check({table})")]
-                if findings != ["ok"]:
-                    return "SQLite finds broken pages"
+    def _verify(self, tables: Sequence[str] | None) -> str | None:
+        """SQLite's check of some tables, as far as they are there; None: of everything, up to the first finding."""
+        parts: Sequence[str] = ("1",)
+        if tables is not None:
+            present = self.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+            parts = [table for table in tables if (table,) in present]
+        for part in parts:
+            findings = [row[0] for row in self.execute(f"PRAGMA integrity_check({part})")]
+            if findings != ["ok"]:
+                return "SQLite finds broken pages"
         return None
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 from numpy.typing import NDArray
@@ -26,7 +25,7 @@ from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.core.tables.access import ShardedEvents, UserEvents
 from dpstream.io.sinks.table_files import Content
 from dpstream.stream.store import container
-from dpstream.stream.store.sealed_history import STATE_ROW, derive, read_latest, write_latest
+from dpstream.stream.store.sealed_history import STATE_ROW, derive, read_latest, step_of, write_latest
 from dpstream.stream.store.store_database import StoreDatabase, damaged_store
 from dpstream.stream.store.summed_rows import PresentChange, put_values
 
@@ -75,10 +74,9 @@ def write_state(db: StoreDatabase, key: bytes, step: int, state: PackedState) ->
 
     Cost: the bytes of the head and of the parts that are new.
     """
-    before = db.execute("SELECT step FROM latest WHERE name = ?", (STATE_ROW,)).fetchone()
-    if before is None or before[0] != step - 1:
+    if step_of(db, STATE_ROW) != step - 1:
         raise damaged_store("the stored state belongs to another step", db.where)
-    there = {bytes(name) for (name,) in db.execute("SELECT key FROM state_parts").fetchall()}
+    there = _stored_parts(db)
     for name in sorted(there - state.parts.keys()):
         db.execute("DELETE FROM state_parts WHERE key = ?", (name,))
     for name in sorted(state.parts.keys() - there):
@@ -106,8 +104,11 @@ def verify_state(db: StoreDatabase, key: bytes) -> str | None:
         named = set(_head(db, key)[1].values())
     except StoreError as error:
         return error.what
-    stored = {bytes(name) for (name,) in db.execute("SELECT key FROM state_parts").fetchall()}
-    return "the state has unnamed parts" if stored - named else None
+    return "the state has unnamed parts" if _stored_parts(db) - named else None
+
+
+def _stored_parts(db: StoreDatabase) -> set[bytes]:
+    return {bytes(name) for (name,) in db.execute("SELECT key FROM state_parts").fetchall()}
 
 
 def _head(db: StoreDatabase, key: bytes) -> tuple[Packed, dict[str, bytes]]:
@@ -193,13 +194,3 @@ class Prepared:
     position: str | None = None
     users: UserEvents | ShardedEvents | None = None
     keyed: PresentChange | ShardedEvents | None = None
-
-
-@dataclass(frozen=True)
-class LedgerEntry:
-    """What one step cost each unit in it; ``parts`` as the plan stated them, amounts exact."""
-
-    step: int
-    definition: str
-    spent: Fraction
-    parts: tuple[dict[str, Any], ...]

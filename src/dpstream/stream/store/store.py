@@ -9,7 +9,6 @@ Trusted base: store (holds private state).
 from __future__ import annotations
 
 import hashlib
-import hmac
 import json
 import secrets
 import warnings
@@ -24,7 +23,7 @@ from numpy.typing import NDArray
 
 from dpstream.core import durable
 from dpstream.core.contracts import Packed
-from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
+from dpstream.core.errors import ConfigError, StepError, StoreDamagedError, StoreError
 from dpstream.core.tables.access import CounterShards
 from dpstream.core.tables.counter_files import sweep_files
 from dpstream.io.sinks.table_files import Content, sha256_of
@@ -53,6 +52,7 @@ from dpstream.stream.store.sealed_history import (
     read_history,
     read_latest,
     read_meta,
+    row_seal,
     sealed_pin,
     step_seal,
     stored_plan,
@@ -64,6 +64,7 @@ from dpstream.stream.store.sqlite import DATABASE
 from dpstream.stream.store.staging import Staging
 from dpstream.stream.store.step_rows import Decision, Prepared, Reservation, Step, read_state, write_state
 from dpstream.stream.store.store_database import (
+    NEWEST_OR_NEW,
     Sealing,
     StoreDatabase,
     create_tables,
@@ -151,16 +152,13 @@ class Store:
 
     def _require_new(self) -> None:
         """Refuse to make a store where a witness knows one that is gone."""
-        for witness in (self._head.path, *self._backend.witnesses()):
+        # Before genesis, which charges an account.
+        for witness in (self._head.path, *self._backend.witnesses(), *self._head.outside):
             if witness.exists():
-                raise damaged_store(f"the store is gone, but its {witness.name} is there", str(self.path))
-        for witness in self._head.outside:
-            if witness.exists():
-                # Before genesis, which charges an account.
                 raise StoreDamagedError(
-                    f"the state is gone, but its witness {witness.name} is among the releases",
+                    f"the store is gone; its witness {witness.name} remains",
                     where=str(witness.parent),
-                    allowed="the newest state, or a new folder of releases",
+                    allowed=NEWEST_OR_NEW,
                 )
 
     def _create(self, facts: dict[str, Any], genesis: Genesis | None) -> None:
@@ -216,7 +214,7 @@ class Store:
                 raise StoreDamagedError(
                     "the state was rolled back behind published steps",
                     where=str(self.path),
-                    allowed="the newest state, or new folders",
+                    allowed=NEWEST_OR_NEW,
                 )
             # The head names the plan before. Without one, a store without steps opens under either.
             self._head.forget()
@@ -224,7 +222,7 @@ class Store:
             self._database = None
             self._create(facts, genesis)
             warnings.warn(
-                f"{self.path}: a state of another plan without steps begins anew",
+                f"{self.path}: another plan's state without steps begins anew",
                 stacklevel=2,
             )
             self._open(facts, None)
@@ -242,7 +240,7 @@ class Store:
     def sweep_staged(self) -> None:
         """Remove staged files that no committed step waits for, such as those of a step that was never committed; and
         files of users or records that no committed row names."""
-        with file_errors("files of users could not be removed", self.path):
+        with file_errors("files could not be removed", self.path):
             if self.user_folder.is_dir():
                 self._users.take(
                     self.user_folder,
@@ -250,7 +248,7 @@ class Store:
                 )
                 with self._reading() as db:
                     sweep_files(self.user_folder, read_shards(db, self.meta["key"]))
-        with file_errors("waiting files could not be removed", self.path):
+        with file_errors("files could not be removed", self.path):
             if not self.staging.names():
                 return
             with self._reading() as db:
@@ -274,22 +272,13 @@ class Store:
 
     # Reading
 
-    def fingerprint(self, parts: list[bytes]) -> bytes:
+    def fingerprint(self, question: bytes) -> bytes:
         """Keyed hash (HMAC-SHA256) of a question."""
-        mac = hmac.new(self.meta["key"], b"batch", hashlib.sha256)
-        for part in parts:
-            mac.update(len(part).to_bytes(8, "little"))
-            mac.update(part)
-        return mac.digest()
+        return row_seal(self.meta["key"], b"batch", [question])
 
     def derived_key(self, purpose: bytes) -> bytes:
         """32 secret bytes for one purpose."""
         return derive(self.meta["key"], purpose)
-
-    @property
-    def source_key(self) -> bytes:
-        """The key for fingerprints of source files."""
-        return key_of_sources(self.meta["key"])
 
     def reservation(self) -> Reservation | None:
         """The intent that has no committed step yet."""
@@ -323,6 +312,17 @@ class Store:
             number, name, sealed, manifest, test_seed, publication = row
             content = db.sealing.open(sealed, "content", number)
         return Step(number, name, content, manifest, bool(test_seed), publication)
+
+    def committed(self, step: int) -> Step:
+        """One committed step.
+
+        Errors:
+            StepError: there is none.
+        """
+        found = self.find(step=step)
+        if found is None:
+            raise StepError(f"step {step} does not exist", where="release", allowed=f"1 to {self.last_step}")
+        return found
 
     def publications(self, first: int, last: int) -> list[tuple[int, str, str]]:
         """(step, publication, manifest's SHA-256) of the steps from ``first`` to ``last``, in order."""
@@ -408,7 +408,7 @@ class Store:
         Errors:
             ConfigError: the counters are files.
         """
-        self._require_place("the users' counters", self._counted(), files=False)
+        self._require_rows(self._counted())
         with self._reading() as db:
             return read_events(db, ids)
 
@@ -418,9 +418,7 @@ class Store:
         Errors:
             ConfigError: the counters are rows.
         """
-        shards = self._counted()
-        self._require_place("the users' counters", shards, files=True)
-        return self.user_folder, shards
+        return self.user_folder, self._require_files(self._counted())
 
     @property
     def user_folder(self) -> Path:
@@ -434,7 +432,7 @@ class Store:
         Errors:
             StoreDamagedError: one was changed, lost or added. ConfigError: they are files.
         """
-        self._require_place("the present records", self._shards(), files=False)
+        self._require_rows(self._shards())
         with self._reading() as db:
             return read_present(db, self.meta["key"], domain, self.last_step)
 
@@ -445,9 +443,7 @@ class Store:
         Errors:
             ConfigError: the present records are rows.
         """
-        shards = self._shards()
-        self._require_place("the present records", shards, files=True)
-        return self.user_folder, shards
+        return self.user_folder, self._require_files(self._shards())
 
     def _shards(self) -> CounterShards | None:
         """The files that the store names."""
@@ -460,19 +456,23 @@ class Store:
             raise self._damaged("the counters of users are missing")
         return self._shards()
 
-    def _require_place(self, what: str, shards: CounterShards | None, *, files: bool) -> None:
-        """Refuse counters or records that are where this batch cannot be compared with them."""
-        if files and self.last_step and shards is None:
+    def _require_files(self, shards: CounterShards | None) -> CounterShards | None:
+        """Refuse counters or records that are where Spark cannot compare a batch with them."""
+        if self.last_step and shards is None:
             raise ConfigError(
-                f"{what} are in the store, out of Spark's reach",
+                "counters or records are in the store, out of Spark's reach",
                 where=self._where,
-                allowed="records of this process, as at step 1; or a new stream",
+                allowed="records of this process, or a new stream",
             )
-        if not files and shards is not None:
+        return shards
+
+    def _require_rows(self, shards: CounterShards | None) -> None:
+        """Refuse those that this process cannot compare a batch with."""
+        if shards is not None:
             raise ConfigError(
-                f"{what} are files of Spark's executors",
+                "counters or records are files of Spark's executors",
                 where=self._where,
-                allowed="records of Spark, as at step 1; or a new stream",
+                allowed="records of Spark, or a new stream",
             )
 
     def any_departed(self, keys: NDArray[np.uint64]) -> bool:
@@ -490,11 +490,6 @@ class Store:
         with self._reading() as db:
             row = db.execute("SELECT synthesis FROM steps WHERE step = ?", (step,)).fetchone()
             return None if row is None or row[0] is None else db.sealing.open(row[0], "synthesis", step)
-
-    def ledger(self) -> list[tuple[int, str, str, str]]:
-        """(step, definition, spent, parts) of every step; amounts are exact text."""
-        with self._reading() as db:
-            return db.execute("SELECT step, definition, spent, parts FROM steps ORDER BY step").fetchall()
 
     def largest_cost(self) -> Fraction:
         """What the dearest step cost; 0 before the first."""
@@ -604,17 +599,17 @@ class Store:
         """
         with self._transaction(lasting=False) as db:
             for step in steps:
-                db.execute("UPDATE steps SET publication = 'published' WHERE step = ?", (step,))
+                _set_publication(db, step, "published")
                 _drop_bytes(db, step)
             for step in expired:
-                db.execute("UPDATE steps SET publication = 'expired' WHERE step = ?", (step,))
+                _set_publication(db, step, "expired")
         self.sweep_staged()
 
     def move(self, steps: Sequence[int], publication: str, decision: tuple[str, str] | None = None) -> None:
         """Put steps into another publication state; ``decision``: what was decided, and by whom."""
         with self._transaction() as db:
             for step in steps:
-                db.execute("UPDATE steps SET publication = ? WHERE step = ?", (publication, step))
+                _set_publication(db, step, publication)
                 if decision is not None:
                     self._note(db, step, *decision)
         self.write_head()
@@ -640,7 +635,7 @@ class Store:
                     self._insert_file(db, step + 1, other, data)
             _drop_bytes(db, step)
             self._insert_file(db, step, name, notice)
-            db.execute("UPDATE steps SET publication = ? WHERE step = ?", (publication, step))
+            _set_publication(db, step, publication)
             self._note(db, step, *decision)
         self.write_head()
         self.sweep_staged()
@@ -697,8 +692,7 @@ class Store:
 
     def _note(self, db: StoreDatabase, step: int, kind: str, detail: str = "") -> None:
         """Add an entry to the log; a transaction that fails afterwards takes it back."""
-        entry = SealedLog(db, self.meta["key"]).add(step, kind, detail)
-        self._noted = entry.number, entry.seal
+        self._noted = SealedLog(db, self.meta["key"]).add(step, kind, detail)
 
     def _insert_file(self, db: StoreDatabase, step: int, name: str, content: Content) -> None:
         """Of a staged file only its name and hash."""
@@ -708,9 +702,9 @@ class Store:
     @property
     def _db(self) -> StoreDatabase:
         if self._broken is not None:
-            raise StoreError(self._broken, where=str(self.path), allowed="closing it and opening it again")
+            raise StoreError(self._broken, where=str(self.path), allowed="closing and opening it again")
         if self._database is None:
-            raise StoreError("the stream is closed", where=str(self.path), allowed="opening it again")
+            raise closed_stream(str(self.path))
         return self._database
 
     @contextmanager
@@ -727,12 +721,21 @@ class Store:
         return damaged_store(what, self._where)
 
 
+def closed_stream(where: str) -> StoreError:
+    """The refusal of further use after ``close``."""
+    return StoreError("the stream is closed", where=where, allowed="opening it again")
+
+
 def staged_files(db: StoreDatabase) -> list[tuple[int, str]]:
     """Step and name of the files that wait on the disk to be published."""
     return db.execute(
         "SELECT f.step, f.name FROM files f JOIN steps s USING (step) "
         "WHERE s.publication IN ('pending', 'held') AND f.bytes IS NULL"
     ).fetchall()
+
+
+def _set_publication(db: StoreDatabase, step: int, publication: str) -> None:
+    db.execute("UPDATE steps SET publication = ? WHERE step = ?", (publication, step))
 
 
 def _drop_bytes(db: StoreDatabase, step: int) -> None:
@@ -786,15 +789,15 @@ def rollback_problems(
     """
     last = max(states, default=0)
     problems = [
-        f"step {step} is published, but the ledger ends at step {last}: the state was rolled back"
+        f"step {step} is published, but the ledger ends at step {last}"
         for step in sorted(set(published) - states.keys())
     ]
     problems += [
-        f"step {step} was withdrawn ({NOTICE} is in the folder): the state was rolled back"
+        f"step {step} was withdrawn ({NOTICE} is in the folder)"
         for step in sorted(withdrawn)
         if states.get(step) not in ("withdrawing", "withdrawn")
     ]
-    return problems
+    return [f"{problem}: the state was rolled back" for problem in problems]
 
 
 def publication_states(db: StoreDatabase) -> dict[int, str]:

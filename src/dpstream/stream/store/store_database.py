@@ -9,12 +9,13 @@ Trusted base: store (holds private state).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from dpstream.core.errors import StoreDamagedError, StoreError, StoreFormatError
+from dpstream.core import durable
+from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError, StoreFormatError
 
 # The seam between a store and its encryption: what happens to a private value on its way to the database.
 
@@ -50,6 +51,8 @@ UNSEALED = Sealing()
 
 #: What mends a store that cannot be read, for messages.
 NEWEST_STATE = "the newest state"
+#: And what a state that was rolled back behind its releases.
+NEWEST_OR_NEW = f"{NEWEST_STATE}, or a new stream in new folders"
 #: A store of another format is refused. ``tests/streams/data`` holds a store of this one.
 STORE_FORMAT = 1
 
@@ -126,11 +129,9 @@ class StoreDatabase(Protocol):
     def insert(self, table: str, columns: Mapping[str, list[Any]], conflict: str) -> None:
         """Many rows, given as columns of equal length, twice as fast as ``executemany``; ``conflict`` is the
         statement's end, ``ON CONFLICT ...``."""
-        ...
 
     def run(self, definitions: str) -> None:
         """Several statements as ``DEFINITIONS`` has them, in the caller's transaction."""
-        ...
 
     def begin(self, *, read_only: bool = False, lasting: bool = True) -> None:
         """Start a transaction, for one consistent view or for writing. ``durable.commit`` ends it.
@@ -138,15 +139,12 @@ class StoreDatabase(Protocol):
         Not ``lasting``: the commit need not be on the disk when it returns, only before the next lasting one is.
         A loss of power may take it back, whole.
         """
-        ...
 
     def rollback(self) -> None:
         """Give up the open transaction, if there is one; never fails."""
-        ...
 
     def errors(self) -> AbstractContextManager[None]:
         """The database's errors as ours: the surroundings fail (StoreError) or the store does (damaged)."""
-        ...
 
     def verify_structure(self) -> None:
         """Check that this is a sound store of this version's format.
@@ -154,54 +152,14 @@ class StoreDatabase(Protocol):
         Errors:
             StoreDamagedError: something else, or broken. StoreFormatError: written by another version.
         """
-        ...
 
     def verify_all(self) -> str | None:
         """Look at every page, however long it takes; what is wrong, or None."""
-        ...
 
     def set_format(self, version: int) -> None: ...
 
     def compact(self) -> None:
         """Give back what deleted rows took, and leave no trace of them in this database's files."""
-        ...
-
-    def close(self) -> None: ...
-
-
-class StoreBackend(Protocol):
-    """Where one stream's store is, and how to get at it.
-
-    Attributes:
-        where: names the place in messages.
-    """
-
-    where: str
-
-    def exists(self) -> bool:
-        """Whether a store is there; from now on no other process can make or open it."""
-        ...
-
-    def witnesses(self) -> list[Path]:
-        """Files that only a store which was there before can have left."""
-        ...
-
-    def create(self, fill: Callable[[StoreDatabase], None]) -> None:
-        """Make a store that ``fill`` fills and commits; it is there whole, or not at all. A store that is
-        there already (one that was moved away) is replaced."""
-        ...
-
-    def connect(self) -> StoreDatabase:
-        """Open the store for writing. Asserts that a commit is durable when it returns."""
-        ...
-
-    def release(self, db: StoreDatabase) -> None:
-        """Give back what ``connect`` gave, and keep the lock."""
-        ...
-
-    def look(self) -> StoreDatabase | None:
-        """Open it for reading, without the lock and without changing anything; None if there is none."""
-        ...
 
     def close(self) -> None: ...
 
@@ -236,13 +194,31 @@ def require_format(version: int, where: str, known: int | None = None) -> None:
         raise StoreFormatError(
             f"was written in format {version} by {age} version",
             where=where,
-            allowed=f"format {known}: that version of the program, or a new stream",
+            allowed=f"format {known}: that version, or a new stream",
         )
 
 
 def damaged_store(what: str, where: str) -> StoreDamagedError:
     """The refusal of a store that contradicts itself or cannot be read, with what to do about it."""
     return StoreDamagedError(what, where=where, allowed=NEWEST_STATE)
+
+
+@contextmanager
+def transaction(db: StoreDatabase) -> Iterator[None]:
+    """One transaction for writing; whatever stops it before its commit takes it back."""
+    db.begin()
+    try:
+        yield
+        durable.commit(db)
+    except BaseException:
+        db.rollback()
+        raise
+
+
+def require_folder(folder: Path) -> None:
+    """ConfigError where the folder is missing."""
+    if not folder.is_dir():
+        raise ConfigError("the folder does not exist", where=str(folder), allowed="a folder that exists")
 
 
 @contextmanager

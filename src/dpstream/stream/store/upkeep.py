@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from dpstream.core import durable
 from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.core.paths import parse_json
 from dpstream.io.sinks.target import NOTICE
@@ -23,12 +22,19 @@ from dpstream.stream.store.sealed_history import (
     is_half_rekeyed,
     read_history,
     read_meta,
+    read_open,
     sealed_names,
 )
 from dpstream.stream.store.staging import Staging
 from dpstream.stream.store.step_rows import verify_state
 from dpstream.stream.store.store import staged_files
-from dpstream.stream.store.store_database import VALUE_TABLES, Sealing, StoreDatabase, file_errors
+from dpstream.stream.store.store_database import (
+    VALUE_TABLES,
+    Sealing,
+    StoreDatabase,
+    file_errors,
+    transaction,
+)
 from dpstream.stream.store.summed_rows import (
     problem_of_files,
     read_shards,
@@ -53,7 +59,7 @@ def stored_problems(db: StoreDatabase, key: bytes, last_step: int, users: Path) 
     problems: list[str] = []
     if is_half_rekeyed(db):
         problems.append(
-            "dpstream store rekey was interrupted: values under the old key may remain; run the command again"
+            "dpstream store rekey was interrupted: values under the old key may remain; run it again"
         )
     try:
         shards = read_shards(db, key)
@@ -73,7 +79,8 @@ def stored_problems(db: StoreDatabase, key: bytes, last_step: int, users: Path) 
             problems.append(f"the publication state of step {step} was changed")
         # Nothing else vouches for the hash of a file whose bytes are gone.
         listed = {name: facts["sha256"] for name, facts in parse_json(manifest).get("files", {}).items()}
-        rows = dict(db.execute("SELECT name, sha256 FROM files WHERE step = ?", (step,)).fetchall())
+        stored = db.execute("SELECT name, sha256, bytes FROM files WHERE step = ?", (step,)).fetchall()
+        rows = {name: known for name, known, _ in stored}
         noticed = rows.pop(NOTICE, None) is not None
         if before in _TAKEN_BACK and rows != listed:
             # The step's changes went with the table that they changed, and its own table took their place.
@@ -91,7 +98,7 @@ def stored_problems(db: StoreDatabase, key: bytes, last_step: int, users: Path) 
                 container.load(db.sealing.open(packed, "synthesis", step), where="store")
             except StoreError as error:
                 problems.append(f"the stored model of step {step}: {error.what}")
-        for name, wanted, data in db.execute("SELECT name, sha256, bytes FROM files WHERE step = ?", (step,)):
+        for name, wanted, data in stored:
             try:
                 opened = None if data is None else db.sealing.open(data, "file", step, name)
             except StoreDamagedError:
@@ -149,27 +156,17 @@ def rekey_store(
         if not done:
             with file_errors("waiting files could not be sealed anew", path):
                 Staging(path).reseal(waiting, db.sealing, fresh)
-            db.begin()
-            try:
+            with transaction(db):
                 _reseal(db, fresh)
                 mark(db, fresh)
                 # Until the old values are gone from the database's files, every check says that they are not.
                 SealedLog(db, meta["key"]).add(last_step, RESEALED)
-                durable.commit(db)
-            except BaseException:
-                db.rollback()
-                raise
         db.compact()
-        with file_errors("waiting files could not be removed", path):
+        with file_errors("files could not be removed", path):
             Staging(path).sweep(waiting, fresh)
         if is_half_rekeyed(db):
-            db.begin()
-            try:
+            with transaction(db):
                 SealedLog(db, meta["key"]).add(last_step, CLEANED)
-                durable.commit(db)
-            except BaseException:
-                db.rollback()
-                raise
 
 
 def _reseal(db: StoreDatabase, new: Sealing) -> None:
@@ -188,6 +185,5 @@ def _reseal(db: StoreDatabase, new: Sealing) -> None:
     for table in VALUE_TABLES:
         reseal_values(db, table, new)
     for name, step in sealed_names(db):
-        (data,) = db.execute("SELECT value FROM latest WHERE name = ?", (name,)).fetchone()
-        sealed = new.seal(old.open(bytes(data), name, step), name, step)
+        sealed = new.seal(old.open(read_open(db, name) or b"", name, step), name, step)
         db.execute("UPDATE latest SET value = ? WHERE name = ?", (sealed, name))
