@@ -13,7 +13,6 @@ import datetime
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import combinations
 from pathlib import Path
 from statistics import median
@@ -22,10 +21,10 @@ from typing import Any
 import numpy as np
 from bench import show_result
 from keyed_streams import load
+from targets import budget_of
 
 from dpstream.core.privacy import Randomness
-from targets import budget_of
-from dpstream.core.tables import EncodedBatch, Workload, count_marginals
+from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled
 from dpstream.io.sources.calendar import CalendarPeriods, DayPeriods
 
@@ -77,7 +76,14 @@ def run(name: str, arm: str, seed: int, budget: str, scored: int) -> dict[str, A
     state, truth = plan.start(), [np.zeros(domain.cells(c)) for c in cliques]
     place = domain.index(case.headline)
     column, flow = np.zeros(domain.sizes[place]), np.zeros(domain.sizes[place])
-    found: dict[str, list[float]] = {"tv": [], "error": [], "total": [], "headline": [], "flow": [], "told": []}
+    found: dict[str, list[float]] = {
+        "tv": [],
+        "error": [],
+        "total": [],
+        "headline": [],
+        "flow": [],
+        "told": [],
+    }
     at = {round(x) for x in np.linspace(20, stream.steps, scored)}
     at = {step + (step % 13 == 0) for step in at}
     for step, batch in enumerate(batches(stream, case), start=1):
@@ -95,7 +101,9 @@ def run(name: str, arm: str, seed: int, budget: str, scored: int) -> dict[str, A
         if step in at:
             made = release.marginals(cliques)
             size = max(column.sum(), 1.0)
-            found["error"].append(float(np.mean([np.abs(a - b).sum() / size for a, b in zip(made, truth, strict=True)])))
+            found["error"].append(
+                float(np.mean([np.abs(a - b).sum() / size for a, b in zip(made, truth, strict=True)]))
+            )
             shares = [(a / max(a.sum(), 1e-9), b / size) for a, b in zip(made, truth, strict=True)]
             found["tv"].append(float(np.mean([np.abs(a - b).sum() / 2 for a, b in shares])))
             found["total"].append(abs(release.total - column.sum()))
@@ -112,7 +120,9 @@ def batches(stream: Any, case: Case) -> Iterator[EncodedBatch]:
 
 def main() -> None:
     """Print a line for each stream and arm."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--streams", nargs="+", default=list(CASES))
     parser.add_argument("--arms", nargs="+", default=list(ARMS))
     parser.add_argument("--runs", type=int, default=12)
@@ -121,7 +131,10 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--result", type=Path)
     asked = parser.parse_args()
-    lines = ["| stream | arm | TV | AvgWE | total | headline | flow | within 1.96 told |", "|---|---|---|---|---|---|---|---|"]
+    lines = [
+        "| stream | arm | TV | AvgWE | total | headline | flow | within 1.96 told |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
     with ProcessPoolExecutor(asked.jobs) as pool:
         made = {
             (name, arm, seed): pool.submit(run, name, arm, seed, asked.budget, asked.scored)
@@ -131,10 +144,16 @@ def main() -> None:
             for arm in asked.arms:
                 own = [made[name, arm, seed].result() for seed in range(asked.runs)]
                 base = [made[name, asked.arms[0], seed].result() for seed in range(asked.runs)]
-                ratio = {k: median(a[k] / b[k] for a, b in zip(own, base, strict=True)) for k in ("tv", "error")}
+                ratio = {
+                    k: median(a[k] / b[k] for a, b in zip(own, base, strict=True)) for k in ("tv", "error")
+                }
                 means = {k: float(np.mean([one[k] for one in own])) for k in own[0]}
-                line = f"| {name} | {arm} | {means['tv']:.4f} ({ratio['tv']:.3f}) | {means['error']:.4f} ({ratio['error']:.3f}) |"
-                lines.append(f"{line} {means['total']:.0f} | {means['headline']:.1f} | {means['flow']:.2f} | {means['within']:.3f} |")
+                shown = [f"{means[k]:.4f} ({ratio[k]:.3f})" for k in ("tv", "error")]
+                shown += [
+                    f"{means['total']:.0f}",
+                    *(f"{means[k]:.2f}" for k in ("headline", "flow", "within")),
+                ]
+                lines.append(f"| {' | '.join([name, arm, *shown])} |")
                 print(lines[-1], flush=True)
     if asked.result:
         show_result(asked.result, lines) if callable(show_result) else None

@@ -302,11 +302,11 @@ class Accuracy:
     )
     periods: str | None = option(
         None,
-        allowed='"week", "month", "quarter", "year" of a calendar source, or a number of steps such as "13 steps"; with '
-        'name = "pooled"',
-        meaning="How often headlines are measured: at the end of each period. A calendar source measures the number of "
-        "records every month as well.",
-        reason='the shortest of month, quarter and year whose mean count [expect] puts above two standard errors; '
+        allowed='"week", "month", "quarter" or "year" where the source has a calendar; a number of steps such as '
+        '"13 steps"; with name = "pooled"',
+        meaning="How often headlines are measured: at the end of each period. With a calendar the number of records is "
+        "measured every month.",
+        reason="the shortest of month, quarter and year whose mean count [expect] puts above two standard errors; "
         '"quarter" without [expect]',
         shown="see the reason",
     )

@@ -391,7 +391,11 @@ def read_periods(
         raise section.wrong("periods", f"{shown(keys.periods)} is unknown")
     if calendar is None:
         if keys.periods is not None or keys.headline:
-            what = "headlines need periods" if keys.periods is None else f"{shown(keys.periods)} needs a calendar"
+            what = (
+                "headlines need periods"
+                if keys.periods is None
+                else f"{shown(keys.periods)} needs a calendar"
+            )
             allowed = 'a number of steps, such as "13 steps"; or [source] every with a time column'
             raise section.wrong("periods", what, allowed)
         return {}

@@ -46,9 +46,7 @@ def pooled_subjects() -> Iterator[Subject]:
         return made.calibrate(budget or PureDP.of(1), horizon=_STEPS, **more)
 
     pure = plan(recipe)
-    by_periods = replace(
-        recipe, headline=(("a",), ("b", "c")), periods=StepPeriods(3), number=StepPeriods(2)
-    )
+    by_periods = replace(recipe, headline=(("a",), ("b", "c")), periods=StepPeriods(3), number=StepPeriods(2))
     heads = plan(by_periods)
     few = plan(replace(recipe, workload=Workload.all_k_way(_ONE_SIGN, 2)))
     for name, honest in (

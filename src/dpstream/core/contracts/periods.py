@@ -50,6 +50,10 @@ class StepPeriods:
         return (step - 1) // self.steps
 
 
+#: A period is a step.
+EACH_STEP = StepPeriods(1)
+
+
 def ends(periods: Periods, step: int) -> bool:
     """Whether a period ends with a step."""
     return periods.number(step + 1) != periods.number(step)

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
-from dpstream.core.contracts.periods import Periods, StepPeriods
+from dpstream.core.contracts.periods import EACH_STEP, Periods
 from dpstream.core.contracts.public_prior import PublicPrior
 from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.privacy.budget import Budget
@@ -105,7 +105,7 @@ class RecipeContext:
     step_name: Callable[[int], str | None] | None = None
     headline: Headline = ()
     headline_share: Fraction = HEADLINE_SHARE
-    periods: Periods = StepPeriods(1)
+    periods: Periods = EACH_STEP
     number: Periods | None = None
     number_share: Fraction = NUMBER_SHARE
     budget: Budget | None = None

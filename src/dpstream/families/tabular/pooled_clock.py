@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Periods, ends, next_end
+from dpstream.core.contracts import Periods, ends
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.noise import Noise
@@ -83,10 +83,6 @@ class Clock:
         """Whether a period ends with a step, which may be the stream's last one."""
         return step == last or ends(self.periods, step)
 
-    def periods_until(self, step: int) -> int:
-        """How many periods have ended by a step."""
-        return _ended(self.periods, step)
-
     def read(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Its cells of a step's counts of all followed marginals. Private."""
         if not self.places:
@@ -101,19 +97,13 @@ class Clock:
             fresh = run.measure([self.cliques[place] for place in group], budget, self.kind)
             for place, measured in zip(group, fresh, strict=True):
                 values[self.parts[place]] = measured.values
-        return values, run.outputs
+        told = {"period": self.periods.name}
+        return values, [replace(output, query={**output.query, **told}) for output in run.outputs]
 
     @property
     def kind(self) -> str:
         """Begins the names of its draws."""
         return "headline" if self.places else "period"
-
-
-def _ended(periods: Periods, step: int) -> int:
-    many, end = 0, next_end(periods, 0)
-    while end <= step:
-        many, end = many + 1, next_end(periods, end)
-    return many
 
 
 @dataclass

@@ -266,9 +266,7 @@ class Estimates:
     def fresh(cls, cells: Cells, season: float | None = None) -> Estimates:
         """The estimates before the first epoch."""
         sums, variance = np.zeros(cells.total), np.zeros(len(cells.cliques))
-        return cls(
-            cells, sums, variance, season=season, open_sums=sums.copy(), open_variance=variance.copy()
-        )
+        return cls(cells, sums, variance, season=season, open_sums=sums.copy(), open_variance=variance.copy())
 
     def add(self, epoch: Epoch, end: int, spread: float = 0.0) -> None:
         """Take in one epoch that ended at a step; ``spread``: the variance of the noise in its number of events."""
@@ -457,13 +455,22 @@ class Estimates:
         cells, epochs = self.cells, len(self.records)
         sizes = [len(self.sums), len(self.variance), len(self.open_sums), len(self.open_variance)]
         sizes += [len(self.ends), *map(len, self.measured)]
-        wanted = [cells.total, len(cells.cliques), cells.total, len(cells.cliques), epochs, *cells.sizes[self.marginals].tolist()]
+        wanted = [
+            cells.total,
+            len(cells.cliques),
+            cells.total,
+            len(cells.cliques),
+            epochs,
+            *cells.sizes[self.marginals].tolist(),
+        ]
         lists = {len(self.epochs), len(self.marginals), len(self.variances), len(self.spans)}
         if sizes != wanted or len(lists) > 1 or (self.season is not None and len(self.spreads) != epochs):
             raise StoreDamagedError("the epochs' measurements do not fit the workload", where="state")
 
 
-def expected_rate(begun: int, ends: Sequence[int], events: Sequence[float], noise: Sequence[float]) -> tuple[float, float]:
+def expected_rate(
+    begun: int, ends: Sequence[int], events: Sequence[float], noise: Sequence[float]
+) -> tuple[float, float]:
     """How many events a step after the newest period lets expect, and the variance of the noise in that.
 
     The rate walks at random from period to period, with as much drift as the periods make likely.
@@ -482,7 +489,9 @@ def expected_rate(begun: int, ends: Sequence[int], events: Sequence[float], nois
         counts, 1.0, PLAIN, season,
     )  # fmt: skip
     odds = np.exp(walk.likelihood - walk.likelihood.max())
-    weights = odds @ np.array([walk.ahead_weights(i, np.array([1.0]), season[:1])[0] for i in range(len(odds))])
+    weights = odds @ np.array(
+        [walk.ahead_weights(i, np.array([1.0]), season[:1])[0] for i in range(len(odds))]
+    )
     weights = weights / odds.sum()
     return max(float(weights @ rates), 0.0), float(weights**2 @ (np.array(noise) / lengths**2))
 

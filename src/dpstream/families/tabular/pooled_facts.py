@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dpstream.core.contracts import (
+    EACH_STEP,
     HEADLINE_SHARE,
     NUMBER_SHARE,
     Events,
@@ -23,7 +24,6 @@ from dpstream.core.contracts import (
     Packed,
     Periods,
     PublicPrior,
-    StepPeriods,
     StreamPlan,
     check_share,
     check_whole,
@@ -38,7 +38,14 @@ from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.unit import EventUnit
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
-from dpstream.families.tabular.pooled_book import Epochs, PooledBook, PublicSide, growth_error, moved_model, open_model
+from dpstream.families.tabular.pooled_book import (
+    Epochs,
+    PooledBook,
+    PublicSide,
+    growth_error,
+    moved_model,
+    open_model,
+)
 from dpstream.families.tabular.pooled_clock import EPOCHS, PERIODS, Clock, Number
 from dpstream.families.tabular.pooled_estimates import Answer, Estimates, expected_rate
 from dpstream.families.tabular.pooled_run import Design, Runner
@@ -278,7 +285,7 @@ class PooledOptions:
     max_cells: int = option(10_000, options.TREE_CELLS)
     headline: Headline = ()
     headline_share: Fraction = HEADLINE_SHARE
-    periods: Periods = StepPeriods(1)
+    periods: Periods = EACH_STEP
     number: Periods | None = None
     number_share: Fraction = NUMBER_SHARE
     season: Fraction | None = None

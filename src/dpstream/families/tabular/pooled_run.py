@@ -24,7 +24,7 @@ from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique
 from dpstream.families.tabular.pooled_estimates import Epoch, move_to_columns, with_margins
 from dpstream.mechanisms.engine import Run
-from dpstream.mechanisms.joint_groups import cost, draws, noise_of, together, weight_of
+from dpstream.mechanisms.joint_groups import cost, noise_of, together, weight_of
 from dpstream.mechanisms.limits import PRIOR_BOUND, TreeCapacity
 from dpstream.mechanisms.run_outputs import MIN_VARIANCE, RunOutput, signs_query
 from dpstream.mechanisms.workload_cells import MAX_RECORDS, Cells, MeasuredCells, Score
@@ -273,8 +273,8 @@ class Runner:
     """Measures pooled counts once, within ``budget``, for one record of the counts. Headlines are measured by periods
     (``pooled_clock``), and never chosen here.
 
-    Guarantee: ``1 - select_share`` of the budget is divided between all columns (or none) and ``k`` further marginals; columns of two
-    values, and some of their pairs, are measured by one joint draw; all else with noise of its own, or (pure) by joint
+    Guarantee: ``1 - select_share`` of the budget is divided between all columns (or none) and ``k`` further marginals;
+    columns of two values, and some of their pairs, are measured by one joint draw; all else with noise of its own, or (pure) by joint
     draws of groups of histograms where these have less noise; ``k`` selections share the rest. With nothing to select,
     measuring gets everything.
     The design, the division, where each fit starts, and who may be chosen follow from public values.
