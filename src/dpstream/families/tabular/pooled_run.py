@@ -274,9 +274,9 @@ class Runner:
     (``pooled_clock``), and never chosen here.
 
     Guarantee: ``1 - select_share`` of the budget is divided between all columns (or none) and ``k`` further marginals;
-    columns of two values, and some of their pairs, are measured by one joint draw; all else with noise of its own, or (pure) by joint
-    draws of groups of histograms where these have less noise; ``k`` selections share the rest. With nothing to select,
-    measuring gets everything.
+    columns of two values, and some of their pairs, are measured by one joint draw; all else with noise of its own, or
+    (pure) by joint draws of groups of histograms where these have less noise; ``k`` selections share the rest. With
+    nothing to select, measuring gets everything.
     The design, the division, where each fit starts, and who may be chosen follow from public values.
     """
 
