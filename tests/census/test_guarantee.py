@@ -15,7 +15,9 @@ from dpstream.core.tables import Workload
 from dpstream.families.census import Census, CensusPlan
 from dpstream.families.census.cohorts import levels_of_cohorts
 from dpstream.families.census.schedule import last_of
+from dpstream_lab.audits import census_audit
 from dpstream_lab.audits.census_audit import all_stays, audit_census, counted_plan, tables
+from dpstream_lab.audits.subjects import transcripts_of
 
 STEPS = 60
 
@@ -57,7 +59,10 @@ def test_every_stay_pays_the_budget_at_most_under_every_schedule(levels: Any) ->
             assert most == 1 if levels != "unlimited" else most < 1
 
 
-def test_the_audit_finds_the_budget_and_every_planted_fault() -> None:
+def test_the_audit_finds_the_budget_and_every_planted_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For fewer steps, and one transcript of each pair."""
+    monkeypatch.setitem(census_audit._GRIDS, "short", (12, (1, 3), (2,), (1, 2)))
+    monkeypatch.setattr(census_audit, "_TRANSCRIPTS", transcripts_of(census_audit.census_subjects, 1, 1))
     findings = list(audit_census("short", Randomness.seeded("audit"), lambda _: None))
     wrong = [(one.subject, one.found) for one in findings if not one.passed]
     assert wrong == []

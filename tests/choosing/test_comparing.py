@@ -92,6 +92,11 @@ def clock(monkeypatch: pytest.MonkeyPatch, seconds: int) -> None:
     monkeypatch.setattr(choosing.time, "process_time", lambda: float(next(ticks)))
 
 
+def mechanisms(found: Any) -> tuple[str, ...]:
+    """Those that were run; the configured one first."""
+    return tuple(dict.fromkeys(one.mechanism for one in found.errors))
+
+
 def by_name(found: Any, columns: str) -> dict[str, float]:
     return {one.mechanism: one.deciding for one in found.errors if one.columns == columns}
 
@@ -100,13 +105,13 @@ def test_equal_seeds_give_equal_results_and_others_do_not(tmp_path: Path) -> Non
     config = events(tmp_path)
     first, again = (compare_mechanisms(config, runs=2, steps=4, seconds=600) for _ in range(2))
     assert first == again
-    assert first.mechanisms == ("pooled", "dpstabs", "baseline", "baseline (offline = aim)")
+    assert mechanisms(first) == ("pooled", "dpstabs", "baseline", "baseline (offline = aim)")
     other = compare_mechanisms(config, runs=2, steps=4, seconds=600, seed=1)
     assert other.errors != first.errors
     assert first.errors[0].spread is not None
     # What one mechanism gets does not depend on what it is compared with.
     pair = compare_mechanisms(config, runs=2, steps=4, seconds=600, against=["dpstabs"])
-    assert pair.mechanisms == ("pooled", "dpstabs")
+    assert mechanisms(pair) == ("pooled", "dpstabs")
     assert by_name(pair, "correlated") == {
         name: value for name, value in by_name(first, "correlated").items() if not name.startswith("baseline")
     }
@@ -118,7 +123,7 @@ def test_a_mechanism_that_is_clearly_worse_is_said_to_be(tmp_path: Path) -> None
     for columns in ("uniform", "correlated"):
         errors = by_name(found, columns)
         assert errors["pooled"] > 1.2 * errors["census"]
-    assert found.recommendation.stays
+    assert found.recommendation.ratio == 1
     assert "census stays: its error (AvgWE) is the smallest" in found.recommendation.words
     assert "quarter of a rho" in found.needs["pooled"]
     # Every guarantee is that of a whole stay.
@@ -146,8 +151,8 @@ def test_a_mechanism_that_is_planted_as_bad_never_wins(tmp_path: Path) -> None:
     bad = Alternative("pooled", {"staleness": "1/9"}, named=True, events=100)
     planted = replace(config, family=replace(config.family, alternatives=lambda recipe, unit: (bad,)))
     found = compare_mechanisms(planted, runs=1, steps=6, seconds=600)
-    assert found.mechanisms == ("pooled", "pooled (staleness = 1/9)")
-    assert found.recommendation.stays
+    assert mechanisms(found) == ("pooled", "pooled (staleness = 1/9)")
+    assert found.recommendation.ratio == 1
     assert by_name(found, "correlated")[bad.label] > 2 * by_name(found, "correlated")["pooled"]
 
 
@@ -160,28 +165,28 @@ def test_ten_percent_are_no_difference() -> None:
         errors += [one("own", "correlated", 1.0), one("other", "correlated", other)]
         return recommend(errors, "AvgWE")
 
-    assert judged(0.92).stays
+    assert judged(0.92).ratio == 1
     assert "other errors" in judged(0.92).words
     assert judged(0.90).mechanism == "other"
     assert judged(1.05).words.endswith("other is as good within 10 %.")
     assert judged(3.0).words.endswith("that of other is 3 times as large.")
-    assert "on uniform, independent columns other would be better" in judged(1.2, 0.5).words
+    assert "On uniform, independent columns other would be better" in judged(1.2, 0.5).words
 
 
 def test_every_family_says_what_its_alternatives_are(tmp_path: Path) -> None:
     public = {"stream": 'total = "public"'}
     plane = events(tmp_path, 'name = "points"\nmax_depth = 10', 4, columns=PLANE, **public)
     points = compare_mechanisms(plane, runs=1, seconds=600)
-    assert points.mechanisms == ("points", "points (variant = paper)")
+    assert mechanisms(points) == ("points", "points (variant = paper)")
     assert points.measure == "W1"
     assert all(one.deciding == one.distances["W1"] for one in points.errors)
     cumulative, tree = panel(tmp_path, 'name = "panel-cumulative"'), "panel-cumulative (counter = tree)"
     counted = compare_mechanisms(cumulative, runs=1, seconds=600, against=[tree])
-    assert counted.mechanisms == ("panel-cumulative", tree)
+    assert mechanisms(counted) == ("panel-cumulative", tree)
     scheduler = 'name = "scheduler"\nfirst_run = 100\ngamma = "0.5"'
     table = events(tmp_path, scheduler, 6, budget='epsilon = "1"\ndelta = "1e-9"', **public)
     growing = compare_mechanisms(table, runs=1, seconds=600)
-    assert growing.mechanisms == ("scheduler", "improver")
+    assert mechanisms(growing) == ("scheduler", "improver")
     with pytest.raises(ConfigError, match="no other mechanism publishes the same as 'panel-window'"):
         compare_mechanisms(panel(tmp_path, 'name = "panel-window"\nwindow = 2'))
     with pytest.raises(ConfigError, match="nothing is left to compare with 'census'"):
@@ -223,7 +228,7 @@ def test_what_cannot_be_run_is_left_out_with_the_reason(tmp_path: Path) -> None:
     headline = '[accuracy]\nheadline = [["kind"]]\n'
     config = keyed(tmp_path, columns=COLUMNS + headline)
     found = compare_mechanisms(config, runs=1, steps=2, seconds=600)
-    assert found.mechanisms == ("census", "pooled")
+    assert mechanisms(found) == ("census", "pooled")
     assert found.left_out == {"dpstabs": "the mechanism measures no headlines"}
     with pytest.raises(ConfigError, match=r"other mechanisms cannot run the stream \(dpstabs: the mechanism"):
         compare_mechanisms(events(tmp_path, columns=COLUMNS + headline))
@@ -235,7 +240,7 @@ def test_a_table_of_keys_that_nothing_leaves_may_be_a_census(tmp_path: Path) -> 
     assert list(made) == ["pooled", "dpstabs", "baseline", "baseline (offline = aim)", "census"]
     assert made["census"].needs == "[source] insert_only = false"
     found = compare_mechanisms(config, runs=1, steps=2, seconds=600, against=["census"])
-    assert found.mechanisms == ("pooled", "census")
+    assert mechanisms(found) == ("pooled", "census")
 
 
 def test_the_command_prints_a_table_and_its_choice(tmp_path: Path) -> None:
@@ -259,7 +264,7 @@ def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
     refused(plan(tmp_path, "--against", "pooled"), "nothing is left to compare with")
     refused(plan(tmp_path, "--steps", "13"), "step 13 lies beyond the horizon")
     refused(plan(tmp_path, "--runs", "101"), "runs = 101", "1 to 100")
-    with pytest.raises(ConfigError, match=r"0.01 seconds of CPU do not suffice for a run of 12 steps"):
+    with pytest.raises(ConfigError, match=r"0.01 s of CPU are too few for 12 steps"):
         compare_mechanisms(config, seconds=0.01)
     with pytest.raises(ConfigError, match="seconds = 0"):
         compare_mechanisms(config, seconds=0)
@@ -271,14 +276,14 @@ def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "dpstream.toml").write_text(text + "[expect]\nsize = 100000\nrecords_per_step = 100\n")
     refused(plan(tmp_path), "contradicts other guesses")
     events(tmp_path, expect="records_per_step = 1000000")
-    refused(plan(tmp_path), "12,000,000 records, and 1,000,000 are invented at most", "fewer --steps")
+    refused(plan(tmp_path), "12,000,000 records; 1,000,000 at most can be invented", "fewer --steps")
 
 
 def test_one_limit_of_cpu_holds_for_all_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock(monkeypatch, 1)
     found = compare_mechanisms(events(tmp_path), runs=50, steps=2, seconds=40, against=["dpstabs"])
     assert 1 < found.runs < 50
-    assert f"{found.runs} runs (50 were asked for; 40 seconds of CPU allow no more)" in found.words
+    assert f"{found.runs} runs of 50, in 40 s of CPU" in found.words
 
 
 def test_without_a_horizon_the_end_of_the_calendar_says_how_many_steps(tmp_path: Path) -> None:
@@ -296,13 +301,10 @@ def test_a_comparison_that_takes_too_long_costs_nobody_the_plan(
     events(tmp_path)
     told = plan(tmp_path, "--seconds", "20")
     assert told.exit_code == 0, told.output
-    sentence = (
-        "The mechanisms were not compared: 20 seconds of CPU do not suffice for a run of 12 steps of each "
-        "mechanism"
-    )
+    sentence = "The mechanisms were not compared: 20 s of CPU are too few for 12 steps of each mechanism"
     assert sentence in " ".join(told.stdout.split())
     facts = json.loads(plan(tmp_path, "--json").stdout)
-    assert facts["mechanisms_compared"]["words"].startswith("The mechanisms were not compared: 60 seconds")
+    assert facts["mechanisms_compared"]["words"].startswith("The mechanisms were not compared: 60 s")
 
 
 def test_a_plan_says_what_public_facts_speak_for(tmp_path: Path) -> None:

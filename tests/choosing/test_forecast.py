@@ -40,7 +40,7 @@ def test_runs_of_another_seed_have_the_predicted_errors(tmp_path: Path, name: st
     over a run). Seeds are fixed."""
     config = Config.load(example(tmp_path, name))
     made = forecast(config, STEPS, seconds=1000)
-    assert (made.step, made.simulated) == (STEPS, STEPS)
+    assert (made.step, made.simulated_steps) == (STEPS, STEPS)
     tool, cliques = tool_of("simulation", FamilySimulation, config.family), None
     squares = []
     for run in range(40):
@@ -77,7 +77,7 @@ def test_equal_seeds_give_equal_errors_and_a_cut_run_still_answers(
     monkeypatch.setattr(time, "process_time", lambda: float(next(clock)))
     cut = forecast(config, 100)
     assert cut.runs == 1
-    assert cut.simulated < cut.step == 100
+    assert cut.simulated_steps < cut.step == 100
     assert cut.size == config.expected.size_at(100)  # type: ignore[union-attr]
     # Where counts add up, errors grow with the square root of the steps.
     whole = config.plan().expected_errors([100], config.expected)
@@ -107,11 +107,11 @@ def test_a_plan_shows_it_or_says_why_not(tmp_path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     path.write_text(text.replace("records_per_step = ", "records_per_step = 9"), encoding="utf-8")
     config = Config.load(path)
-    with pytest.raises(ConfigError, match="are invented at most"):
+    with pytest.raises(ConfigError, match="at most can be invented"):
         forecast(config, 10**6)
     path.write_text(text.split("[expect]")[0] + text[text.index("[schema") :], encoding="utf-8")
     path.write_text(
         path.read_text(encoding="utf-8").replace('name = "census"', 'name = "census"\nturnover = 4'),
         encoding="utf-8",
     )
-    assert "write [expect]" in plan()
+    assert "into [expect]" in plan()

@@ -13,7 +13,7 @@ from dpstream.cli.shared import ShownStream
 MORE = '[schema.columns.{}]\ntype = "{}"\n{}\n'
 
 
-PRIVATE = ("hardly a value", "holds less than half")
+PRIVATE = ("hardly repeat", "holds less than half")
 
 
 def hints(config: Path) -> list[str]:
@@ -55,7 +55,9 @@ def test_words_of_operations_among_the_attributes(
     config = make(tmp_path, 2, columns=COLUMNS + MORE.format(name, "categorical", f"values = {values}"))
     rewrite(tmp_path, name, json.loads(values))
     told = hints(config)
-    assert [f"column {name!r} holds words of a change feed" in one for one in told] == [True] * named
+    assert [f"column {name!r} looks like the operations of a change feed" in one for one in told] == [
+        True
+    ] * named
     assert all("op_column" in one for one in told)
 
 
@@ -64,8 +66,8 @@ def test_an_attribute_that_is_nearly_unique(tmp_path: Path) -> None:
     write_step(tmp_path, 1, ROWS * 40)
     rewrite(tmp_path, "number", [str(n) for n in range(200)])
     (told,) = hints(config)
-    assert told.startswith("hardly a value of column 'number' occurs twice")
-    assert "the list ignore of [schema]" in told
+    assert told.startswith("values of column 'number' hardly repeat")
+    assert "to ignore in [schema]" in told
     rewrite(tmp_path, "paid2", ["1"])
     config.write_text(config.read_text().replace("[schema.columns.number]", "[schema.columns.paid2]"))
     text = config.read_text().replace(
@@ -82,7 +84,7 @@ def test_a_last_period_that_is_cut_off(tmp_path: Path) -> None:
         write_step(tmp_path, step, ROWS * 6)
     write_step(tmp_path, 6, ROWS)
     (told,) = hints(config)
-    assert told.startswith("step 6 (step-6), the last one, holds less than half")
+    assert told.startswith("the last step, 6 (step-6), holds less than half")
     # A public end within a period says so itself.
     calendar = {"time_column": '"day"', "every": '"month"', "start": '"2026-01-01"', "end": '"2026-02-10"'}
     config = make(tmp_path / "b", 0, **calendar)

@@ -11,7 +11,7 @@ from typing import Any
 
 import keyed_history as told
 import pytest
-from cli_stream import dpstream, make
+from cli_stream import dpstream
 
 from dpstream.project import Config
 
@@ -166,12 +166,3 @@ def test_a_table_of_a_database_is_named_where_there_are_several(tmp_path: Path) 
     drafted = tomllib.loads((tmp_path / "d.toml").read_text())["source"]
     assert drafted["query"] == 'SELECT "zip" FROM "plain" WHERE "d" >= $1 AND "d" < $2'
     assert "time_column" not in drafted
-
-
-def test_the_first_screen_of_a_plan_says_where_a_loss_protects_hardly_anything(tmp_path: Path) -> None:
-    config = make(tmp_path, 1)
-    assert "hardly anything" not in dpstream("plan", config, "--quick").stdout
-    text, changed = re.subn("(?m)^epsilon = .*$", "epsilon = 50", config.read_text())
-    assert changed == 1
-    config.write_text(text)
-    assert "protects hardly anything" in dpstream("plan", config, "--quick").stdout

@@ -27,16 +27,10 @@ from dpstream.project import Config, taken_steps
 from dpstream.stream import Account
 
 OLD = ZIP.replace('"a", "b", "c"', '"02138", "02139", "02140"') + PAID + KIND
-NEW = """\
-[schema.columns.place]
-type = "categorical"
-values = ["02138A", "02138B", "02139-40", "02141"]
-[schema.columns.paid]
-type = "boolean"
-[schema.columns.urban]
-type = "categorical"
-values = ["yes", "no", "unknown"]
-"""
+NEW = (
+    '[schema.columns.place]\ntype = "categorical"\nvalues = ["02138A", "02138B", "02139-40", "02141"]\n'
+    f'{PAID}[schema.columns.urban]\ntype = "categorical"\nvalues = ["yes", "no", "unknown"]\n'
+)
 SOURCE = 'path = "data/*.csv"\ntime_column = "step"\nop_column = "op"\nend = 2'
 LATER_SOURCE = SOURCE.replace("data", "data/new").replace("end = 2", "start = 3\nend = 4")
 #: The rule is the one that the guide shows.
@@ -64,26 +58,11 @@ def make(folder: Path, epsilon: str = "1000", **changes: str) -> tuple[Path, Pat
     for step, rows in LATER.items():
         write_rows(folder, f"new/{step}.csv", "step,op,place,paid,urban", (f"{step},{row}" for row in rows))
     places = '[output]\ndir = "new-releases"\n[state]\ndir = "new-state"\n'
+    old = {"source": SOURCE, "columns": OLD, "mechanism": mechanisms["old"], "budget": budget}
+    new = {"source": LATER_SOURCE, "columns": NEW, "mechanism": mechanisms["new"], "budget": budget}
     return (
-        write_config(
-            folder,
-            file="old.toml",
-            name="old",
-            source=SOURCE,
-            columns=OLD,
-            mechanism=mechanisms["old"],
-            budget=budget,
-        ),
-        write_config(
-            folder,
-            file="new.toml",
-            name="new",
-            source=LATER_SOURCE,
-            columns=NEW,
-            mechanism=mechanisms["new"],
-            budget=budget,
-            rest=places + BASE,
-        ),
+        write_config(folder, file="old.toml", name="old", **old),
+        write_config(folder, file="new.toml", name="new", rest=places + BASE, **new),
     )
 
 
@@ -404,7 +383,7 @@ def test_times_of_another_form_than_the_predecessors_are_refused(tmp_path: Path,
     dpstream("run", old)
     dpstream("init", "--after", old, "--out", draft)
     write_rows(tmp_path, "2.csv", "step,op,zip,paid,kind", [f"{second},insert,02138,true,x"])
-    said = "a time has no offset" if zoned else "a time has an offset"
+    said = "a time lacks an offset" if zoned else "a time has an offset"
     assert said in dpstream("run", draft, code=2).stderr
     assert status(draft)["steps"] == 0
     keys = [f"offsets = {str(one).lower()}" for one in (zoned, not zoned)]
@@ -433,4 +412,7 @@ def test_the_draft_of_a_successor_runs_as_it_stands(tmp_path: Path) -> None:
     dpstream("evaluate", draft)
     dpstream("report", draft, "--out", tmp_path / "report.html")
     for arguments in ((), ("data", "--after", old), ("--after", old, "--time-column", "t")):
-        assert "say what to draft from" in dpstream("init", *arguments, "--out", "x.toml", code=2).stderr
+        assert (
+            "expected one thing to draft from"
+            in dpstream("init", *arguments, "--out", "x.toml", code=2).stderr
+        )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,10 +17,8 @@ import dpstream as package
 from dpstream.cli import main
 from dpstream.cli.failures import explain
 from dpstream.core import durable, paths
-from dpstream.core.errors import BudgetError, ConfigError, SchemaError
-from dpstream.core.privacy import PureDP
+from dpstream.core.errors import ConfigError, SchemaError
 from dpstream.core.schema import Categorical
-from dpstream.project import Config
 
 
 @pytest.mark.parametrize("place", ["none/run.log", "folder", "pipe", "config.toml/x", "n" * 300])
@@ -124,13 +121,6 @@ def test_what_the_system_says_is_explained_and_bugs_are_not() -> None:
         assert explain(bug) is None
 
 
-def test_an_amount_costs_what_it_is_long() -> None:
-    for amount in (Decimal("1e400000000"), int("9" * 4000) ** 3):
-        with pytest.raises(BudgetError) as raised:
-            PureDP.of(amount)
-        assert len(str(raised.value)) < 200
-
-
 def test_json_without_end_is_no_json() -> None:
     for text in ('{"step": 1e999}', "[" * 100_000, "NaN", "-Infinity", "9" * 5000):
         with pytest.raises(ValueError):
@@ -138,7 +128,7 @@ def test_json_without_end_is_no_json() -> None:
     assert paths.parse_json('{"a": 1.5}') == {"a": 1.5}
 
 
-def test_too_many_values_are_refused_before_they_are_looked_at(tmp_path: Path) -> None:
+def test_too_many_values_are_refused_before_they_are_looked_at() -> None:
     class Counted(tuple[str, ...]):
         looked = 0
 
@@ -153,16 +143,6 @@ def test_too_many_values_are_refused_before_they_are_looked_at(tmp_path: Path) -
     values = [f"v{number}" for number in range(60_000)]
     with pytest.raises(SchemaError, match="the label 'v59999' names two bins"):
         Categorical("zip", [*values, "v59999"])
-    # The configuration is parsed once.
-    config = make(tmp_path, 1)
-    seen = []
-    with pytest.MonkeyPatch.context() as patch:
-        import tomllib
-
-        real = tomllib.loads
-        patch.setattr(tomllib, "loads", lambda text: seen.append(1) or real(text))
-        Config.load(config)
-    assert len(seen) == 1
 
 
 def test_ten_thousand_columns_are_not_printed(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_coordinates_are_followed_where_the_owner_says_so(data: Path) -> None:
 
 def test_questions_that_are_left_write_nothing(data: Path) -> None:
     said = answered(data, "", "", "week", code=2)
-    assert "left before the last one, and nothing was written" in said.output
+    assert "questions are open; nothing was written" in said.output
     assert not data.with_suffix(".toml").exists()
 
 

@@ -5,27 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import keyed_history as told
 import pytest
 from cli_stream import dpstream, status
 from keyed_history import History
-from small_configs import write_config, write_rows
+from small_configs import ZIP, write_config, write_rows
 
 import dpstream as dp
 from dpstream.core.errors import ConfigError
 from dpstream.project import Config
 
-COLUMNS = """\
-[schema.columns.group]
-type = "categorical"
-values = ["a", "b", "c"]
-missing = "missing"
-[schema.columns.size]
-type = "integer"
-min = 0
-max = 9
-"""
+COLUMNS = (
+    ZIP.replace("zip", "group")
+    + 'missing = "missing"\n[schema.columns.size]\ntype = "integer"\nmin = 0\nmax = 9\n'
+)
 FEED = 'path = "{}"\ntime_column = "when"\nend = 7\nop_column = "op"\nkey_column = "id"'
 SNAPSHOTS = 'path = "{}"\nevery = "files"\nkey_column = "id"\nshape = "snapshots"'
 STAYS = 'path = "{}"\ntime_column = "since"\ndelete_time_column = "until"\nend = 7\nkey_column = "id"\nshape = "stays"'
@@ -113,29 +108,15 @@ def test_a_watched_file_of_stays_is_compared_whenever_it_is_read(
     from dpstream import project
     from dpstream.cli import watch as watching
 
-    class Twice:
-        """Two readings, then nothing is left."""
-
-        def __init__(self, *_: object) -> None:
-            pass
-
-        def finished(self, _: object) -> bool:
-            return len(asked) == 2
-
-        def source(self) -> None:
-            pass
-
-        def worth_reading(self, *_: object) -> bool:
-            return True
-
-        def next_step(self, _: object) -> str:
-            return "more"
-
     def take(_source: object, recheck: bool) -> tuple[bool, int]:
         asked.append(recheck)
         return False, 0
 
-    monkeypatch.setattr(project, "Watch", Twice)
+    # Two readings, then nothing is left.
+    twice = Mock(
+        worth_reading=lambda *_: True, next_step=lambda _: "more", finished=lambda _: len(asked) == 2
+    )
+    monkeypatch.setattr(project, "Watch", lambda *_: twice)
     monkeypatch.setattr(watching, "_pause", lambda _: None)
     for source, second in ((SHAPES["stays"][0], True), (SHAPES["feed"][0], False)):
         asked: list[bool] = []
@@ -166,7 +147,7 @@ def test_a_snapshot_that_shrank_waits_for_its_owner(tmp_path: Path) -> None:
 
 def test_confirming_is_for_whole_tables_and_for_one_step(tmp_path: Path) -> None:
     config = make(tmp_path, FEED.format("feed.csv"))
-    assert "no whole tables" in dpstream("run", config, "--confirm-shrink", code=2).stderr
+    assert "changes, which cannot shrink" in dpstream("run", config, "--confirm-shrink", code=2).stderr
     config = make(tmp_path, SNAPSHOTS.format("t*.csv"))
     for more in ("--watch", "--dry-run"):
         assert "--confirm-shrink" in dpstream("run", config, "--confirm-shrink", more, code=2).stderr

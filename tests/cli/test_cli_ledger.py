@@ -86,7 +86,7 @@ def test_two_streams_share_a_limit_that_neither_may_cross(tmp_path: Path) -> Non
     assert len(printed("account", "verify", account, first)["other_charges"]) == 1
     shutil.copytree(tmp_path / "one", tmp_path / "copy")
     told = printed("account", "verify", account, first, tmp_path / "copy/dpstream.toml", second, code=4)
-    assert ["copies of one stream" in one for one in told["findings"]] == [True]
+    assert ["a copy of the stream of" in one for one in told["findings"]] == [True]
 
     assert "2 streams together cost epsilon = 1.75" in dpstream("ledger", "show", first).stdout
     assert status(first)["steps_left"] == 0

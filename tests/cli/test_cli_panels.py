@@ -55,16 +55,8 @@ def long(folder: Path, form: str, months: list[Any]) -> None:
     """One file of all months, in no order."""
     order = np.random.default_rng(1).permutation(240)
     month, who = order // 40, order % 40
-    save(
-        folder,
-        "a",
-        {
-            "household": [NAMES[i] for i in who],
-            "month": [months[m] for m in month],
-            "poor": TRUTH[who, month].astype(int),
-        },
-        form,
-    )
+    columns = {"household": [NAMES[i] for i in who], "month": [months[m] for m in month]}
+    save(folder, "a", {**columns, "poor": TRUTH[who, month].astype(int)}, form)
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])

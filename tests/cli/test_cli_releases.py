@@ -37,12 +37,7 @@ def test_what_is_missing_is_published_again(tmp_path: Path, lines: list[str]) ->
         assert steps is None or f"step {steps}\n" in told
         assert released(tmp_path) == before
         assert healthy(config, "--deep", code=0) == "healthy"
-    (file,) = (
-        (tmp_path / "releases" / "step-000004").glob("[tc]*.csv")
-        if not lines
-        else [sorted((tmp_path / "releases" / "step-000004").glob("*.csv"))[0]]
-    )
-    file.unlink()  # one file of a step, and not the whole
+    min((tmp_path / "releases" / "step-000004").glob("*.csv")).unlink()  # one file of a step
     assert healthy(config) == "releases"
     dpstream("run", config)
     assert released(tmp_path) == before
@@ -121,17 +116,13 @@ def test_a_pipe_is_told_nothing_twice(tmp_path: Path) -> None:
     assert ("restored", 2) in [(one["state"], one["step"]) for one in said]
 
 
-def test_no_other_file_is_taken_for_a_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_other_file_is_taken_for_a_database(tmp_path: Path) -> None:
     """DuckDB shows a CSV file as a database in memory: steps would be released, and nothing be stored."""
     pytest.importorskip("duckdb")
     config = configured(tmp_path, 'sink = "duckdb"', 'database = "mine.csv"', steps=2)
     for content in (b"a,b\n1,2\n", b"", b"SQLite format 3\x00" + bytes(80)):
         (tmp_path / "mine.csv").write_bytes(content)
-        for verb in ("run", "status"):
-            more = ["--health"] if verb == "status" and (tmp_path / "state").exists() else []
-            if verb == "run" or more:
-                told = dpstream(verb, config, *more, code=2).stderr
-                assert "the file has another format" in told
+        assert "the file has another format" in dpstream("run", config, code=2).stderr
         assert (tmp_path / "mine.csv").read_bytes() == content
     assert not (tmp_path / "state").exists(), "nothing was begun"
     (tmp_path / "mine.csv").unlink()

@@ -40,6 +40,9 @@ URLS = [
     f"postgresql://me:{PASSWORD}' {PASSWORD}@host/db",
     f'postgresql://me:{PASSWORD}" {PASSWORD}@host/db',
     f"postgresql://me:{PASSWORD}\n{PASSWORD}@host/db",
+    # They begin like a port.
+    *(f"postgresql://user:{begin} {PASSWORD}@host/db" for begin in ("123", "5432  (", "1\t")),
+    f"postgresql://me@corp:5432  ({PASSWORD}@host:5432/db",
 ]
 
 
@@ -65,33 +68,20 @@ def test_whatever_is_shown_steers_nothing(text: str) -> None:
     once.encode()
 
 
-@pytest.mark.parametrize("password", ["123 hunter2", "5432  (hunter2", "1\thunter2 and 3"])
-def test_a_password_that_begins_like_a_port(password: str) -> None:
-    for url in (f"postgresql://user:{password}@host/db", f"postgresql://me@corp:{password}@host:5432/db"):
-        for text in (url, repr(url), f"there is no file {url!r} (allowed: a@b)", json.dumps({"a": url})):
-            assert "hunter2" not in shown(text), text
-    for text in (
-        "https://host:80 and nothing else",
-        "at https://host:80/x (allowed: a@b)",
-        "https://host:80",
-    ):
-        assert shown(text) == text
-
-
 @pytest.mark.parametrize("url", URLS)
 def test_credentials_in_any_text(url: str) -> None:
     for text in (url, repr(url), f"[source] path: there is no file {url!r} (allowed: a@b)", json.dumps(url)):
         assert "hun" not in shown(text), text
         assert "er2" not in shown(text), text
-    assert shown("https://example.org/a?b=c#d and https://host:8080/x") == (
-        "https://example.org/a?b=c#d and https://host:8080/x"
-    )
 
 
 def test_what_is_no_password_stays() -> None:
     for text in (
         "postgresql://me@host:5432/db (allowed: a@b)",
         '{"url": "https://host:80/x", "mail": "a@b"}',
+        "https://example.org/a?b=c#d and https://host:8080/x",
+        "at https://host:80/x (allowed: a@b)",
+        "https://host:80",
     ):
         assert shown(text) == text
     two = {"url": f"postgresql://me:{PASSWORD}@host/db", "mail": "a@b", "more": ["c://d:e", "f@g"]}

@@ -96,7 +96,8 @@ def test_deltas_declared_sizes_seeds_and_large_losses(tmp_path: Path) -> None:
     assert "likelier for one content of it than for another, up to an exception of probability 1e-9" in page
     assert "declared public" in page
     large = budgeted(tmp_path / "c", "epsilon = 40")
-    assert "protects hardly anything" in dpstream("statement", large).stdout
+    for words in (("statement", large), ("plan", large, "--quick")):
+        assert "protects hardly anything" in dpstream(*words).stdout
     dpstream("run", large, "--test-seed", 3)
     assert "THERE IS NO GUARANTEE" in dpstream("statement", large).stdout
 
@@ -117,18 +118,11 @@ def test_files(tmp_path: Path) -> None:
     assert "does not exist" in dpstream("statement", config, "--out", tmp_path / "no" / "s.md", code=2).stderr
 
 
-WORDS = """
-[statement]
-title = "Notices & <b>letters"
-description = "Invented."
-publisher = "Office"
-contact = "data@example.org"
-decided_by = "the board"
-reason = "counts have to be right"
-version = "1.2"
-license = "CC-BY-4.0"
-url = "https://example.org/notices"
-"""
+WORDS = (
+    '\n[statement]\ntitle = "Notices & <b>letters"\ndescription = "Invented."\npublisher = "Office"\n'
+    'contact = "data@example.org"\ndecided_by = "the board"\nreason = "counts have to be right"\n'
+    'version = "1.2"\nlicense = "CC-BY-4.0"\nurl = "https://example.org/notices"\n'
+)
 
 
 def test_what_the_owner_says_is_on_the_page_and_pinned_to_nothing(tmp_path: Path) -> None:
@@ -201,7 +195,7 @@ def test_an_ending_promises_no_other_format(tmp_path: Path) -> None:
         ("markdown", "x.HTML", "x.txt"),
     ):
         said = dpstream("statement", config, "--format", form, "--out", tmp_path / wrong, code=2).stderr
-        assert f"--format {form} does not belong into a file named '{wrong}'" in said
+        assert f"--format {form} contradicts the name '{wrong}'" in said
         assert not (tmp_path / wrong).exists()
         if right is not None:
             dpstream("statement", config, "--format", form, "--out", tmp_path / right)

@@ -47,5 +47,5 @@ def test_check_finds_records_of_nobody(tmp_path: Path) -> None:
     config = with_users(tmp_path, who=(MARKED, ""))
     for verb in ("check", "run"):
         output = dpstream(verb, config, code=2, error=verb == "run").output
-        assert "a record lacks a user id" in output
+        assert "lacks a user id" in output
         assert MARKED not in output

@@ -58,7 +58,7 @@ def test_files_become_steps_when_they_are_renamed_into_place(tmp_path: Path, scr
     assert done.stderr.splitlines() == [
         "waiting for step 2; looking every 120 s, Ctrl-C stops",
         "waiting for step 3; looking every 120 s, Ctrl-C stops",
-        "stopped while waiting after step 2; every due step is released",
+        "stopped after step 2; every due step is released",
     ]
     before = released(tmp_path)
     dpstream("run", config)
@@ -80,19 +80,14 @@ def test_marked_files_numbered_steps_and_a_file_that_cannot_be_read(
         (data / "003.csv").write_bytes(b"step,zip,paid,kind\xff\n3,a,true,x\n")
         mark(3)
 
-    script += [
-        lambda: mark(1),
-        lambda: mark(2),
-        damage,
-        lambda: write_step(tmp_path, 3),
-    ]
+    script += [lambda: mark(1), lambda: mark(2), damage, lambda: write_step(tmp_path, 3)]
     done = dpstream("run", config, "--watch")
     assert [line.split()[1] for line in done.stdout.splitlines() if line.startswith("step")] == ["1", "2"]
     errors = done.stderr.splitlines()
     assert errors[0].startswith("cannot be read yet: data/*.csv: no file matches")
     assert errors[1].startswith("waiting for step 1 (step-1)")
     assert "003.csv: expected UTF-8" in errors[3]
-    assert errors[-1] == "stopped while waiting after step 2; every due step is released"
+    assert errors[-1] == "stopped after step 2; every due step is released"
     # A run that is not watched takes the newest step as well: its owner says that it is all there.
     assert "step 3 (step-3) released" in dpstream("run", config).stdout
 
@@ -151,10 +146,10 @@ def test_what_cannot_be_watched(tmp_path: Path) -> None:
     done = dpstream("run", config, "--watch", code=2)
     assert "all steps up to end are due at once" in done.stderr
     assert (
-        "is not a length of time" in dpstream("run", config, "--watch", "--interval", "soon", code=2).stderr
+        "expected a length of time" in dpstream("run", config, "--watch", "--interval", "soon", code=2).stderr
     )
     lag = make(tmp_path / "b", 1, lag='"2 days"')
-    assert "a calendar is missing" in dpstream("plan", lag, code=2).stderr
+    assert "lag has no meaning with step numbers" in dpstream("plan", lag, code=2).stderr
     lag = make(tmp_path / "c", 1, every='"day"', start='"2026-01-05"', end='"today"', lag='"soon"')
     assert "expected a length of time" in dpstream("plan", lag, code=2).stderr
 
@@ -190,6 +185,6 @@ def test_a_signal_while_waiting_is_a_planned_stop(tmp_path: Path, number: int) -
         os.kill(process.pid, number)
         rest = process.stderr.read()
         assert process.wait(60) == 0
-    assert rest == "stopped while waiting after step 1; every due step is released\n"
+    assert rest == "stopped after step 1; every due step is released\n"
     facts = status(config)
     assert (facts["steps"], facts["begun"]) == (1, None)

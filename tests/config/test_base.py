@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
-from small_configs import write_config
+from small_configs import PAID, write_config
 
 from dpstream.core.errors import ConfigError, StoreDamagedError, UnitError
 from dpstream.core.privacy import ZCDP, Noise, PureDP, Randomness, Record
@@ -23,19 +23,11 @@ from dpstream.project.succession import draft_successor
 from dpstream.stream import Batch
 from dpstream.stream.predecessor_cost import Broken, base_words, together
 
-COLUMNS = """\
-[schema.columns.rent]
-type = "real"
-edges = [0, 500, 1000]
-other = "strange"
-missing = "unknown"
-[schema.columns.since]
-type = "date"
-edges = ["2020-01-01", "2021-01-01", "2022-01-01"]
-[schema.columns.paid]
-type = "boolean"
-other = "unclear"
-"""
+COLUMNS = (
+    '[schema.columns.rent]\ntype = "real"\nedges = [0, 500, 1000]\nother = "strange"\nmissing = "unknown"\n'
+    '[schema.columns.since]\ntype = "date"\nedges = ["2020-01-01", "2021-01-01", "2022-01-01"]\n'
+    f'{PAID}other = "unclear"\n'
+)
 SOURCE = 'path = "data/*.csv"\ntime_column = "day"\nevery = "week"\nstart = "2026-01-05"\nend = "2026-01-18"'
 ROWS = (
     [(100.0, "2020-05-05", True)] * 30

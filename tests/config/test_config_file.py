@@ -45,19 +45,11 @@ def test_defaults_and_their_reasons(tmp_path: Path) -> None:
 
 
 def test_all_options_reach_the_mechanism(tmp_path: Path) -> None:
-    plan = load(
-        tmp_path,
-        mechanism="""
-name = "dpstabs"
-workload = [["zip", "paid"], {columns = ["kind"], weight = "1/2"}]
-k = 2
-counter = "tree"
-iterations = 7
-max_cells = 99
-""",
-        budget='rho = "1/3"\nhorizon = 12',
-        rest='[output]\nkeep = 5\nformat = "csv"',
-    ).plan()
+    mechanism = (
+        'name = "dpstabs"\nworkload = [["zip", "paid"], {columns = ["kind"], weight = "1/2"}]\n'
+        'k = 2\ncounter = "tree"\niterations = 7\nmax_cells = 99'
+    )
+    plan = load(tmp_path, mechanism=mechanism, budget='rho = "1/3"\nhorizon = 12').plan()
     assert isinstance(plan, DPStabsPlan)
     recipe = plan.recipe
     assert (recipe.k, recipe.iterations, recipe.max_cells) == (2, 7, 99)
@@ -86,11 +78,7 @@ def test_the_baseline_may_run_aim(tmp_path: Path) -> None:
         == "enough for a fit from little (dpstabs and aim, from the last model, need fewer)"
     )
     assert describe(config)["noise"]["one_measurement"] is None
-    chosen = """
-iterations = 7
-max_cells = 999
-"""
-    plan = load(tmp_path, mechanism=lines + chosen, budget='rho = "1/3"').plan()
+    plan = load(tmp_path, mechanism=f"{lines}\niterations = 7\nmax_cells = 999", budget='rho = "1/3"').plan()
     assert isinstance(plan, BaselinePlan)
     assert plan.recipe.offline == AIM(iterations=7, max_cells=999)
     assert sum(part.total for part in plan.parts()) == Fraction(1, 3)
@@ -106,12 +94,7 @@ def test_an_operation_column_makes_the_baseline_handle_deletes(tmp_path: Path, o
     assert (
         iterations.reason == "enough for a fit from little (dpstabs and aim, from the last model, need fewer)"
     )
-    assert plan.recipe == Baseline(
-        plan.recipe.workload,
-        offline=MWEMPGM(k=3),
-        deletions=op,
-        prior="uniform",
-    )
+    assert plan.recipe == Baseline(plan.recipe.workload, offline=MWEMPGM(k=3), deletions=op, prior="uniform")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from dpstream.core.privacy import InsertedRecord, Record
 from dpstream.project.planning import describe
 
 UNIT = 'unit = "record"'
+INSERTS = DEFAULTS["source"] + '\nkey_column = "id"\ninsert_only = true'
 FEED = DEFAULTS["source"] + '\nkey_column = "id"\nop_column = "op"'
 SNAPSHOTS = 'path = "data/*.csv"\nevery = "files"\nkey_column = "id"\nshape = "snapshots"'
 STAYS = DEFAULTS["source"] + '\nkey_column = "id"\nshape = "stays"\ndelete_time_column = "until"'
@@ -43,8 +44,7 @@ def test_a_keyed_table_is_measured_by_the_census(tmp_path: Path) -> None:
 
 
 def test_an_insert_only_table_is_measured_by_pooled_and_counts_each_key_once(tmp_path: Path) -> None:
-    source = DEFAULTS["source"] + '\nkey_column = "id"\ninsert_only = true'
-    config = keyed(tmp_path, source=source)
+    config = keyed(tmp_path, source=INSERTS)
     assert config.unit == InsertedRecord()
     assert describe(config)["mechanism"] == "pooled"
     assert config.source_options.user_column == "id"
@@ -98,7 +98,7 @@ def source(text: str, what: str, **parts: str) -> tuple[dict[str, str], str]:
     return {"source": text, **parts}, what
 
 
-PLAIN = DEFAULTS["source"]
+PLAIN, LATE = DEFAULTS["source"], '\nlate = "drop-and-count-nothing"'
 CONTRADICTIONS = [
     source(PLAIN, "unit = record needs a key"),
     case("the unit 'event' has no key column", stream=""),
@@ -115,12 +115,7 @@ CONTRADICTIONS = [
     case("cannot protect the unit 'record'", mechanism='name = "pooled"'),
     source(PLAIN, "unit = record needs a key", stream="", mechanism='name = "census"'),
     case("census cannot protect", stream='unit = "event"', mechanism='name = "census"'),
-    source(
-        PLAIN,
-        "nothing leaves, so size needs a horizon",
-        stream="",
-        rest="[expect]\nsize = 3",
-    ),
+    source(PLAIN, "nothing leaves, so size needs a horizon", stream="", rest="[expect]\nsize = 3"),
     case("turnover in", mechanism="turnover = 3", rest="[expect]\nsize = 3"),
     case("not a whole number", rest="[expect]\nsize = 0"),
     source(PLAIN + '\nshape = "snapshots"', "without key_column", stream=""),
@@ -129,25 +124,24 @@ CONTRADICTIONS = [
     source(FEED + "\nshrinks = 0.5", "shrinks has no meaning"),
     source(FEED + "\nrows = 10", "rows"),
     source(FEED + '\ndelete_time_column = "until"', "delete_time_column has no meaning"),
-    source(FEED + '\nop_values = {insert = "c", change = "u"}', "op_values: expected"),
+    source(
+        FEED + '\nop_values = {insert = "c", change = "u"}',
+        "expected lists of words: insert, update, delete, ignore",
+    ),
     source(FEED + '\nop_values = {insert = "c", update = "c"}', "stands in two lists"),
     source(FEED.replace('\nop_column = "op"', "") + '\nknown = "error"', "without op_column"),
     source(SNAPSHOTS + "\nshrinks = 1.5", ": expected a share"),
-    source(SNAPSHOTS + '\nop_column = "op"', "every row is a present record"),
+    source(SNAPSHOTS + '\nop_column = "op"', 'has no meaning with shape = "snapshots"'),
     source(SNAPSHOTS.replace('every = "files"', 'time_column = "t"\nend = 3'), "time_column has no meaning"),
     source(SNAPSHOTS.replace("data/*.csv", "-"), "standard input"),
     source(STAYS.replace('\ndelete_time_column = "until"', ""), "delete_time_column is missing"),
     source(STAYS.replace("end = 9", 'end = "data"'), 'end = "data" has no meaning with shape = "stays"'),
-    source(STAYS + '\nlate = "drop-and-count-nothing"', "would stay for ever"),
     source(
-        FEED + '\nlate = "drop-and-count-nothing"',
-        "a record whose end is left out would stay for ever",
+        STAYS + LATE, 'late = "drop-and-count-nothing" has no meaning with kind = "files" and shape = "stays"'
     ),
-    source(
-        LOG + '\nlate = "drop-and-count-nothing"',
-        "a record whose end is left out would stay for ever",
-    ),
-    source(STAYS + '\nknown = "update"', ": an end would close other stays of its key"),
+    source(FEED + LATE, 'has no meaning with kind = "files" and shape = "changes"'),
+    source(LOG + LATE, 'has no meaning with kind = "postgres-changes" and shape = "changes"'),
+    source(STAYS + '\nknown = "update"', 'known = "update" has no meaning with late = "error"'),
     source(STAYS + "\nshrinks = 0.5", "shrinks has no meaning"),
     source(STAYS.replace("data/*.csv", "-"), 'shape = "stays" has no meaning with kind = "standard input"'),
     source(SHOP + '\nwait = "6 hours"', "wait has no meaning"),
@@ -156,9 +150,7 @@ CONTRADICTIONS = [
     source(FEED + "\ninsert_only = true", "op_column has no meaning with insert_only"),
     source(SNAPSHOTS + "\ninsert_only = true", 'shape = "snapshots" has no meaning with insert_only'),
     source(LOG + "\ninsert_only = true", "insert_only has no meaning with kind"),
-    source(
-        PLAIN + '\nkey_column = "id"\ninsert_only = true', "contradicts", stream=UNIT + '\nreturns = "new"'
-    ),
+    source(INSERTS, "contradicts", stream=UNIT + '\nreturns = "new"'),
 ]
 
 
@@ -172,12 +164,11 @@ def test_what_contradicts_is_named(parts: dict[str, str], what: str, tmp_path: P
 
 def test_what_cannot_leave_a_record_behind_is_allowed(tmp_path: Path) -> None:
     keyed(tmp_path, source=STAYS + '\nknown = "update"\nlate = "next-step"')
-    no_deletes = DEFAULTS["source"] + '\nkey_column = "id"\nlate = "drop-and-count-nothing"'
-    keyed(tmp_path, source=no_deletes + "\ninsert_only = true", stream="")
+    keyed(tmp_path, source=INSERTS + LATE, stream="")
 
 
 def test_a_word_for_updates_is_refused_without_keys_only(tmp_path: Path) -> None:
     words = '\nop_values = {insert = "c", update = "u", delete = "d"}'
-    with pytest.raises(ConfigError, match="two lists of words: insert, delete"):
+    with pytest.raises(ConfigError, match="expected lists of words: insert, delete"):
         load(tmp_path, source=DEFAULTS["source"] + '\nop_column = "op"' + words)
     keyed(tmp_path, source=FEED + words)

@@ -114,11 +114,7 @@ class Other:
 class Outer:
     schema: Schema
     inner: Any = option(
-        None,
-        key="box",
-        reason="it is the first",
-        meaning="which",
-        one_of={"inner": Inner, "other": Other},
+        None, key="box", reason="it is the first", meaning="which", one_of={"inner": Inner, "other": Other}
     )
     names: tuple[str, ...] = option((), allowed="a list", reason="nobody", meaning="who")
     sure: bool = option(True, allowed="true, false", reason="mostly", meaning="whether")

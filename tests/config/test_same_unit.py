@@ -25,10 +25,7 @@ KEYED = f'{STEPS}\nop_column = "op"'
 KINDS = {
     "person": {"stream": USER, "source": f'{STEPS}\nuser_column = "person"'},
     "household": {"stream": USER, "source": f'{STEPS}\nuser_column = "household"'},
-    "three events": {
-        "stream": USER.replace("1", "3"),
-        "source": f'{STEPS}\nuser_column = "person"',
-    },
+    "three events": {"stream": USER.replace("1", "3"), "source": f'{STEPS}\nuser_column = "person"'},
     "key": {"stream": RECORD, "source": f'{STEPS}\nkey_column = "id"\ninsert_only = true'},
     "ticket": {"stream": RECORD, "source": f'{STEPS}\nkey_column = "ticket"\ninsert_only = true'},
     "stay": {"source": f'{KEYED}\nkey_column = "id"', **CENSUS},

@@ -87,7 +87,7 @@ def test_demo_is_made_anew_and_keeps_other_files(made: tuple[Path, str], tmp_pat
 
 def test_folders_of_others_and_numbers_that_mean_nothing_are_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    assert "something else than a demo" in refused(str(tmp_path), 2)
+    assert "holds other files" in refused(str(tmp_path), 2)
     assert refused(str(tmp_path / "thesis.tex"), 2)
     for steps in (1, 100000):
         assert refused(str(tmp_path / "demo"), steps)

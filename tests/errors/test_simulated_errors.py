@@ -222,7 +222,7 @@ def test_damaged_files_are_refused(done: Done, tmp_path: Path) -> None:
 
 def test_what_cannot_be_simulated_is_refused(small: Config, tmp_path: Path) -> None:
     config = copied(small, tmp_path / "run")
-    with pytest.raises(ConfigError, match="1 runs tell no spread"):
+    with pytest.raises(ConfigError, match="too few runs"):
         simulate_errors(config, runs=1)
     with pytest.raises(ConfigError, match="tables are missing"):
         simulate_errors(config, runs=2, until=0)
@@ -344,10 +344,10 @@ def test_every_mechanism_that_can_begin_with_a_table(tmp_path: Path, name: str) 
     (facts,) = [one for one in publish_errors(simulate_errors(config, runs=3)) if one["step"] == 2]
     assert facts["total"]["invented"] == pytest.approx(620, abs=15)
     assert facts["total"]["standard_error"] < 60  # without the base it would be about 400
-    assert "counts as true" in facts["words"]
+    assert "come on top" in facts["words"]
     answer = dp.read(config.output.dir).answer("place = 'a'")
     assert answer.error_kind == "simulated"
-    assert "counts as true" in answer.note
+    assert "come on top" in answer.note
     assert not (tmp_path / "new" / "state").exists()
 
 
@@ -377,7 +377,7 @@ def test_of_tables(tmp_path: Path) -> None:
     assert [one["step"] for one in facts(path, "--runs", 2)] == [1, 2, 4]
     assert [one["step"] for one in facts(path, "--runs", 2, "--until", 3)] == [1, 2, 3]
     assert "street" in dpstream("errors", path, "--question", "street = 'a'", code=2).stderr
-    assert "tell no spread" in dpstream("errors", path, "--runs", 1, code=2).stderr
+    assert "too few runs" in dpstream("errors", path, "--runs", 1, code=2).stderr
 
 
 def test_of_columns_that_show_both_bins_as_null(tmp_path: Path) -> None:
@@ -461,7 +461,7 @@ def test_runs_that_time_left_out_are_told(tmp_path: Path, monkeypatch: pytest.Mo
     clock = iter(range(0, 10**6, 100))
     monkeypatch.setattr(simulation.time, "process_time", lambda: next(clock))
     told = dpstream("run", accurate(tmp_path, "simulate = 5\nsimulate_seconds = 50"))
-    assert "2 of 5 runs were done" in told.stderr
+    assert "2 of 5 runs; dpstream errors" in told.stderr
 
 
 @pytest.mark.parametrize(

@@ -8,22 +8,15 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from small_configs import PAID, ZIP, load, write_rows
+
 from dpstream.core.privacy import Randomness
 from dpstream.project import Config, taken_steps
 
 Row = tuple[str, str, str]
 #: zip, paid, size
 BASE: tuple[Row, ...] = (("a", "true", "1"), ("b", "false", "7"), ("c", "true", "7"), ("a", "false", "1"))
-COLUMNS = """\
-[schema.columns.zip]
-type = "categorical"
-values = ["a", "b", "c"]
-[schema.columns.paid]
-type = "boolean"
-[schema.columns.size]
-type = "integer"
-edges = [0, 4, 8]
-"""
+COLUMNS = f'{ZIP}{PAID}[schema.columns.size]\ntype = "integer"\nedges = [0, 4, 8]\n'
 NAMES = ("zip", "paid", "size")
 
 
@@ -39,24 +32,22 @@ def write_run(
     epsilon: str = "1",
 ) -> Config:
     """Files and configuration of a stream; ``steps``: operations and rows of each."""
-    (folder / "data").mkdir(parents=True, exist_ok=True)
     for number, rows in enumerate(steps, 1):
         write_step(folder, number, rows)
-    path = folder / "dpstream.toml"
-    path.write_text(
-        f'format = 1\n[stream]\nname = "{name}"\n[source]\npath = "data/*.csv"\ntime_column = "step"\n'
-        f'end = {len(steps)}\nop_column = "op"\nlate = "{late}"\n{columns}[mechanism]\nname = "dpstabs"\nk = {k}\n'
-        f'[budget]\nepsilon = "{epsilon}"\n[output]\nformat = "csv"\nkeep = {keep}\n',
-        encoding="utf-8",
+    return load(
+        folder,
+        name=name,
+        source=f'path = "data/*.csv"\ntime_column = "step"\nend = {len(steps)}\nop_column = "op"\nlate = "{late}"',
+        columns=columns,
+        mechanism=f'name = "dpstabs"\nk = {k}',
+        budget=f'epsilon = "{epsilon}"',
+        rest=f'[output]\nformat = "csv"\nkeep = {keep}',
     )
-    return Config.load(path)
 
 
 def write_step(folder: Path, number: int, rows: Sequence[tuple[str, Row]]) -> None:
-    lines = [f"{number},{op},{','.join(row)}\n" for op, row in rows]
-    (folder / "data" / f"{number:03d}.csv").write_text(
-        f"step,op,zip,paid,size\n{''.join(lines)}", encoding="utf-8"
-    )
+    lines = (f"{number},{op},{','.join(row)}" for op, row in rows)
+    write_rows(folder, f"{number:03d}.csv", "step,op,zip,paid,size", lines)
 
 
 def run(config: Config, until: int | None = None) -> None:

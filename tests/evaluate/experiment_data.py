@@ -11,18 +11,10 @@ from cli_stream import make
 
 from dpstream_lab.experiments.replayed_streams import ADULT_COLUMNS
 
-COMPARE = """\
-format = 1
-epsilons = ["1"]
-[streams.small]
-config = "small/dpstream.toml"
-[methods.dpstabs]
-name = "dpstabs"
-k = 2
-[methods.baseline]
-name = "baseline"
-k = 2
-"""
+COMPARE = (
+    'format = 1\nepsilons = ["1"]\n[streams.small]\nconfig = "small/dpstream.toml"\n'
+    '[methods.dpstabs]\nname = "dpstabs"\nk = 2\n[methods.baseline]\nname = "baseline"\nk = 2\n'
+)
 
 
 def comparison(folder: Path, text: str = COMPARE, steps: int = 4) -> Path:

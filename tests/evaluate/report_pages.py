@@ -8,38 +8,31 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-CLASSIFIER = """format = 1
-[stream]
-name = "loans"
-total = "public"
-[source]
-path = "data/*.csv"
-every = "files"
-[schema.columns.late]
-type = "boolean"
-[schema.columns.kind]
-type = "categorical"
-values = ["x", "y</script>"]
-[mechanism]
-name = "scheduler"
-black_box = "erm"
-target = "late"
-first_run = 200
-gamma = "1/2"
-[budget]
-epsilon = "0.02"
-"""
+from cli_stream import dpstream
+from small_configs import KIND, PAID, PUBLIC, write_config, write_rows
+
+KINDS = PAID.replace("paid", "late") + KIND.replace('"y"', '"y</script>"')
 
 
 def classifier(folder: Path) -> Path:
     """The configuration of a small stream of classifiers, with its data; one label does its worst."""
-    (folder / "data").mkdir(parents=True)
     for file in (1, 2, 3):
-        rows = "".join(f"{str(i % 3 == 0).lower()},{'x' if i % 2 else 'y</script>'}\n" for i in range(200))
-        (folder / "data" / f"{file}.csv").write_text(f"late,kind\n{rows}")
-    config = folder / "dpstream.toml"
-    config.write_text(CLASSIFIER)
-    return config
+        rows = (f"{str(i % 3 == 0).lower()},{'x' if i % 2 else 'y</script>'}" for i in range(200))
+        write_rows(folder, f"{file}.csv", "late,kind", rows)
+    return write_config(
+        folder,
+        stream=PUBLIC,
+        source='path = "data/*.csv"\nevery = "files"',
+        columns=KINDS,
+        mechanism='name = "scheduler"\nblack_box = "erm"\ntarget = "late"\nfirst_run = 200\ngamma = "1/2"',
+        budget='epsilon = "0.02"',
+    )
+
+
+def simulated(folder: Path, name: str, *options: object) -> Path:
+    """The configuration of a simulated stream."""
+    dpstream("simulate", name, *options, "--out", folder / name)
+    return folder / name / "dpstream.toml"
 
 
 VOID = ("meta", "br", "hr", "input")

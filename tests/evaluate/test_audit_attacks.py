@@ -273,5 +273,5 @@ def test_an_attack_that_finds_nothing_without_noise_is_left_out(config, monkeypa
     """It would be no evidence. Here noise is not taken away."""
     monkeypatch.setattr(attack, "Silence", lambda randomness: randomness)
     monkeypatch.setattr(attack, "_planned", lambda *given: (4, 8))
-    with pytest.raises(ConfigError, match="too little for evidence"):
+    with pytest.raises(ConfigError, match="minutes prove only"):
         list(attack_of(Config.load(config))("short", Randomness.seeded(2), silent))

@@ -97,19 +97,6 @@ def test_a_slip_at_one_tick_is_seen_by_the_sweep_only():
     assert first.passed
 
 
-def test_a_counter_that_lets_the_input_through():
-    class Plain(CalibratedIntervalCounter):
-        def step(self, state, increment, randomness):
-            super().step(state, increment, randomness)
-            return increment.copy()
-
-    leak = audit_counter(
-        Plain(SimpleCounter(), ONE, Event()), 2, 5_000, Randomness.seeded(4), "x", control=True
-    )
-    assert leak.passed
-    assert leak.found > 4
-
-
 def rho(a, b, **more):
     return lower_bound(a, b, pure=False, **more)
 

@@ -74,7 +74,7 @@ def test_a_counter_of_somebody_elses_has_no_noise_to_take_away():
         name = "other"
         describe = init = step = variance = materialize = check_state = None
 
-    with pytest.raises(ConfigError, match="expected an interval counter"):
+    with pytest.raises(ConfigError, match="unknown kind of counter"):
         quiet_counter(Other())
 
 

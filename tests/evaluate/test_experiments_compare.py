@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli_stream import dpstream, make
+from cli_stream import COLUMNS, dpstream, make, write_step
 from evaluated_runs import write_run
 from experiment_data import COMPARE, comparison, fake_data
 
@@ -56,23 +56,18 @@ def test_the_guides_example_runs_on_the_shipped_simulation(
     simulate("evictions", 12, tmp_path / "example")
     (tmp_path / "compare.toml").write_text(example[1], encoding="utf-8")
     out = tmp_path / "comparison"
-    shown = dpstream(
-        "lab", "compare", tmp_path / "compare.toml", "--out", out, "--jobs", 1, "--no-figures"
-    ).stdout
+    words = ("lab", "compare", tmp_path / "compare.toml", "--out", out, "--jobs", 1, "--no-figures")
+    shown = dpstream(*words).stdout
     assert LABEL in shown
     assert "ceiling (once)" in shown
-    again = dpstream(
-        "lab", "compare", tmp_path / "compare.toml", "--out", out, "--jobs", 1, "--no-figures", "--json"
-    )
+    again = dpstream(*words, "--json")
     assert "20 runs, 20 done before" in again.stderr
     facts = json.loads(again.stdout)
     assert facts["label"] == LABEL
     average = {(r["method"], r["epsilon"]): r["mean"] for r in facts["rows"] if r["metric"] == "AvgWE"}
     assert len(average) == 10
     # Seeing the whole table once is easier than releasing at every step (epsilon 4: noise is no excuse).
-    streams = [
-        value for (method, epsilon), value in average.items() if method != "ceiling" and epsilon == "4"
-    ]
+    streams = [error for (name, epsilon), error in average.items() if name != "ceiling" and epsilon == "4"]
     assert average["ceiling", "4"] < 0.8 * min(streams)
     assert facts["files"] == ["table.csv", "table.md", "settings.md"]
     assert "ceiling (once, final table)" in (out / "table.md").read_text(encoding="utf-8")
@@ -146,16 +141,10 @@ def test_outputs_stay_apart_from_releases_and_states(tmp_path: Path) -> None:
 
 def test_one_step_constant_columns_and_empty_steps(tmp_path: Path) -> None:
     """A column of one declared value, one that never changes, a stream of one step, and one that starts empty."""
-    columns = (
-        '[schema.columns.zip]\ntype = "categorical"\nvalues = ["a", "b", "c"]\n'
-        '[schema.columns.paid]\ntype = "boolean"\n[schema.columns.kind]\ntype = "categorical"\nvalues = ["x"]\n'
-    )
-    short = make(tmp_path / "short", 1, columns=columns)
-    (tmp_path / "short/data/001.csv").write_text(
-        "step,zip,paid,kind\n1,a,true,x\n1,b,true,x\n", encoding="utf-8"
-    )
+    columns = COLUMNS.replace('"x", "y"', '"x"')
+    make(tmp_path / "short", 1, columns=columns)
+    write_step(tmp_path / "short", 1, ["a,true,x", "b,true,x"])
     write_run(tmp_path / "late", [[], [], [("insert", ("a", "true", "1"))] * 9])
-    assert short.is_file()
     text = (
         '[streams.short]\nconfig = "short/dpstream.toml"\n[streams.late]\nconfig = "late/dpstream.toml"\n'
         '[methods.dpstabs]\nname = "dpstabs"\n[methods.baseline]\nname = "baseline"\n'
@@ -182,23 +171,9 @@ def test_one_step_constant_columns_and_empty_steps(tmp_path: Path) -> None:
 
 def test_reproduce_prints_the_label_and_resumes(tmp_path: Path) -> None:
     data = fake_data(tmp_path / "data")
-    args = (
-        *(
-            "lab",
-            "reproduce",
-            "kumar",
-            "--data",
-            data,
-            "--out",
-            tmp_path / "out",
-            "--jobs",
-            1,
-            "--repeats",
-            1,
-        ),
-        *("--streams", "Eviction-weekly, Adult-ordered-bs-50", "--epsilons", "1", "--methods", "baseline"),
-        "--no-figures",
-    )
+    words = "--jobs 1 --repeats 1 --epsilons 1 --methods baseline --no-figures --streams"
+    args = ("lab", "reproduce", "kumar", "--data", data, "--out", tmp_path / "out", *words.split())
+    args += ("Eviction-weekly, Adult-ordered-bs-50",)
     first = dpstream(*args)
     assert LABEL in first.stdout
     assert "Adult-ordered-b" in first.stdout  # long names are folded, numbers are not
@@ -209,30 +184,18 @@ def test_reproduce_prints_the_label_and_resumes(tmp_path: Path) -> None:
         row["published"] for row in rows if row["stream"] == "Eviction-weekly" and row["metric"] == "AvgL1"
     ]
     assert printed == [{"value": 0.6906, "metric": "AvgRelWE", "target": True}]
-    dpstream("lab", "reproduce", "other", code=2)
     assert "allowed: kumar" in dpstream("lab", "reproduce", "other", code=2).stderr
 
 
 def test_ctrl_c_keeps_finished_runs(tmp_path: Path) -> None:
     """A real process, two workers, a real signal; then the same command does the rest."""
-    path = comparison(
-        tmp_path, COMPARE.replace('epsilons = ["1"]', 'epsilons = ["1"]\nrepeats = 400'), steps=12
-    )
+    path = comparison(tmp_path, "repeats = 400\n" + COMPARE, steps=12)
     out = tmp_path / "out"
-    command = [
-        sys.executable,
-        "-m",
-        "dpstream",
-        "lab",
-        "compare",
-        str(path),
-        "--out",
-        str(out),
-        "--no-figures",
-    ]
+    command = [sys.executable, "-m", "dpstream", "lab", "compare", str(path), "--out", str(out)]
+    command += ["--no-figures", "--jobs", "2"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
-        [*command, "--jobs", "2"], stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
+        command, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
     )
     assert process.stderr is not None
     seen = []
@@ -272,7 +235,7 @@ def test_the_peers_of_the_benchmarks_agree_with_the_truth_at_a_large_budget(tmp_
     for name, epsilon, extra in (("mst", "500", ""), ("mst", "0.01", ""), ("aim", "500", "between = 50\n")):
         text = (
             f'epsilons = ["{epsilon}"]\nworkload = [["zip", "paid"], ["paid", "size"]]\n[streams.s]\n'
-            f'config = "s/dpstream.toml"\n[offline.peer]\npython = "{peers}:{name}"\niterations = 300\n{extra}'
+            f'config = "s/dpstream.toml"\n[offline.peer]\npython = "{peers}:{name}"\niterations = 200\n{extra}'
         )
         (tmp_path / "c.toml").write_text(text, encoding="utf-8")
         run = Comparison.load(tmp_path / "c.toml").run(tmp_path / f"{name}-{epsilon}", jobs=1, figures=False)

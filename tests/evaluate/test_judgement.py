@@ -195,7 +195,7 @@ def test_a_named_target_is_judged_alone_and_one_that_cannot_be_learned_is_refuse
     assert check_target(SCHEMA, "rooms") == 2
     with pytest.raises(SchemaError, match="unknown column 'rent'"):
         check_target(SCHEMA, "rent")
-    with pytest.raises(ConfigError, match="other columns to predict from"):
+    with pytest.raises(ConfigError, match="other columns are missing"):
         check_target(Schema([Boolean("paid")]), "paid")
     with pytest.raises(ConfigError, match="one value only"):
         check_target(Schema([Categorical("fixed", ["x"]), Boolean("paid")]), "fixed")

@@ -110,6 +110,7 @@ def _cases() -> dict[str, tuple[Any, Callable[[int], list[Any]]]]:
         for schema in (square, line)
         for variant in ("default", "paper")
     }
+    trees = replace(stabs, k=3, counter="optimal-tree")
     streams = {
         "pooled, pure": (pooled.calibrate(PureDP.of(2), horizon=STEPS), rows),
         "pooled, zCDP": (pooled.calibrate(ZCDP.of("1/4"), horizon=STEPS), rows),
@@ -117,10 +118,7 @@ def _cases() -> dict[str, tuple[Any, Callable[[int], list[Any]]]]:
         "inserts, pooled": (replace(pooled, deletions=False).calibrate(PureDP.of(1), horizon=STEPS), inserts),
         "inserts, DP-STabS": (replace(stabs, deletions=False).calibrate(PureDP.of(2)), inserts),
         "DP-STabS": (stabs.calibrate(PureDP.of(2)), rows),
-        "DP-STabS, least-squares trees": (
-            replace(stabs, k=3, counter="optimal-tree").calibrate(PureDP.of(2), horizon=STEPS),
-            rows,
-        ),
+        "DP-STabS, least-squares trees": (trees.calibrate(PureDP.of(2), horizon=STEPS), rows),
         "DP-STabS, replace": (stabs.calibrate(PureDP.of(2), unit=Event("replace")), rows),
         "baseline": (Baseline(PAIRS, offline=MWEMPGM(k=3), deletions=True).calibrate(PureDP.of(2)), rows),
         "census, pure": (transcript_plan(PureDP.of(2), Record()), keyed),
@@ -136,16 +134,12 @@ def _cases() -> dict[str, tuple[Any, Callable[[int], list[Any]]]]:
 CASES = _cases()
 #: What the noisy counts of a family are about.
 COUNTED = {
-    "pooled": {"inserts", "deletes"},
+    **{name: {"inserts", "deletes"} for name in ("pooled", "DP-STabS", "baseline")},
+    **{name: {"people"} for name in ("window", "cumulative")},
+    **{name: {"inserts"} for name in ("scheduler", "improver")},
     "inserts": {"net"},
-    "DP-STabS": {"inserts", "deletes"},
-    "baseline": {"inserts", "deletes"},
     "census": {"present", "left"},
-    "window": {"people"},
-    "cumulative": {"people"},
     "points": {"points"},
-    "scheduler": {"inserts"},
-    "improver": {"inserts"},
 }
 
 

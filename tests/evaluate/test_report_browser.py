@@ -13,20 +13,15 @@ from urllib.parse import unquote
 
 import pytest
 from cli_stream import dpstream, make
-from report_pages import Page, classifier
+from report_pages import Page, classifier, simulated
+from small_configs import PUBLIC, write_config, write_rows
 
 from dpstream.tools.audit.audit_page import AuditReport, audit_html
 from dpstream.tools.audit.finding import AuditFinding
 from dpstream.tools.report import write_report
 
-BROWSER = next(
-    (
-        path
-        for name in ("chromium", "chromium-browser", "google-chrome", "chrome")
-        if (path := shutil.which(name))
-    ),
-    None,
-)
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+BROWSER = next((path for name in _NAMES if (path := shutil.which(name))), None)
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
 
 #: Ends a script, an attribute, a comment; writes from right to left; is wide, long, and not in the BMP.
@@ -53,16 +48,11 @@ def look(page: Path, tmp_path: Path, *, width: int = 360, dark: bool = False) ->
     result = subprocess.run(
         [
             BROWSER,
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-extensions",
-            "--no-first-run",
+            *["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-extensions", "--no-first-run"],
+            *["--virtual-time-budget=6000", "--dump-dom"],
             f"--user-data-dir={tmp_path / 'profile'}",
             f"--blink-settings=preferredColorScheme={0 if dark else 1}",
             f"--window-size={max(width, 500)},1000",
-            "--virtual-time-budget=6000",
-            "--dump-dom",
             frame.as_uri(),
         ],
         capture_output=True,
@@ -162,28 +152,21 @@ def test_what_was_not_there_is_stopped_or_seen(folder: Path, tmp_path: Path) -> 
 
 def plane(folder: Path) -> Path:
     """A stream of points in two columns and a category, whose names do their worst."""
-    (folder / "data").mkdir(parents=True)
     name = "</script><b>kind"
     labels = [label.replace('"', '""') for label in HOSTILE]
     for step in (1, 2):
-        rows = [f'{step},{i / 60},{i % 7},"{labels[i % 6]}"' for i in range(60)]
-        text = "\n".join([f"step,{HOSTILE[5]},y,{name}", *rows, ""])
-        (folder / "data" / f"{step}.csv").write_text(text, encoding="utf-8")
-    config = folder / "dpstream.toml"
-    config.write_text(
-        'format = 1\n[stream]\nname = "points"\ntotal = "public"\n[source]\npath = "data/*.csv"\n'
-        f'time_column = "step"\nend = 2\n[schema.columns."{HOSTILE[5]}"]\ntype = "real"\nedges = [0, 1]\n'
-        f'[schema.columns.y]\ntype = "integer"\nmin = 0\nmax = 6\n[schema.columns."{name}"]\n'
-        f'type = "categorical"\nvalues = {json.dumps(HOSTILE, ensure_ascii=False)}\n[mechanism]\nname = "points"\n'
-        '[budget]\nepsilon = "8"\n',
-        encoding="utf-8",
+        rows = (f'{step},{i / 60},{i % 7},"{labels[i % 6]}"' for i in range(60))
+        write_rows(folder, f"{step}.csv", f"step,{HOSTILE[5]},y,{name}", rows)
+    return write_config(
+        folder,
+        stream=PUBLIC,
+        source='path = "data/*.csv"\ntime_column = "step"\nend = 2',
+        columns=f'[schema.columns."{HOSTILE[5]}"]\ntype = "real"\nedges = [0, 1]\n[schema.columns.y]\n'
+        f'type = "integer"\nmin = 0\nmax = 6\n[schema.columns."{name}"]\ntype = "categorical"\n'
+        f"values = {json.dumps(HOSTILE, ensure_ascii=False)}\n",
+        mechanism='name = "points"',
+        budget='epsilon = "8"',
     )
-    return config
-
-
-def simulated(folder: Path, name: str, *options: object) -> Path:
-    dpstream("simulate", name, *options, "--out", folder / name)
-    return folder / name / "dpstream.toml"
 
 
 def audited(page: Path) -> Path:

@@ -61,7 +61,7 @@ def test_same_converged_loss_and_marginals_as_mbi() -> None:
     model = fit(domain, measurements, total=48_813.0, iterations=3000, tolerance=1e-3)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        theirs = _mbi(domain, measurements, 48_813.0, iterations=20_000)
+        theirs = _mbi(domain, measurements, 48_813.0, iterations=12_000)
 
     def loss(marginals: list[NDArray[np.float64]]) -> float:
         return sum(

@@ -17,15 +17,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import Packed
 from dpstream.core.errors import ConfigError, InputError, LimitError, StoreDamagedError, StoreFormatError
-from dpstream.core.graphical import (
-    Measurement,
-    Model,
-    TreeSizes,
-    draw_blocks,
-    fit,
-    junction_tree,
-    tree_cells,
-)
+from dpstream.core.graphical import Measurement, Model, TreeSizes, draw_blocks, fit, junction_tree, tree_cells
 from dpstream.core.graphical.junction_tree import clique_list
 from dpstream.core.schema.domain import Clique, Domain, Impossible
 from dpstream.mechanisms.table_release import ModelSynthesis

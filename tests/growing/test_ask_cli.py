@@ -3,98 +3,67 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from cli_stream import dpstream
+from small_configs import PUBLIC, rewrite, write_config, write_rows
 
-from dpstream.cli.main import main
-
-CONFIG = """
-[stream]
-name = "clinic"
-total = "public"
-[source]
-path = "visits/*.csv"
-every = "files"
-[schema.columns.city]
-type = "categorical"
-values = ["Bern", "Basel", "Chur"]
-[schema.columns.smoker]
-type = "boolean"
-[schema.columns.age]
-type = "integer"
-edges = [0, 18, 65, 120]
-[mechanism]
-name = "pmwg"
-alpha = "0.05"
-start = 100
-hard_questions = 20
-[budget]
-epsilon = 1
-[output]
-format = "csv"
+COLUMNS = """[schema.columns.city]\ntype = "categorical"\nvalues = ["Bern", "Basel", "Chur"]
+[schema.columns.smoker]\ntype = "boolean"\n[schema.columns.age]\ntype = "integer"\nedges = [0, 18, 65, 120]
 """
 
 
-def ask(*arguments: str) -> tuple[int, str, str]:
-    done = CliRunner().invoke(main, ["ask", *arguments])
-    return done.exit_code, done.stdout, done.stderr
-
-
-def at_store(config: Path, verb: str, *arguments: str) -> int:
-    return CliRunner().invoke(main, ["store", verb, str(config), *arguments]).exit_code
+def ask(*arguments: object, code: int = 0) -> str:
+    """What is printed; of a refusal, its error."""
+    done = dpstream("ask", *arguments, code=code)
+    return done.stderr if code else done.stdout
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    (tmp_path / "visits").mkdir()
-    file = tmp_path / "dpstream.toml"
-    file.write_text(CONFIG)
-    return file
+    return write_config(
+        tmp_path,
+        stream=PUBLIC,
+        source='path = "data/*.csv"\nevery = "files"',
+        columns=COLUMNS,
+        mechanism='name = "pmwg"\nalpha = "0.05"\nstart = 100\nhard_questions = 20',
+        rest='[output]\nformat = "csv"',
+    )
 
 
 def visits(config: Path, number: int, rows: int) -> None:
-    lines = ["city,smoker,age", *(f"{'Bern' if i % 5 else 'Chur'},true,{i % 90}" for i in range(rows))]
-    (config.parent / "visits" / f"{number}.csv").write_text("\n".join(lines) + "\n")
-    assert CliRunner().invoke(main, ["run", str(config)]).exit_code == 0
+    lines = (f"{'Bern' if i % 5 else 'Chur'},true,{i % 90}" for i in range(rows))
+    write_rows(config.parent, f"{number}.csv", "city,smoker,age", lines)
+    dpstream("run", config)
 
 
 def test_from_the_configuration_to_answers(config: Path) -> None:
-    assert ask(str(config), "smoker")[0] == 2  # nothing has run
+    ask(config, "smoker", code=2)  # nothing has run
     visits(config, 1, 60)
-    code, _, error = ask(str(config), "smoker")
-    assert code == 3
-    assert "begin with 100" in error
+    assert "begin with 100" in ask(config, "smoker", code=3)
     visits(config, 2, 5000)
-    code, out, _ = ask(str(config), "age >= 65 and smoker", "--json")
-    first = json.loads(out)
-    assert code == 0
+    first = json.loads(ask(config, "age >= 65 and smoker", "--json"))
     assert first["kind"] in ("easy", "hard")
-    assert first["t"] == 5060
-    assert first["step"] == 2
+    assert (first["t"], first["step"]) == (5060, 2)
     # The same at the same step: the stored answer, in words.
-    code, out, _ = ask(str(config), "age >= 65 and smoker")
-    assert code == 0
+    out = ask(config, "age >= 65 and smoker")
     assert out.splitlines()[1].strip().startswith(f"{first['value']:.6g}")
-    (config.parent / "q.txt").write_text("# two questions\n\nsmoker\ncity = 'Chur'\n")
-    code, out, _ = ask(str(config), "--file", str(config.parent / "q.txt"), "--json")
-    told = [json.loads(line) for line in out.splitlines()]
+    questions = config.with_name("q.txt")
+    questions.write_text("# two questions\n\nsmoker\ncity = 'Chur'\n")
+    told = [json.loads(line) for line in ask(config, "--file", questions, "--json").splitlines()]
     assert [one["question"] for one in told] == ["smoker", "city = 'Chur'"]
     assert [one["number"] for one in told] == [2, 3]
     # In other words, and twice in one call: one answer, and the words of both.
-    (config.parent / "q.txt").write_text("not not smoker\nsmoker != false\nnot smoker\n")
-    code, out, _ = ask(str(config), "--file", str(config.parent / "q.txt"), "--json")
-    again = [json.loads(line) for line in out.splitlines()]
+    questions.write_text("not not smoker\nsmoker != false\nnot smoker\n")
+    again = [json.loads(line) for line in ask(config, "--file", questions, "--json").splitlines()]
     assert [one.pop("asked_as", None) for one in again] == ["not not smoker", "smoker != false", None]
     assert again[0] == again[1] == told[0]
     assert (again[2]["value"], again[2]["spent"]) == (1 - told[0]["value"], told[1]["spent"])
-    assert "the same question as: smoker" in ask(str(config), "smoker != false")[1]
-    assert len(ask(str(config), "--list", "--json")[1].splitlines()) == 4
-    plan = CliRunner().invoke(main, ["plan", str(config), "--all", "--quick"])
-    assert plan.exit_code == 0
-    assert "20 hard questions" in " ".join(plan.stdout.split())
+    assert "the same question as: smoker" in ask(config, "smoker != false")
+    assert len(ask(config, "--list", "--json").splitlines()) == 4
+    plan = dpstream("plan", config, "--all", "--quick").stdout
+    assert "20 hard questions" in " ".join(plan.split())
     # The tables are drawn from the public histogram, of the public size.
     visits(config, 3, 40)
     tables = sorted((config.parent / "releases").glob("step-*/table.csv"))
@@ -105,8 +74,8 @@ def test_from_the_configuration_to_answers(config: Path) -> None:
     ("arguments", "words"),
     [
         (("smoker and",), "unexpected 'the end'"),
-        ((), "nothing is asked"),
-        (("smoker", "--list"), "two things at once"),
+        ((), "expected one thing to ask"),
+        (("smoker", "--list"), "expected one thing to ask"),
         (("--list", "--id", "x"), "an id names one question"),
     ],
     ids=["grammar", "nothing", "two", "id"],
@@ -115,11 +84,10 @@ def test_wrong_questions_are_one_line_and_cost_nothing(
     config: Path, arguments: tuple[str, ...], words: str
 ) -> None:
     visits(config, 1, 200)
-    code, out, error = ask(str(config), *arguments)
-    assert (code, out) == (2, "")
+    error = ask(config, *arguments, code=2)
     assert words in error
     assert len(error.splitlines()) == 1
-    assert ask(str(config), "--list")[1] == ""
+    assert ask(config, "--list") == ""
 
 
 @pytest.mark.parametrize(
@@ -135,99 +103,87 @@ def test_wrong_questions_are_one_line_and_cost_nothing(
     ids=["total", "alpha", "twice", "option", "start", "deletes"],
 )
 def test_wrong_configurations(config: Path, old: str, new: str, words: str) -> None:
-    config.write_text(CONFIG.replace(old, new))
-    code, _, error = ask(str(config), "smoker")
-    assert code in (2, 3)
-    assert words in error
+    rewrite(config, old, new)
+    assert words in ask(config, "smoker", code=2)
 
 
 def test_a_stream_of_answers_is_not_sent_to_errors_or_to_a_guess_that_is_there(config: Path) -> None:
     visits(config, 1, 5000)
-    out = ask(str(config), "smoker or not smoker")[1]
-    assert out.splitlines()[1].startswith("  1: exact")
+    assert ask(config, "smoker or not smoker").splitlines()[1].startswith("  1: exact")
     for command in ("status", "statement"):
-        said = CliRunner().invoke(main, [command, str(config)]).stdout
-        assert "dpstream errors" not in said
-    refused = CliRunner().invoke(main, ["errors", str(config)])
-    assert (refused.exit_code, "made of its answers" in refused.stderr) == (2, True)
-    config.write_text(CONFIG + "[expect]\nrecords_per_step = 1000\n")
-    plan = CliRunner().invoke(main, ["plan", str(config), "--all", "--quick"]).stdout
+        assert "dpstream errors" not in dpstream(command, config).stdout
+    assert "the stream gives answers" in dpstream("errors", config, code=2).stderr
+    text = config.read_text()
+    config.write_text(text + "[expect]\nrecords_per_step = 1000\n")
+    plan = dpstream("plan", config, "--all", "--quick").stdout
     assert "predicts no errors of tables" in " ".join(plan.split())
-    config.write_text(CONFIG.replace('total = "public"', 'unit = "individual"'))
-    unit = CliRunner().invoke(main, ["plan", str(config), "--all", "--quick"])
-    assert (unit.exit_code, "allowed: event-replace; or" in unit.stderr) == (3, True)
+    config.write_text(text.replace(PUBLIC, 'unit = "individual"'))
+    assert "allowed: event-replace; or" in dpstream("plan", config, code=3).stderr
 
 
 def test_both_stores_move_together(config: Path) -> None:
     visits(config, 1, 3000)
-    first = ask(str(config), "smoker", "--json")[1]
-    store, home, questions = partial(at_store, config), config.parent, ("--questions",)
-    for which, name in (((), "a"), (questions, "q")):
-        assert store("check") == 0
-        assert store("export", *which, "--move", "--out", str(home / name)) == 0
-    assert ask(str(config), "smoker")[0] == 4  # moved away
-    for which, name in (((), "a"), (questions, "q")):
-        assert store("import", *which, "--from", str(home / name), "--state", str(home / "new")) == 0
+    first = ask(config, "smoker", "--json")
+    home = config.parent
+    for which, name in (((), "a"), (("--questions",), "q")):
+        dpstream("store", "check", config)
+        dpstream("store", "export", config, *which, "--move", "--out", home / name)
+    ask(config, "smoker", code=4)  # moved away
+    for which, name in (((), "a"), (("--questions",), "q")):
+        dpstream("store", "import", config, *which, "--from", home / name, "--state", home / "new")
     assert (home / "new-questions").is_dir()
-    assert ask(str(config), "smoker", "--json", "--state", str(home / "new"))[1] == first
+    assert ask(config, "smoker", "--json", "--state", home / "new") == first
     # Another stream's questions are none of this one's.
-    assert store("import", "--from", str(home / "q"), "--state", str(home / "wrong")) != 0
+    dpstream("store", "import", config, "--from", home / "q", "--state", home / "wrong", code=2)
 
 
 def test_both_stores_get_another_key(config: Path) -> None:
     """In whichever order, and stopped in between: what is encrypted with another key is refused, not lost."""
     visits(config, 1, 3000)
-    first = ask(str(config), "smoker", "--json")[1]
-    store, home, plain = partial(at_store, config), config.parent, CONFIG
+    first, home, plain = ask(config, "smoker", "--json"), config.parent, config.read_text()
+
+    def rekey(name: str, *which: str) -> None:
+        dpstream("store", "rekey", config, *which, "--to", home / name)
 
     def with_key(name: str) -> None:
         config.write_text(f'{plain}[state]\nkey_file = "{name}"\n')
 
     for name in ("k1", "k2"):
-        made = CliRunner().invoke(main, ["store", "key", "--out", str(home / name)])
-        assert made.exit_code == 0
-    assert store("rekey", "--questions", "--to", str(home / "k1")) == 0
-    code, _, error = ask(str(config), "smoker")
-    assert code == 4
-    assert "key" in error
-    assert store("rekey", "--to", str(home / "k1")) == 0
+        dpstream("store", "key", "--out", home / name)
+    rekey("k1", "--questions")
+    assert "key" in ask(config, "smoker", code=4)
+    rekey("k1")
     with_key("k1")
-    assert ask(str(config), "smoker", "--json")[1] == first
-    assert store("check") == 0
-    assert store("rekey", "--to", str(home / "k2")) == 0
-    assert store("rekey", "--questions", "--to", str(home / "k2")) == 0
-    assert ask(str(config), "smoker")[0] == 4
+    assert ask(config, "smoker", "--json") == first
+    dpstream("store", "check", config)
+    rekey("k2")
+    rekey("k2", "--questions")
+    ask(config, "smoker", code=4)
     with_key("k2")
-    assert ask(str(config), "smoker", "--json")[1] == first
+    assert ask(config, "smoker", "--json") == first
     # A copy goes back where the store was lost at that very question, and waits for its owner.
-    assert store("export", "--questions", "--out", str(home / "q")) == 0
+    dpstream("store", "export", config, "--questions", "--out", home / "q")
     (home / "state-questions" / "stream.sqlite").unlink()
-    assert ask(str(config), "smoker")[0] == 4
-    assert store("import", "--questions", "--from", str(home / "q")) == 0
-    assert ask(str(config), "smoker", "--json")[1] == first
-    code, _, error = ask(str(config), "city = 'Chur'")
-    assert (code, "discard" in error) == (2, True)
-    assert CliRunner().invoke(main, ["run", str(config), "--discard-reserved"]).exit_code == 0
-    assert ask(str(config), "city = 'Chur'")[0] == 0
+    ask(config, "smoker", code=4)
+    dpstream("store", "import", config, "--questions", "--from", home / "q")
+    assert ask(config, "smoker", "--json") == first
+    assert "discard" in ask(config, "city = 'Chur'", code=2)
+    dpstream("run", config, "--discard-reserved")
+    ask(config, "city = 'Chur'")
 
 
-def test_another_mechanism_is_not_asked(config: Path) -> None:
-    config.write_text(CONFIG[: CONFIG.index("[mechanism]")] + "[budget]\nepsilon = 1\n")
-    code, _, error = ask(str(config), "smoker")
-    assert code == 2
-    assert "not asked" in error
+def test_another_mechanism_is_not_asked(tmp_path: Path) -> None:
+    assert "answer questions already" in ask(write_config(tmp_path, columns=COLUMNS), "smoker", code=2)
 
 
 def test_a_question_alone_is_asked_of_the_usual_file(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     visits(config, 1, 5000)
     monkeypatch.chdir(config.parent)
-    code, alone, _ = ask("age >= 65 and smoker")
-    assert code == 0
-    assert ask(str(config), "age >= 65 and smoker")[1] == alone
-    assert ask("age >= 65 and smoker", str(config))[1] == alone, "in the other order"
+    alone = ask("age >= 65 and smoker")
+    assert ask(config, "age >= 65 and smoker") == alone
+    assert ask("age >= 65 and smoker", config) == alone, "in the other order"
     monkeypatch.chdir("/")
-    code, _, error = ask("age >= 65 and smoker")
-    assert code == 2
-    assert "there is none here" in error
+    error = ask("age >= 65 and smoker", code=2)
+    assert "dpstream.toml is missing" in error
     assert "dpstream ask CONFIG QUESTION" in error
-    assert "none.toml" in ask("none.toml", "smoker")[2], "a file that is not there is told as one"
+    assert "none.toml" in ask("none.toml", "smoker", code=2), "a file that is not there is told as one"

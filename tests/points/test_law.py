@@ -207,7 +207,7 @@ def test_counts_follow_the_text(dimension: int) -> None:
     object.__setattr__(low, "schedule", _Louder(plan.schedule))
     generator, source = np.random.default_rng(3), Randomness.seeded(8)
     points = np.round(generator.random((11, dimension)) ** 2, 2)
-    runs, width = 1500, 4
+    runs, width = 1200, 4
 
     def bins(counts: list[list[int]]) -> tuple[int, ...]:
         # One cell of each depth: with more, every transcript would be unique.

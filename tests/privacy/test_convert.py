@@ -68,10 +68,7 @@ def test_epsilon_against_opendp(rho: str, delta: str) -> None:
 
 
 @settings(deadline=None, max_examples=60)
-@given(
-    epsilon=st.floats(min_value=1e-3, max_value=200),
-    exponent=st.floats(min_value=-30, max_value=-0.5),
-)
+@given(epsilon=st.floats(min_value=1e-3, max_value=200), exponent=st.floats(min_value=-30, max_value=-0.5))
 def test_inverses_are_on_the_safe_side(epsilon: float, exponent: float) -> None:
     delta = 10**exponent
     budget = approximate_to_zcdp(epsilon, delta)
@@ -106,10 +103,7 @@ def test_groups_and_relations() -> None:
 
 @pytest.mark.parametrize("delta", [0, 1, 2, -1, math.nan, "x", "1e-400"])
 def test_bad_deltas_are_refused(delta: Any) -> None:
-    for convert in (
-        lambda: zcdp_to_epsilon(ZCDP.of(1), delta),
-        lambda: approximate_to_zcdp(1, delta),
-    ):
+    for convert in (lambda: zcdp_to_epsilon(ZCDP.of(1), delta), lambda: approximate_to_zcdp(1, delta)):
         with pytest.raises(BudgetError):
             convert()
 

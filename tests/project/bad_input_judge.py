@@ -66,11 +66,8 @@ class World:
         configure(self.model, "dpstream.toml", "data/*.csv")
         with chdir(self.model):
             for line in (
-                "run",
-                "ledger export --out ledger.jsonl",
-                "store export --out copy.dpstore",
-                "store key --out a.key",
-                "ledger account create an.account --limit epsilon=2",
+                *("run", "ledger export --out ledger.jsonl", "store export --out copy.dpstore"),
+                *("store key --out a.key", "ledger account create an.account --limit epsilon=2"),
             ):
                 done = CliRunner().invoke(main, line.split())
                 assert done.exit_code == 0, done.output

@@ -10,7 +10,6 @@ import pkgutil
 import re
 import subprocess
 import sys
-import tempfile
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,11 +25,8 @@ PACKAGES = ["dpstream"] + [
     for path in sorted([*SOURCE.glob("*/__init__.py"), *SOURCE.glob("*/*/README.md")])
 ]
 LOCKS = [
-    "requirements/dev.txt",
-    "requirements/run.txt",
-    "requirements/service.txt",
-    "requirements/spark.txt",
-    "requirements/spark-connect.txt",
+    *("requirements/dev.txt", "requirements/run.txt", "requirements/service.txt"),
+    *("requirements/spark.txt", "requirements/spark-connect.txt"),
 ]
 TEXT = {".py", ".md", ".toml", ".txt", ".yml", ".cff", ".cfg", ".sh", ".json", ".csv", ""}
 #: Paths of somebody's machine. Spelled in pieces, so that this file does not contain what it forbids.
@@ -80,41 +76,6 @@ def test_every_subpackage_says_what_it_promises(name: str) -> None:
 
 
 @pytest.mark.parametrize("readme", sorted(SOURCE.rglob("README.md")), ids=lambda path: path.parent.name)
-def test_every_module_of_a_table_exists(readme: Path) -> None:
-    """Each name in a column ``module``: of a file beside the README or below it; with a folder, of any other one."""
-    assert missing_modules(readme) == []
-
-
-def test_a_module_that_is_gone_is_missed(tmp_path: Path) -> None:
-    (tmp_path / "here.py").touch()
-    readme = tmp_path / "README.md"
-    readme.write_text(
-        "| what | module |\n|---|---|\n| `x` | `here` |\n| a \\| b | `here.py`, `gone` |\n", encoding="utf-8"
-    )
-    assert missing_modules(readme) == ["gone"]
-
-
-def missing_modules(readme: Path) -> list[str]:
-    """Names in columns ``module`` of a README's tables that no file has."""
-    missing, column = list[str](), None
-    for line in readme.read_text(encoding="utf-8").splitlines():
-        if not line.startswith("|"):
-            column = None
-            continue
-        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-        if column is None:
-            column = cells.index("module") if "module" in cells else len(cells)
-        for name in re.findall(r"`([^`]+)`", cells[column] if column < len(cells) else ""):
-            path = name.removesuffix(".py").lstrip("./").replace(".", "/")
-            modules = [other for other in readme.parent.rglob("*.py") if "/" not in path]
-            modules = modules or list(SOURCE.rglob("*.py"))
-            there = (readme.parent / name).exists() and name.endswith(("/", ".j2"))
-            if not there and not any(f"/{other.with_suffix('')}".endswith(f"/{path}") for other in modules):
-                missing.append(name)
-    return missing
-
-
-@pytest.mark.parametrize("readme", sorted(SOURCE.rglob("README.md")), ids=lambda path: path.parent.name)
 def test_a_readme_is_a_map(readme: Path) -> None:
     """Each name in backticks is there, beside its module where a table names both; each module is in the map."""
     text = readme.read_text(encoding="utf-8")
@@ -134,8 +95,9 @@ def test_a_name_that_is_gone_is_missed(tmp_path: Path) -> None:
     readme = tmp_path / "README.md"
     readme.write_text(
         "`Schema.gone_long_ago`, `docs/gone.md`\n\n| name | module |\n|---|---|\n| `Here`, `Schema` | `here` |\n"
+        "| a \\| b | `here.py`, `none` |\n"
     )
-    assert missing_names(readme) == ["gone_long_ago", "docs/gone.md", "Schema"]
+    assert missing_names(readme) == ["gone_long_ago", "docs/gone.md", "Schema", "none"]
 
 
 def rows(readme: Path) -> Iterator[tuple[str, dict[str, str]]]:
@@ -162,6 +124,14 @@ def missing_names(readme: Path) -> list[str]:
             else:
                 words = re.findall(r"\w*[a-z]_\w+|\b[A-Z]\w+[a-z]\w*", name)
                 missing += [word for word in words if word not in program_words()]
+        for name in re.findall(r"`([^`]+)`", cells.get("module", "")):
+            # Of a file beside the README or below it; with a folder, of any other one.
+            path = name.removesuffix(".py").lstrip("./").replace(".", "/")
+            modules = [other for other in readme.parent.rglob("*.py") if "/" not in path]
+            modules = modules or list(SOURCE.rglob("*.py"))
+            there = (readme.parent / name).exists() and name.endswith(("/", ".j2"))
+            there = there or any(f"/{other.with_suffix('')}".endswith(f"/{path}") for other in modules)
+            missing += [name] * (not there)
         if {"name", "module"} <= set(cells):
             module, name = (re.findall(r"`([^`]+)`", cells[head]) for head in ("module", "name"))
             ends = [f"/{part.removesuffix('.py').lstrip('./').replace('.', '/')}.py" for part in module]
@@ -268,10 +238,7 @@ def test_lock_files_hold_every_declared_dependency() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     extras = project["project"]["optional-dependencies"]
     needs = {
-        "requirements/run.txt": [
-            *project["project"]["dependencies"],
-            *project["dependency-groups"]["build"],
-        ],
+        "requirements/run.txt": [*project["project"]["dependencies"], *project["dependency-groups"]["build"]],
         "requirements/service.txt": [*project["project"]["dependencies"], *extras["service"]],
         "requirements/dev.txt": [*project["project"]["dependencies"], *extras["plot"], *extras["dev"]],
         "requirements/spark.txt": [*project["project"]["dependencies"], *extras["spark"]],
@@ -311,22 +278,6 @@ def test_the_readme_has_three_screens() -> None:
     """Of forty lines, as a terminal shows it; sizes of the pages are kept by those who write them."""
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     assert sum(max(1, -(-len(line) // 120)) for line in lines) <= 120
-
-
-def test_the_readme_runs_with_what_the_demo_installs() -> None:
-    """``make demo`` installs requirements/run.txt; data frames of other libraries are the reader's choice."""
-    installed = re.findall(r"^([a-z0-9-]+)==", (ROOT / "requirements/run.txt").read_text(), re.MULTILINE)
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert blocks
-    for block in blocks:
-        nodes = [node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Import | ast.ImportFrom)]
-        names = {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
-        names |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
-        assert {name.split(".")[0] for name in names} <= {"dpstream", *installed}
-        code = "import sys; sys.modules.update(polars=None)\n" + block
-        with tempfile.TemporaryDirectory() as folder:
-            done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
 
 
 def test_make_targets_and_ci() -> None:

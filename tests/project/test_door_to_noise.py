@@ -82,12 +82,9 @@ def test_every_place_is_known(find, expected) -> None:
 @pytest.mark.parametrize(
     "code",
     [
-        "values = Noisy(batch.count([()])[0])",
-        "values = privacy.Noisy(exact)",
-        "values = cast('Noisy', exact)",
-        "values = typing.cast(Noisy, exact)",
-        "from dpstream.core.privacy import Noisy as Counts",
-        "Counts = Noisy",
+        *("values = Noisy(batch.count([()])[0])", "values = privacy.Noisy(exact)"),
+        *("values = cast('Noisy', exact)", "values = typing.cast(Noisy, exact)"),
+        *("from dpstream.core.privacy import Noisy as Counts", "Counts = Noisy"),
     ],
 )
 def test_a_conversion_is_seen(code: str) -> None:

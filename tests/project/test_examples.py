@@ -118,14 +118,10 @@ def test_the_service_keeps_secrets() -> None:
 
 def test_the_pages_cannot_see_a_state() -> None:
     worker, pages, single = service(WORKER)["Service"], service(PAGES)["Service"], service()["Service"]
-    for key in (
-        "ProtectSystem",
-        "LimitCORE",
-        "NoNewPrivileges",
-        "ProtectHome",
-        "CapabilityBoundingSet",
-        "User",
-    ):
+    for key in [
+        *("ProtectSystem", "LimitCORE", "NoNewPrivileges"),
+        *("ProtectHome", "CapabilityBoundingSet", "User"),
+    ]:
         assert worker[key] == pages[key] == single[key]
     assert pages["InaccessiblePaths"] == "/var/lib/dpstream"
     assert "/srv/releases" not in pages["ReadWritePaths"]
@@ -203,16 +199,12 @@ def test_the_dbt_project_reads_the_newest_release(stream: Path) -> None:
             return types.SimpleNamespace(columns=[types.SimpleNamespace(values=lambda: row)])
 
         place = {"releases": str(stream / "releases")}
-        given = {
-            "config": lambda **_: "",
-            "var": place.get,
-            "ref": str,
-            "execute": True,
-            "run_query": run_query,
-        }
+        given = {"config": lambda **_: "", "var": place.get, "ref": str, "execute": True}
         for name in ("newest", "sizes"):
             text = (EXAMPLES / "dbt" / "models" / f"{name}.sql").read_text(encoding="utf-8")
-            query = jinja2.Environment(autoescape=False).from_string(text).render(**given)
+            query = (
+                jinja2.Environment(autoescape=False).from_string(text).render(**given, run_query=run_query)
+            )
             database.execute(f"CREATE TABLE {name} AS {query}")
         found = database.execute("SELECT step, records FROM sizes").fetchall()
     assert found == [(2, dp.read(stream / "releases").table(2).num_rows)]
@@ -241,15 +233,11 @@ def test_the_image_is_pinned_and_runs_as_nobody() -> None:
 
 
 def test_examples_are_in_the_sdist_and_not_in_the_wheel() -> None:
-    targets = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"][
-        "targets"
-    ]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    targets = project["tool"]["hatch"]["build"]["targets"]
     assert "/examples" in targets["sdist"]["include"]
     assert targets["wheel"]["packages"] == ["src/dpstream"]
     listed = set(re.findall(r"`([\w@./-]+)`", (EXAMPLES / "README.md").read_text(encoding="utf-8")))
-    files = {
-        str(p.relative_to(EXAMPLES))
-        for p in EXAMPLES.rglob("*")
-        if p.is_file() and "__pycache__" not in p.parts
-    }
+    paths = (path for path in EXAMPLES.rglob("*") if "__pycache__" not in path.parts)
+    files = {str(path.relative_to(EXAMPLES)) for path in paths if path.is_file()}
     assert files - {"README.md"} <= listed

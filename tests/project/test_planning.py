@@ -302,7 +302,6 @@ def test_what_no_budget_reaches_is_said(tmp_path: Path) -> None:
         ({}, ["--want", "zip within 0 %"], "leaves no room for noise"),
         ({}, ["--want", "zip, zip within 5 %"], "names a column twice"),
         ({}, ["--want", "zip, paid within 5 %"], "predicts no error of zip, paid at step 52"),
-        ({}, ["--want", "zip within 5 %", "--at", "53"], "step 53 lies beyond the horizon"),
         ({}, ["--at", "53"], "step 53 lies beyond the horizon"),
         ({"expect": ""}, ["--at", "3"], "--at: nothing says how large the table will be"),
         (

@@ -124,7 +124,7 @@ def test_its_draft_says_its_options_and_runs_when_it_is_filled_in(toy: Path) -> 
     for old, new, words in (
         ('end = "FILL IN"', "end = 2", "end must be a step number"),
         ('column = "FILL IN"', 'column = "zip"', "'FILL IN' is no column"),
-        ("confirmed = false", "confirmed = true", "the schema is a draft"),
+        ("confirmed = false", "confirmed = true", "the schema is an unconfirmed draft"),
     ):
         assert words in " ".join(dpstream("check", draft, code=2).split())
         text = text.replace(old, new)
@@ -186,7 +186,7 @@ def test_it_can_bring_an_evaluation_and_a_page(toy: Path, monkeypatch: pytest.Mo
     assert json.loads(dpstream("evaluate", toy, "--json"))["released"] == [1, 2]
     assert (toy.parent / "evaluation" / "steps.csv").stat().st_mode & 0o777 == 0o600
     refused = dpstream("evaluate", toy, "--target", "paid", code=2)
-    assert "a toy is only looked at (allowed: --out, --releases, --steps, --json)" in " ".join(
+    assert "--target does not fit this stream (allowed: --out, --releases, --steps, --json)" in " ".join(
         refused.split()
     )
     dpstream("report", toy, "--out", toy.parent / "page.html")

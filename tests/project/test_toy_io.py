@@ -15,7 +15,7 @@ from small_configs import ZIP, rewrite, write_config
 from dpstream.core.contracts import option
 from dpstream.core.errors import ConfigError
 from dpstream.io.sinks import read_manifest
-from dpstream.io.sources.source_keys import SOURCES, SourceKind
+from dpstream.io.sources.source_keys import SourceKind
 from dpstream.project import Config
 from dpstream.project.json_schema import json_schema
 from dpstream.project.keys import keys_of
@@ -89,7 +89,7 @@ def test_an_own_key_takes_no_shared_name() -> None:
     class Taken:
         table: str = option("x", allowed="a text", reason="none", meaning="None.")
 
-    with pytest.raises(ConfigError, match="a source's key has the name of a shared key"):
+    with pytest.raises(ConfigError, match="a key has the name of a shared key"):
         SourceKind(print, keys=(), options=Taken)
 
 
@@ -120,22 +120,3 @@ def test_mistakes_are_named(toy: Path, old: str, new: str, words: tuple[str, ...
     for word in words:
         assert word in str(caught.value)
     assert "=x" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("entries", "words"),
-    [
-        ("gone = gone_io:SOURCE", ("the source 'gone' of the package 'broken'", "ModuleNotFoundError")),
-        ("gone = toy_io:SINK", ("lacks a SourceKind",)),
-        ("files = toy_io:SOURCE", ("dpstream and the package 'broken' both bring the source 'files'",)),
-    ],
-)
-def test_a_broken_package_is_named(
-    toy: Path, entries: str, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    install(toy.parent / "other", "broken", sources=entries)
-    monkeypatch.syspath_prepend(str(toy.parent / "other"))
-    with pytest.raises(ConfigError) as caught:
-        SOURCES.get(entries.split()[0])
-    for word in words:
-        assert word in str(caught.value)

@@ -145,7 +145,7 @@ def test_drafts_that_cannot_be_made(tmp_path: Path) -> None:
         draft_config(tmp_path / "absent.csv")
     for name, content, words in (
         ("a.xls", b"x", "unknown file ending"),
-        ("b.csv", b"x,y\n1,2\nhush,3,4\n", r"b\.csv: a line has more or fewer columns"),
+        ("b.csv", b"x,y\n1,2\nhush,3,4\n", r"b\.csv: a line has other columns"),
         ("c.parquet", b"PAR1 half a file", r"c\.parquet: the file cannot be read"),
         ("d.csv", b"", r"d\.csv: empty file"),
     ):
@@ -168,11 +168,11 @@ def test_a_draft_does_not_say_when_the_calendar_begins() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"null\n", "expected JSON objects without repeated keys"),
-        (b'{"a": 1}\nnull\n{"a": 2}\n', "expected JSON objects without repeated keys"),
-        (b'{"a":' + b"[" * 100_000 + b"\n", "expected JSON objects without repeated keys"),
-        (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "expected JSON objects without repeated keys"),
-        (b"[" * 100_000 + b"]" * 100_000, "expected JSON objects without repeated keys"),
+        (b"null\n", "expected JSON objects"),
+        (b'{"a": 1}\nnull\n{"a": 2}\n', "expected JSON objects"),
+        (b'{"a":' + b"[" * 100_000 + b"\n", "expected JSON objects"),
+        (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "expected JSON objects"),
+        (b"[" * 100_000 + b"]" * 100_000, "expected JSON objects"),
         (b'{"a": 1}\xff\n', "expected UTF-8, found"),
         (b"\n\n", "empty file"),
         (b"{}\n", "empty file"),

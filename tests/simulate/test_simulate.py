@@ -136,7 +136,7 @@ def test_policy_changes_and_composition_drifts(tmp_path: Path) -> None:
         ({"name": "evictions", "steps": 1201}, "steps: 1201 is too large (allowed: at most 1200)"),
         ({"seed": -1}, "seed: -1 is too small"),
         ({"file_format": "xlsx"}, "unknown format 'xlsx' (allowed: csv, parquet)"),
-        ({"stock": Stock()}, "census: options of stock do not fit"),
+        ({"stock": Stock()}, "census: options are for stock"),
         ({"name": "stock", "rows_per_step": 10}, "rows_per_step: follows from records"),
         ({"name": "stock", "steps": 0}, "steps: 0 is too small"),
     ],

@@ -504,14 +504,14 @@ def test_what_readers_made_of_a_table_stays(
         assert seen == (first.num_rows,)
         # Records persist from here on: the table gets a column, which waits for readers.
         persistent = files(sink, 3, full=FIRST)
-        with pytest.raises(StoreError, match="locked the table kept for 1 seconds"):
+        with pytest.raises(StoreError, match="locks kept for 1 seconds"):
             publish(sink, 3, persistent)
         assert numbers() == (second.num_rows, cheap(second), 1), "no other reader waits"
     publish(sink, 3, persistent)
     assert numbers() == (FIRST.num_rows, cheap(FIRST), 1)
     with psycopg.connect(url, autocommit=True) as db:
         db.execute("CREATE VIEW named AS SELECT record_id FROM kept")
-    with pytest.raises(StoreError, match=r"a view of the table kept uses a column .* drop that view"):
+    with pytest.raises(StoreError, match=r"a view of kept uses a column .* drop that view"):
         publish(sink, 4, files(sink, 4, full=second))
     with psycopg.connect(url, autocommit=True) as db:
         db.execute("DROP VIEW named")

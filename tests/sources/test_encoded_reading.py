@@ -162,7 +162,7 @@ def test_the_first_broken_record_of_the_file_is_named(
         source = open_source(
             options, ReadOptions(base=tmp_path, columns=LOOSE.names, schema=LOOSE, reveal=True)
         )
-        with pytest.raises(DataError, match=r"line 62: a line has 1 columns and the first line 2"):
+        with pytest.raises(DataError, match=r"line 62: a line has 1 columns, the first line 2"):
             list(source.steps())
 
 

@@ -191,7 +191,7 @@ def test_rows_and_files(tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyP
     assert contents(source.steps(3)) == {3: ("block-3", [f"v{i}" for i in range(10, 15)], [])}
     seen = source.position
     assert seen == {f"a.{ending}": 7}
-    with pytest.raises(StepError, match="the number of records changed since the file was cut into steps"):
+    with pytest.raises(StepError, match="the number of released records changed"):
         list(source.steps(3, seen={f"a.{ending}": 6}))
     by_files = FileSource(SourceOptions.parse({"path": "*", "every": "files"}), ReadOptions(base=tmp_path))
     steps = list(by_files.steps())
@@ -204,7 +204,7 @@ def test_rows_and_files(tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyP
     for changed in (source, by_files):
         with pytest.raises(
             StepError,
-            match="the file is gone, an earlier file is gone, or a new file sorts before it",
+            match="the file or an earlier one is gone, or a new file sorts before it",
         ):
             list(changed.steps(2, seen=seen))
 
@@ -243,7 +243,7 @@ def test_a_position_in_many_files_stays_small_and_notices_every_other_file(
         (tmp_path / old).rename(tmp_path / new)
         with pytest.raises(
             StepError,
-            match="the file is gone, an earlier file is gone, or a new file sorts before it",
+            match="the file or an earlier one is gone, or a new file sorts before it",
         ):
             list(source().steps(18, seen=seen, key=b"secret"))
         (tmp_path / new).rename(tmp_path / old)
@@ -254,7 +254,7 @@ def test_a_position_in_many_files_stays_small_and_notices_every_other_file(
     assert len(list(source().steps(18, seen=seen, key=b"secret"))) == 23
     with pytest.raises(
         StepError,
-        match="the file is gone, an earlier file is gone, or a new file sorts before it",
+        match="the file or an earlier one is gone, or a new file sorts before it",
     ):
         list(source().steps(18, seen={"000.csv": 1}, key=b"secret"))
 
@@ -303,7 +303,7 @@ def test_times_have_an_offset_in_all_files_or_in_none(tmp_path: Path, first: str
         if zoned == [offsets, offsets]:
             assert contents(source.steps())[1] == ("1997-01-01", ["a", "b"], [])
         else:
-            said = "a time has no offset" if offsets else "a time has an offset"
+            said = "a time lacks an offset" if offsets else "a time has an offset"
             with pytest.raises(DataError, match=rf"'when': {said} .*offsets = true"):
                 list(source.steps())
 
@@ -402,10 +402,10 @@ def test_a_word_that_does_not_say_what_the_old_row_was(tmp_path: Path) -> None:
     for table, message in (
         ({"insert": ["c", "update"], "delete": "d"}, "an 'update' row lacks the old row"),
         ({"insert": ["c", "x"], "delete": ["x"]}, "the word 'x' stands in two lists"),
-        ({"insert": ["c"]}, "two lists of words: insert, delete"),
+        ({"insert": ["c"]}, "expected lists of words: insert, delete"),
         ({"insert": ["c"], "delete": []}, "expected a text or texts"),
         ({"insert": ["c"], "delete": 7}, "expected a text or texts"),
-        ("c", "two lists of words: insert, delete"),
+        ("c", "expected lists of words: insert, delete"),
     ):
         with pytest.raises(ConfigError, match=message):
             fed(tmp_path, op_values=table)

@@ -263,7 +263,7 @@ def test_long_lines_and_deep_objects_are_no_records(monkeypatch: pytest.MonkeyPa
         with pytest.raises(DataError, match="line too long"):
             counted("a.csv", b"\n".join([head, good, long, good]), FILES, block)
         wide = json_line({**RECORDS[0], "note": "x" * 1000})
-        with pytest.raises(DataError, match="expected JSON objects without repeated keys"):
+        with pytest.raises(DataError, match="expected JSON objects"):
             counted("a.ndjson", wide, FILES, block)
     for text in ("[" * 100_000, '{"a":' * 100_000, '{"a":' + "[" * 1000 + "]" * 1000 + "}"):
         assert parse_record(text) is None

@@ -196,7 +196,7 @@ def test_commit_times_out_of_order(feed: Feed, late: str) -> None:
         return FIRST_DAY_NUMBER + (0 if times["set back"] and moment > last else 1)
 
     begun = [
-        replication.head(bytes(data)).moment  # type: ignore[union-attr]
+        replication.parse(bytes(data)).moment  # type: ignore[union-attr]
         for (data,) in feed.db.execute(
             "SELECT data FROM pg_logical_slot_peek_binary_changes('s', NULL, NULL, 'proto_version', '1', "
             "'publication_names', 'p') WHERE get_byte(data, 0) = 66"
@@ -211,7 +211,7 @@ def test_commit_times_out_of_order(feed: Feed, late: str) -> None:
     feed.add("late")
     feed.borders = [0, 0]
     if late == "error":
-        with pytest.raises(DataError, match="the server's clock was set back"):
+        with pytest.raises(DataError, match="the server's clock went back"):
             feed.take()
     else:
         expected = ["late", "two"] if late == "next-step" else ["two"]
@@ -312,8 +312,8 @@ def test_what_ends_the_stream(feed: Feed) -> None:
     feed.end_day()
     feed.take()
     for statement, message in (
-        ("ALTER TABLE f ALTER COLUMN rent TYPE TEXT", "has another type in the column 'rent'"),
-        ("ALTER TABLE f RENAME COLUMN price TO rent", "lacks the column 'rent'"),
+        ("ALTER TABLE f ALTER COLUMN rent TYPE TEXT", "has another type in column 'rent'"),
+        ("ALTER TABLE f RENAME COLUMN price TO rent", "lacks column 'rent'"),
     ):
         feed.db.execute("INSERT INTO f (zip) VALUES (%s)", (SECRET,))
         feed.end_day()
@@ -336,9 +336,7 @@ def test_what_ends_the_stream(feed: Feed) -> None:
         "ALTER TABLE f RENAME TO old; CREATE TABLE f (LIKE old); ALTER TABLE f REPLICA IDENTITY FULL"
     )
     feed.db.execute("ALTER PUBLICATION p ADD TABLE f; DROP TABLE old")
-    with pytest.raises(
-        DataError, match="another table took this name before all changes of the old one were released"
-    ):
+    with pytest.raises(DataError, match="another table took this name before all changes were released"):
         feed.take()
 
 
@@ -347,10 +345,10 @@ def test_old_rows_that_were_not_logged(feed: Feed) -> None:
     feed.db.execute("ALTER TABLE f REPLICA IDENTITY DEFAULT")
     feed.db.execute("UPDATE f SET zip = 'c' WHERE zip = 'b'")
     feed.end_day()
-    with pytest.raises(ConfigError, match="the log lacks whole old rows of updates or deletes"):
+    with pytest.raises(ConfigError, match="the log lacks old rows"):
         feed.take()
     feed.db.execute("ALTER TABLE f REPLICA IDENTITY FULL")
-    with pytest.raises(DataError, match="lacks the old row of an update") as caught:
+    with pytest.raises(DataError, match="lacks the old row of a change") as caught:
         feed.take()
     assert SECRET not in str(caught.value)
 
@@ -370,7 +368,7 @@ def test_slots_and_publications_that_cannot_be_used(feed: Feed, monkeypatch: pyt
         ({"publication": "gone"}, 'CREATE PUBLICATION "gone" FOR TABLE "public"."f"'),
         ({"slot": "gone"}, r"pg_create_logical_replication_slot\('gone', 'pgoutput'\)"),
         ({"slot": "words"}, "slot 'words' of the plugin pgoutput"),
-        ({"url": guarded}, "the role may not do this"),
+        ({"url": guarded}, "the role lacks a right"),
     ):
         feed.changes = changes
         with pytest.raises(ConfigError, match=message):
@@ -395,7 +393,7 @@ def test_partitions_and_a_renamed_table(feed: Feed) -> None:
     with pytest.raises(ConfigError, match="publish_via_partition_root"):
         feed.take()
     feed.db.execute("ALTER PUBLICATION p SET (publish_via_partition_root = true)")
-    with pytest.raises(ConfigError, match="each partition too"):
+    with pytest.raises(ConfigError, match="partitions too"):
         feed.take()
     feed.db.execute("ALTER TABLE high REPLICA IDENTITY FULL")
     feed.db.execute("INSERT INTO parts VALUES (1, 'low', 1), (11, 'high', 1)")
@@ -429,7 +427,7 @@ def test_a_connection_that_is_cut_and_somebody_else_at_the_slot(
 
     with monkeypatch.context() as patch:
         patch.setattr(server_module.Session, "stream", disturbed)
-        with pytest.raises(UnreadableError, match="the connection to the server was lost"):
+        with pytest.raises(UnreadableError, match="connection lost"):
             feed.take()
         assert feed.position is None
         with pytest.raises(UnreadableError, match="another reader moved the slot"):

@@ -51,8 +51,8 @@ def parquet_bytes() -> bytes:
         ("b.csv", b"", "b.csv: empty file"),
         ("b.csv", b'when,op,zip\n1,insert,a\n\n1,insert,"two\nlines"\n', "b.csv, line 4: a line ends inside a quote"),
         ("b.ndjson", b"", "b.ndjson: empty file"),
-        ("b.csv", f"{GOOD}2,insert\n".encode(), "a line has 2 columns and the first line 3"),
-        ("b.csv", f"{GOOD}2,insert,{SECRET},9\n".encode(), "a line has 4 columns and the first line 3"),
+        ("b.csv", f"{GOOD}2,insert\n".encode(), "a line has 2 columns, the first line 3"),
+        ("b.csv", f"{GOOD}2,insert,{SECRET},9\n".encode(), "a line has 4 columns, the first line 3"),
         ("b.csv", GOOD.encode() + b"2,insert,\xff\n", "b.csv: expected UTF-8, found Latin-1"),
         ("b.csv", f"{GOOD}2,insert,caf\xe9\n".encode("latin-1"), "iconv -f LATIN1 -t UTF-8"),
         ("b.csv", f"{GOOD}2,insert,\u201ca\u201d\n".encode("cp1252"), "found Windows-1252"),
@@ -100,7 +100,7 @@ def test_another_separator_is_named_with_what_makes_a_file_that_can_be_read(
 def test_a_bad_line_is_named_only_to_the_owner(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(GOOD + f"2,{SECRET}\n")
     assert "a.csv, line 3: a line has 2 columns" in failure(tmp_path, reveal=True)
-    assert "a.csv: a line has more or fewer columns and the first line 3" in failure(tmp_path)
+    assert "a.csv: a line has other columns, the first line 3" in failure(tmp_path)
 
 
 def test_damage_that_only_the_second_pass_meets(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_bad_dates(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.csv").write_text(f"when,op,zip\n{text},insert,1\n")
     message = failure(tmp_path, every="day", start="1997-01-01")
     assert "a.csv, column 'when'" in message
-    assert "ISO dates such as 2026-01-31" in message
+    assert "such as 2026-01-31" in message
     assert text not in message
 
 

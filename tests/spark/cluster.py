@@ -29,33 +29,13 @@ import pyarrow.parquet as pq
 
 ROWS, FILES, STEPS = 400_000, 16, 3
 CHANGES = 60_000
-TOML = """\
-[stream]
-name = "cluster"
-[source]
-{source}
-time_column = "step"
-end = {steps}
-[schema.columns.a]
-type = "integer"
-min = 0
-max = 9
-missing = "missing"
-[schema.columns.b]
-type = "categorical"
-values = ["x", "y", "z"]
-other = "other"
-[schema.columns.c]
-type = "integer"
-min = 0
-max = 19
-[mechanism]
-name = "dpstabs"
-workload = "all-2-way"
-[budget]
-epsilon = "1"
-horizon = {steps}
-"""
+TOML = (
+    '[stream]\nname = "cluster"\n[source]\n{source}\ntime_column = "step"\nend = {steps}\n'
+    '[schema.columns.a]\ntype = "integer"\nmin = 0\nmax = 9\nmissing = "missing"\n'
+    '[schema.columns.b]\ntype = "categorical"\nvalues = ["x", "y", "z"]\nother = "other"\n'
+    '[schema.columns.c]\ntype = "integer"\nmin = 0\nmax = 19\n'
+    '[mechanism]\nname = "dpstabs"\nworkload = "all-2-way"\n[budget]\nepsilon = "1"\nhorizon = {steps}\n'
+)
 #: Records with keys: inserts, updates and deletes, whose moments order them.
 KEYED = (
     TOML.replace('name = "cluster"', 'name = "cluster"\nunit = "record"')

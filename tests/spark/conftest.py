@@ -49,10 +49,7 @@ def _says_that_it_is_gone(session: Any) -> None:
     frame = session.range(1).selectExpr("'a' AS zip", "true AS paid", "1 AS rent")
     granted = batch(frame).grant(WANTED)
     session.stop()
-    for use in (
-        lambda: granted.rows.fingerprint(WANTED.key),
-        lambda: batch(frame).problems(SCHEMA, "x"),
-    ):
+    for use in (lambda: granted.rows.fingerprint(WANTED.key), lambda: batch(frame).problems(SCHEMA, "x")):
         with pytest.raises(UnreadableError, match="the Spark session has ended"):
             use()
 

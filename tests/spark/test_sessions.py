@@ -98,7 +98,7 @@ def test_a_running_session_that_reads_otherwise_is_refused_at_its_step(
     spark.conf.set(name, other.get(name) or turned[before])
     try:
         for use in (lambda: batch(plain).grant(WANTED), lambda: keyed(wanted)):
-            with pytest.raises(ConfigError, match=f"has another {name}, which changes what is read"):
+            with pytest.raises(ConfigError, match=f"the Spark session's {name} changes what is read"):
                 use()
     finally:
         spark.conf.set(name, before)
@@ -221,10 +221,7 @@ def test_where_spark_does_not_start_there_is_one_sentence(tmp_path: Path) -> Non
     for said, words in (
         (none, "ConfigError [source] kind: JAVA_HOME lacks Java"),
         (failing, "ConfigError [source] kind: Java does not start Spark"),
-        (
-            wrong,
-            "ConfigError [source] settings: Spark refuses the settings spark.driver.maxResultSize",
-        ),
+        (wrong, "ConfigError [source] settings: Spark refuses the settings spark.driver.maxResultSize"),
     ):
         assert said.stdout.startswith(words), said
         assert said.stdout.count("\n") == 1

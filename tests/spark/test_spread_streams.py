@@ -241,7 +241,7 @@ def test_a_step_that_fails_leaves_nothing(
             patch.setattr(passes, "missing_files", lambda *_: ["one"])
             with pytest.raises(
                 ConfigError,
-                match="the driver cannot see the folder where executors wrote the files of users or records",
+                match="the driver cannot see the folder where executors write",
             ):
                 stream.step(kind.in_spark(2), "b2")
         assert set(folder.iterdir()) > before

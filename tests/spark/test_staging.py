@@ -57,9 +57,7 @@ def test_a_query_is_staged_once_whatever_is_lost(spark: Any, tmp_path: Path) -> 
     assert rows(spark, tmp_path) == 30
     # A lost checkpoint: batch 0 is another one.
     shutil.rmtree(tmp_path / "checkpoint")
-    with pytest.raises(
-        Exception, match="another checkpoint fed the staging table; a new one counts batches from 0"
-    ):
+    with pytest.raises(Exception, match="another checkpoint fed the staging table"):
         run(spark, tmp_path)
     assert rows(spark, tmp_path) == 30
 
@@ -95,7 +93,7 @@ def test_other_rows_gaps_and_damage_are_refused(
 
 
 def test_a_frame_outside_a_query_is_no_batch(spark: Any, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="expected a batch of a structured streaming query"):
+    with pytest.raises(ConfigError, match="expected a batch of a streaming query"):
         sink(tmp_path / "staged")(spark.range(1), 0)
     (tmp_path / "empty" / "batches").mkdir(parents=True)
     with pytest.raises(UnreadableError, match="nothing is staged yet"):

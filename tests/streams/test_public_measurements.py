@@ -117,7 +117,7 @@ def test_on_the_command_line(tmp_path: Path) -> None:
         (["--column", "paid"], "In steps 1 to 3 the column paid was not measured"),
         (["--column", "rant"], "unknown column"),
         (["--column", "zip", "--confidence", "2"], "confidence = 2"),
-        (["--csv"], "CSV is of the counts of columns"),
+        (["--csv"], "CSV holds counts of columns"),
         (["--question", "paid", "--column", "zip"], "names its columns itself"),
     ):
         result = CliRunner().invoke(main, ["measured", folder, *wrong])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import groupby
 
 import click
 
@@ -21,7 +22,7 @@ def command() -> None:
     "--file",
     "path",
     type=FilePath("file"),
-    help="Advisories to read instead of the built-in ones.",
+    help="Other advisories than the built-in ones.",
 )
 @json_option
 def check(releases: str, path: str | None, as_json: bool) -> None:
@@ -51,10 +52,6 @@ def check(releases: str, path: str | None, as_json: bool) -> None:
 
 def _spans(steps: tuple[int, ...]) -> str:
     """``1-3, 7``."""
-    spans: list[list[int]] = []
-    for step in steps:
-        if spans and spans[-1][1] == step - 1:
-            spans[-1][1] = step
-        else:
-            spans.append([step, step])
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
+    runs = groupby(enumerate(steps), key=lambda pair: pair[1] - pair[0])
+    spans = [[step for _, step in run] for _, run in runs]
+    return ", ".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else str(span[0]) for span in spans)

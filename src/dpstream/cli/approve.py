@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.command("approve", short_help="Publish steps that are held.")
 @of_stream("--state", "--out")
-@click.option("--step", "chosen", type=Steps(), metavar="STEPS", help="Held steps: 3, 3-7 or 3,5-7.")
+@click.option("--step", "chosen", type=Steps(), metavar="STEPS", help="3, 3-7 or 3,5-7.")
 @click.option("--all", "everything", is_flag=True, help="Every held step, in order.")
 @by_option
 def command(config: Config, chosen: list[range] | None, everything: bool, by: str) -> None:
@@ -32,7 +32,7 @@ def command(config: Config, chosen: list[range] | None, everything: bool, by: st
     from dpstream.project.base import require_border
 
     if everything == (chosen is not None):
-        raise ConfigError("say which steps", where="approve", allowed="either --step or --all")
+        raise ConfigError("the steps are missing", where="approve", allowed="either --step or --all")
     require_border(config)
     with opened(config) as stream:
         held = set(stream.held())
@@ -53,10 +53,10 @@ def command(config: Config, chosen: list[range] | None, everything: bool, by: st
     )
 
 
-@click.command("withdraw", short_help="Take a released table back, and say why; or reject a held one.")
+@click.command("withdraw", short_help="Withdraw a released table, or reject a held one.")
 @of_stream("--state", "--out")
 @click.option("--step", required=True, type=Whole(), help="The released or held step.")
-@click.option("--reason", required=True, metavar="TEXT", help="Why. It is published where the step was.")
+@click.option("--reason", required=True, metavar="TEXT", help="Published in place of the step.")
 @by_option
 def withdraw(config: Config, step: int, reason: str, by: str) -> None:
     """Remove a step's table from the releases, or reject a held step. The manifest of a released step stays, with the
@@ -72,6 +72,6 @@ def withdraw(config: Config, step: int, reason: str, by: str) -> None:
         held = step in stream.held()
         fresh = stream.withdraw(step, reason, by=by)
     if held:
-        click.echo(f"step {step} is rejected: it was held, and nothing of it is published")
+        click.echo(f"step {step} is rejected: nothing of it is published")
     else:
         click.echo(f"step {step} is withdrawn" if fresh else f"step {step} was withdrawn already")

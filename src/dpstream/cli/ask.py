@@ -28,7 +28,7 @@ _USUAL = "dpstream.toml"
     "--file",
     "path",
     type=FilePath("file", there=True),
-    help="Questions, one a line; # begins a comment.",
+    help="One question a line; # begins a comment.",
 )
 @click.option("--id", "question_id", help="A name for the question.")
 @click.option("--list", "listed", is_flag=True, help="Print what was asked so far.")
@@ -57,9 +57,7 @@ def command(
 
     config, question = _arranged(config, question, path is not None or listed)
     if sum((question is not None, path is not None, listed)) != 1:
-        raise ConfigError(
-            "nothing is asked, or two things at once", where="ask", allowed="QUESTION, --file or --list"
-        )
+        raise ConfigError("expected one thing to ask", where="ask", allowed="QUESTION, --file or --list")
     if question_id is not None and question is None:
         raise ConfigError("an id names one question", where="--id", allowed="with QUESTION")
     with _opened(Config.load(config).at(state)) as stream:
@@ -87,7 +85,7 @@ def _arranged(config: str, question: str | None, asked: bool) -> tuple[str, str 
         return config, question
     if not _is_file(_USUAL):
         raise ConfigError(
-            f"a question alone is asked of {_USUAL}, and there is none here",
+            f"{_USUAL} is missing",
             where="ask",
             allowed="dpstream ask CONFIG QUESTION",
         )
@@ -109,7 +107,7 @@ def _opened(config: Config) -> AskingStream:
     if config.plan().asks is None:
         asked = mechanisms_with(lambda family: family.asked)
         raise ConfigError(
-            "the stream is not asked: its releases answer questions already",
+            "the stream's releases answer questions already",
             where=str(config.path),
             allowed=" or ".join(f'[mechanism] name = "{name}"' for name in asked),
         )
@@ -127,7 +125,7 @@ def _lines(path: Path) -> list[str]:
         raise ConfigError("expected text in UTF-8", where=str(path)) from None
     questions = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
     if not questions:
-        raise ConfigError("holds no question", where=str(path), allowed="one question a line")
+        raise ConfigError("questions are missing", where=str(path), allowed="one question a line")
     return questions
 
 

@@ -25,7 +25,7 @@ processes_option = click.option(
 )
 
 
-@click.command("audit", short_help="Test what a configuration claims; broken versions must be caught.")
+@click.command("audit", short_help="Test a configuration's claim on invented data.")
 @click.argument("config", type=FilePath("file"))
 @long_option
 @click.option("--only", metavar="LIST", help="Some of attack, exact, samplers, transcripts.")
@@ -136,13 +136,13 @@ def show_audit(
             click.echo(f"wrote {path}", err=as_json)
     if not report.findings and left_out:
         raise ConfigError(
-            "nothing was audited; the reasons are above",
+            "nothing was audited",
             where="audit",
             allowed="another part (--only), or another configuration",
         )
     if not report.findings:
         raise ConfigError(
-            "there is nothing of this kind to audit", where="--only", allowed="another part, or all of them"
+            "audits of this kind are missing", where="--only", allowed="another part, or all of them"
         )
     if not report.passed:
         raise RefusedError("; ".join(report.complaints()), where="audit")

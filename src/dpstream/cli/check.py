@@ -72,7 +72,7 @@ def command(config: Config, show_values: bool, as_json: bool) -> int:
     """
     if show_values and (as_json or not sys.stdout.isatty()):
         raise ConfigError(
-            "private values are shown on a terminal only",
+            "private values are for a terminal only",
             where="--show-values",
             allowed="a terminal, without --json, pipes or files",
         )
@@ -80,7 +80,7 @@ def command(config: Config, show_values: bool, as_json: bool) -> int:
     problems, steps = checked.read(), checked.steps
     schema, fits, private = config.schema(), not problems, sys.stdout.isatty()
     if not schema.confirmed:
-        problems.append("the schema is a draft (confirmed = false): it will not run before it is confirmed")
+        problems.append("the schema is an unconfirmed draft (confirmed = false)")
     facts = {
         "format": 1,
         "steps": steps,
@@ -243,8 +243,8 @@ class Hints:
         from dpstream.project.keyed_draft import are_operations
 
         return [
-            f"column {column.name!r} holds words of a change feed; if it says what happened to a record, name it as "
-            "op_column in [source], and take it out of [schema.columns]"
+            f"column {column.name!r} looks like the operations of a change feed: if so, move it from [schema.columns] "
+            "to op_column in [source]"
             for column in self._config.schema().columns
             if isinstance(column, Categorical) and are_operations(column.name, column.bin_labels())
         ]
@@ -267,8 +267,8 @@ class Hints:
                 same = [chunk for chunk in chunks if chunk.type == chunks[0].type]
                 if same and is_nearly_unique(pa.chunked_array(same)):
                     found.append(
-                        f"hardly a value of column {column.name!r} occurs twice; if it is an identifier, take it out "
-                        "of [schema.columns] and name it in the list ignore of [schema]"
+                        f"values of column {column.name!r} hardly repeat: if it is an identifier, move it from "
+                        "[schema.columns] to ignore in [schema]"
                     )
         return found
 
@@ -281,7 +281,7 @@ class Hints:
             if options.end < final:
                 return [
                     f"end = {options.end} lies within the last period, which ends on {final}: step {last} "
-                    f"({self._batch_id}) would be released before it is over, and later records of it come too late"
+                    f"({self._batch_id}) would be released too early, and lose its later records"
                 ]
         return []
 
@@ -294,7 +294,7 @@ class Hints:
         whole = options.whole_tables or options.key_column is not None
         if not whole and usual >= _MANY and self._rows[self._step] < usual / 2:
             return [
-                f"step {self._step} ({self._batch_id}), the last one, holds less than half of what is usual: if its "
-                "period was cut off when the data were made, end the stream one step earlier until the rest is there"
+                f"the last step, {self._step} ({self._batch_id}), holds less than half the usual rows: if its period "
+                "is incomplete, end the stream one step earlier"
             ]
         return []

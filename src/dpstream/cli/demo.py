@@ -10,7 +10,7 @@ import click
 from dpstream.cli.types import Whole
 
 
-@click.command("demo", short_help="Run an invented stream, and compare its true and released values.")
+@click.command("demo", short_help="Run an invented stream, and show it beside its truth.")
 @click.option("--out", default="demo", show_default=True, help="Folder to make, or to make anew.")
 @click.option("--steps", type=Whole(2), default=104, show_default=True, help="Weeks to simulate.")
 @click.option(

@@ -16,11 +16,9 @@ if TYPE_CHECKING:
     from dpstream.project import Config
 
 
-@click.command("errors", short_help="How far the releases are off, by simulation (public, costs nothing).")
+@click.command("errors", short_help="Simulate the errors of the releases; costs no budget.")
 @of_stream("--releases")
-@click.option(
-    "--runs", default=20, show_default=True, type=Whole(0, 10**6), help="How many runs, at least 2."
-)
+@click.option("--runs", default=20, show_default=True, type=Whole(0, 10**6), help="At least 2.")
 @click.option("--jobs", default=1, show_default=True, type=Whole(1, 256), help="Processes at once.")
 @click.option(
     "--seed", default=0, show_default=True, type=Whole(0), help="Of the runs; equal seeds, equal results."
@@ -71,8 +69,7 @@ def command(
         )
     if guard.stop:
         click.echo(
-            f"error: interrupted after {len(simulation.runs)} of {runs} runs; they are kept, and the same command goes "
-            "on",
+            f"error: interrupted after {len(simulation.runs)} of {runs} runs; the same command continues",
             err=True,
         )
         return INTERRUPTED

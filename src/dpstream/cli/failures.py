@@ -62,8 +62,8 @@ def report(error: BaseException) -> str:
     return "\n".join(
         [
             *lines,
-            "error: this is a bug in dpstream or in a library; texts of exceptions are left out, because they may hold",
-            f"private values. Who may see those runs the same command with {ASKED}=full, on a terminal of their own.",
+            "error: a bug in dpstream or a library; texts of exceptions may hold private values, and are left out.",
+            f"To see them, set {ASKED}=full on a private terminal.",
         ]
     )
 
@@ -89,20 +89,15 @@ def _chain(error: BaseException, seen: set[int]) -> list[str]:
 
 
 _INPUT, _STORE = 2, 4
+_KEPT = "what is committed is kept: repeat the command"
 #: The path is at fault, and it is one that a person gave: the program's own files are looked up below.
-_PATHS = {
-    **WRONG_PATH,
-    errno.ENOENT: "the file or folder is missing",
-    errno.EISDIR: "this is a folder, and a file is needed",
-    errno.EEXIST: "there is something of this name already",
-    errno.ENOTEMPTY: "the folder is not empty",
-    errno.ENXIO: "this is a device or a named pipe that nobody reads",
-    errno.ENODEV: "this is a device that cannot be used",
-    errno.ENOTBLK: "this is not a file",
-    errno.EXDEV: "the file cannot be moved to another disk",
-    errno.EOPNOTSUPP: "this is not a file",
-    errno.ESPIPE: "this is a pipe, and a file is needed",
-}
+_PATHS = frozenset(
+    {
+        *WRONG_PATH,
+        *(errno.ENOENT, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY, errno.ENXIO, errno.ENODEV),
+        *(errno.ENOTBLK, errno.EXDEV, errno.EOPNOTSUPP, errno.ESPIPE),
+    }
+)
 #: Calls on a wrong descriptor, address or process: nobody's input leads there.
 _BUGS = (errno.EBADF, errno.EFAULT, errno.ECHILD, errno.ESRCH, errno.EDOM, errno.ERANGE, errno.ENOSYS)
 _OWN = Path(__file__).resolve().parents[1]
@@ -116,15 +111,15 @@ def explain(error: BaseException) -> tuple[str, int] | None:
     if isinstance(error, OSError):
         return _of_the_system(error)
     if isinstance(error, MemoryError):
-        return "there is not enough memory; what is committed is kept, and the same command can go on", _STORE
+        return f"not enough memory; {_KEPT}", _STORE
     if isinstance(error, RecursionError):
-        return f"something that was read is nested too deep (found by {_place(error)})", _INPUT
+        return f"the input is nested too deep (found by {_place(error)})", _INPUT
     if isinstance(error, OverflowError):
-        return f"a number is too large to be computed with (found by {_place(error)})", _INPUT
+        return f"a number is too large (found by {_place(error)})", _INPUT
     if isinstance(error, UnicodeEncodeError) and error.encoding.lower().replace("-", "") == "utf8":
-        return "a name or text holds a character that cannot be written", _INPUT
+        return "a text holds an unwritable character", _INPUT
     if isinstance(error, ValueError) and str(error).startswith("embedded null"):
-        return "a path holds a NUL character, which no name can hold", _INPUT
+        return "a path holds a NUL character", _INPUT
     return None
 
 
@@ -134,12 +129,12 @@ def _of_the_system(error: OSError) -> tuple[str, int] | None:
     name = None if not isinstance(error.filename, (str, bytes, os.PathLike)) else os.fsdecode(error.filename)
     if name is not None and Path(name).absolute().is_relative_to(_OWN):
         return None
+    reason = WRONG_PATH.get(error.errno) or os.strerror(error.errno)
     if error.errno in _PATHS:
         # Without a path it was not a person's path that was wrong.
-        return None if name is None else (f"{shown_path(name)}: {_PATHS[error.errno]}", _INPUT)
+        return None if name is None else (f"{shown_path(name)}: {reason}", _INPUT)
     place = "" if name is None else f"{shown_path(name)}: "
-    reason = os.strerror(error.errno)
-    return f"{place}{reason}; what is committed is kept, and the same command can go on", _STORE
+    return f"{place}{reason}; {_KEPT}", _STORE
 
 
 def _place(error: BaseException) -> str:

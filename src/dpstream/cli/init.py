@@ -28,9 +28,7 @@ def _print_schema(context: click.Context, _: click.Parameter, wanted: bool) -> N
         context.exit()
 
 
-@click.command(
-    "init", short_help="Draft a configuration from data, or for a stream that goes on after another."
-)
+@click.command("init", short_help="Draft a configuration from data, or after an earlier stream.")
 @click.argument("data", type=FilePath("any"), required=False)
 @click.option("--time-column", metavar="COLUMN", help="The step of a row.")
 @click.option(
@@ -41,23 +39,23 @@ def _print_schema(context: click.Context, _: click.Parameter, wanted: bool) -> N
 @click.option(
     "--key-column",
     metavar="COLUMN",
-    help="The key of a record; recognised in change feeds, snapshots and stays.",
+    help="The key of a record (recognised).",
 )
 @click.option(
     "--delete-time-column",
     metavar="COLUMN",
-    help="The end of a stay; recognised by its name or empty days.",
+    help="The end of a stay (recognised).",
 )
 @click.option(
     "--mechanism",
     metavar="NAME",
     help="The mechanism (chosen from the data).",
 )
-@click.option("--table", metavar="NAME", help="The table of a database that has several.")
+@click.option("--table", metavar="NAME", help="The table of a database.")
 @click.option(
     "--url-env",
     metavar="NAME",
-    help="The variable with the URL of a PostgreSQL server; instead of DATA.",
+    help="Instead of DATA: the variable with a PostgreSQL URL.",
 )
 @click.option(
     "--out", default="dpstream.toml", show_default=True, type=FilePath("new"), help="The file to write."
@@ -66,12 +64,12 @@ def _print_schema(context: click.Context, _: click.Parameter, wanted: bool) -> N
     "--after",
     metavar="CONFIG",
     type=FilePath("file"),
-    help="The earlier stream's configuration; instead of DATA.",
+    help="Instead of DATA: the earlier stream.",
 )
 @click.option(
     "--interactive",
     is_flag=True,
-    help="Ask what the data cannot tell; an empty answer takes the default.",
+    help="Ask what the data cannot tell.",
 )
 @click.option(
     "--json-schema",
@@ -118,15 +116,15 @@ def command(
     of_data = interactive or any(given is not None for given in said)
     if [data, url_env, after].count(None) != 2 or (after is not None and of_data):
         raise ConfigError(
-            "say what to draft from", where="init", allowed="DATA, --url-env NAME, or --after CONFIG alone"
+            "expected one thing to draft from",
+            where="init",
+            allowed="DATA, --url-env NAME, or --after CONFIG",
         )
     target = Path(out)
-    require_free(target, "--out with a name that is free")
+    require_free(target, "--out with a free name")
     if after is not None:
         _write(target, draft_successor(after, target))
-        click.echo(
-            f"wrote {out}: change what is to change, and say under [base] what becomes of the old values"
-        )
+        click.echo(f"wrote {out}: make your changes, and map the old values under [base]")
         click.echo(f"next: dpstream plan {out}")
         return
     place = None if data is None or is_url(data) else _pattern(Path(data), target.parent)
@@ -143,9 +141,7 @@ def command(
         ask=_ask if interactive else None,
     )
     _write(target, text)
-    click.echo(
-        f"wrote {out}: confirm or replace what is marked CONFIRM or FILL IN, then set confirmed = true"
-    )
+    click.echo(f"wrote {out}: go through CONFIRM and FILL IN, then set confirmed = true")
     click.echo(f"next: dpstream check {out}")
 
 
@@ -181,9 +177,9 @@ def _ask(question: Question) -> Any:
             text = click.prompt(question.key, default=question.default, show_default=bool(question.default))
         except click.Abort:
             raise ConfigError(
-                "the questions were left before the last one, and nothing was written",
+                "questions are open; nothing was written",
                 where="--interactive",
-                allowed="an answer to each; an empty one leaves it open",
+                allowed="an answer to each, or an empty line",
             ) from None
         if not text.strip():
             return None

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _SHOWN = 10
 
 
-@click.group("ledger", short_help="Say what was spent, check it, and export it; add streams up.")
+@click.group("ledger", short_help="Show, check, export and add up what was spent.")
 def command() -> None:
     """Say what a stream spent, on which step and part; check it, and export a public copy.
 
@@ -36,7 +36,7 @@ def command() -> None:
 
 @command.command("show", short_help="Print what every step cost, and what is left.")
 @of_stream("--state")
-@click.option("--last", type=Whole(), metavar="N", help="The last N steps (10; all with --json).")
+@click.option("--last", type=Whole(), metavar="N", help="Last steps (10; all with --json).")
 @json_option
 def show(config: Config, last: int | None, as_json: bool) -> None:
     """Print what every step cost each unit, part by part, when (by this machine's clock), and the total against the
@@ -62,7 +62,7 @@ def show(config: Config, last: int | None, as_json: bool) -> None:
     )
 
 
-@command.command("verify", short_help="Recompute a ledger from all that is known, and say what is wrong.")
+@command.command("verify", short_help="Recompute a ledger, and list what is wrong.")
 @click.argument("place", default="dpstream.toml", type=FilePath("any"))
 @click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
 @click.option("--releases", type=FilePath("folder"), help="The folder of the releases.")
@@ -169,7 +169,7 @@ _limit = click.option(
 )
 
 
-@command.group("account", short_help="Add up the streams on one private source, under a limit.")
+@command.group("account", short_help="Add up streams under a limit.")
 def account() -> None:
     """Add up what several streams on one private source cost, under a limit.
 
@@ -198,7 +198,7 @@ def create_account(file: str, limit: str, unit: str) -> None:
 
     stated = Limit.parse(limit)
     Account.create(file, stated, unit)
-    click.echo(f"made {file}: all streams in it together may cost {stated} each unit {unit!r}")
+    click.echo(f"made {file}: its streams together may cost {stated} for each unit {unit!r}")
 
 
 @account.command("show", short_help="Print charges, total and limit.")
@@ -231,10 +231,10 @@ def raise_limit(file: str, limit: str) -> None:
 
     stated = Limit.parse(limit)
     Account(file).raise_limit(stated)
-    click.echo(f"the limit is {stated} now; what was before stays on record")
+    click.echo(f"the limit is now {stated}")
 
 
-@account.command("charge", short_help="Charge a stream that was started without an account.")
+@account.command("charge", short_help="Charge a started stream.")
 @_file
 @of_stream("--state")
 def charge(config: Config, file: str) -> None:
@@ -274,7 +274,7 @@ def close_stream(file: str, stream_id: str) -> None:
     click.echo(f"stream {stream_id} takes no further step; its charge stays")
 
 
-@account.command("verify", short_help="Check an account, and that its streams agree with it.")
+@account.command("verify", short_help="Check an account and its streams.")
 @_file
 @click.argument("configs", nargs=-1, type=FilePath("file"))
 @json_option
@@ -303,13 +303,12 @@ def verify_account(file: str, configs: tuple[str, ...], as_json: bool) -> int:
         other, elsewhere = seen.setdefault(stream_id, (config, place))
         if elsewhere != place:
             findings.append(
-                f"{config}: its state and that of {other} are copies of one stream, which was charged once; go on with "
-                "one of them"
+                f"{config}: a copy of the stream of {other}, charged once; go on with one of them"
             )
     others = [f"{one.stream} ({one.stream_id})" for one in state.charges if one.stream_id not in seen]
     if not as_json:
         for other in others:
-            click.echo(f"charged, and in no given configuration: {other}")
+            click.echo(f"charged, without a given configuration: {other}")
     return _tell("account", findings, as_json, {"other_charges": others})
 
 

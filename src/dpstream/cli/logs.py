@@ -121,7 +121,7 @@ class JsonLog(logging.Handler):
     def _give_up(self, error: OSError | ValueError) -> None:
         from dpstream.core.paths import shown_path
 
-        reason = error.strerror if isinstance(error, OSError) else "no name can hold a NUL"
+        reason = error.strerror if isinstance(error, OSError) else "malformed name"
         click.echo(
             f"warning: {shown_path(self._place)}: {reason}; the log ends here, the run goes on",
             err=True,

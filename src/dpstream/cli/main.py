@@ -18,7 +18,7 @@ from click.shell_completion import get_completion_class
 
 import dpstream
 from dpstream.cli import failures
-from dpstream.cli.shared import INTERRUPTED, seen
+from dpstream.cli.shared import CLEAN, INTERRUPTED, seen
 from dpstream.core.compiling import telling
 from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.version import __version__
@@ -33,7 +33,7 @@ VERBS = (
 _TOGETHER = {"withdraw": "approve"}
 #: Groups of verbs that another distribution brings as entry points of the group ``dpstream.commands``: the
 #: distribution, and what its verbs do.
-BROUGHT = {"lab": ("dpstream-lab", "Audits of the program itself; the papers' experiments and data sets.")}
+BROUGHT = {"lab": ("dpstream-lab", "Audits of the program; the papers' experiments.")}
 
 
 class Brought(click.Group):
@@ -55,7 +55,7 @@ class Brought(click.Group):
         if name not in brought.names():
             distribution = BROUGHT[name][0]
             raise ConfigError(
-                f"the distribution {distribution} brings it, and is not installed",
+                f"the distribution {distribution} is not installed",
                 where=f"dpstream {name}",
                 allowed=f"pip install {distribution}; in a copy of the repository: pip install ./{name}",
             )
@@ -99,7 +99,7 @@ class Verbs(click.Group):
             say_error("; ".join([str(error), *getattr(error, "__notes__", ())]))
             return error.exit_code
         except (KeyboardInterrupt, click.Abort):
-            say_error("interrupted; the state is clean, and the same command goes on where it stopped")
+            say_error(f"interrupted; {CLEAN}")
             return INTERRUPTED
         except SystemExit as stop:
             # click ends so when the reader (`| head`) has seen enough: not a bug.
@@ -137,7 +137,7 @@ _PLACES = {
     "zsh": ".zfunc/_dpstream",
 }
 _MORE = {
-    "bash": "it needs the package bash-completion",
+    "bash": "bash needs the package bash-completion",
     "fish": "fish finds it there",
     "zsh": "put `fpath+=~/.zfunc; autoload -Uz compinit; compinit` into ~/.zshrc",
 }
@@ -165,7 +165,7 @@ def install_completion(ctx: click.Context, param: click.Parameter, wanted: bool)
         target.write_text(made(ctx.command, {}, "dpstream", "_DPSTREAM_COMPLETE").source(), encoding="utf-8")
     except OSError:
         raise ConfigError(
-            "the file cannot be written", where=str(target), allowed="a folder of yours"
+            "the file cannot be written", where=str(target), allowed="your own folder"
         ) from None
     click.echo(f"wrote {target}; {_MORE[shell]}. New shells complete dpstream.")
     ctx.exit()

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 _MOST = 12
 
 
-@click.command("measured", short_help="Add up what was measured: unbiased numbers with exact intervals.")
+@click.command("measured", short_help="Add up measurements: unbiased numbers with exact intervals.")
 @click.argument("releases", type=FilePath("folder"))
 @click.option(
     "--column",
     "columns",
     multiple=True,
     metavar="NAME",
-    help="Counts of this column's values; repeat it for combinations.",
+    help="Counts of its values; repeat for combinations.",
 )
 @click.option(
     "--question",
@@ -41,7 +41,7 @@ _MOST = 12
     metavar="KIND",
     help='Count people, "at least 2", patterns (panels), departures, or "depth 5" (points).',
 )
-@click.option("--as-of", type=Whole(), help="As of the end of this step (the last one measured).")
+@click.option("--as-of", type=Whole(), help="The end of this step (the last measured).")
 @click.option("--from", "start", metavar="DAY", help="What came from this day (or step) on; with --to.")
 @click.option("--to", "end", metavar="DAY", help="The last day (or step) of a flow, included.")
 @click.option("--change", "earlier", metavar="DAY/DAY", help="The flow --from --to less that of these days.")
@@ -98,11 +98,11 @@ def command(
         )
     if as_csv and (as_json or not (columns or kind or timed)):
         raise ConfigError(
-            "CSV is of the counts of columns", where="--csv", allowed="with --column or --of, without --json"
+            "CSV holds counts of columns", where="--csv", allowed="with --column or --of, without --json"
         )
     if kind is not None and (columns or least_squares or question is not None or as_of is not None):
         raise ConfigError(
-            "--of counts something else than columns of a table",
+            "--of counts something else than columns",
             where="--of",
             allowed="without --column, --question, --as-of and --least-squares",
         )
@@ -239,29 +239,14 @@ def _cells(estimate: Estimate, confidence: float, as_csv: bool, as_json: bool) -
 def _answer(
     release: PublicRelease, question: str, as_of: int | None, confidence: float, as_json: bool
 ) -> None:
-    answer = release.answer(question, as_of=as_of)
-    interval = answer.interval(confidence)
-    facts = {
-        "question": question,
-        "in_the_table": answer.value,
-        "measured": answer.measured_value,
-        "standard_error": answer.standard_error,
-        "error_kind": answer.error_kind,
-        "as_of": answer.as_of,
-        "confidence": confidence,
-        "interval": None if interval is None else list(interval),
-        "note": answer.note,
-    }
-    records = _counted_records(release)
-    percent = f"{100 * confidence:g}"
     print_facts(
         "measured_answer",
-        facts,
+        release.answer(question, as_of=as_of).as_dict(question, confidence),
         as_json=as_json,
         wrap=True,
-        records=records,
+        records=_counted_records(release),
         step=release.step,
-        percent=percent,
+        percent=f"{100 * confidence:g}",
     )
 
 

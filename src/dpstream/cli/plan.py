@@ -28,14 +28,14 @@ TOPICS = ("privacy", "budget", "schedule", "halting", "errors", "assumptions")
     "--runs-until",
     metavar="RECORDS",
     type=Whole(),
-    help="List the runs planned up to this size of a growing table.",
+    help="List the runs planned up to this size.",
 )
 @click.option(
     "--want",
     "wishes",
     multiple=True,
     metavar="WISH",
-    help='Find the smallest epsilon for "zip within 5 %"; repeatable. Needs [expect].',
+    help='Find the smallest epsilon for "zip within 5 %"; repeatable.',
 )
 @click.option(
     "--at",
@@ -47,19 +47,19 @@ TOPICS = ("privacy", "budget", "schedule", "halting", "errors", "assumptions")
     "--compare",
     "fits",
     is_flag=True,
-    help="Run all possible mechanisms on invented streams, and say which is best. Needs [expect].",
+    help="Find the best mechanism on invented streams. Needs [expect].",
 )
 @click.option(
     "--against",
     multiple=True,
     metavar="MECHANISM",
-    help="With --compare: only with this mechanism; repeatable.",
+    help="With --compare: this mechanism only; repeatable.",
 )
-@click.option("--runs", type=Whole(), help="With --compare: most runs of each mechanism (5).")
+@click.option("--runs", type=Whole(), help="With --compare: most runs of each (5).")
 @click.option("--steps", type=Whole(), help="With --compare: steps of a run (at most 100).")
 @click.option("--seconds", type=Whole(), help="Seconds of CPU: simulation (2), --compare (60).")
 @click.option("--seed", type=Whole(0), help="Of the invented streams and the noise (0).")
-@click.option("--quick", is_flag=True, help="Predict from the noise alone, without simulation.")
+@click.option("--quick", is_flag=True, help="Predict without simulation.")
 @click.option("--explain", "topic", type=click.Choice(TOPICS), help="Show one topic instead.")
 @click.option("--all", "everything", is_flag=True, help="Show all topics.")
 @json_option
@@ -100,7 +100,7 @@ def command(
     options = {key: value for key, value in options.items() if value is not None}
     if options and not fits:
         raise ConfigError(
-            "the option belongs to a comparison of mechanisms",
+            "the option is for comparisons",
             where=f"--{next(iter(options))}",
             allowed="with --compare",
         )
@@ -147,7 +147,7 @@ def _forecast(config: Config, at: int | None, limits: Mapping[str, Any]) -> tupl
     from dpstream.tools.forecast import forecast_facts
 
     if config.expected is None:
-        return None, "write [expect] size and records_per_step, as anybody may guess them"
+        return None, "write public guesses into [expect]: size and records_per_step"
     try:
         return forecast_facts(config, at or last_step(config, config.plan())[0], **limits), ""
     except ConfigError as error:
@@ -168,7 +168,7 @@ def _answers(facts: Mapping[str, Any]) -> dict[str, Any] | None:
     elif expected is not None:
         last = expected["steps"][-1]
         step, size = last["step"], last["size"]
-        how = "Standard errors of what is measured, predicted from the noise alone."
+        how = "Standard errors of the noise alone."
         rows = answer_rows(size, last["total"], last["marginals"])
     else:
         return None
@@ -183,7 +183,7 @@ def _compare(config: Config, text: str) -> list[dict[str, Any]]:
     name, make = budgets_of(config)
     if name == "rho":
         raise ConfigError(
-            "the budget is a rho, which has no epsilon to compare with",
+            "a rho has no epsilon",
             where="--compare-epsilon",
             allowed="a budget of epsilon, or of epsilon and delta",
         )
@@ -218,7 +218,7 @@ def _compared(config: Config, options: Mapping[str, Any]) -> dict[str, Any]:
     from dpstream.tools.choosing import ComparisonTooLongError, compare_mechanisms
 
     seconds = options.get("seconds", DEFAULT_SECONDS)
-    click.echo(f"inventing streams and running the mechanisms on them: up to {seconds} s of CPU", err=True)
+    click.echo(f"running the mechanisms on invented streams: up to {seconds} s of CPU", err=True)
     with counted_progress("compared", "runs", quiet=False) as tell:
         try:
             return compare_mechanisms(config, **options, progress=tell).as_dict()

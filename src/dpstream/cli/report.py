@@ -7,7 +7,7 @@ import click
 from dpstream.cli.types import FilePath, Whole
 
 
-@click.command("report", short_help="Write one page about a run: what it protects, costs and gives.")
+@click.command("report", short_help="Write one page about a run.")
 @click.argument("run", default="dpstream.toml", type=FilePath("any"))
 @click.option("--out", default="report.html", show_default=True, type=FilePath("new"), help="The page.")
 @click.option(
@@ -38,13 +38,6 @@ def command(run: str, out: str, pairs: tuple[tuple[str, str], ...], most_steps: 
     """
     from dpstream.tools.report import write_report
 
-    page = write_report(
-        run,
-        out,
-        pairs=pairs,
-        most_steps=most_steps,
-        force=force,
-        tell=lambda text: click.echo(f"note: {text}", err=True),
-    )
+    page = write_report(run, out, pairs=pairs, most_steps=most_steps, force=force)
     size = max(1, round(page.stat().st_size / 1000))
     click.echo(f"wrote {page} ({size} kB)")

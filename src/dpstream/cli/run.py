@@ -15,7 +15,7 @@ from dpstream.cli.check import DataCheck
 from dpstream.cli.interrupt import Guard
 from dpstream.cli.logs import logged
 from dpstream.cli.progress import StepProgress
-from dpstream.cli.shared import INTERRUPTED, console, json_option, of_stream
+from dpstream.cli.shared import CLEAN, INTERRUPTED, console, json_option, of_stream
 from dpstream.cli.types import Duration, Whole
 from dpstream.cli.watch import watch
 from dpstream.core.errors import ConfigError, DataError, counted
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     "--steps",
     type=Whole(1, 10**9),
     metavar="N",
-    help="Take at most N new steps. Limit runs by steps, never by time, which depends on draws.",
+    help="Take at most N new steps. Never limit runs by time, which depends on draws.",
 )
 @click.option("--dry-run", is_flag=True, help="Read everything, write and spend nothing.")
 @click.option(
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     "--watch",
     "watched",
     is_flag=True,
-    help="Take each step when it is due, until Ctrl-C or SIGTERM (exit code 5 if due steps are left).",
+    help="Take each step when it is due (exit code 5 if stopped before a due step).",
 )
 @click.option(
     "--interval",
@@ -59,13 +59,13 @@ if TYPE_CHECKING:
 @click.option(
     "--confirm-shrink",
     is_flag=True,
-    help="Take one step although its snapshot shrank: you have looked. Never schedule this.",
+    help="Take one step although its snapshot shrank. Never schedule this.",
 )
 @click.option(
     "--discard-reserved",
     is_flag=True,
-    help="Give up a step that a crash or failure interrupted. If noise was drawn, each repetition "
-    "is an output outside the guarantee: decide by hand, and never schedule this.",
+    help="Give up an interrupted step. If noise was drawn, each repetition is an output outside the "
+    "guarantee: decide by hand, never schedule this.",
 )
 @click.option(
     "--test-seed",
@@ -101,7 +101,7 @@ def command(
 
     if as_json and config.output.sink == "stdout":
         raise ConfigError(
-            "releases and progress would share standard output",
+            "releases go to standard output",
             where="--json",
             allowed="another [output] sink",
         )
@@ -132,7 +132,7 @@ def command(
         until = last_wanted(stream, until, steps)
         restored = ", ".join(map(str, stream.publish_again()))
         if restored:
-            click.echo(f"published again from the store, because it was missing: step {restored}", err=True)
+            click.echo(f"published again, because it was missing: step {restored}", err=True)
 
     def take(source: Source, recheck: bool, prepare: Callable[[Stream], object]) -> tuple[bool, int]:
         """What is due; whether a signal stopped it, and the last step."""
@@ -159,8 +159,7 @@ def command(
                 if guard.stop:
                     bar.close()
                     click.echo(
-                        f"error: interrupted after step {taken.step}; the state is clean, and the same command "
-                        "goes on where it stopped",
+                        f"error: interrupted after step {taken.step}; {CLEAN}",
                         err=True,
                     )
                     return True, last_step
@@ -197,7 +196,7 @@ def _say_end(config: Config, done: int, beside: bool) -> None:
         console(err=beside).print(f"unfit: {unfit}")
     if ended.held:
         click.echo(
-            f"held until they are approved: {counted(len(ended.held), 'step')} (dpstream approve)",
+            f"held for approval: {counted(len(ended.held), 'step')} (dpstream approve)",
             err=beside,
         )
 
@@ -213,7 +212,7 @@ def _check_confirm(config: Config, *, watched: bool, dry_run: bool) -> None:
         )
     if not config.source_options.whole_tables:
         raise ConfigError(
-            "the source gives no whole tables that could have shrunk",
+            "the source gives changes, which cannot shrink",
             where="--confirm-shrink",
             allowed='only with shape = "snapshots", or stays with late = "next-step"',
         )

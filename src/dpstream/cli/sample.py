@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from dpstream.project import Config
 
 
-@click.command("sample", short_help="Draw more rows of a released step; costs no budget.")
+@click.command("sample", short_help="Draw more rows of a released step.")
 @of_stream("--state")
 @click.option("--step", required=True, type=Whole(), help="The released step.")
 @click.option("--rows", type=Whole(0), help="Rows (as many as released).")
 @click.option("--draws", default=1, show_default=True, type=Whole(1, 10_000), help="Files to write.")
-@click.option("--out", required=True, type=FilePath("new"), help="The file, ending in .parquet or .csv.")
-@click.option("--seed", type=Whole(0), help="Repeats a draw; draw number i uses SEED + i - 1.")
+@click.option("--out", required=True, type=FilePath("new"), help="A name in .parquet or .csv.")
+@click.option("--seed", type=Whole(0), help="Draw i uses SEED + i - 1.")
 @click.option("--force", is_flag=True, help="Replace files that are there.")
 def command(
     config: Config,
@@ -47,7 +47,7 @@ def command(
         release = stream.release(step)
         predictable = bool(release.manifest["made_with_test_seed"])
         if predictable:
-            click.echo("warning: this stream was made with a test seed: NO GUARANTEE", err=True)
+            click.echo("warning: made with a test seed: NO GUARANTEE", err=True)
         first = secrets.randbits(62) if seed is None and draws > 1 else seed
         for number, path in enumerate(paths):
             table = release.sample(rows, None if first is None else first + number)

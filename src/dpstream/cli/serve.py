@@ -20,7 +20,7 @@ _folder = click.argument("folder", type=FilePath("folder"))
 _person = click.argument("name")
 
 
-@click.group("serve", short_help="Serve releases and pages over HTTP; look after people and tokens.")
+@click.group("serve", short_help="Serve releases and pages; manage people and tokens.")
 def command() -> None:
     """Serve over HTTP. Needs pip install 'dpstream[service]'.
 
@@ -31,21 +31,21 @@ def command() -> None:
     """
 
 
-@command.command("releases", short_help="Give consumers their feed, from folders of releases alone.")
+@command.command("releases", short_help="Serve folders of releases to consumers.")
 @click.argument("places", metavar="PLACE...", nargs=-1, required=True)
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
 @click.option("--port", type=Whole(0, 65535), default=8000, show_default=True, help="0 takes a free one.")
 @click.option(
     "--tokens",
     type=FilePath("file", there=True),
-    help="Require a token whose SHA-256 is in this file.",
+    help="Require tokens: a file of their SHA-256.",
 )
 @click.option(
     "--allow-origin",
     "origins",
     multiple=True,
     metavar="ORIGIN",
-    help="Let pages of this origin read in a browser; repeatable; * for all.",
+    help="Allow browsers' pages of this origin; repeatable; * for all.",
 )
 @click.option(
     "--readers",
@@ -78,7 +78,7 @@ def releases(
     serve(app, host, port, lambda address: click.echo(f"serving {names} at {address}"))
 
 
-@command.command("pages", short_help="Serve a service's pages; dpstream up does it, too.")
+@command.command("pages", short_help="Serve a service's pages alone.")
 @_folder
 @click.option("--listen", metavar="HOST:PORT", help="Address, instead of service.toml.")
 def pages(folder: str, listen: str | None) -> None:
@@ -93,7 +93,7 @@ def pages(folder: str, listen: str | None) -> None:
     serve(folder, listen)
 
 
-@command.group("people", short_help="Say who may use the pages, and in which role.")
+@command.group("people", short_help="Manage people and roles.")
 def people() -> None:
     """Look after the people of a service.
 
@@ -141,7 +141,7 @@ def add_person(folder: str, name: str, roles: tuple[str, ...], by: str) -> None:
     click.echo(f"added {name}: {', '.join(roles)}")
 
 
-@people.command("token", short_help="Make a one-time token to sign in with, and print it.")
+@people.command("token", short_help="Print a one-time token to sign in with.")
 @_folder
 @_person
 @by_option
@@ -155,9 +155,7 @@ def make_token(folder: str, name: str, by: str) -> None:
     """
     desk = _desk(folder)
     click.echo(desk.make_sign_in_token(desk.operator(by), name))
-    click.echo(
-        f"{name} signs in with it once, within a day, at http://{desk.settings.listen}/sign-in", err=True
-    )
+    click.echo(f"for one sign-in within a day at http://{desk.settings.listen}/sign-in", err=True)
 
 
 @people.command("sign-out", short_help="Sign somebody out everywhere.")
@@ -209,7 +207,7 @@ def remove_person(folder: str, name: str, by: str) -> None:
     click.echo(f"removed {name}")
 
 
-@command.command("token", short_help="Make a token for a program or a reader, and print it.")
+@command.command("token", short_help="Print a token for a program or a reader.")
 @click.argument("file", type=FilePath("file"))
 @click.argument("note")
 def token(file: str, note: str) -> None:
@@ -227,7 +225,7 @@ def token(file: str, note: str) -> None:
 
 @command.command("decisions", short_help="Print who decided what.")
 @_folder
-@click.option("--after", type=Whole(0), default=0, show_default=True, help="Only later lines than this one.")
+@click.option("--after", type=Whole(0), default=0, show_default=True, help="Later lines only.")
 @json_option
 def decisions(folder: str, after: int, as_json: bool) -> None:
     """Print the decisions' log of a service: number, time, person, decision, stream, steps, reason.
@@ -263,7 +261,7 @@ def _installed() -> Iterator[None]:
         yield
     except ImportError:
         raise ConfigError(
-            "what serves over HTTP is not installed", where="serve", allowed="pip install 'dpstream[service]'"
+            "the service is not installed", where="serve", allowed="pip install 'dpstream[service]'"
         ) from None
 
 

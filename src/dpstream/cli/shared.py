@@ -35,6 +35,7 @@ _NUMBER = re.compile(r"unknown|inf|nan|-?[0-9][0-9,.]*(e[+-][0-9]+)?")
 #: Exit codes beside those of the exceptions: something that was checked is damaged; a run was interrupted and the state
 #: is clean; the stream can be read, and somebody should look at it; nobody should use the newest table.
 DAMAGED, INTERRUPTED, ATTENTION, UNFIT = 4, 5, 6, 7
+CLEAN = "the state is clean, and the same command goes on where it stopped"
 
 
 def config_argument(verb: _Verb) -> _Verb:
@@ -73,7 +74,7 @@ def by_option(verb: _Verb) -> _Verb:
         "--by",
         metavar="NAME",
         default=_login,
-        help="Who decides (the login name); kept in the state, not published.",
+        help="Who decides (the login name); not published.",
     )(verb)
 
 
@@ -103,7 +104,7 @@ def opened(config: Config, *, publish: bool = True) -> Stream:
             if time.monotonic() > end:
                 raise
             if not waiting:
-                click.echo("another command is at work on the stream: waiting until it lets go", err=True)
+                click.echo("waiting: another command works on the stream", err=True)
                 waiting = True
             time.sleep(0.5)
 

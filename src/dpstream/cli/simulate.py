@@ -20,14 +20,14 @@ class _WithExample(click.Command):
             ) from None
 
 
-@click.command("simulate", cls=_WithExample, short_help="Write an invented example stream, ready to run.")
+@click.command("simulate", cls=_WithExample, short_help="Write an invented stream, ready to run.")
 @click.argument("name", metavar="NAME")
 @click.option("--steps", required=True, type=Whole(0), help="How many steps.")
 @click.option(
     "--out",
     required=True,
     type=FilePath("folder"),
-    help="A new folder, or the same simulation.",
+    help="A new folder, or one to continue.",
 )
 @click.option("--seed", default=0, show_default=True, type=Whole(0), help="Equal seeds give equal files.")
 @click.option("--rows-per-step", type=Whole(0), help="Rows a step; of a panel, people.")
@@ -36,11 +36,11 @@ class _WithExample(click.Command):
     "file_format",
     default="csv",
     show_default=True,
-    help="Format of the data files: csv or parquet.",
+    help="csv or parquet.",
 )
 @click.option("--records", type=Whole(0), help="stock: records present (500).")
-@click.option("--mean-stay", type=float, help="stock: mean length of a stay, in steps (12).")
-@click.option("--columns", type=Whole(0), help="stock: how many columns, 2 to 16 (10).")
+@click.option("--mean-stay", type=float, help="stock: mean stay in steps (12).")
+@click.option("--columns", type=Whole(0), help="stock: columns, 2 to 16 (10).")
 @click.option("--dependence", type=float, help="stock: dependence of columns (1).")
 @click.option("--drift", type=float, help="stock: drift (0.5).")
 def command(

@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from dpstream.project import Config
 
 
-@click.command("statement", short_help="Print what a stream publishes, protects and costs, for everybody.")
+@click.command("statement", short_help="Say for everybody what a stream publishes, protects and costs.")
 @of_stream("--state", "--releases")
 @click.option(
     "--out",
     type=FilePath("new", dash=True),
-    help="A file ending in .md, .html or .json; - prints Markdown.",
+    help="A name in .md, .html or .json; - prints Markdown.",
 )
 @click.option(
     "--format",
     "form",
     type=click.Choice(["markdown", "html", "registry", "croissant", "dcat"]),
-    help="Words, a registry's record, or metadata for catalogues (by the file's ending).",
+    help="The ending's; registry, croissant and dcat are JSON.",
 )
 @click.option("--contact", metavar="TEXT", help="Whom to ask.")
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
@@ -61,9 +61,9 @@ def command(
     facts = status_facts(config)
     if not facts["same_plan"]:
         raise ConfigError(
-            "the stream was started with another plan than this one",
+            "the stream was started with another plan",
             where=str(config.path),
-            allowed=facts["remedy"] or "the configuration that the stream runs with",
+            allowed=facts["remedy"] or "the stream's own configuration",
         )
     today = datetime.date.today()
     folder = config.output.dir
@@ -108,7 +108,7 @@ def _form(path: Path | None, form: str | None) -> str:
     ending = next((end for end, one in _ENDINGS.items() if one == form), ".json")
     if form is not None and _ENDINGS[ending] != told:
         raise ConfigError(
-            f"--format {form} does not belong into a file named {path.name!r}",
+            f"--format {form} contradicts the name {path.name!r}",
             where="--out",
             allowed=f"a name ending in {ending}",
         )

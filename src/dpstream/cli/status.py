@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     "--health",
     "only_health",
     is_flag=True,
-    help="One line for cron; exit code 0: healthy, 7: newest table unfit, 6: act.",
+    help="One line for cron; exit code 0: healthy, 7: unfit, 6: act.",
 )
 @click.option(
     "--max-age",
     metavar="TIME",
     type=Duration(),
-    help="With --health: most age of the newest release (36h, 8d, 2w).",
+    help="With --health: the newest release's largest age (36h, 8d).",
 )
 @click.option(
     "--deep",
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 @click.option(
     "--prometheus",
     is_flag=True,
-    help="Print public numbers and health for Prometheus.",
+    help="Print public numbers for Prometheus.",
 )
 @json_option
 def command(

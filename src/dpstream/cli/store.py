@@ -29,7 +29,7 @@ def command() -> None:
     """
 
 
-@command.command("check", short_help="Say whether the store is sound and fits what is published.")
+@command.command("check", short_help="Check the store against what is published.")
 @of_stream("--state", "--out")
 @json_option
 def check(config: Config, as_json: bool) -> int:
@@ -56,7 +56,7 @@ def check(config: Config, as_json: bool) -> int:
             click.echo(f"error: {problem}", err=True)
         if not checked.problems:
             more = "" if checked.key is None else f", encrypted with the key {checked.key}"
-            more += "; moved away: it refuses to go on" if checked.moved else ""
+            more += "; moved away: refuses further steps" if checked.moved else ""
             click.echo(f"sound: {counted(checked.steps or 0, 'step')}, format {checked.format}{more}")
     return DAMAGED if checked.problems else 0
 
@@ -67,7 +67,7 @@ def check(config: Config, as_json: bool) -> int:
 @click.option(
     "--out", "file", type=FilePath("new"), required=True, metavar="FILE", help="A new file (mode 0600)."
 )
-@click.option("--move", is_flag=True, help="The stream moves; this store refuses further steps.")
+@click.option("--move", is_flag=True, help="Move the stream: this store refuses further steps.")
 def export(config: Config, questions: bool, file: str, move: bool) -> None:
     """Write the whole secret store to one file.
 
@@ -90,7 +90,7 @@ def export(config: Config, questions: bool, file: str, move: bool) -> None:
     steps = export_store(place, target, server=server, move=move, key=config.state_key(), outside=outside)
     click.echo(f"wrote {target}: {counted(steps, 'step')}; it is as secret as the store")
     if move:
-        click.echo("this store refuses to go on now: import the file where the stream is to live")
+        click.echo("this store refuses further steps: import the file elsewhere")
 
 
 @command.command("import", short_help="Make the store from a file of store export.")
@@ -116,9 +116,7 @@ def import_(config: Config, questions: bool, file: str) -> None:
     if questions and "questions_of" in told:
         facts["questions_of"] = told["questions_of"]  # the stream itself refuses those of another one
     steps = import_store(Path(file), place, facts, server=server, key=config.state_key())
-    click.echo(
-        f"the store holds {counted(steps, 'step')} and can go on; {file} is as secret as it: remove it"
-    )
+    click.echo(f"the store holds {counted(steps, 'step')}; remove the secret file {file}")
 
 
 @command.command("key", short_help="Make a new key for an encrypted store.")
@@ -167,12 +165,12 @@ def rekey(config: Config, questions: bool, file: str | None, plain: bool) -> Non
     old = config.state_key() if encrypted else None
     rekey_store(place, old=old, new=new, server=server)
     if new is None:
-        click.echo("the store is not encrypted any more: take key_file or key_env out of [state]")
+        click.echo("the store is plain now: remove key_file or key_env from [state]")
     else:
-        click.echo(f"the store is encrypted with the key {new.name}: [state] has to name it from now on")
+        click.echo(f"the store is encrypted with the key {new.name}: name it in [state]")
 
 
-@command.command("compact", short_help="Delete what the keep policy allows, and free its space.")
+@command.command("compact", short_help="Drop expired tables, and free their space.")
 @of_stream("--state", "--out")
 def compact(config: Config) -> None:
     """Apply [output] keep to all steps, publish what waits, and rewrite the store without what was dropped. Ledger,

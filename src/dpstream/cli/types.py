@@ -48,15 +48,8 @@ class FilePath(click.Path):
             raise ConfigError("the path is empty", where=_name(param), allowed="the name of a file or folder")
         if self.kind in ("folder", "new"):
             paths.check_local(value)
-        match self.kind:
-            case "file":
-                paths.check_file(value)
-            case "new":
-                paths.check_target(value)
-            case "folder":
-                paths.check_folder(value)
-            case "any":
-                paths.check_path(value)
+        checks = {"file": paths.check_file, "new": paths.check_target, "folder": paths.check_folder}
+        checks.get(self.kind, paths.check_path)(value)
         if self.there and not os.path.exists(value):
             raise ConfigError("the file is missing", where=paths.shown_path(value), allowed="a file")
         return value
@@ -73,7 +66,7 @@ class Duration(click.types.FloatParamType):
             return value
         length = seconds(value) or seconds(f"{value}s")
         if not length:
-            self.fail(f"{value!r} is not a length of time such as 30s, 5m, 36h, 8d or 2w", param, ctx)
+            self.fail(f"expected a length of time such as 30s, 5m, 36h, 8d or 2w, got {value!r}", param, ctx)
         return length
 
 
@@ -93,7 +86,7 @@ class Whole(click.IntRange):
         """The number."""
         if isinstance(value, str) and not re.fullmatch(r"-?[0-9]{1,20}", value):
             shown = value if len(value) <= 40 else f"{value[:37]}..."
-            self.fail(f"{shown!r} is not a whole number in plain digits, at most 64 bits.", param, ctx)
+            self.fail(f"expected a whole number of at most 64 bits, got {shown!r}", param, ctx)
         return super().convert(value, param, ctx)
 
 

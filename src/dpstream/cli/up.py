@@ -25,12 +25,12 @@ _PAGES_END = 30
 _PR_SET_PDEATHSIG = 1
 
 
-@click.command("up", short_help="Keep streams running, with pages for the people who look after them.")
+@click.command("up", short_help="Keep streams running, with pages for their people.")
 @click.argument("folder", type=FilePath("folder"))
 @click.argument("configs", metavar="[CONFIG]...", nargs=-1, type=FilePath("file"))
 @click.option("--init", "draft", is_flag=True, help="Write FOLDER/service.toml, and stop.")
 @click.option("--worker-only", is_flag=True, help="Without pages.")
-@click.option("--listen", metavar="HOST:PORT", help="Address of the pages, instead of service.toml.")
+@click.option("--listen", metavar="HOST:PORT", help="Address, instead of service.toml.")
 def command(folder: str, configs: tuple[str, ...], draft: bool, worker_only: bool, listen: str | None) -> int:
     """Start the worker and the pages of the service in FOLDER; Ctrl-C or SIGTERM ends both, after the step under way.
     If one ends, so does the other, with its exit code.

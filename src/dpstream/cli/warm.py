@@ -7,7 +7,7 @@ import click
 from dpstream.core.errors import ConfigError
 
 
-@click.command("warm", short_help="Compile all loops ahead, so that no first step waits for it.")
+@click.command("warm", short_help="Compile all loops ahead of the first step.")
 def command() -> None:
     """Compile the loops that read, count, hash, fit and sample, for this machine and user.
 
@@ -25,8 +25,8 @@ def command() -> None:
     place = kept_in()
     if place is None:
         raise ConfigError(
-            "compiled code cannot be kept, so nothing can be compiled ahead",
+            "compiled code cannot be kept",
             where="warm",
-            allowed="NUMBA_CACHE_DIR, a folder that only this user can write",
+            allowed="NUMBA_CACHE_DIR, a folder that this user alone can write",
         )
     click.echo(f"all loops are compiled, and kept in {place}")

@@ -80,7 +80,7 @@ def watch(
         except KeyboardInterrupt:
             if failing:
                 raise
-            click.echo(f"stopped while waiting after step {last_step}; every due step is released", err=True)
+            click.echo(f"stopped after step {last_step}; every due step is released", err=True)
             return 0
     return 0
 

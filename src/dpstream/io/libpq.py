@@ -1,4 +1,4 @@
-"""Sessions with a PostgreSQL server, and messages about failed ones that repeat no password and no stored value."""
+"""Drivers of databases, and sessions with a PostgreSQL server: no message repeats a password or a stored value."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from dpstream.core.errors import ConfigError, DpstreamError
 _SURROUNDINGS = ("25", "28", "40", "53", "54", "55", "57", "58")
 _REASONS = (
     ("password authentication failed", "password refused"),
-    ("no password supplied", "the server wants a password"),
+    ("no password supplied", "password missing"),
     ("does not exist", "unknown database or role"),
-    ("no pg_hba.conf entry", "the server refuses this role from here"),
+    ("no pg_hba.conf entry", "role refused from here"),
     ("too many clients", "too many connections"),
-    ("starting up", "the server is starting up"),
-    ("shutting down", "the server is shutting down"),
+    ("starting up", "starting up"),
+    ("shutting down", "shutting down"),
     ("timeout", "no answer in time"),
 )
 
 
-def driver(where: str) -> Any:
-    """The module psycopg.
+@contextmanager
+def installed(package: str, where: str, extra: str) -> Iterator[None]:
+    """Around the import of a package that some installations lack; ``extra`` of this package installs it.
 
     Errors:
         ConfigError: it is not installed.
     """
     try:
-        import psycopg
+        yield
     except ImportError:
         raise ConfigError(
-            "the package psycopg is missing", where=where, allowed="pip install 'dpstream[postgres]'"
+            f"the package {package} is missing", where=where, allowed=f"pip install 'dpstream[{extra}]'"
         ) from None
-    return psycopg
 
 
 def connection_settings(url: str, where: str) -> dict[str, Any]:
@@ -43,7 +43,8 @@ def connection_settings(url: str, where: str) -> dict[str, Any]:
     Errors:
         ConfigError: the URL cannot be read. The message does not repeat it, because it may hold a password.
     """
-    psycopg = driver(where)
+    with installed("psycopg", where, "postgres"):
+        import psycopg
     from psycopg.conninfo import conninfo_to_dict
 
     try:
@@ -53,7 +54,7 @@ def connection_settings(url: str, where: str) -> dict[str, Any]:
         ]  # libpq looks at it on connecting only
     except (psycopg.Error, ValueError):
         raise ConfigError(
-            "the database URL cannot be read (write @ : / in names as %40 %3A %2F)",
+            "unreadable database URL (write @ : / in names as %40 %3A %2F)",
             where=where,
             allowed="postgresql://user@host:5432/database",
         ) from None
@@ -99,7 +100,9 @@ class PostgresSession:
             settings: statements that every session begins with.
         """
         self.where = where
-        self._driver = driver(key)
+        with installed("psycopg", key, "postgres"):
+            import psycopg
+        self._driver: Any = psycopg
         parameters = connection_settings(url, key)
         try:
             self._connection: Any = self._driver.connect(**parameters, autocommit=True)

@@ -33,6 +33,8 @@ from dpstream.core.paths import read_bytes
 TOKEN = "DPSTREAM_TOKEN"
 #: Seconds for a connection, and for each wait for more bytes.
 TIMEOUT = 30.0
+UNANSWERED = "the object store cannot be reached, or refuses"
+_UNTRUSTED = "certificate or encryption not trusted"
 _HERE = ("localhost", "127.0.0.1", "::1")
 
 
@@ -57,13 +59,11 @@ def web_url(url: str, token: str | None = None) -> tuple[str, str]:
     except ValueError:
         raise ConfigError("unreadable address", where="read", allowed=allowed) from None
     if "@" in parts.netloc:
-        raise ConfigError(
-            "the address holds a name, perhaps a secret", where="read", allowed=f"a token in {TOKEN}"
-        )
+        raise ConfigError("the address holds a name or secret", where="read", allowed=f"a token in {TOKEN}")
     if not host or parts.query or parts.fragment or not url.isascii() or not url.isprintable() or " " in url:
         raise ConfigError("unusable address", where="read", allowed=allowed)
     if token and (not token.isascii() or not token.isprintable()):
-        raise ConfigError("the token holds invalid characters", where="token", allowed="plain letters")
+        raise ConfigError("unusable token", where="token", allowed="plain letters")
     if token and parts.scheme.lower() == "http" and host not in _HERE:
         raise ConfigError("a token would be sent unencrypted", where=url, allowed="https://, or no token")
     return f"{parts.scheme.lower()}://{parts.netloc}", parts.path.strip("/")
@@ -101,13 +101,13 @@ def fetched(url: str, token: str | None = None, *, head: bool = False) -> bytes:
             ) from None
         what = f"the server answers {error.code}"
     except ssl.SSLError:
-        what = "certificate or encryption not trusted"
+        what = _UNTRUSTED
     except urllib.error.URLError as error:
         is_tls = isinstance(error.reason, ssl.SSLError)
-        what = "certificate not trusted" if is_tls else "the server cannot be reached"
+        what = _UNTRUSTED if is_tls else "the server cannot be reached"
     except (OSError, http.client.HTTPException):
-        what = "the server closed the connection or timed out"
-    raise StoreError(what, where=url, allowed="a server that answers; a retry loses nothing")
+        what = "connection closed or timed out"
+    raise StoreError(what, where=url, allowed="a retry, which loses nothing")
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
@@ -183,7 +183,7 @@ def object_path(url: str) -> ObjectPath:
     except ValueError:
         raise _wrong_object("unreadable URL") from None
     if parts.password is not None or (parts.username is not None and not scheme.startswith("abfs")):
-        raise _wrong_object("the URL holds a name, perhaps a secret", " (secrets: in the store's tools)")
+        raise _wrong_object("the URL holds a name or secret", " (secrets: in the store's tools)")
     allowed = _S3_OPTIONS if scheme == "s3" else ()
     for name, _ in chosen:
         if name not in allowed:
@@ -373,7 +373,7 @@ class WebPath(ObjectPath):
         Errors:
             ConfigError: always.
         """
-        raise ConfigError("dpstream reads only releases from a web server", where=str(self), allowed=URLS)
+        raise ConfigError("a web server gives releases only", where=str(self), allowed=URLS)
 
     def _at(self, key: str) -> ObjectPath:
         return WebPath(self.scheme, self.place, key, token=self.token)
@@ -410,7 +410,7 @@ def asking(place: AnyPath) -> Iterator[None]:
             raise
         # The store's own words quote its requests.
         raise StoreError(
-            "the object store cannot be reached, or refuses",
+            UNANSWERED,
             where=str(place),
             allowed="an existing bucket, its region or endpoint, and access rights; a retry loses nothing",
         ) from None
@@ -439,7 +439,7 @@ def _system(scheme: str, place: str, options: tuple[tuple[str, str], ...]) -> An
         return pyarrow.fs.FileSystem.from_uri(f"{scheme}://{place}/")[0]
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, AttributeError, TypeError):
         raise ConfigError(
-            f"pyarrow {pa.__version__} cannot open {scheme}:// URLs with these options",
+            f"pyarrow {pa.__version__} cannot open {scheme}:// with these options",
             where=f"{scheme}://{place}",
             allowed="a newer pyarrow, or local files",
         ) from None

@@ -56,7 +56,7 @@ class Guard:
     def _answer(self, scope: Scope) -> ASGIApp:
         if self._refuse is not None:
             if self._busiest is not None and self._busy > self._busiest:
-                return self._refuse(503, "too many requests are being answered", {"Retry-After": "5"})
+                return self._refuse(503, "too many requests", {"Retry-After": "5"})
             given = Headers(scope=scope).get("authorization", "")
             if self._tokens is not None and scope["path"] != "/health" and not self._tokens.allow(given):
                 words = "the server requires a token"

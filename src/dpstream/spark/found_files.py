@@ -15,6 +15,7 @@ from dpstream.core.errors import DataError
 from dpstream.io.sources.file_opening import UnreadableError, readable
 from dpstream.spark.sessions import shielded_from_spark
 
+_STAYS = "a table that stays during a step (a snapshot or version)"
 Facts = frozenset[tuple[str | int, ...]]
 
 
@@ -71,7 +72,7 @@ class AlikeFiles:
                 self._first = self._first or columns
                 if columns != self._first:
                     raise DataError(
-                        "the folder's files differ in columns, or hold bytes where others hold texts",
+                        "files differ in columns, or hold bytes where others hold texts",
                         where=self._where,
                         allowed="the same columns in all files",
                     )
@@ -100,8 +101,7 @@ def changed_records(where: str) -> DataError:
     return UnreadableError(
         "the records changed while the step was read",
         where=where,
-        allowed="a table that stays during a step (a snapshot or version), and a query that repeats its rows; then "
-        "run again",
+        allowed=f"{_STAYS}, and a query that repeats its rows; then run again",
     )
 
 
@@ -137,7 +137,5 @@ def _status(path: str, where: str) -> tuple[str | int, ...]:
 
 def _gone_file(where: str) -> DataError:
     return UnreadableError(
-        "a file of the table was removed while the step was read",
-        where=where,
-        allowed="a table that stays during a step; then run again",
+        "a file was removed while the step was read", where=where, allowed=f"{_STAYS}; then run again"
     )

@@ -115,8 +115,7 @@ def require_room(
         raise LimitError(
             f"a pass would count {cells} cells, {what}",
             where=where,
-            allowed="fewer tables in the workload, coarser columns, or more driver memory ([source] memory, "
-            "spark.driver.memory)",
+            allowed="fewer tables in the workload, coarser columns, or more [source] memory",
         )
 
 
@@ -353,10 +352,9 @@ class KeyedPasses(Passes):
         if self._columns.batch.rules.repeated == "error":
             return refused_events("several", self.where)
         if self._columns.order is None:
-            what, allowed = "their order is unknown", "order_column, which orders them"
+            what, allowed = "order_column is missing", "order_column"
         else:
-            what = f"column {self._columns.order!r} does not order them"
-            allowed = "different values in them"
+            what, allowed = f"column {self._columns.order!r} repeats a value", "different values"
         return DataError(
             f"a key has several rows in one step, and {what}",
             where=self.where,
@@ -429,10 +427,9 @@ def make_lasting(folder: Path, new: Sequence[CounterFile]) -> None:
     """
     if missing_files(folder, new):
         raise ConfigError(
-            "the driver cannot see the folder where executors wrote the files of users or records",
+            "the driver cannot see the folder where executors write",
             where=str(folder),
-            allowed="a state directory on a path that driver and executors share, or a link named users to such a "
-            "folder",
+            allowed="a state directory that driver and executors share, or a link named users to one",
         )
     for one in (folder, folder.parent, folder.parent.parent):
         durable.sync_directory(one)
@@ -484,10 +481,10 @@ def problems_of(
         if bits >> position & 1
     ]
     if marks & NO_ID and ids is not None:
-        what = f"cannot be used as {ids[1]}s: a record lacks a {ids[1]}"
-        problems.append(Problem(ids[0], "user", what, "a text or whole number for each record"))
+        what = f"lacks a {ids[1]}"
+        problems.append(Problem(ids[0], "user", what, "a text or whole number"))
     if marks & NO_ORDER and order is not None:
-        what = "holds a null, so it cannot order the rows of a key"
+        what = "holds a null, so it cannot order rows"
         problems.append(Problem(order, "order", what, "a value in each row"))
     if marks & WRONG_OPERATION and operations is not None:
         what = "holds a null or unknown operation"

@@ -47,6 +47,7 @@ _PARTITION = re.compile(r"step=(\d+)")
 BLOCKS = 16
 #: The columns of what a task gives back, as Spark names types.
 DRAWN_TYPE = "part int, name string, rows bigint, bytes bigint, sha256 string"
+_AGAIN = "run again: the step is committed"
 _AWAY = "move the partition away and run again"
 
 
@@ -83,7 +84,7 @@ class SparkTables(Target):
                 raise StoreDamagedError(
                     "the partition belongs to another stream",
                     where=str(folder),
-                    allowed="a table for each stream ([output] table)",
+                    allowed="another [output] table",
                 )
             hashes[step] = str(told["manifest_sha256"])
         return hashes
@@ -152,16 +153,16 @@ class SparkTables(Target):
             one.rows for one in parts
         ) != drawing.rows:
             raise StoreError(
-                f"Spark lost parts of the table of step {step}",
+                f"Spark lost parts of step {step}",
                 where=str(self._table),
-                allowed="run again: the committed step's table is drawn anew",
+                allowed=_AGAIN,
             )
         return parts
 
     def _in_executors(self, step: int, task: DrawingParts, count: int) -> list[Part]:
         try:
             spark = session()
-            with shielded_from_spark(str(self._table), doing="draw the table"):
+            with shielded_from_spark(str(self._table), doing="draw it"):
                 # No lambda: Spark sends the object and the name of its class, and no code.
                 numbers = spark.range(0, count, 1, count)
                 found = numbers.mapInArrow(task.__call__, DRAWN_TYPE).toArrow().to_pylist()
@@ -172,7 +173,7 @@ class SparkTables(Target):
         raise StoreError(
             f"the table of step {step} could not be drawn: {told}",
             where=str(self._table),
-            allowed="a running Spark session whose executors can write there; then run again: the step is committed",
+            allowed=f"a running Spark session whose executors can write there; then {_AGAIN}",
         )
 
     def _difference(self, files: StepFiles, *, deep: bool) -> Any:

@@ -23,6 +23,7 @@ from dpstream.core.foreign import failures
 from dpstream.io.sources.file_opening import UnreadableError
 
 _INSTALL = 'pip install "dpstream[spark]", and Java 17 or newer'
+MASTERS = '"local[*]", "spark://host:7077", "yarn", "k8s://https://host"'
 _UTC = ("UTC", "Etc/UTC", "Z", "GMT", "Etc/GMT", "+00:00")
 #: What decides which records are read, and as what; of every session, at each step. With another value in a later step
 #: a record could be in both steps, or in neither.
@@ -75,6 +76,7 @@ _CONNECTIONS = {"spark.authenticate": "true", "spark.network.crypto.enabled": "t
 _LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 #: What a plan of Spark says of a record whose time is in no step (``SparkSource``).
 NO_TIME = "dpstream: a record without a time"
+_FILES = 'or kind = "files"'
 _SHUFFLE = "spark.io.encryption.enabled"
 #: What an executor says that has another version of this package, or none, or lacks a package that the driver has.
 _MISSING = re.compile(
@@ -149,7 +151,7 @@ def is_allowed_setting(name: str) -> bool:
 def _require_java() -> None:
     home = os.environ.get("JAVA_HOME")
     if shutil.which("java" if home is None else os.path.join(home, "bin", "java")) is None:
-        what = "Java is missing" if home is None else "JAVA_HOME lacks Java"
+        what = "missing Java" if home is None else "JAVA_HOME lacks Java"
         raise ConfigError(what, where="[source] kind", allowed=_INSTALL)
 
 
@@ -199,7 +201,7 @@ def _not_started(said: str, settings: Mapping[str, str]) -> ConfigError:
         return ConfigError(
             "Spark refuses this master",
             where="[source] master",
-            allowed='"local[*]", "spark://host:7077", "yarn", "k8s://https://host"',
+            allowed=MASTERS,
         )
     return ConfigError(
         "Java does not start Spark", where="[source] kind", allowed=f"{_INSTALL}; enough memory"
@@ -252,9 +254,9 @@ def require_protected(spark: Any, *, allow_plain_shuffle: bool, where: str) -> N
     if missing:
         allowed = f"a session with {', '.join(f'{name} = true' for name in missing)}"
         if not local:
-            allowed += "; or allow_plain_shuffle = true, which trusts the cluster's disks and network"
+            allowed += "; or allow_plain_shuffle = true (trusted disks and network)"
         raise ConfigError(
-            "the Spark session writes or sends private counts and keys unencrypted or unauthenticated",
+            "the Spark session sends private counts unencrypted or unauthenticated",
             where=where,
             allowed=allowed,
         )
@@ -276,13 +278,11 @@ def require_reading(spark: Any, where: str) -> None:
             wrong = None if zones.getDefault().hasSameRules(zones.getTimeZone("UTC")) else "user.timezone"
     if wrong == "user.timezone":
         raise ConfigError(
-            "the Java of the Spark session must run in UTC to read databases",
-            where=where,
-            allowed="a session started with TZ=UTC",
+            "the Java of the Spark session must run in UTC", where=where, allowed="TZ=UTC at its start"
         )
     if wrong is not None:
         raise ConfigError(
-            f"the Spark session has another {wrong}, which changes what is read",
+            f"the Spark session's {wrong} changes what is read",
             where=where,
             allowed=f"{wrong} = {_READING[wrong][0]}",
         )
@@ -291,7 +291,7 @@ def require_reading(spark: Any, where: str) -> None:
 def gone(where: str) -> UnreadableError:
     """The session is not there any more."""
     return UnreadableError(
-        "the Spark session has ended", where=where, allowed="a running session; the step can be taken again"
+        "the Spark session has ended", where=where, allowed="a running session; then run again"
     )
 
 
@@ -335,9 +335,7 @@ def shielded_from_spark(where: str, *, doing: str = "read or count the records")
     text, condition = str(caught), _condition(caught)
     if NO_TIME in text:
         raise DataError(
-            "a record lacks a time, or precedes the start",
-            where=where,
-            allowed="times from the start on",
+            "a record lacks a time, or precedes the start", where=where, allowed="times from the start on"
         )
     if isinstance(caught, (AssertionError, AttributeError)) and not _is_gone(caught, text):
         raise caught  # a fault of this package
@@ -345,36 +343,30 @@ def shielded_from_spark(where: str, *, doing: str = "read or count the records")
         told: DataError | ConfigError = gone(where)
     elif condition.startswith(("PARQUET_TYPE_", "UNSUPPORTED_TIME_TYPE", "UNSUPPORTED_DATATYPE")):
         told = ConfigError(
-            f"Spark cannot read a type of these files ({condition}), even in an ignored column",
+            f"Spark cannot read a type ({condition}), even in an ignored column",
             where=where,
             allowed="times in microseconds, times of the day as texts, numbers of 32 bits or more; a "
-            'view without that column; or kind = "files"',
+            f"view without that column; {_FILES}",
         )
     elif isinstance(caught, pyspark.errors.AnalysisException):
         told = ConfigError(
             f"Spark refuses the table or the query ({condition})",
             where=where,
-            allowed="names of the session's catalog, and a query that runs there",
+            allowed="names of its catalog, and a query that runs there",
         )
     elif _TYPES.search(text):
-        told = DataError(
-            "a column has several types in the table's files",
-            where=where,
-            allowed='one type per column; or kind = "files"',
-        )
+        told = DataError("a column has several types", where=where, allowed=f"one type per column; {_FILES}")
     elif _MISSING.search(text):
         told = ConfigError(
             "executors lack this version of dpstream, or its dependencies",
             where=where,
-            allowed='pip install "dpstream[spark]" (for users "dpstream[spark,encryption]"), the '
-            "driver's version, on every machine",
+            allowed='pip install "dpstream[spark,encryption]", the driver\'s version, on every machine',
         )
     else:
         told = DataError(
             f"Spark could not {doing} ({condition})",
             where=where,
-            allowed="a table and a query that Spark can read to the end (its message may quote values, so it stays "
-            "hidden)",
+            allowed="a table and a query that Spark can read to the end (its message stays hidden)",
         )
     raise told from None
 

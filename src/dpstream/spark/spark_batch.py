@@ -16,6 +16,7 @@ from dpstream.core.tables.contribution import id_problem, no_ids_of
 from dpstream.core.tables.counter_files import require_cipher
 from dpstream.io.sources.counted_file import CountedView
 from dpstream.io.sources.operations import Operations
+from dpstream.io.sources.source import require_columns
 from dpstream.spark.passes import BatchFrame, KeyedPasses, Passes, SparkBounded
 from dpstream.spark.sessions import require_protected, require_reading, shielded_from_spark
 from dpstream.spark.tasks import Ids, KeyedColumns
@@ -44,18 +45,10 @@ def batch(
     dpstream.core.errors.ConfigError: step: expected a Spark data frame, got list (allowed: a pyspark.sql.DataFrame)
     """
     given = [frame for frame in (inserts, deletes) if frame is not None]
-    for frame in given or (None,):
-        if not is_frame(frame):
-            raise ConfigError(
-                f"expected a Spark data frame, got {type(frame).__name__}",
-                where="step",
-                allowed="a pyspark.sql.DataFrame",
-            )
+    _require_frames(*given or (None,))
     if users is not None and not isinstance(users, str):
         raise ConfigError(
-            f"users is a {type(users).__name__}",
-            where="step",
-            allowed="a column of the Spark data frames",
+            f"users: expected a column, got {type(users).__name__}", where="step", allowed="its name"
         )
     sides = [
         BatchFrame(frame, deletes=leaves)
@@ -72,11 +65,10 @@ def refuse_reading(reads: str, where: str) -> None:
         ConfigError: a mechanism that reads records, or reports of people.
     """
     if reads in ("records", "reports"):
-        kind = {"records": "records", "reports": "reports of people"}[reads]
         raise ConfigError(
-            f"the mechanism reads {kind}, and only counts leave Spark's executors",
+            f"the mechanism reads {reads}; only counts leave Spark's executors",
             where=where,
-            allowed="a mechanism that reads counts (pooled, dpstabs, baseline); or the records as files",
+            allowed="pooled, dpstabs, baseline; or the records as files",
         )
 
 
@@ -109,7 +101,7 @@ class SparkBatch:
             )
         if wanted.max_events is None and self.users is not None:
             raise DataError(
-                f"the unit {wanted.unit!r} does not use the batch's users",
+                f"the unit {wanted.unit!r} has no users",
                 where=wanted.where,
                 allowed="a plan with unit user, or no users",
             )
@@ -153,6 +145,8 @@ class SparkBatch:
         return self.passes(schema, (), where).problems()
 
 
+#: The types of a column that orders the rows of a key.
+ORDERED = "whole numbers, dates or timestamps"
 #: The words of ``KeyedBatch``.
 _PLAIN = Operations(("insert",), ("delete",), ("update",), ())
 
@@ -186,12 +180,7 @@ def keyed_batch(
     Traceback (most recent call last):
     dpstream.core.errors.ConfigError: step: expected a Spark data frame, got list (allowed: a pyspark.sql.DataFrame)
     """
-    if not is_frame(events):
-        raise ConfigError(
-            f"expected a Spark data frame, got {type(events).__name__}",
-            where="step",
-            allowed="a pyspark.sql.DataFrame",
-        )
+    _require_frames(events)
     batch = KeyedBatch(None, key, operation, changed, rules or KeyRules())
     words = None if operation is None else _PLAIN
     return KeyedSparkBatch(events, batch, words, order, allow_plain_shuffle)
@@ -205,9 +194,9 @@ def recognised(given: KeyedBatch | Snapshot) -> KeyedSparkBatch | None:
     """
     if isinstance(given, Snapshot):
         raise ConfigError(
-            "a step in Spark takes changes of keyed records, not the whole table",
+            "Spark takes changes of keyed records, not the whole table",
             where="step",
-            allowed="dpstream.spark.keyed_batch(changes, key=...), or a frame of this process",
+            allowed="dpstream.spark.keyed_batch(changes, key=...), or another frame",
         )
     if not is_frame(given.events):
         return None
@@ -239,9 +228,9 @@ class KeyedSparkBatch:
         """See ``EngineBatch``. Names and types are checked here; the rows are read when their hash is asked for."""
         if wanted.reads != "present":
             raise ConfigError(
-                "the mechanism needs a step's inserts and deletes, not keyed records",
+                "the mechanism needs inserts and deletes, not keyed records",
                 where=wanted.where,
-                allowed="dpstream.spark.batch(inserts, deletes), or a mechanism with the unit record",
+                allowed="dpstream.spark.batch(inserts, deletes), or the unit record",
             )
         require_cipher()
         found = self.passes(wanted.schema, wanted.where, wanted.key)
@@ -276,25 +265,17 @@ class KeyedSparkBatch:
         """Check names and types of the columns of operations and of the order."""
         from pyspark.sql import types
 
-        if self.batch.operation is not None and self.batch.operation not in frame.columns:
-            raise DataError(
-                f"unknown column {self.batch.operation!r}",
-                where=where,
-                allowed="the operations' column",
-            )
+        require_columns((self.batch.operation, self.order), frame.columns, where)
         if self.order is None:
             return
-        if self.order not in frame.columns:
-            allowed = "the column that orders rows of a key"
-            raise DataError(f"unknown column {self.order!r}", where=where, allowed=allowed)
         kind = frame.schema[self.order].dataType
         if not isinstance(
             kind, (types.IntegralType, types.DateType, types.TimestampType, types.TimestampNTZType)
         ):
             raise DataError(
-                f"column {self.order!r}, which orders the rows of a key, has the type {kind.simpleString()}",
+                f"column {self.order!r} of type {kind.simpleString()} cannot order rows",
                 where=where,
-                allowed="whole numbers, dates or timestamps",
+                allowed=ORDERED,
             )
 
 
@@ -324,7 +305,7 @@ def prepared(
         raise ConfigError(
             "records in Spark cannot follow public constraints",
             where="schema.constraints",
-            allowed="another source, or a schema without constraints",
+            allowed="another source, or none",
         )
     require_protected(frame.sparkSession, allow_plain_shuffle=allow_plain_shuffle, where=where)
     require_reading(frame.sparkSession, where)
@@ -343,7 +324,7 @@ def refuse_declared(schema: Schema, where: str, **columns: str | None) -> None:
             raise ConfigError(
                 f"column {name!r} of the {what} is also in the schema",
                 where=where,
-                allowed=f"another column, or a renamed copy of {name!r}",
+                allowed="another column, or a renamed copy",
             )
 
 
@@ -372,9 +353,7 @@ def _check_ids(frame: Any, ids: Ids, where: str) -> None:
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_type
 
-    if ids.column not in frame.columns:
-        allowed = f"the {ids.what}s' column"
-        raise DataError(f"unknown column {ids.column!r}", where=where, allowed=allowed)
+    require_columns((ids.column,), frame.columns, where)
     kind = frame.schema[ids.column].dataType
     try:
         wrong = id_problem(to_arrow_type(kind, timezone="UTC"), where, ids.what)
@@ -382,6 +361,17 @@ def _check_ids(frame: Any, ids: Ids, where: str) -> None:
         wrong = no_ids_of(kind.simpleString(), where, ids.what)
     if wrong is not None:
         raise wrong
+
+
+def _require_frames(*frames: Any) -> None:
+    """Check that these are data frames of Spark (ConfigError)."""
+    for frame in frames:
+        if not is_frame(frame):
+            raise ConfigError(
+                f"expected a Spark data frame, got {type(frame).__name__}",
+                where="step",
+                allowed="a pyspark.sql.DataFrame",
+            )
 
 
 def quoted(name: str) -> str:

@@ -12,16 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpstream.core.contracts import option
-from dpstream.core.errors import DataError, counted
+from dpstream.core.errors import DataError
 from dpstream.core.tables import KeyedBatch
 from dpstream.io.sources.calendar import Grid
 from dpstream.io.sources.query import bounds, check_parameters, placeholders
-from dpstream.io.sources.source import PeriodSource, StepInput
-from dpstream.io.sources.source_keys import SourceKeys, SourceKind, shared_keys, wrong_source
+from dpstream.io.sources.source import PeriodSource, StepInput, require_columns
+from dpstream.io.sources.source_keys import SourceKeys, SourceKind, meaningless, shared_keys, wrong_source
 from dpstream.io.sources.source_options import SourceOptions
+from dpstream.io.sources.times import NUMBERS
 from dpstream.spark.found_files import AlikeFiles
 from dpstream.spark.passes import BatchFrame, require_room
 from dpstream.spark.sessions import (
+    MASTERS,
     NO_TIME,
     is_allowed_setting,
     require_protected,
@@ -29,7 +31,7 @@ from dpstream.spark.sessions import (
     session,
     shielded_from_spark,
 )
-from dpstream.spark.spark_batch import KeyedSparkBatch, SparkBatch, quoted, refuse_reading
+from dpstream.spark.spark_batch import ORDERED, KeyedSparkBatch, SparkBatch, quoted, refuse_reading
 from dpstream.spark.staging import open_staged
 
 if TYPE_CHECKING:
@@ -37,18 +39,16 @@ if TYPE_CHECKING:
 
 _WHERE = "[source]"
 _FOLDER = re.compile(r"(parquet|orc|delta|staged)\.`([^`]+)`")
+_REMOTE = "a Spark Connect URL without a token, such as sc://host:15002"
+_SIZE = "such as 512m or 8g"
+_SETTING = "such as spark.executor.memory=4g"
 _SECRET = re.compile(r"secret|password|token|credential|access\.?key", re.IGNORECASE)
-_BY_ITSELF = (
-    "the {what} decides which records are in a step, and is trusted to decide about each protected record by that "
-    "record alone (no LIMIT, no ranking, no join or subquery that lets one record move another)"
-)
 _ORDER = (
-    "a null in the column {column!r}, and two rows of one key in a step that it does not tell apart, stop the stream, "
-    "and that it stopped is visible, so whether there is one is not protected"
+    "a null in the column {column!r}, or two rows of a key with one value in it, visibly stop the stream: whether "
+    "there is one is not protected"
 )
 _PLAIN = (
-    "disks and network of the Spark cluster are trusted with counts of parts of the records, and with the records "
-    "(allow_plain_shuffle = true)"
+    "disks and network of the Spark cluster are trusted with counts and records (allow_plain_shuffle = true)"
 )
 
 
@@ -58,43 +58,42 @@ class SparkKeys:
 
     master: str = option(
         "local[*]",
-        allowed='"local[*]", "spark://host:7077", "yarn", "k8s://https://host"',
-        reason="the usual laptop",
-        meaning="Where a new session runs; `spark-submit` or an existing session decides otherwise.",
+        allowed=MASTERS,
+        reason="a laptop",
+        meaning="Where a new session runs; not with `spark-submit` or an existing one.",
     )
     remote: str | None = option(
         None,
-        allowed="a Spark Connect URL without a token, such as sc://host:15002",
+        allowed=_REMOTE,
         shown="not set",
         reason="replaces master",
         meaning="The Spark Connect server.",
     )
     memory: str = option(
         "2g",
-        allowed="a size such as 512m or 8g",
+        allowed=_SIZE,
         reason="enough for millions of cells",
-        meaning="The driver's memory, into which a step's counts must fit; else the plan is refused.",
+        meaning="The driver's memory, into which a step's counts must fit.",
     )
     order_column: str | None = option(
         None,
-        allowed="a column of whole numbers, dates or timestamps",
+        allowed=f"a column of {ORDERED}",
         shown="time_column",
         reason="rows of Spark have no order",
-        meaning="With `key_column`: which row of a key comes first within a step. Ties stop the stream.",
+        meaning="With `key_column`: the order of a key's rows in a step. Ties stop the stream.",
     )
     settings: tuple[str, ...] = option(
         (),
         allowed='such as ["spark.executor.memory=4g"], without secrets',
         reason="Spark's own defaults",
-        meaning="Settings of a new session. What changes which records are read, such as a time zone, is "
-        "refused. This file is public: no secrets.",
+        meaning="Settings of a new session: memory, cores, shuffles, connections.",
     )
     allow_plain_shuffle: bool = option(
         False,
         allowed="true, false",
         reason="executors handle private counts",
-        meaning="Whether shuffle files and connections may be unencrypted. Plan and manifests then say "
-        "that disks and network are trusted.",
+        meaning="Whether shuffle files and connections may be unencrypted, on trusted disks and networks. Plan and "
+        "manifests say so.",
     )
 
 
@@ -161,12 +160,7 @@ class SparkSource(PeriodSource):
                 frame._jdf.queryExecution().analyzed().refresh()
             options = self.options
             named = (options.op_column, options.user_column, options.key_column, self._own.order_column)
-            for lost in (name for name in named if name is not None and name not in frame.columns):
-                raise DataError(
-                    f"unknown column {lost!r}",
-                    where=self._place,
-                    allowed=f"one of {counted(len(frame.columns), 'column')}",
-                )
+            require_columns(named, frame.columns, self._place)
             return frame
 
     def _period(self, table: Any, limits: tuple[Any, Any], start: Any) -> Any:
@@ -175,15 +169,14 @@ class SparkSource(PeriodSource):
         from pyspark.sql import functions, types
 
         name, days = str(self.options.time_column), self.options.every is not None
-        if name not in table.columns:
-            raise DataError(f"unknown column {name!r}", where=self._place, allowed="a column of the table")
+        require_columns((name,), table.columns, self._place)
         kind = table.schema[name].dataType
         dates = (types.DateType, types.TimestampType, types.TimestampNTZType)
         if not isinstance(kind, dates if days else types.IntegralType):
             raise DataError(
                 f"time column of type {kind.simpleString()}",
                 where=f"{self._place}, column {name!r}",
-                allowed="dates or timestamps" if days else "whole step numbers",
+                allowed="dates or timestamps" if days else NUMBERS,
             )
         column = table[quoted(name)]
         lost = column.isNull() if self.options.continues else column.isNull() | (column < start)
@@ -228,40 +221,26 @@ def _check(options: SourceKeys) -> None:
     if isinstance(own, SparkKeys):
         _check_own(own)
         if own.order_column is not None and options.key_column is None:
-            raise wrong_source(
-                "order_column has no meaning without key_column",
-                "leave it out",
-            )
+            raise meaningless("order_column", "without key_column")
         if own.order_column is not None and own.order_column == options.key_column:
-            raise wrong_source("key_column and order_column are the same column", "two columns")
+            raise wrong_source("key_column and order_column name one column", "two columns")
 
 
 def _check_own(own: SparkKeys) -> None:
     if own.remote is not None and (not own.remote.startswith("sc://") or _SECRET.search(own.remote)):
-        raise wrong_source(
-            "remote: expected a Spark Connect URL without token",
-            "sc://host:15002; tokens in the environment",
-        )
+        raise wrong_source("unusable remote", f"{_REMOTE}; tokens in the environment")
     if not re.fullmatch(r"[1-9][0-9]{0,5}[kmgt]b?", own.memory.lower()):
-        raise wrong_source(f"memory = {own.memory!r}: expected a size", "such as 512m or 8g")
+        raise wrong_source(f"unusable memory = {own.memory!r}", _SIZE)
     for text in own.settings:
         name, found, _ = text.partition("=")
         if not found or not name.startswith("spark."):
-            raise wrong_source(
-                f"unknown Spark setting {name!r}",
-                "such as spark.executor.memory=4g",
-            )
+            raise wrong_source(f"unknown Spark setting {name!r}", _SETTING)
         if not is_allowed_setting(name) and not _SECRET.search(name):
             raise wrong_source(
-                f"the setting {name} may not change",
-                "memory, cores, shuffles, connections: spark.executor.memory=4g, "
-                "spark.sql.shuffle.partitions=64",
+                f"the setting {name} may not change", f"memory, cores, shuffles, connections: {_SETTING}"
             )
         if _SECRET.search(name):
-            raise wrong_source(
-                f"the setting {name} is secret, and this file public",
-                "Spark's own configuration (spark-defaults.conf)",
-            )
+            raise wrong_source(f"the setting {name} is secret, this file public", "spark-defaults.conf")
 
 
 def _fits(options: SourceOptions, plan: StreamPlan) -> None:
@@ -280,10 +259,9 @@ def _fits(options: SourceOptions, plan: StreamPlan) -> None:
 def _public(options: SourceOptions) -> tuple[str, ...]:
     """See ``SourceKind.public``."""
     own: SparkKeys = options.own or SparkKeys()
-    facts: tuple[str, ...] = (_BY_ITSELF.format(what="table" if options.query is None else "query"),)
     order = own.order_column or options.time_column
-    if options.key_column is not None and order is not None:
-        facts = (*facts, _ORDER.format(column=order))
+    ordered = options.key_column is not None and order is not None
+    facts = (_ORDER.format(column=order),) if ordered else ()
     return (*facts, _PLAIN) if own.allow_plain_shuffle else facts
 
 

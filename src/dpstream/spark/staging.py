@@ -70,9 +70,9 @@ class Staged:
         last = known[-1] if known else None
         if last is not None and last["checkpoint"] != checkpoint:
             raise StepError(
-                "another checkpoint fed the staging table; a new one counts batches from 0",
+                "another checkpoint fed the staging table",
                 where=where,
-                allowed="its first checkpoint; or a new folder for the records after these",
+                allowed="its first checkpoint; or a new folder for later records",
             )
         following = 0 if last is None else last["batch"] + 1
         if batch < following:
@@ -81,7 +81,7 @@ class Staged:
             raise StepError(
                 f"the staging table ends before batch {following}",
                 where=where,
-                allowed=f"batch {following}: a new checkpoint needs a new table",
+                allowed=f"batch {following}, or a new table",
             )
         else:
             self._append(frame, batch, checkpoint, where)
@@ -150,7 +150,7 @@ class Staged:
             raise StepError(
                 "a staged batch returns with other rows",
                 where=where,
-                allowed="a source that repeats the rows of a batch",
+                allowed="a source that repeats its rows",
             )
 
 
@@ -174,8 +174,8 @@ def _checkpoint(frame: Any, where: str) -> str:
         found = frame.sparkSession.sparkContext.getLocalProperty(_PROPERTY)
     if not found:
         raise ConfigError(
-            "expected a batch of a structured streaming query",
+            "expected a batch of a streaming query",
             where=where,
-            allowed="writeStream.foreachBatch(dpstream.spark.sink(...)), in the query's driver process",
+            allowed="writeStream.foreachBatch(dpstream.spark.sink(...)), in the query's driver",
         )
     return str(found)

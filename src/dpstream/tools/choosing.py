@@ -103,11 +103,6 @@ class Recommendation:
     ratio: float
     words: str
 
-    @property
-    def stays(self) -> bool:
-        """Whether it is the configured one."""
-        return self.mechanism == self.configured
-
 
 @dataclass(frozen=True)
 class ComparedMechanisms:
@@ -137,11 +132,6 @@ class ComparedMechanisms:
     recommendation: Recommendation
 
     @property
-    def mechanisms(self) -> tuple[str, ...]:
-        """Those that were run; the configured one first."""
-        return tuple(dict.fromkeys(one.mechanism for one in self.errors))
-
-    @property
     def words(self) -> str:
         """What was done, in sentences."""
         far = f"{self.steps} steps"
@@ -149,11 +139,8 @@ class ComparedMechanisms:
             far = f"the first {self.steps} of {self.planned} steps"
         done = f"{self.runs} run{'s' if self.runs > 1 else ''}"
         if self.runs < self.wanted:
-            done += f" ({self.wanted} were asked for; {self.seconds:g} seconds of CPU allow no more)"
-        return (
-            f"Invented streams of the expected size, {far}, {done} of each mechanism, seed {self.seed}. Errors: "
-            "means over tenths of the stream."
-        )
+            done += f" of {self.wanted}, in {self.seconds:g} s of CPU,"
+        return f"Invented streams of the expected size, {far}, {done} of each mechanism, seed {self.seed}."
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able."""
@@ -197,7 +184,7 @@ def _elsewhere(errors: Sequence[MechanismErrors], chosen: str, deciding: Resembl
         own = {one.mechanism: one.deciding for one in errors if one.columns == kind}
         best = min(own, key=own.__getitem__)
         if kind != deciding and _ratio(own[best], own[chosen]) * (1 + NO_DIFFERENCE) < 1:
-            return f" It hangs on the columns: on {_LIKE[kind]} {best} would be better."
+            return f" On {_LIKE[kind]} {best} would be better."
     return ""
 
 
@@ -259,8 +246,8 @@ def compare_mechanisms(
         raise ConfigError(
             "the table's size is missing",
             where=str(config.path),
-            allowed="[expect] with size and records_per_step (guesses)"
-            + (" (instead of [mechanism] turnover)" if isinstance(config.unit, Record) else ""),
+            allowed="[expect] with size and records_per_step"
+            + (", not [mechanism] turnover" if isinstance(config.unit, Record) else ""),
         )
     chosen = contenders(config, against)
     far, planned = _steps(config, steps)
@@ -348,7 +335,7 @@ class _Race:
         tool = tool_of("simulation", FamilySimulation, config.family)
         if tool.imagine is None:
             raise ConfigError(
-                f"of {config.family.noun} no stream can be invented",
+                f"{config.family.noun} cannot be invented",
                 where=str(config.path),
                 allowed="plan without --compare",
             )
@@ -370,7 +357,7 @@ class _Race:
         # Only the first round may be too long: whether there is time for another is asked before it begins.
         if number == 1 and time.process_time() - self._began > self._seconds:
             raise ComparisonTooLongError(
-                f"{self._seconds:g} seconds of CPU do not suffice for a run of {self._steps} steps of each mechanism",
+                f"{self._seconds:g} s of CPU are too few for {self._steps} steps of each mechanism",
                 where="--compare",
                 allowed="more --seconds, fewer --steps, or fewer --against",
             )
@@ -416,7 +403,7 @@ def check_size(config: Config, table: ExpectedTable, steps: int) -> None:
     most = min(_MAX_RECORDS, _MAX_FOLLOWED // steps) if steady else _MAX_RECORDS
     if records > most:
         raise ConfigError(
-            f"the stream would have {records:,.0f} records, and {most:,} are invented at most for {steps} steps",
+            f"the stream has {records:,.0f} records; {most:,} at most can be invented for {steps} steps",
             where=f"{config.path} [expect]",
             allowed="fewer --steps, a smaller table" if grows or steady else "a smaller table",
         )

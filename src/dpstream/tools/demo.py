@@ -42,7 +42,7 @@ def demo(folder: Path, steps: int, seed: int) -> int:
     from dpstream.tools.simulate import simulate
 
     config = folder / "dpstream.toml"
-    print("An invented city's eviction notices, week by week. The commands:\n")
+    print("An invented city's eviction notices, week by week:\n")
     print(
         f"$ dpstream simulate evictions --steps {steps} --rows-per-step 1000 --format parquet --seed {seed} "
         f"--out {shlex.quote(str(folder))}"
@@ -59,9 +59,8 @@ def demo(folder: Path, steps: int, seed: int) -> int:
             return code
     program = _program()
     print(f"""
-Look first    {folder / "evaluation" / "evaluation.html"}   true and synthetic values over time
-              It holds the (invented) private truth; of real data it is for their owner alone.
-To publish    {folder / "releases"}   {steps} synthetic tables with their manifests
+Look first    {folder / "evaluation" / "evaluation.html"}   true and synthetic values: of real data for the owner alone
+To publish    {folder / "releases"}   {steps} synthetic tables and manifests
 Secret        {folder / "state"}      exact counts, never to be published
 
 Next   {program} status {config}
@@ -80,7 +79,7 @@ def fresh_folder(folder: Path, fill: Callable[[Path], object]) -> None:
     """
     foreign = folder.is_dir() and any(folder.iterdir()) and not (folder / DEMO_MARKER).is_file()
     if foreign or (folder.exists() and not folder.is_dir()):
-        what = "the folder holds something else than a demo" if foreign else "is a file"
+        what = "the folder holds other files" if foreign else "is a file"
         raise ConfigError(what, where=str(folder), allowed="a new or empty folder, or a demo's")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".dpstream-demo-", dir=folder.parent) as name:
@@ -88,7 +87,7 @@ def fresh_folder(folder: Path, fill: Callable[[Path], object]) -> None:
         fill(fresh)
         folder.mkdir(exist_ok=True)
         check_target(folder / DEMO_MARKER)
-        (folder / DEMO_MARKER).write_text("Made by dpstream demo, which may remove it.\n")
+        (folder / DEMO_MARKER).write_text("dpstream demo may remove this folder.\n")
         for old in (folder / name for name in _WRITTEN):
             if old.is_dir() and not old.is_symlink():
                 shutil.rmtree(old)

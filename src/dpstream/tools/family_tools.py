@@ -65,7 +65,7 @@ def tool_of(kind: Tool, contract: type[Contract], family: Family | None) -> Cont
     raise ConfigError(
         f"the {kind} of the family {family.name!r} ({own}) {what}",
         where=f"Family.tools[{kind!r}]",
-        allowed="module:NAME, in a package for this version of dpstream",
+        allowed="module:NAME for this version of dpstream",
     )
 
 

@@ -47,7 +47,7 @@ class Forecast:
     """Errors of released tables, found on invented streams; public.
 
     Attributes:
-        step: which table. simulated: the steps that were run; from there on errors grow as the plan says.
+        step: which table. simulated_steps: the steps that were run; from there on errors grow as the plan says.
         size: records that the invented table has then, as a mean over runs.
         total: standard error of the number of records: by its law where that is more than a bound.
         marginals: of the columns and the pairs of columns: the same of one cell.
@@ -55,7 +55,7 @@ class Forecast:
     """
 
     step: int
-    simulated: int
+    simulated_steps: int
     size: float
     total: float
     marginals: tuple[MarginalError, ...]
@@ -218,13 +218,7 @@ def forecast_facts(config: Config, step: int, **options: Any) -> dict[str, Any]:
     verdicts = made.verdicts(records)
     shares = [(marginal, marginal.error * marginal.cells / made.size) for marginal in made.marginals]
     return {
-        "step": made.step,
-        "simulated_steps": made.simulated,
-        "size": made.size,
-        "runs": made.runs,
-        "seconds": made.seconds,
-        "seed": made.seed,
-        "total": made.total,
+        **{key: value for key, value in vars(made).items() if key != "marginals"},
         "marginals": [
             {
                 "columns": list(marginal.columns),

@@ -125,12 +125,11 @@ def simulate_border(
         )
         errors.publish_errors(simulation)
     except DpstreamError as error:
-        return f"errors were not simulated: {error}"
+        what = str(error)
     except (OSError, ValueError, ArithmeticError, LookupError, MemoryError) as error:
-        return f"errors were not simulated: {type(error).__name__}"
-    if len(simulation.runs) == runs:
-        return None
-    return (
-        f"errors by simulation: {len(simulation.runs)} of {runs} runs were done; "
-        f"dpstream errors {config.path} --until {borders[-1]} does the others"
-    )
+        what = type(error).__name__
+    else:
+        if len(simulation.runs) == runs:
+            return None
+        what = f"{len(simulation.runs)} of {runs} runs; dpstream errors {config.path} --until {borders[-1]} continues"
+    return f"errors were not simulated: {what}"

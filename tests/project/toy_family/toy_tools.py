@@ -16,7 +16,7 @@ def _find(config: Config, asked: EvaluationRequest) -> EvaluationResult:
     return EvaluationResult(config.name, facts, ("A toy was looked at.",), [{"step": 1, "toys": 3}])
 
 
-EVALUATION = FamilyEvaluation(("steps",), "a toy is only looked at", _find)
+EVALUATION = FamilyEvaluation(("steps",), _find)
 
 
 def _draw(folder: Folder, pairs: Pairs) -> Page:

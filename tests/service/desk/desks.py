@@ -9,18 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from cli_stream import make
+from small_configs import PAID, ZIP
 
 from dpstream.service.desk import Desk, Person
 from dpstream.service.desk.board import HeldRow, write_board
 from dpstream.service.desk.worker import Worker
 
-COLUMNS = """\
-[schema.columns.zip]
-type = "categorical"
-values = ["a", "b", "c"]
-[schema.columns.paid]
-type = "boolean"
-"""
+COLUMNS = ZIP + PAID
 #: The lines of a mechanism that answers questions, which needs ``total = "public"``.
 QUESTIONS = 'name = "pmwg"\nalpha = "0.3"\nstart = 21\n'
 ROWS = ["a,true", "b,false", "c,true", "a,false", "b,true"]

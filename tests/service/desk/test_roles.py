@@ -13,15 +13,8 @@ from dpstream.service.desk import MAY, ROLES, Desk, NotAllowedError, Person
 
 #: Methods that take no person: who somebody is, and what is public for monitoring or for the machine's commands.
 OPEN = {
-    "open",
-    "sign_in",
-    "sign_out",
-    "person",
-    "person_of_header",
-    "operator",
-    "check_log",
-    "health",
-    "metrics",
+    *("open", "sign_in", "sign_out", "person", "person_of_header", "operator"),
+    *("check_log", "health", "metrics"),
 }
 #: Asks only what would be allowed.
 ASKS = {"may"}

@@ -14,6 +14,7 @@ from typing import Any
 from desks import make_service, work
 from httpx import Client as Http
 from httpx import Response
+from small_configs import PAID, ZIP
 
 from dpstream.service.desk import Desk, Person
 from dpstream.service.desk.board import read_facts, write_board
@@ -32,19 +33,10 @@ PEOPLE = {"Anna": "approver", "Ben": "approver", "Olga": "owner", "Ada": "analys
 STEPS = 6
 #: Folders that only the worker reads.
 PRIVATE = ("state", "data")
-COLUMNS = f"""\
-[expect]
-size = 60
-records_per_step = 10
-[schema]
-confirmed = true
-ignore = ["note"]
-[schema.columns.{json.dumps(EVIL_VALUE)}]
-type = "categorical"
-values = ["a", {json.dumps(EVIL_VALUE)}, "c"]
-[schema.columns.paid]
-type = "boolean"
-"""
+GUESS = '[expect]\nsize = 60\nrecords_per_step = 10\n[schema]\nconfirmed = true\nignore = ["note"]\n'
+COLUMNS = GUESS + (ZIP + PAID).replace('"b"', json.dumps(EVIL_VALUE)).replace(
+    ".zip]", f".{json.dumps(EVIL_VALUE)}]"
+)
 
 
 def make_office(folder: Path) -> Path:

@@ -120,7 +120,7 @@ def test_the_keyboard_does_all(browser: Browser, office: Office) -> None:
     assert reached[0] == "To the content"
     assert {"Streams", "Decisions", "Sign out", "Overview", "Ledger"} <= set(reached)
     browser.press("Enter", 13, loads=True)
-    assert "Step 5: your approval is kept, 1 of 2." in browser.words
+    assert "Step 5: approved, 1 of 2." in browser.words
 
 
 #: Tables whose columns end beyond the edge.

@@ -136,7 +136,7 @@ def test_a_token_is_not_sent_to_another_host(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("https://me:hidden@example.org/x", "holds a name, perhaps a secret"),
+        ("https://me:hidden@example.org/x", "holds a name or secret"),
         ("https://example.org/x?token=hidden", "unusable address"),
         ("https:///x", "unusable address"),
         ("https://example.org/a b", "unusable address"),

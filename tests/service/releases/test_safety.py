@@ -85,12 +85,8 @@ def test_links_are_not_followed(stream: Path, name: str) -> None:
     at.rename(stream / "moved")
     at.symlink_to(stream / "moved")
     paths = [
-        name,
-        "steps",
-        "steps/1/table.csv",
-        "steps/1/table.parquet",
-        "answer?q=paid",
-        "steps/3/table.csv",
+        *(name, "steps", "steps/1/table.csv", "steps/1/table.parquet"),
+        *("answer?q=paid", "steps/3/table.csv"),
     ]
     with served(f"invented={stream / 'releases'}") as feed:
         answers = {path: feed.get(f"{BASE}/{path}") for path in paths}
@@ -126,12 +122,8 @@ def test_nothing_else_is_opened(stream: Path) -> None:
     """Every file that Python opens while requests are answered lies in the folder; the state lies beside it."""
     global _recording
     paths = [
-        "steps/3/table.csv",
-        "steps/3/table.parquet",
-        "steps/1/table.ndjson",
-        "changes",
-        "steps",
-        "manifest",
+        *("steps/3/table.csv", "steps/3/table.parquet", "steps/1/table.ndjson"),
+        *("changes", "steps", "manifest"),
     ]
     paths += ["answer?q=paid", "steps/3/manifest", "steps/4/measurements", "catalogue.json", "nothing", ""]
     with served(stream / "releases") as feed:

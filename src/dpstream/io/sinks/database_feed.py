@@ -24,6 +24,7 @@ from dpstream.io.sinks.target import MANIFEST, Comparison, Differences, StepFile
 #: Seconds that PostgreSQL waits for a table that another session has locked.
 LOCK_SECONDS = 10
 #: The bytes that mark a DuckDB file, and where they are.
+_WRITES = "a database that accepts writes"
 _MAGIC, _MAGIC_AT = b"DUCK", 8
 
 
@@ -60,10 +61,7 @@ class DatabaseFeed(Target):
     def _why(self, error: Exception) -> tuple[str, str]:
         """The reason for a message, and what to do: without the driver's own text, which may quote a password or a
         cell."""
-        return (
-            f"database error: {type(error).__name__}",
-            "a database that accepts writes",
-        )
+        return f"database error: {type(error).__name__}", _WRITES
 
     @abstractmethod
     def _replace(self, db: Any, rows: Any) -> None:
@@ -224,9 +222,9 @@ class DatabaseFeed(Target):
                 stored = there is not None and digest in (None, content_sha256(there.sort_by(ID)))
         if not stored:
             raise StoreError(
-                f"another connection does not find step {files.step}, which was written",
+                f"another connection does not find step {files.step}",
                 where=self._where,
-                allowed="a database that keeps writes; the next run publishes the committed step",
+                allowed="a database that keeps writes; then run again",
             )
 
     def _known(self, which: str = "", *, read_only: bool = False) -> dict[int, tuple[str, str]]:
@@ -422,16 +420,16 @@ class PostgresFeed(DatabaseFeed):
         again = "then run again: the step is committed"
         if state == "55P03":
             return (
-                f"another session has locked the table {self._name} for {LOCK_SECONDS} seconds",
+                f"another session locks {self._name} for {LOCK_SECONDS} seconds",
                 f"end its transaction (see pg_stat_activity), {again}",
             )
         if state == "2BP01":
             return (
-                f"a view of the table {self._name} uses a column that the release lacks",
+                f"a view of {self._name} uses a column that the release lacks",
                 f"drop that view, {again}",
             )
         told = failure(error) if state is None else f"{type(error).__name__}, SQLSTATE {state}"
-        return f"database error: {told}", "a database that accepts writes"
+        return f"database error: {told}", _WRITES
 
     def _run(self, db: Any, text: str, values: Sequence[Any] = ()) -> Any:
         return db.execute(text.replace("?", "%s"), list(values)) if values else db.execute(text)

@@ -29,8 +29,8 @@ def drawn_table(step: int, rows: int, seed: int, block: int | None) -> bytes:
         "sampling_seed": seed,
         "drawn_in_blocks_of": block,
         "words": (
-            f"The records of this step are in another place: partition step={step} of a table "
-            "drawn, after the commit, from the step's model and the seed above."
+            f"The records are in partition step={step} of a table drawn, after the commit, from the "
+            "step's model and this seed."
         ),
     }
     return (json.dumps(told, indent=1) + "\n").encode()

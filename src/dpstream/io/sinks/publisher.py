@@ -118,7 +118,7 @@ class Publisher:
             for step, digest in target.have(stream_id).items():
                 if hashes.setdefault(step, digest) != digest:
                     raise StoreDamagedError(
-                        f"the folder and the place beside it differ in step {step}",
+                        f"folder and sink differ in step {step}",
                         where=str(self.directory),
                         allowed="two places of one stream",
                     )

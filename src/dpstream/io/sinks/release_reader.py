@@ -128,9 +128,9 @@ def _part(root: AnyPath, step: int, kind: str) -> tuple[dict[str, Any], Any]:
     names = [name for name in manifest["files"] if name.removeprefix(f"{kind}.") in FORMATS]
     if not names and kind == "table" and DRAWN_TABLE in manifest["files"]:
         raise ConfigError(
-            f"the table of step {step} is elsewhere: partition step={step} of a drawn table",
+            f"the table of step {step} is elsewhere",
             where=str(root),
-            allowed="spark.read.parquet of the table that [output] names",
+            allowed=f"partition step={step} of the table that [output] names: spark.read.parquet",
         )
     if len(names) != 1:
         raise StoreDamagedError(f"the manifest lists no {kind}", where=str(root / step_name(step)))

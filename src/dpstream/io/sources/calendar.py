@@ -186,7 +186,7 @@ def _beyond(step: int) -> ConfigError:
     return ConfigError(
         f"step {step} lies beyond the year 9999",
         where="[source]",
-        allowed="an earlier start, and an earlier end or none",
+        allowed="an earlier start or end",
     )
 
 
@@ -209,7 +209,7 @@ def period_grid(every: str, start: datetime.date, where: str) -> DayPeriods | Mo
         return DayPeriods(start, count * days)
     if start.day > 28:
         raise ConfigError(
-            "some months lack the first day of the periods",
+            "some months lack this day",
             where=f"{where} start",
             allowed="day 1 to 28",
         )

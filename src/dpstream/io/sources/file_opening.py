@@ -16,7 +16,7 @@ from typing import IO, Any, cast
 
 from dpstream.core.errors import DataError
 from dpstream.core.foreign import failures
-from dpstream.io.objects import AnyPath, ObjectPath
+from dpstream.io.objects import UNANSWERED, AnyPath, ObjectPath
 
 _ENDINGS = {
     "csv": (".csv", ".csv.gz"),
@@ -24,6 +24,7 @@ _ENDINGS = {
     "ndjson": (".ndjson", ".ndjson.gz", ".jsonl", ".jsonl.gz"),
 }
 FORMATS = ", ".join(ending for endings in _ENDINGS.values() for ending in endings)
+_RENAMED = "write under another name, then rename"
 #: Bytes that are looked at together.
 _BLOCK = 2**20
 
@@ -66,9 +67,9 @@ def readable(path: AnyPath, kind: str | None = None) -> Iterator[None]:
     except (OSError, *failures()) as error:  # type: ignore[misc]
         if isinstance(path, ObjectPath) and type(error) is OSError:
             raise UnreadableError(
-                "the object store cannot be reached, or refuses",
+                UNANSWERED,
                 where=str(path),
-                allowed="a store that answers, its region or endpoint, and read access",
+                allowed="its region or endpoint, and read access",
             ) from None
         # Readers' messages quote private values, so they are dropped.
         encoded = None if file_format(path) == "parquet" else other_encoding(partial(binary, path))
@@ -77,7 +78,7 @@ def readable(path: AnyPath, kind: str | None = None) -> Iterator[None]:
         raise UnreadableError(
             f"the file cannot be read as {kind or file_format(path)}: damaged, half-written or inconsistent",
             where=str(path),
-            allowed="a complete file (write under another name, then rename)",
+            allowed=f"a complete file ({_RENAMED})",
         ) from None
 
 
@@ -91,7 +92,7 @@ def changed_file(where: str) -> UnreadableError:
     return UnreadableError(
         "the file changed during reading",
         where=where,
-        allowed="finished files: write under another name, rename, run again",
+        allowed=f"finished files ({_RENAMED}); run again",
     )
 
 

@@ -59,14 +59,12 @@ def find_files(options: SourceKeys, base: Path) -> list[AnyPath]:
                 name = file_name(path, base)
                 if by_name.setdefault(name, path) != path:
                     raise ConfigError(
-                        f"two files have the name {name!r}",
+                        f"two files named {name!r}",
                         where="[source] path",
                         allowed="each path once, in one bucket or folder",
                     )
     if not by_name:
-        raise UnreadableError(
-            "no file matches", where=", ".join(options.path), allowed="a pattern that matches files"
-        )
+        raise UnreadableError("no file matches", where=", ".join(options.path), allowed="another pattern")
     return [by_name[name] for name in sorted(by_name)]
 
 
@@ -189,7 +187,7 @@ class FileNames:
 def other_files(name: str) -> StepError:
     """The error for a file that is gone, or that is new among files that were read already."""
     return StepError(
-        "the file is gone, an earlier file is gone, or a new file sorts before it",
+        "the file or an earlier one is gone, or a new file sorts before it",
         where=name,
         allowed="new files that sort after the old ones",
     )
@@ -220,7 +218,7 @@ def check_first_files(here: Sequence[str], seen: Position, key: bytes) -> None:
                 raise StepError(
                     "the file sorts before released files",
                     where=new,
-                    allowed="a name that sorts last, or no such file",
+                    allowed="a name that sorts last",
                 )
     raise other_files(last)
 
@@ -420,7 +418,7 @@ class FileSource(Source):
             raise DataError(
                 f"more than {MAX_STEPS} steps",
                 where="[source]",
-                allowed="a time column without distant values, or an end",
+                allowed="times without misprints, or an end",
             )
         return self._assemble(grid, files, place, pieces, last)
 
@@ -443,7 +441,7 @@ class FileSource(Source):
                 raise StepError(
                     "the file is gone, or its read part changed",
                     where=name,
-                    allowed='with late = "next-step": files that stay, and only grow at their end',
+                    allowed='with late = "next-step": files that only grow at their end',
                 )
         prints = {name: fingerprint(path, key=self._key) for name, path in here.items()}
         lengths = {f"{BYTES}:{name}": length for name, (length, _) in prints.items()}
@@ -469,7 +467,7 @@ class FileSource(Source):
                 waiting.clear()
         if place.seen is not None and records < place.seen.get(name, 0):
             raise StepError(
-                "the file lost records since the last reading",
+                "the file lost records",
                 where=name,
                 allowed="files that only grow, or new files",
             )
@@ -555,7 +553,7 @@ class FileSource(Source):
                     step += 1
             if seen is not None and records != seen.get(name, records):
                 raise StepError(
-                    "the number of records changed since the file was cut into steps",
+                    "the number of released records changed",
                     where=name,
                     allowed="unchanged files; only the last may grow",
                 )
@@ -756,19 +754,14 @@ class WideSource(FileSource):
             periods = self._numbered(wanted, names)
         else:
             if len(self._variables) != 1:
-                raise ConfigError(
-                    "a list of period columns fits one variable only",
-                    where="[source] period_columns",
-                    allowed='such as "{column}_{period}"',
-                )
+                raise _several_variables()
             periods = [[name] for name in wanted or ()]
         complete = [all(name in names for name in period) for period in periods]
         last = max((number for number, whole in enumerate(complete, start=1) if whole), default=0)
         if last == 0 or not all(complete[:last]):
             gap = next(name for period in periods for name in period if name not in names) if periods else ""
-            what = "but later periods exist" if last else "no period is complete"
             raise DataError(
-                f"missing column {gap!r}, {what}",
+                f"missing column {gap!r}",
                 where=where,
                 allowed="every period from 1 on",
             )
@@ -780,11 +773,7 @@ class WideSource(FileSource):
         assert numbered is not None  # checked with the options
         width = int(numbered[1] or 1)
         if "{column}" not in template and len(self._variables) != 1:
-            raise ConfigError(
-                "period_columns names the same columns for several variables",
-                where="[source] period_columns",
-                allowed='a text with {column}, such as "{column}_{period}"',
-            )
+            raise _several_variables()
         texts = [template.replace("{column}", name) for name in self._variables]
         largest = 1
         for text in texts:
@@ -795,3 +784,11 @@ class WideSource(FileSource):
         return [
             [PERIOD.sub(f"{period:0{width}}", text) for text in texts] for period in range(1, largest + 1)
         ]
+
+
+def _several_variables() -> ConfigError:
+    return ConfigError(
+        "several variables need columns of their own",
+        where="[source] period_columns",
+        allowed='such as "{column}_{period}"',
+    )

@@ -119,7 +119,7 @@ def read_sample(path: str | Path, rows: int) -> Any:
     try:
         return pa.concat_tables(tables, promote_options="permissive")
     except (pa.ArrowException, IndexError):
-        raise DataError("the files hold different columns", where=str(path), allowed=FORMATS) from None
+        raise DataError("different columns", where=str(path), allowed=FORMATS) from None
 
 
 def files_of(path: str | Path) -> list[Path]:
@@ -455,10 +455,10 @@ def _broken_line(where: str, line: bytes | None, cells: int = 0, reveal: bool = 
         return DataError(
             "a line ends inside a quote",
             where=where,
-            allowed="each record on one line; Parquet or NDJSON for texts with line breaks",
+            allowed="a record a line; Parquet or NDJSON for texts with line breaks",
         )
     return DataError(
-        f"a line has {f'{count} columns' if reveal else 'more or fewer columns'} and the first line {cells}",
+        f"a line has {f'{count} columns' if reveal else 'other columns'}, the first line {cells}",
         where=where,
         allowed="equal columns in every line",
     )
@@ -587,13 +587,11 @@ def json_records(
         record = parse_record(text) if len(line) <= MAX_BYTES else None
         if record is None:
             raise DataError(
-                "expected JSON objects without repeated keys",
-                where=place,
-                allowed="one object per line, each key once",
+                "expected JSON objects", where=place, allowed="one object per line, each key once"
             )
         if known is not None and not known.issuperset(record):
             raise DataError(
-                "a key is missing in the file's first records"
+                "a key is missing in the first records"
                 if keys.names is None
                 else "a record has an undeclared key",
                 where=place,

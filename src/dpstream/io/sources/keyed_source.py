@@ -19,9 +19,9 @@ from dpstream.core.tables import KeyedBatch, Snapshot
 from dpstream.io.sources.calendar import Grid
 from dpstream.io.sources.operations import DELETE, INSERT, UPDATE, plain_texts
 from dpstream.io.sources.pieces import join
-from dpstream.io.sources.source import PeriodSource, Source, StepInput
+from dpstream.io.sources.source import PeriodSource, Source, StepInput, require_columns
 from dpstream.io.sources.source_options import SourceOptions
-from dpstream.io.sources.times import times_of
+from dpstream.io.sources.times import NUMBERS, times_of
 
 
 def free_name(wanted: str, names: Sequence[str]) -> str:
@@ -86,10 +86,9 @@ class KeyedSource(Source):
 
     def _read_operations(self, rows: Any, column: str, where: str) -> Any:
         """The rows that are not ignored, with their operations in the words of ``KeyedBatch``."""
-        if column not in rows.column_names:
-            raise DataError(f"unknown column {column!r}", where=where, allowed="a column of the data")
         import pyarrow as pa
 
+        require_columns((column,), rows.column_names, where)
         read = self.options.op_values.read(rows.column(column), name=column, where=where)
         kept = read != "ignore"
         rows, meaning = rows.drop_columns([column]).filter(pa.array(kept)), pa.array(read[kept], pa.string())
@@ -173,11 +172,7 @@ class StaySource(PeriodSource):
         tables, firsts, lasts = [], [], []
         for entry in self.beneath.steps():
             assert entry.users is not None
-            for name in (begin, end):
-                if name not in entry.inserts.column_names:
-                    raise DataError(
-                        f"unknown column {name!r}", where=entry.batch_id, allowed="a column of the data"
-                    )
+            require_columns((begin, end), entry.inserts.column_names, entry.batch_id)
             starts = self._times(entry.inserts.column(begin), begin, entry.batch_id)
             ends, ended = self._ends(entry.inserts.column(end), end, entry.batch_id)
             if bool((ends[ended] < starts[ended]).any()):
@@ -224,7 +219,7 @@ def _whole(values: Any, where: str) -> Any:
     try:
         return values.cast(pa.int64())
     except pa.ArrowException:
-        raise DataError("expected step numbers", where=where, allowed="whole step numbers") from None
+        raise DataError("expected step numbers", where=where, allowed=NUMBERS) from None
 
 
 def _events(rows: Any, first: Steps, gone: Steps, step: int, key: str) -> tuple[Any, str, str]:

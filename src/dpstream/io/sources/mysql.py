@@ -20,9 +20,10 @@ from typing import Any, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from dpstream.core.errors import ConfigError, DataError, DpstreamError
+from dpstream.io.libpq import installed
 from dpstream.io.sources.calendar import Grid
 from dpstream.io.sources.file_opening import UnreadableError
-from dpstream.io.sources.pg_session import server_address, text_schema, text_table
+from dpstream.io.sources.pg_session import PRIMARY, server_address, text_schema, text_table
 from dpstream.io.sources.query import (
     as_table,
     bounds,
@@ -35,8 +36,9 @@ from dpstream.io.sources.query import (
 from dpstream.io.sources.source import Source
 from dpstream.io.sources.source_keys import SourceKeys, SourceKind, shared_keys
 from dpstream.io.sources.source_options import SourceOptions
+from dpstream.io.sources.times import NUMBERS
 
-URL = "mysql://user@host:3306/database (password in MYSQL_PWD or ~/.my.cnf)"
+URL = "mysql://user@host:3306/database (password: MYSQL_PWD or ~/.my.cnf)"
 _WHERE = "[source] url"
 _OPTIONS = ("ssl_ca", "unix_socket")
 #: No password can hide in what this lets through.
@@ -62,9 +64,9 @@ def check_mysql_url(url: object) -> None:
     """Refuse a URL that is none, or that may hold a password (ConfigError); it is not shown then."""
     if not isinstance(url, str) or not _PUBLIC.fullmatch(url) or "password" in url.lower():
         raise ConfigError(
-            "expected a MySQL URL without password, special signs as %XX (not shown)",
+            "expected a MySQL URL without password (not shown; special signs as %XX)",
             where=_WHERE,
-            allowed=f"{URL}; or the whole URL in the variable of url_env",
+            allowed=f"{URL}; or url_env",
         )
 
 
@@ -86,20 +88,16 @@ class MySQLSession:
         Args:
             what: is read, for messages.
         """
-        try:
+        with installed("pymysql", _WHERE, "mysql"):
             import pymysql
             import pymysql.converters
-        except ImportError:
-            raise ConfigError(
-                "PyMySQL is not installed", where=_WHERE, allowed="pip install 'dpstream[mysql]'"
-            ) from None
         self._driver: Any = pymysql
         self.where = f"MySQL, {what}"
         settings = _connection(server_address(options))
         # Without converters for what comes back, every value stays the text that the server sends.
         settings |= {"conv": pymysql.converters.encoders, "connect_timeout": 30, "local_infile": False}
         with self.errors():
-            self._connection: Any = pymysql.connect(**settings)
+            self._connection: Any = self._driver.connect(**settings)
         try:
             self._set_up()
         except BaseException:
@@ -182,9 +180,7 @@ class MySQLSession:
             cursor.execute("SELECT @@global.read_only")
             if str(cursor.fetchone()[0]) not in ("0", "OFF"):
                 raise ConfigError(
-                    "the server is a read-only replica, which may lack records of the primary",
-                    where=_WHERE,
-                    allowed="the primary server",
+                    "the server is a read-only replica, which may lack records", where=_WHERE, allowed=PRIMARY
                 )
             cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
 
@@ -195,13 +191,13 @@ class MySQLSession:
             return ConfigError(
                 f"the server refuses the statement ({name}): run it there to see why",
                 where=self.where,
-                allowed="one reading SELECT with the documented parameters, on an existing table",
+                allowed="one reading SELECT on an existing table",
             )
         if number in _DENIED:
             return ConfigError(
                 f"the user lacks a right ({name})",
                 where=self.where,
-                allowed="a user that may read the table",
+                allowed="one that may read the table",
             )
         if number in _NOT_NOW or isinstance(error, self._driver.err.InterfaceError):
             return UnreadableError(
@@ -264,7 +260,7 @@ class MySQLAnswer(MySQLSession):
         if name is None:
             return
         days = options.every is not None
-        allowed = "a date, datetime or timestamp" if days else "whole step numbers"
+        allowed = "a date, datetime or timestamp" if days else NUMBERS
         check_time_column(name, types, _DAYS if days else _NUMBERS, allowed)
         some = f"SELECT 1 FROM {named(str(options.table))} WHERE {named_column(name)} "
         where = f"{self.where}, column {name!r}"
@@ -276,8 +272,7 @@ class MySQLAnswer(MySQLSession):
             raise DataError(
                 "a record precedes the start",
                 where=where,
-                allowed="times from the start on, an earlier [source] start, or late = "
-                '"drop-and-count-nothing", which leaves such records out',
+                allowed='an earlier [source] start, or late = "drop-and-count-nothing" (leaves such records out)',
             )
 
     def tables(self, limits: tuple[Any, Any] | None) -> Iterator[Any]:

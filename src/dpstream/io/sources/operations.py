@@ -16,7 +16,7 @@ from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.foreign import shielded
 
 _WHERE = "[source] op_values"
-_WORDS_ALLOWED = 'such as {insert = ["c", "after"], delete = ["d", "before"]}'
+WORDS_ALLOWED = 'such as {insert = ["c", "after"], delete = ["d", "before"]}'
 _KEYED_WORDS = 'such as {insert = ["c", "r"], update = "u", delete = "d"}, ignore = [...]'
 #: What to write instead of an update that lacks the old row.
 UPDATE_ADVICE = "a delete with the old values, then an insert with the new ones (update-before, update-after)"
@@ -52,17 +52,13 @@ class Operations:
         Errors:
             ConfigError: other keys, no words at all, a word in two lists, or without keys the word ``update``.
         """
-        allowed = _KEYED_WORDS if keyed else _WORDS_ALLOWED
+        allowed = _KEYED_WORDS if keyed else WORDS_ALLOWED
         given = set(table) if isinstance(table, Mapping) else set()
         if not isinstance(table, Mapping) or not (
             given and given <= {*_LISTS} if keyed else given == {INSERT, DELETE}
         ):
-            lists = (
-                "lists of words: insert, update, delete, ignore"
-                if keyed
-                else "two lists of words: insert, delete"
-            )
-            raise ConfigError(f"op_values: expected {lists}", where=_WHERE, allowed=allowed)
+            lists = _LISTS if keyed else (INSERT, DELETE)
+            raise ConfigError(f"expected lists of words: {', '.join(lists)}", where=_WHERE, allowed=allowed)
         read = cls(**{name: _words(table[name], allowed) if name in table else () for name in _LISTS})
         words = [word for name in _LISTS for word in dict.fromkeys(getattr(read, name))]
         twice = sorted({word for word in words if words.count(word) > 1})

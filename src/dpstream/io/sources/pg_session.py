@@ -16,13 +16,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from dpstream.core.errors import ConfigError, DataError, DpstreamError, StepError
-from dpstream.core.schema.arrow import first_repeated
 from dpstream.io.libpq import PostgresSession, Refusals, quoted
 from dpstream.io.sources.calendar import Grid
 from dpstream.io.sources.file_opening import UnreadableError
-from dpstream.io.sources.query import PARAMETERS, as_table, check_parameters, wanted_columns
+from dpstream.io.sources.query import as_table, check_parameters, require_different, wanted_columns
 from dpstream.io.sources.source import PeriodSource
-from dpstream.io.sources.source_keys import SourceKeys, duration
+from dpstream.io.sources.source_keys import PARAMETERS, SourceKeys, duration
 from dpstream.io.sources.source_options import SourceOptions
 
 _log = logging.getLogger("dpstream.io.sources")
@@ -31,6 +30,7 @@ _log = logging.getLogger("dpstream.io.sources")
 SYSTEM = "system"
 
 _WHERE = "[source] url"
+PRIMARY = "the primary server"
 _MIN_VERSION = 130000
 _PATIENCE = datetime.timedelta(minutes=10)
 #: The texts of values must not depend on settings of the role, nor the meaning of a name on its search path.
@@ -80,6 +80,11 @@ class Snapshot:
     next: int
 
 
+def back_in_time(where: str) -> StepError:
+    """The refusal of a server that was set back."""
+    return StepError("the server went back in time", where=where, allowed="the server as before")
+
+
 class Session(PostgresSession):
     """One connection, for reading only.
 
@@ -91,11 +96,11 @@ class Session(PostgresSession):
 
     refusals: ClassVar[Refusals] = {
         "unreached": (UnreadableError, "{}", "a running server at [source] url"),
-        "lost": (UnreadableError, "the connection to the server was lost", "running again"),
+        "lost": (UnreadableError, "connection lost", "running again"),
         "denied": (
             ConfigError,
-            "the role may not do this",
-            'a role that may read the table (kind = "postgres-changes": with REPLICATION)',
+            "the role lacks a right",
+            'one that may read the table (kind = "postgres-changes": with REPLICATION)',
         ),
         "away": (UnreadableError, "the server cannot answer now ({})", "running again"),
         "unreadable": (DataError, "unreadable records ({})", "a readable table"),
@@ -172,9 +177,9 @@ class Session(PostgresSession):
                 if grace is not None:
                     return
                 raise UnreadableError(
-                    "an open transaction began before the reading",
+                    "a transaction stays open",
                     where=self.where,
-                    allowed="end it (pg_stat_activity, pg_prepared_xacts), or raise wait in [source]",
+                    allowed="end it (pg_stat_activity, pg_prepared_xacts), or a longer [source] wait",
                 )
             if not warned:
                 _log.warning("waiting for open transactions, at most %s", self._patience)
@@ -243,9 +248,7 @@ class Session(PostgresSession):
             raise ConfigError("server too old", where=_WHERE, allowed="PostgreSQL 13 or newer")
         if self.one("SELECT pg_is_in_recovery()"):
             raise ConfigError(
-                "the server is a standby, which may lack records of the primary",
-                where=_WHERE,
-                allowed="the primary server",
+                "the server is a standby, which may lack records", where=_WHERE, allowed=PRIMARY
             )
 
 
@@ -255,9 +258,7 @@ def server_address(options: SourceKeys) -> str:
         return str(options.url)
     if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", options.url_env):
         raise ConfigError(
-            "expected the name of an environment variable",
-            where="[source] url_env",
-            allowed="letters, digits and _, first a letter or _",
+            "expected an environment variable", where="[source] url_env", allowed="letters, digits and _"
         )
     url = os.environ.get(options.url_env, "")
     if not url:
@@ -383,8 +384,7 @@ class WholeTable(Session):
                 ) from None
             answer = self._call("describe_prepared", b"")
         names = [answer.fname(number).decode() for number in range(answer.nfields)]
-        if first_repeated(names) is not None:
-            raise ConfigError("two columns share a name", where=_QUERY, allowed="each name once (use AS)")
+        require_different(names, _QUERY)
         return {name: answer.ftype(number) for number, name in enumerate(names)}, answer.nparams
 
     def _call(self, name: str, *arguments: Any) -> Any:

@@ -18,7 +18,7 @@ from dpstream.core.schema.encoded_table import BlockEncoder, EncodedBlock, Encod
 #: An instant (int64, microseconds) beyond all that a schema can declare.
 _FAR = 2**62
 _MICROSECONDS = {"s": 10**6, "ms": 10**3, "us": 1}
-_ALLOWED = "one type per column: numbers, times with a zone or without, texts, ..."
+_ALLOWED = "one type per column"
 
 
 def join(tables: Sequence[Any], where: str) -> Any:
@@ -184,7 +184,7 @@ class StepRows:
         # One file may be read further ahead than another; a stable sort restores the order of the files.
         waiting = sorted(self._waiting.pop((step, deletes), []), key=lambda piece: piece[0])
         pieces = [piece for _, piece in waiting]
-        with shielded("the step's records cannot be joined", where=_WHERE, allowed="sound files"):
+        with shielded("unjoinable records", where=_WHERE, allowed="sound files"):
             if self._encoder is None:
                 return join([self._empty, *pieces], _WHERE)
             return self._encoded(self._encoder, pieces)

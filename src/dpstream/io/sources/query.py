@@ -21,26 +21,22 @@ from dpstream.core.errors import ConfigError, DataError, counted
 from dpstream.core.foreign import failures
 from dpstream.core.schema.arrow import first_repeated
 from dpstream.core.tables import Snapshot
+from dpstream.io.libpq import installed
 from dpstream.io.sources.calendar import Grid, StepNumbers
 from dpstream.io.sources.file_opening import UnreadableError
 from dpstream.io.sources.keyed_source import KeyedSource, StaySource
 from dpstream.io.sources.pieces import StepRows
-from dpstream.io.sources.source import PeriodSource, Source, StepInput, apart_from_users, step_input
+from dpstream.io.sources.source import (
+    PeriodSource,
+    Source,
+    StepInput,
+    apart_from_users,
+    require_columns,
+    step_input,
+)
+from dpstream.io.sources.source_keys import PARAMETERS
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.times import deletes_of
-
-#: shape -> the numbers of parameters that a query may have, and the words for messages.
-PARAMETERS: Mapping[str, tuple[tuple[int, ...], str]] = {
-    "changes": ((2,), "one SELECT with two parameters, such as SELECT * FROM t WHERE day >= ? AND day < ?"),
-    "snapshots": (
-        (0, 1),
-        (
-            "one SELECT without parameter, or with one (mysql: ?), the end of the period, such as SELECT * "
-            "FROM t WHERE valid_from < $1 AND (valid_to IS NULL OR valid_to >= $1)"
-        ),
-    ),
-    "stays": ((0,), "one SELECT without parameters for all stays, such as SELECT * FROM bookings"),
-}
 
 
 class Answer(Protocol):
@@ -139,8 +135,7 @@ def split_records(empty: Any, tables: Any, options: SourceOptions, where: str) -
         ConfigError: two columns have the same name.
         DataError: the column of operations, users or keys is missing, or an operation is a null or an unknown word.
     """
-    if first_repeated(empty.column_names) is not None:
-        raise ConfigError("two columns share a name", where=where, allowed="each name once (use AS)")
+    require_different(empty.column_names, where)
     wanted_columns(empty.column_names, options, (), where)
     column = options.delete_column
     names = [name for name in empty.column_names if name != column]
@@ -149,6 +144,12 @@ def split_records(empty: Any, tables: Any, options: SourceOptions, where: str) -
         flags = deletes_of(table, options, where)
         pieces.add(table.select(names), flags, steps=np.ones(table.num_rows, np.int64))
     return pieces.take(1)
+
+
+def require_different(names: Sequence[str], where: str) -> None:
+    """Check that no two columns of an answer have one name (ConfigError)."""
+    if first_repeated(names) is not None:
+        raise ConfigError("two columns share a name", where=where, allowed="each name once (use AS)")
 
 
 def wanted_columns(
@@ -168,17 +169,14 @@ def wanted_columns(
     chosen = columns or [name for name in there if name not in (options.step_column, options.xid_column)]
     names = dict.fromkeys([*chosen, options.op_column, options.id_column, *times])
     wanted = [name for name in names if name is not None]
-    for name in wanted:
-        if name not in there:
-            allowed = f"one of {counted(len(there), 'column')}"
-            raise DataError(f"unknown column {name!r}", where=where, allowed=allowed)
+    require_columns(wanted, there, where)
     return wanted
 
 
 def check_time_column(name: str, types: Mapping[str, int], wanted: Collection[int], allowed: str) -> None:
     """Check that the column of times is there and has one of some types, by their numbers (ConfigError)."""
     if types.get(name) not in wanted:
-        what = f"the column {name!r} {'has another type' if name in types else 'is not there'}"
+        what = f"column {name!r}: {'another type' if name in types else 'missing'}"
         raise ConfigError(what, where="[source] time_column", allowed=allowed)
 
 
@@ -231,13 +229,8 @@ def open_database(path: Path) -> Iterator[Any]:
         ConfigError: duckdb is not installed, or cannot be set to UTC.
         UnreadableError: the file is not there, is damaged, or another process writes to it.
     """
-    try:
+    with installed("duckdb", str(path), "duckdb"):
         import duckdb
-    except ImportError:
-        raise ConfigError(
-            "DuckDB is not installed", where=str(path), allowed="pip install 'dpstream[duckdb]'"
-        ) from None
-
     if not path.is_file():
         raise UnreadableError("file missing", where=str(path))
     if not is_database(path):
@@ -250,7 +243,7 @@ def open_database(path: Path) -> Iterator[Any]:
         )
     except duckdb.Error:
         raise UnreadableError(
-            "the database cannot be opened: damaged, or another process writes",
+            "database damaged, or another process writes",
             where=str(path),
             allowed="a DuckDB file without other writers",
         ) from None
@@ -259,9 +252,7 @@ def open_database(path: Path) -> Iterator[Any]:
             connection.execute("SET TimeZone = 'UTC'; SET Calendar = 'gregorian'")
         except duckdb.Error:
             raise ConfigError(
-                "DuckDB cannot read UTC times here",
-                where=str(path),
-                allowed="DuckDB with its extension icu, as from pip",
+                "DuckDB lacks its extension icu", where=str(path), allowed="DuckDB as from pip"
             ) from None
         yield connection
 
@@ -341,5 +332,5 @@ def duckdb_answer(options: SourceOptions, base: Path) -> Iterator[DuckDBAnswer]:
             raise DataError(
                 f"the query fails on the data ({type(error).__name__})",
                 where=str(path),
-                allowed="a query that reads every row of every period",
+                allowed="a query that reads every row",
             ) from None

@@ -27,6 +27,7 @@ from dpstream.io.sources.pg_session import (
     Relation,
     ServerSource,
     Session,
+    back_in_time,
     text_schema,
     text_table,
 )
@@ -85,6 +86,11 @@ class Change:
     new: Tuple | None
     key: Tuple | None = None
 
+    @property
+    def oids(self) -> tuple[int, ...]:
+        """As of ``Truncate``."""
+        return (self.oid,)
+
 
 @dataclass(frozen=True)
 class Truncate:
@@ -131,23 +137,11 @@ class _Bytes:
                 raise ValueError("unknown kind of cell")
 
 
-def head(data: bytes) -> Begin | Described | Truncate | int | None:
-    """Read the first bytes of a message: the begin of a transaction, a table without its columns, a truncation, or (for
-    a change) the number of its table. None for all other messages."""
-    kind, rest = data[:1], _Bytes(data[1:])
-    if kind == b"R":
-        return _named(rest)
-    if kind == b"B":
-        return Begin(rest.number(8), rest.number(8))
-    if kind in (b"I", b"U", b"D"):
-        return rest.number(4)
-    if kind == b"T":
-        return _truncate(rest)
-    return None
-
-
-def parse(data: bytes) -> Begin | Described | Change | Truncate | None:
+def parse(data: bytes, *, whole: bool = True) -> Begin | Described | Change | Truncate | None:
     """Read one message; None for messages that are not about rows (commits, origins, types).
+
+    Args:
+        whole: False: of its first bytes only, a table without its columns and a change without its rows.
 
     Errors:
         ValueError: the protocol has no such message. The text repeats no value of a row.
@@ -156,9 +150,9 @@ def parse(data: bytes) -> Begin | Described | Change | Truncate | None:
     if kind == b"B":
         return Begin(rest.number(8), rest.number(8))
     if kind == b"R":
-        return _described(rest)
+        return _described(rest, whole)
     if kind in (b"I", b"U", b"D"):
-        return _change(kind, rest)
+        return _change(kind, rest) if whole else Change(rest.number(4), kind.decode(), None, None)
     if kind == b"T":
         return _truncate(rest)
     if kind in (b"C", b"O", b"Y", b"M"):
@@ -166,13 +160,11 @@ def parse(data: bytes) -> Begin | Described | Change | Truncate | None:
     raise ValueError("unknown kind of message")
 
 
-def _named(rest: _Bytes) -> Described:
+def _described(rest: _Bytes, whole: bool) -> Described:
     # The schema pg_catalog is sent as an empty name.
-    return Described(rest.number(4), rest.text() or "pg_catalog", rest.text(), ())
-
-
-def _described(rest: _Bytes) -> Described:
-    table = _named(rest)
+    table = Described(rest.number(4), rest.text() or "pg_catalog", rest.text(), ())
+    if not whole:
+        return table
     rest.take(1)  # the replica identity, which is not needed: the changes show whether they have the old row
     columns = []
     for _ in range(rest.number(2)):
@@ -204,7 +196,7 @@ def _truncate(rest: _Bytes) -> Truncate:
 _GRACE = 5.0
 _READ, _DONE = "read", "done"
 _ROWS = 2**14
-#: As many bytes of a message as ``head`` needs (names have up to 63). Truncations ("T" = 84) list tables: all bytes.
+#: As many bytes of a message as ``parse`` needs (names have up to 63). Truncations ("T" = 84) list tables: all bytes.
 _HEAD = 160
 _PEEK = (
     "SELECT CASE WHEN get_byte(data, 0) = 84 THEN data ELSE substr(data, 1, %s) END "
@@ -212,6 +204,7 @@ _PEEK = (
     "'proto_version', '1', 'publication_names', %s)"
 )
 _BOOLEAN, _CHARACTER = 16, 1042
+_ALONE, _ANEW = "a slot for this stream alone", "a new stream on a new slot"
 
 
 def commit_day(moment: int) -> int:
@@ -246,11 +239,11 @@ class ChangedRows:
         sent = {name: (index, kind) for index, (name, kind) in enumerate(message.columns)}
         for name in self._names:
             if name not in sent or sent[name][1] != self._relation.types[name]:
-                what = "lacks the column" if name not in sent else "has another type in the column"
+                what = "lacks column" if name not in sent else "has another type in column"
                 raise DataError(
-                    f"the table was altered in mid-stream: the log {what} {name!r}",
+                    f"the table was altered: the log {what} {name!r}",
                     where=self._where,
-                    allowed="alter columns after all earlier changes are released; a publication that sends the column",
+                    allowed="alter columns after all earlier changes are released; publish the column",
                 )
         self._indices = [sent[name][0] for name in self._names]
 
@@ -265,7 +258,7 @@ class ChangedRows:
                 raise DataError(
                     "a truncation deleted rows that the log lacks",
                     where=self._where,
-                    allowed="DELETE, not TRUNCATE, in a new stream on a new slot",
+                    allowed=f"DELETE, not TRUNCATE, in {_ANEW}",
                 )
             return
         if message.oid == self._relation.oid:
@@ -273,11 +266,7 @@ class ChangedRows:
 
     def _change(self, message: Change) -> None:
         if message.kind != "I" and message.old is None:
-            raise DataError(
-                "the log lacks the old row of an update or a delete",
-                where=self._where,
-                allowed="REPLICA IDENTITY FULL, set before the change",
-            )
+            raise self._lacking("the old row of a change")
         old = None if message.old is None else self._cells(message.old, None)
         new = None if message.new is None else self._cells(message.new, message.old)
         if old == new:
@@ -319,12 +308,13 @@ class ChangedRows:
     def _text(self, value: str | Unchanged | None, name: str) -> str | None:
         """A cell as a csv file would have it (DataError where the log lacks it)."""
         if not (value is None or isinstance(value, str)):
-            raise DataError(
-                f"the log lacks a large value of column {name!r}",
-                where=self._where,
-                allowed="REPLICA IDENTITY FULL, set before the change",
-            )
+            raise self._lacking(f"a large value of column {name!r}")
         return _as_cast(value, self._relation.types[name])
+
+    def _lacking(self, what: str) -> DataError:
+        return DataError(
+            f"the log lacks {what}", where=self._where, allowed="REPLICA IDENTITY FULL, set before the change"
+        )
 
     def _store(self) -> None:
         if self._rows:
@@ -430,11 +420,7 @@ class ChangeSource(ServerSource):
             session.settle(_GRACE)
             written = _written(session)
             if any(known is not None and written < known[_READ] for known in (place.seen, held)):
-                raise StepError(
-                    "the server went back in time",
-                    where=self._where(),
-                    allowed="the server as before",
-                )
+                raise back_in_time(self._where())
             survey = self._survey(session, place, last, written if held is None else held[_READ])
         for step in range(place.start, last + 1):
             with Session(self.options) as session:
@@ -463,21 +449,21 @@ class ChangeSource(ServerSource):
         survey, relation = _Survey(upto), session.relation(str(self.options.table))
         ours, begin, counted = {relation.oid}, Begin(0, 0), False
         for data in self._peek(session, survey.read, _HEAD):
-            message = head(data)
+            message = self._message(session, data, whole=False)
             if isinstance(message, Begin):
                 begin, counted = message, False
             elif isinstance(message, Described):
                 if f"{quoted(message.schema)}.{quoted(message.name)}" == relation.name:
                     ours.add(message.oid)
-            elif message in ours or (isinstance(message, Truncate) and not ours.isdisjoint(message.oids)):
+            elif message is not None and not ours.isdisjoint(message.oids):
                 step = 0 if counted or begin.commit >= survey.read else place.step(begin, session.where)
                 counted = True
                 if step > 0:
-                    if isinstance(message, int) and message != relation.oid:
+                    if isinstance(message, Change) and message.oid != relation.oid:
                         raise DataError(
-                            "another table took this name before all changes of the old one were released",
+                            "another table took this name before all changes were released",
                             where=session.where,
-                            allowed="the old table under its name until then",
+                            allowed="the old table until then",
                         )
                     # Steps that are not due yet count as one: only the place where they begin matters.
                     survey.add(min(step, last + 1), begin.commit)
@@ -489,14 +475,7 @@ class ChangeSource(ServerSource):
         chosen = False
         # The server stops behind the first record that reaches this place.
         for data in self._peek(session, survey.last[step] + 1, 2**30):
-            try:
-                message = parse(data)
-            except (ValueError, UnicodeDecodeError):
-                raise DataError(
-                    "unreadable change feed",
-                    where=session.where,
-                    allowed="pgoutput, protocol version 1",
-                ) from None
+            message = self._message(session, data)
             if isinstance(message, Begin):
                 # None, so that this cannot raise: a late transaction may change only other tables.
                 chosen = place.step(message, None) == step
@@ -504,6 +483,14 @@ class ChangeSource(ServerSource):
                 rows.describe(message)
             elif chosen and isinstance(message, Change | Truncate):
                 rows.add(message)
+
+    def _message(self, session: Session, data: bytes, *, whole: bool = True) -> Any:
+        try:
+            return parse(data, whole=whole)
+        except (ValueError, UnicodeDecodeError):
+            raise DataError(
+                "unreadable change feed", where=session.where, allowed="pgoutput, protocol version 1"
+            ) from None
 
     def _peek(self, session: Session, upto: int, length: int) -> Iterator[bytes]:
         """The first ``length`` bytes of each message from the slot's place on. The slot is not moved.
@@ -523,7 +510,7 @@ class ChangeSource(ServerSource):
             raise UnreadableError(
                 "another reader moved the slot",
                 where=self._where(),
-                allowed="a slot for this stream alone",
+                allowed=_ALONE,
             )
 
     def _slot_place(self, session: Session) -> int:
@@ -549,7 +536,7 @@ class ChangeSource(ServerSource):
             raise StepError(
                 "the server removed needed log (max_slot_wal_keep_size): changes are lost",
                 where=self._where(),
-                allowed="a new stream on a new slot",
+                allowed=_ANEW,
             )
         return int(answer[0][3])
 
@@ -557,9 +544,9 @@ class ChangeSource(ServerSource):
         place = self._slot_place(session)
         if place > done:
             raise StepError(
-                "the slot is ahead of the released steps: the changes in between are lost",
+                "the slot is ahead of the released steps: changes are lost",
                 where=self._where(),
-                allowed="a slot for this stream alone; else a new stream on a new slot",
+                allowed=f"{_ALONE}; else {_ANEW}",
             )
         if place < done:
             session.rows(
@@ -604,10 +591,9 @@ class ChangeSource(ServerSource):
         )
         if not relation.full or partial:
             raise ConfigError(
-                "the log lacks whole old rows of updates or deletes",
+                "the log lacks old rows",
                 where="[source] table",
-                allowed=f"ALTER TABLE {relation.name} REPLICA IDENTITY FULL (each partition too), before the slot is "
-                "made",
+                allowed=f"ALTER TABLE {relation.name} REPLICA IDENTITY FULL (partitions too), before the slot",
             )
 
     def _where(self) -> str:
@@ -639,7 +625,7 @@ class _StepFinder:
             return self.start
         if self._late == "error" and where is not None:
             raise DataError(
-                "a change falls into a released step (the server's clock was set back)",
+                "a change falls into a released step (the server's clock went back)",
                 where=where,
                 allowed='[source] late = "next-step" or "drop-and-count-nothing"',
             )
@@ -684,9 +670,8 @@ class KeyedChangeSource(ChangeSource):
             raise ConfigError(
                 f"the log lacks the {key!r} of updated and deleted rows",
                 where="[source] key_column",
-                allowed=f'PRIMARY KEY ("{key}"), REPLICA IDENTITY USING INDEX of a unique index on this '
-                f"column, or REPLICA IDENTITY FULL (ALTER TABLE {relation.name}, each partition "
-                "too), before the slot is made",
+                allowed=f'PRIMARY KEY ("{key}"), REPLICA IDENTITY USING INDEX of a unique index on it, or '
+                f"FULL (ALTER TABLE {relation.name}, partitions too), before the slot",
             )
 
     def _entry(self, grid: Grid, step: int, rows: ChangedRows) -> StepInput:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import datetime
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpstream.core.errors import StepError
+from dpstream.core.errors import DataError, StepError
 from dpstream.core.tables import KeyedBatch, Snapshot
 from dpstream.io.sources.calendar import Grid, Period
 from dpstream.io.sources.source_options import SourceOptions
@@ -98,6 +98,13 @@ class ReadOptions:
     reveal: bool = False
     watched: bool = False
     schema: Schema | None = None
+
+
+def require_columns(names: Iterable[str | None], there: Collection[str], where: str) -> None:
+    """Check that the columns that are named are there (DataError)."""
+    for name in names:
+        if name is not None and name not in there:
+            raise DataError(f"unknown column {name!r}", where=where, allowed="a column of the data")
 
 
 def check_start(start_step: int) -> None:

@@ -18,7 +18,7 @@ from dpstream.core.contracts.plugins import Plugins
 from dpstream.core.contracts.recipe_options import NUMBER, TEXT, TEXTS, Key, Option, keys_of_recipes, words
 from dpstream.core.durations import seconds
 from dpstream.core.errors import ConfigError
-from dpstream.io.sources.operations import Operations
+from dpstream.io.sources.operations import WORDS_ALLOWED, Operations
 
 Late = Literal["error", "next-step", "drop-and-count-nothing"]
 Shape = Literal["changes", "snapshots", "stays"]
@@ -32,26 +32,35 @@ _SERVER = ("postgres", "postgres-changes", "mysql")
 _WHOLE = ("files", "duckdb", "postgres", "mysql")
 _ROWS = (*_WHOLE, "spark", STDIN)
 
-#: How records are cut into steps: in words for messages, and what follows from it.
+#: How records are cut into steps, in words for messages.
 CUTS = {
-    "calendar": ("a calendar (every)", "a step is a period"),
-    "numbers": ("step numbers", "a calendar is missing"),
-    "each file": ('every = "files"', "records follow the files' order"),
-    "rows": ("rows", "records follow the files' order"),
-    "columns": ("period_columns", "each period is a column"),
+    "calendar": "a calendar (every)",
+    "numbers": "step numbers",
+    "each file": 'every = "files"',
+    "rows": "rows",
+    "columns": "period_columns",
 }
 #: What a row is, likewise.
 RECORDS = {
-    "events": ("records without key_column", "each row is an event"),
-    "inserts": ("insert_only", "every row is an insert"),
-    "states": ("records without op_column", "a row holds its record's present state"),
-    "changes": ('shape = "changes"', "a row is what happened to a record"),
-    "snapshots": (
-        'shape = "snapshots"',
-        "the whole table is read, and every row is a present record",
-    ),
-    "stays": ('shape = "stays"', "a row has a start and an end"),
+    "events": "records without key_column",
+    "inserts": "insert_only",
+    "states": "records without op_column",
+    "changes": 'shape = "changes"',
+    "snapshots": 'shape = "snapshots"',
+    "stays": 'shape = "stays"',
 }
+#: shape -> the numbers of parameters that a query may have, and the words for messages.
+PARAMETERS: Mapping[str, tuple[tuple[int, ...], str]] = {
+    "changes": ((2,), "one SELECT with two parameters, such as SELECT * FROM t WHERE day >= ? AND day < ?"),
+    "snapshots": (
+        (0, 1),
+        "one SELECT with at most one parameter (mysql: ?), the period's end, such as SELECT * "
+        "FROM t WHERE valid_from < $1 AND (valid_to IS NULL OR valid_to >= $1)",
+    ),
+    "stays": ((0,), "one SELECT without parameters, such as SELECT * FROM bookings"),
+}
+_LENGTHS = '"30 minutes", "6 hours", "2 days", "1 week"'
+XID_COLUMN = "a column of the type xid8 with DEFAULT pg_current_xact_id()"
 _TIMES = ("calendar", "numbers")
 _EVENTS = ("events", "inserts")
 _TIMED = (*_TIMES, *_EVENTS, "states", "changes", "stays")
@@ -97,17 +106,16 @@ class SourceKeys:
         default="files",
         words=KINDS,
         reason="the usual export",
-        meaning="Where the private rows are: files (or standard input), a query to DuckDB, a growing "
-        "PostgreSQL table, its changes (logical replication), MySQL (MariaDB) or Spark.",
+        meaning="Where the private rows are. `postgres`: a growing table; `postgres-changes`: its logical "
+        "replication; `mysql`: also MariaDB.",
     )
     path: tuple[str, ...] = _key(
         ("files", STDIN),
         default=(),
-        allowed='a pattern such as data/*.parquet, a list of them, or "-"',
+        allowed='such as data/*.parquet; a list; "-"',
         shown="needed for files",
-        reason="only for files",
-        meaning="CSV, Parquet or NDJSON files (CSV and NDJSON also .gz), relative to this file, or objects "
-        "such as s3://bucket/data/*.parquet; `-`: NDJSON on standard input.",
+        meaning="CSV, NDJSON (both also .gz) or Parquet files, relative to this file; objects "
+        "(s3://bucket/data/*.parquet); `-`: NDJSON on standard input.",
         fragment={"anyOf": [TEXT, TEXTS]},
     )
     database: str | None = _key(
@@ -117,68 +125,67 @@ class SourceKeys:
     )
     query: str | None = _key(
         ("duckdb", "postgres", "mysql", "spark"),
-        allowed="one SELECT with two parameters, such as SELECT * FROM t WHERE day >= ? AND day < ?",
-        meaning="Gives the records of one step; the parameters are its first day (or number) and that of "
-        "the next step. Snapshots: the whole table, with none or one parameter (`$1`; mysql: `?`), "
-        "the first day after. Stays: all stays, no parameter.",
+        allowed=PARAMETERS["changes"][1],
+        meaning="Gives the records of a step; the parameters are its first day (or number) and the next "
+        "step's. Snapshots: the whole table, with at most one parameter (`$1`; mysql: `?`), the first day "
+        "after. Stays: all, without parameter.",
     )
     eof: Literal["hold", "close"] = _key(
         (STDIN,),
         default="hold",
-        reason="a broken pipe looks like an ended one",
-        meaning="At the end of standard input the open step waits, and its records are sent again (`hold`), or is "
-        "complete (`close`).",
+        reason="pipes break",
+        meaning="When standard input ends, the open step is complete (`close`), or its records must be sent again "
+        "(`hold`).",
     )
     time_column: str | None = _key(
         (*_ROWS, *_TIMED),
         allowed="a column outside the schema",
-        reason="steps are then files or numbers of rows",
-        meaning="The step of a row: a date or time with `every`, else a whole step number.",
+        reason="steps are files or rows",
+        meaning="The step of a row: a date or time with `every`, else a whole number.",
     )
     every: str | None = _key(
         (*_ALL, "calendar", "each file"),
         allowed='day, week, month, "14 days", "2 weeks", "3 months", files',
-        reason="the time column then holds step numbers",
-        meaning="Length of a step from `start`; `files`: each file is a step.",
+        reason="the time column holds step numbers",
+        meaning="Length of a step; `files`: each file is a step.",
     )
     rows: int | None = _key(
         ("files", "rows", "events"),
-        allowed="a number of rows from 1",
+        allowed="from 1",
         reason="rows make step sizes public",
         meaning='Steps of this many rows, in file order. Needs `[stream] total = "public"`.',
     )
     start: datetime.date | int | None = _key(
         (*_ALL, *_TIMES),
-        allowed="a day such as 2026-01-05, or a step number",
+        allowed="such as 2026-01-05, or a step number",
         shown="1 for step numbers; needed with a calendar",
         reason="step borders must be public",
-        meaning="The public first day of step 1, or the first step's number.",
+        meaning="The first day of step 1, or its number.",
         fragment={"type": ["string", "integer"]},
     )
     end: datetime.date | int | str | None = _key(
         (*_ALL, *_TIMES),
-        allowed="a day, a step number, today (with a calendar), data",
+        allowed="a day, a step number, today (all periods that are over), data (the newest record's step "
+        "becomes public)",
         shown="needed with a time column",
         reason="the number of steps must be public",
-        meaning="The last day or step. `today`: all periods that are over. `data`: the step of the newest record, "
-        "which the owner declares public.",
+        meaning="The last day or step.",
         fragment={"type": ["string", "integer"]},
     )
     op_column: str | None = _key(
         (*_ROWS, *_TIMES, "each file", "rows", "events", "changes"),
         allowed="a column that says insert or delete",
-        reason="every row is then an insert",
-        meaning="What a row does: with `key_column` to the record of its key; else a delete is an event, and the "
-        "baseline runs twice a step.",
+        reason="every row is an insert",
+        meaning="What a row does to its record. Without `key_column` a delete is an event, and the baseline runs "
+        "twice a step.",
     )
     op_values: Operations = _key(
         (*_ROWS, "events", "changes"),
         default=Operations(),
-        allowed='such as {insert = ["c", "after"], delete = ["d", "before"]}',
+        allowed=WORDS_ALLOWED,
         shown="insert and update-after; delete and update-before",
         reason="an update is a delete and an insert",
-        meaning="The words of `op_column`. With `key_column` also `update` (the new row) and `ignore` "
-        "(rows to pass over).",
+        meaning="The words of `op_column`; with `key_column` also `update` (the new row) and `ignore`.",
         fragment={"type": "object", "additionalProperties": {"anyOf": [TEXT, TEXTS]}},
     )
     late: Late = _key(
@@ -189,56 +196,53 @@ class SourceKeys:
     )
     lag: str | None = _key(
         (*_STORED, "calendar"),
-        allowed='"30 minutes", "6 hours", "2 days", "1 week"',
-        reason="a period is taken once it is over",
-        meaning="Wait after the end of a period, for records that arrive later.",
+        allowed=_LENGTHS,
+        reason="a period is read once over",
+        meaning="Wait after a period's end for late records.",
     )
     complete: Literal["rename", "done"] = _key(
         ("files",),
         default="rename",
         reason="a renamed file is complete",
-        meaning="A file is finished when its name matches `path`, or when an empty `NAME.done` is there, "
-        "too.",
+        meaning="A file is finished when its name matches `path`, or when `NAME.done` is there too.",
     )
     offsets: bool = _key(
         ("files", STDIN, "calendar"),
         default=False,
         allowed="true, false",
         reason="two forms could count a record on two days",
-        meaning="Whether all times have an offset (`2026-01-31T12:00:00Z`, taken in UTC), or none. The other form "
-        "is an error.",
+        meaning="Whether all times have an offset (`2026-01-31T12:00:00Z`, taken in UTC), or none.",
     )
     user_column: str | None = _key(
         _ALL,
         allowed="a column outside the schema, with unit = user or individual",
-        reason="needed with these units only",
+        reason="only for these units",
         meaning="Whose record a row is: texts or whole numbers, never empty.",
     )
     key_column: str | None = _key(
         _ALL,
         allowed="a column outside the schema, with unit = record",
-        reason="needed with this unit only",
+        reason="only for this unit",
         meaning="Which record a row is about: texts or whole numbers, never empty.",
     )
     shape: Shape = _key(
         (*_WHOLE, "states", "changes", "snapshots", "stays"),
         default="changes",
         reason="only with key_column",
-        meaning="What rows are: what happened to records (`changes`), the whole table at each step (`snapshots`), "
+        meaning="Rows are what happened to records (`changes`), the whole table at each step (`snapshots`), "
         "or records with start and end (`stays`).",
     )
     delete_time_column: str | None = _key(
         (*_WHOLE, "stays"),
         allowed="a column outside the schema, with shape = stays",
-        reason="needed with this shape only",
-        meaning="When a record left, in the form of `time_column`. Null: still there.",
+        reason="only for this shape",
+        meaning="When a record left, as `time_column`. Null: still there.",
     )
     updates: Literal["rows", "changed"] = _key(
         ("files", STDIN, "duckdb", "spark", "changes"),
         default="rows",
         reason="only with key_column and op_column",
-        meaning="An update has the whole new row, or the changed columns only (null, empty or missing: the "
-        "old value stays).",
+        meaning="An update has the whole new row, or the changed columns (null, empty or missing: unchanged).",
     )
     unknown: Literal["error", "drop"] = _key(
         ("files", STDIN, "duckdb", "postgres-changes", "spark", "changes"),
@@ -250,7 +254,7 @@ class SourceKeys:
         (*_ALL, "changes", "stays"),
         words=("error", "update"),
         shown="update; with shape = stays error",
-        reason="feeds repeat inserts; overlapping stays contradict each other",
+        reason="feeds repeat inserts; stays must not overlap",
         meaning="An insert of a key that exists.",
     )
     repeated: Literal["error", "last"] | None = _key(
@@ -258,7 +262,7 @@ class SourceKeys:
         words=("error", "last"),
         shown="last; with shape = snapshots error",
         reason="a table has each key once",
-        meaning="Several rows of a key in a step: the last counts (`last`), or they are an error.",
+        meaning="Several rows of a key in a step: the last counts, or they are an error.",
     )
     shrinks: float = _key(
         (*_WHOLE, "snapshots", "stays"),
@@ -266,7 +270,7 @@ class SourceKeys:
         allowed="a share from 0 to below 1",
         reason="a broken export could delete everything",
         meaning="A snapshot that is empty, or below this share of the records before, stops the stream "
-        "until `dpstream run --confirm-shrink`. 0: only an empty one.",
+        "until `dpstream run --confirm-shrink`.",
         fragment=NUMBER,
     )
     insert_only: bool = _key(
@@ -275,14 +279,14 @@ class SourceKeys:
         allowed="true, false",
         reason="only with key_column",
         meaning="The owner declares that records never change or leave. One row of each key is "
-        "counted; the mechanism is `pooled` unless another is named.",
+        "counted, by `pooled` unless another mechanism is named.",
     )
     period_columns: tuple[str, ...] | str | None = _key(
         ("files", "columns", "events"),
         allowed='such as ["m1", "m2"], "m{period}" or "{column}_{period:02}", where the mechanism follows people',
-        reason="files then have a row per person and period",
+        reason="a row per person and period",
         meaning="For files with a row per person: the period columns, in order. "
-        "A text counts from 1; several variables need `{column}` in it.",
+        "A text counts from 1; several variables need `{column}`.",
         fragment={"anyOf": [TEXT, TEXTS]},
     )
     url: str | None = _key(
@@ -294,26 +298,26 @@ class SourceKeys:
     url_env: str | None = _key(
         _SERVER,
         allowed="an environment variable, in place of url",
-        meaning="The variable that holds the URL, also with a password.",
+        meaning="Holds the URL, also with a password.",
     )
     table: str | None = _key(
         (*_SERVER, "spark"),
         allowed="a name as the catalog has it",
         shown="needed without `query`",
-        meaning="The table or view (`postgres-changes`: a table). Spark also takes parquet.`folder` and a "
+        meaning="The table or view (`postgres-changes`: a table). Spark: also parquet.`folder`, and a "
         "staging table, staged.`folder`.",
     )
     wait: str | None = _key(
         ("postgres", *_EVENTS),
         allowed='"0 minutes", "30 minutes", "6 hours"',
         shown="10 minutes",
-        meaning="How long a reading waits for open transactions. Then the run stops.",
+        meaning="Longest wait for open transactions; then the run stops.",
     )
     xid_column: str | None = _key(
         ("postgres", *_EVENTS),
-        allowed="a column of the type xid8 with DEFAULT pg_current_xact_id()",
-        meaning="The transaction that added a row. The server's own number changes at rewrites, "
-        'so `late = "next-step"` needs the column.',
+        allowed=XID_COLUMN,
+        meaning="The transaction that added a row. Rewrites change the server's own number, "
+        'so `late = "next-step"` needs it.',
     )
     slot: str | None = _key(
         ("postgres-changes",),
@@ -323,7 +327,7 @@ class SourceKeys:
     publication: str | None = _key(
         ("postgres-changes",),
         allowed="a publication that sends the table",
-        meaning="What the server sends: inserts, updates, deletes and truncations.",
+        meaning="Sends inserts, updates, deletes and truncations.",
     )
     continues: bool = False
     same_unit: str | None = None
@@ -416,7 +420,7 @@ class SourceKind:
         taken = {key.name for key in _FIELDS}
         if self.options is not None and taken & {key.name for key in fields(self.options)}:
             raise ConfigError(
-                "a source's key has the name of a shared key",
+                "a key has the name of a shared key",
                 where=self.options.__name__,
                 allowed="another name",
             )
@@ -440,6 +444,11 @@ SOURCES = Plugins("dpstream.sources", "the source", SourceKind, {**dict.fromkeys
 def wrong_source(what: str, allowed: str) -> ConfigError:
     """A ConfigError about ``[source]``. The reader of the file adds the file's name."""
     return ConfigError(what, where="[source]", allowed=allowed)
+
+
+def meaningless(key: str, why: str, allowed: str = "leave it out") -> ConfigError:
+    """The refusal of a key, or of its value, beside the others."""
+    return wrong_source(f"{key} has no meaning {why}", allowed)
 
 
 def keys_of_kind(kind: str) -> tuple[str, ...]:
@@ -469,18 +478,14 @@ def check_keys(keys: SourceKeys) -> None:
     for key, value in given.items():
         if key.name not in there:
             kinds = ", ".join(name for name in key.metadata["kinds"] if name != kind)
-            what = f'{shown[key]} has no meaning with kind = "{kind}", only with {kinds}'
-            raise wrong_source(what, ", ".join(there))
+            raise meaningless(shown[key], f'with kind = "{kind}", only with {kinds}', ", ".join(there))
         _check_value(key.name, value, rows[key.name].fragment, rows[key.name].allowed)
     for key in given:
         for part, meanings in (("records", RECORDS), ("cut", CUTS)):
             here, fitting = getattr(keys, part), key.metadata[part]
             if here not in fitting:
-                name, why = meanings[here]
-                others = " or ".join(meanings[other][0] for other in fitting)
-                raise wrong_source(
-                    f"{shown[key]} has no meaning with {name}: {why}", f"leave it out, or {others}"
-                )
+                others = " or ".join(meanings[other] for other in fitting)
+                raise meaningless(shown[key], f"with {meanings[here]}", f"leave it out, or {others}")
 
 
 def _check_value(key: str, value: object, fragment: Mapping[str, Any], allowed: str) -> None:
@@ -517,9 +522,7 @@ def duration(text: object, key: str) -> datetime.timedelta:
     """
     length = seconds(text)
     if length is None:
-        raise wrong_source(
-            f"{key} = {text!r}: expected a length of time", '"30 minutes", "6 hours", "2 days", "1 week"'
-        )
+        raise wrong_source(f"{key} = {text!r}: expected a length of time", _LENGTHS)
     return datetime.timedelta(seconds=length)
 
 

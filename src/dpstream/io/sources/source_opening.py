@@ -71,9 +71,9 @@ def _open_other(options: SourceOptions, kind: SourceKind, reading: ReadOptions) 
     source = kind.open(options, Path(reading.base), tuple(reading.columns))
     if not isinstance(source, Source):
         raise ConfigError(
-            f"the package of source {options.kind!r} must give a dpstream.io.sources.Source",
+            f"source {options.kind!r} must be a dpstream.io.sources.Source",
             where="[source] kind",
-            allowed="a package that does",
+            allowed="another package",
         )
     source.ignored = frozenset(reading.ignored)
     return source

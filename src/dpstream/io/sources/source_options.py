@@ -16,18 +16,22 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, get_args
 
+from dpstream.core.errors import ConfigError
 from dpstream.core.tables import KeyRules
 from dpstream.io.objects import URLS, is_object_url, object_path
 from dpstream.io.sources.calendar import EVERY, Grid, StepNumbers, day_number, period_grid
 from dpstream.io.sources.operations import BY_KEY, Operations
 from dpstream.io.sources.source_keys import (
+    CUTS,
     KINDS,
+    RECORDS,
     SOURCES,
     Late,
     SourceKeys,
     check_keys,
     duration,
     keys_of_kind,
+    meaningless,
     other_kind,
     rows_of_source,
     wrong_source,
@@ -47,17 +51,15 @@ _COLUMNS = ("key_column", "time_column", "delete_time_column", "op_column", "use
 
 def _check_paths(options: SourceKeys) -> None:
     if not options.path or not all(isinstance(p, str) and p for p in options.path):
-        raise wrong_source("path is missing", 'such as path = "data/*.parquet"')
+        raise wrong_source("path is missing", rows_of_source(())["path"].allowed)
     if "-" in options.path and len(options.path) > 1:
-        raise wrong_source("standard input and files cannot be mixed", 'path = "-"')
+        raise wrong_source("path mixes standard input and files", 'path = "-"')
     for text in options.path:
         if "://" in text:
             if not is_object_url(text):
                 raise wrong_source(f"files cannot be read from {text.partition('://')[0]}:// URLs", URLS)
             object_path(text)
 
-
-_END = 'a last {unit} ("{example}"), "data" (the step of the newest record becomes public)'
 
 #: The place of a period's number in ``period_columns``.
 PERIOD = re.compile(r"\{period(?::0([1-9]))?\}")
@@ -77,13 +79,15 @@ class SourceOptions(SourceKeys):
         check_keys(self)
         if self.kind == "files":
             _check_paths(self)
-        for refused, what, allowed in self._refusals():
+        for refused, error in self._refusals():
             if refused:
-                raise wrong_source(what, allowed)
+                raise error
         for needed, applies, why in self._needs():
             for name in needed if applies else ():
                 if getattr(self, name) is None:
-                    raise wrong_source(f"{name} is missing, which {why}", rows_of_source(())[name].allowed)
+                    raise wrong_source(
+                        f"{name} is missing, which {why} needs", rows_of_source(())[name].allowed
+                    )
         for one, other in combinations(_COLUMNS, 2):
             if getattr(self, one) is not None and getattr(self, one) == getattr(self, other):
                 raise wrong_source(f"{one} and {other} name one column", "two columns")
@@ -108,90 +112,81 @@ class SourceOptions(SourceKeys):
         kind, whole = self.kind, self.records in ("snapshots", "stays")
         stored = kind in ("postgres", "mysql", "spark")
         other = other_kind(kind)
-        yield _NEEDED.get(kind, ()) if other is None else other.needed, True, f'kind = "{kind}" needs'
-        yield ("table",), kind == "postgres" and not whole, 'kind = "postgres" needs'
-        calendar = "PostgreSQL needs: each step is a calendar period"
-        yield ("every",), kind.startswith("postgres") and self.records != "stays", calendar
-        placed = "a table needs for the step of a row"
-        yield ("time_column",), stored and not whole and self.table is not None, placed
-        numbered = 'late = "next-step" needs: rewrites change transaction numbers, and rows would count twice'
-        yield ("xid_column",), kind == "postgres" and not whole and self.late == "next-step", numbered
-        yield ("time_column", "delete_time_column"), self.records == "stays", 'shape = "stays" needs'
-        yield ("user_column",), self.cut == "columns", "period_columns needs"
-        yield ("op_column",), self.op_values not in (Operations(), BY_KEY), "op_values needs"
+        named = f'kind = "{kind}"'
+        yield _NEEDED.get(kind, ()) if other is None else other.needed, True, named
+        yield ("table",), kind == "postgres" and not whole, named
+        yield ("every",), kind.startswith("postgres") and self.records != "stays", named
+        yield ("time_column",), stored and not whole and self.table is not None, "table"
+        yield ("xid_column",), kind == "postgres" and not whole and self.late == "next-step", self._late
+        yield ("time_column", "delete_time_column"), self.records == "stays", RECORDS["stays"]
+        yield ("user_column",), self.cut == "columns", CUTS["columns"]
+        yield ("op_column",), self.op_values not in (Operations(), BY_KEY), "op_values"
 
-    def _refusals(self) -> Iterator[tuple[bool, str, str]]:
-        """Values that do not fit the others: whether it is so, what is wrong, and what is allowed."""
+    @property
+    def _late(self) -> str:
+        return f'late = "{self.late}"'
+
+    def _refusals(self) -> Iterator[tuple[bool, ConfigError]]:
+        """Values that do not fit the others: whether it is so, and the refusal."""
         kind, records, late = self.kind, self.records, self.late
         keys, whole, stays = keys_of_kind(kind), records in ("snapshots", "stays"), records == "stays"
         grows = kind == "postgres" and not whole
         for pair in (("url", "url_env"), ("table", "query")):
             several = (getattr(self, pair[0]) is None) == (getattr(self, pair[1]) is None)
-            named = " and ".join(pair)
+            named = " or ".join(pair)
             applies = set(pair) <= {*keys} and not (grows and "table" in pair)
-            yield applies and several, f"give {named}: either, not both", f"one of {named}"
+            yield applies and several, wrong_source(f"give either {named}", f"one of {named}")
         yield (
             grows and self.query is not None,
-            "query has no meaning for a growing table",
-            'table (or a view); or shape = "snapshots" or "stays"',
+            meaningless(
+                "query", "for a growing table", 'table (or a view); or shape = "snapshots" or "stays"'
+            ),
         )
         yield (
             not whole and self.query is not None and self.time_column is not None,
-            "time_column has no meaning with a query",
-            'leave it out; or shape = "stays"',
+            meaningless("time_column", "with query", 'leave it out; or shape = "stays"'),
         )
+        here = f"with {RECORDS['stays']}" if stays else "without files"
         yield (
             self.cut == "each file" and (kind != "files" or self.stdin or stays),
-            'every = "files" has no meaning '
-            + ('with shape = "stays": rows say their steps' if stays else "without files"),
-            "a calendar, or step numbers",
+            meaningless(CUTS["each file"], here, "a calendar, or step numbers"),
         )
-        future = 'with shape = "stays": an end may lie in the future'
         yield (
             self.end == "data" and (kind != "files" or stays),
-            'end = "data" has no meaning '
-            + (future if stays else "without files: the periods must be public"),
-            'a day, a step number, or "today"',
+            meaningless('end = "data"', here, 'a day, a step number, or "today"'),
         )
         yield (
             records == "snapshots" and kind == "files" and self.cut != "each file",
-            "each file is a snapshot and a step",
-            'every = "files"',
+            wrong_source("each file is a snapshot and a step", CUTS["each file"]),
         )
         yield (
             records in ("changes", "states") and kind in ("postgres", "mysql"),
-            "a table's unordered rows cannot be changes by key",
-            'shape = "snapshots" or "stays", kind = "postgres-changes", or insert_only = true',
+            wrong_source(
+                "a table's unordered rows cannot be changes by key",
+                'shape = "snapshots" or "stays", kind = "postgres-changes", or insert_only = true',
+            ),
         )
         yield (
-            late not in (*self.late_rules, "next-step"),
-            (f'late = "{late}" has no meaning here: a record whose end is left out would stay for ever'),
-            ", ".join(self.late_rules),
-        )
-        yield (
-            late not in self.late_rules and kind != "postgres",
-            f'late = "{late}" has no meaning for a database that cannot see which records are late',
-            "error (compares released steps), drop-and-count-nothing (does not)",
+            # A left-out end would keep its record for ever; of a database nobody sees which records are late.
+            late not in self.late_rules and not (kind == "postgres" and late == "next-step"),
+            meaningless(
+                self._late, f'with kind = "{kind}" and {RECORDS[records]}', ", ".join(self.late_rules)
+            ),
         )
         compared = stays and late == "error"
-        yield (
-            compared and self.shrinks != 0.1,
-            'shrinks has no meaning with late = "error"',
-            "leave it out",
-        )
+        yield compared and self.shrinks != 0.1, meaningless("shrinks", f"with {self._late}")
         yield (
             # The first end would delete the record, although another stay of its key is still open.
             compared and self.known == "update",
-            (
-                'known = "update" has no meaning with late = "error": an end would close other '
-                "stays of its key"
+            meaningless(
+                'known = "update"', f"with {self._late}", 'error; with late = "next-step" also update'
             ),
-            'error; with late = "next-step" also update',
         )
         yield (
             self.cut in ("calendar", "numbers") and self.time_column is None and kind == "files",
-            "the end of a step is undefined",
-            'time_column (with every), every = "files", or rows',
+            wrong_source(
+                "the end of a step is undefined", 'time_column (with every), every = "files", or rows'
+            ),
         )
 
     def _check_wide(self, given: object) -> None:
@@ -207,50 +202,38 @@ class SourceOptions(SourceKeys):
         names = tuple(given) if isinstance(given, list | tuple) else ()
         if not names or not texts or len(set(names)) != len(names) or self.user_column in names:
             raise wrong_source(
-                "period_columns needs a list of different columns without user_column",
-                'such as ["m1", "m2"]',
+                "period_columns: expected different columns without user_column", 'such as ["m1", "m2"]'
             )
         object.__setattr__(self, "period_columns", names)
 
     def _check_calendar(self, every: str) -> None:
         start = _day(self.start, "start")
         if start is None:
-            raise wrong_source(
-                "start is missing: borders of periods must be public",
-                'such as start = "2026-01-05"',
-            )
+            raise _wrong("start", "is missing")
         object.__setattr__(self, "start", start)
         grid = period_grid(every, start, _WHERE)
         if self.end not in ("today", "data"):
             end = _day(self.end, "end")
             if end is None:
-                raise wrong_source(
-                    "end is missing: the number of steps must be public unless you declare otherwise",
-                    _END.format(unit="day", example="2026-12-31")
-                    + ' or "today" (every period that is over, with its records)',
-                )
-            if end < start:
-                raise wrong_source("end precedes start", "start or later")
+                raise _wrong("end", "is missing")
+            self._check_order(start, end)
             grid.period(grid.step(day_number(end)))  # has a last day
             object.__setattr__(self, "end", end)
 
     def _check_numbers(self) -> None:
         start = 1 if self.start is None else self.start
         if isinstance(start, bool) or not isinstance(start, int) or abs(start) > 2**53:
-            raise wrong_source(
-                "start must be a step number without every",
-                f"a whole number, or every = {EVERY}",
-            )
+            raise wrong_source("start: expected a step number", f"a whole number, or every = {EVERY}")
         object.__setattr__(self, "start", start)
         if self.end == "data":
             return
         if isinstance(self.end, bool) or not isinstance(self.end, int):
-            what = "end is missing" if self.end is None else "end must be a step number"
-            raise wrong_source(
-                f"{what}: the number of steps must be public unless you declare otherwise",
-                _END.format(unit="step number", example="977").replace('"977"', "977"),
-            )
-        if self.end < start:
+            raise _wrong("end", "is missing" if self.end is None else "must be a step number")
+        self._check_order(start, self.end)
+
+    @staticmethod
+    def _check_order(start: Any, end: Any) -> None:
+        if end < start:
             raise wrong_source("end precedes start", "start or later")
 
     @classmethod
@@ -372,9 +355,7 @@ class SourceOptions(SourceKeys):
     def accepts_late(self) -> str:
         """Which other rules take late records, for errors about one: those that this source can have."""
         taken = [f'"{rule}"' for rule in self.late_rules[1:]]
-        if not taken:
-            return 'no such records: this source takes late = "error" only'
-        return f"[source] late = {' or '.join(taken)}"
+        return f"[source] late = {' or '.join(taken)}" if taken else "no such records"
 
     @property
     def id_column(self) -> str | None:
@@ -483,6 +464,12 @@ class SourceOptions(SourceKeys):
             "op_column": self.op_column,
             "late": None if self.grid is None else self.late,
         }
+
+
+def _wrong(key: str, what: str) -> ConfigError:
+    """The refusal of a value; the key's declaration says why, and what is allowed."""
+    row = rows_of_source(())[key]
+    return wrong_source(f"{key} {what}: {row.reason}", row.allowed)
 
 
 def _day(value: object, key: str) -> datetime.date | None:

@@ -118,7 +118,7 @@ class StdinSource(Source):
         closed, final = grid.closed(self._day()), self.options.final_step()
         if steps[1] - steps[0] > MAX_STEPS or (closed is not None and steps[1] - 1 > closed):
             raise DataError(
-                "a record belongs to a step that has not begun",
+                "a record of a step that has not begun",
                 where=_NAME,
                 allowed="records of begun steps, in step order",
             )
@@ -133,7 +133,7 @@ class StdinSource(Source):
         """The step with which this input begins (StepError where it may not begin there)."""
         if first > start_step:
             raise StepError(
-                f"the input begins after the unreleased step {start_step}, so records may be lost",
+                f"the input begins after step {start_step}: records may be lost",
                 where=_NAME,
                 allowed=f'input from step {start_step} on; {{"{MARK}": TIME}} ends a step without records',
             )
@@ -141,7 +141,7 @@ class StdinSource(Source):
             raise StepError(
                 "the input repeats a released step",
                 where=_NAME,
-                allowed=f'input from step {start_step} on, or another late than "next-step"',
+                allowed=f"input from step {start_step} on, or another late",
             )
         return max(first, 1)
 
@@ -157,7 +157,7 @@ class StdinSource(Source):
             return np.where(late, 0, places)
         place = f", record {self._taken + int(np.flatnonzero(late)[0]) + 1}" if self._reveal else ""
         raise DataError(
-            "a record belongs to a closed step, or precedes the start",
+            "a record of a closed step, or before the start",
             where=f"{_NAME}{place}",
             allowed=self.options.accepts_late,
         )

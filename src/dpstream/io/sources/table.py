@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpstream.core.errors import ConfigError, DataError, StepError
+from dpstream.core.errors import ConfigError, DataError
 from dpstream.io.libpq import quoted
 from dpstream.io.sources.calendar import Grid, Period
 from dpstream.io.sources.pg_session import (
@@ -22,11 +22,13 @@ from dpstream.io.sources.pg_session import (
     Relation,
     ServerSource,
     Session,
+    back_in_time,
     text_schema,
     text_table,
 )
 from dpstream.io.sources.query import check_time_column, split_records, wanted_columns
 from dpstream.io.sources.source import StepInput, step_input
+from dpstream.io.sources.source_keys import XID_COLUMN
 from dpstream.io.sources.source_options import SourceOptions
 
 _TIMES = {1082: "date", 1114: "timestamp", 1184: "timestamp with time zone"}
@@ -66,11 +68,7 @@ class TableSource(ServerSource):
                 with session.transaction() as snapshot:
                     border = held[_WATERMARK] if held is not None and step == begun else snapshot.oldest
                     if snapshot.oldest < max(border, watermark or 0):
-                        raise StepError(
-                            "the server went back in time",
-                            where=session.where,
-                            allowed="the server as before",
-                        )
+                        raise back_in_time(session.where)
                     safe = _Safe(watermark, border, snapshot.next)
                     reading = _Reading(session, relation, self.options, grid, safe)
                     inserts, deletes = reading.records(step, self._columns)
@@ -149,7 +147,7 @@ class _Reading:
             return f"({own}) OR ({late})", [first, after, *since]
         if self._session.one(f"SELECT EXISTS (SELECT FROM {self._relation.name} WHERE {late})", since):
             raise DataError(
-                "a record belongs to a released step (it came late, or changed in place)",
+                "a record of a released step came late or changed",
                 where=self._session.where,
                 allowed=self._options.accepts_late,
             )
@@ -183,17 +181,15 @@ class _Reading:
         if name is None:
             if self._relation.kind not in ("r", "p"):
                 raise ConfigError(
-                    "a view lacks the transaction numbers of its rows",
+                    "a view lacks transaction numbers",
                     where="[source] xid_column",
-                    allowed="an xid8 column (or the table's xmin in a view), or a table",
+                    allowed="an xid8 column (or the table's xmin), or a table",
                 )
             return "xmin", _XID
         kind = self._relation.types.get(name)
         if kind != _XID8 and (kind != _XID or self._options.late == "next-step"):
             raise ConfigError(
-                f"column {name!r} lacks transaction numbers",
-                where="[source] xid_column",
-                allowed="a column of the type xid8 with DEFAULT pg_current_xact_id()",
+                f"column {name!r} lacks transaction numbers", where="[source] xid_column", allowed=XID_COLUMN
             )
         return quoted(name), kind
 

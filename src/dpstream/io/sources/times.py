@@ -20,17 +20,14 @@ _DATE = r"^\d{4}-\d{2}-\d{2}$"
 _CLOCK = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?"
 _ZONE = r"(Z|[+-]\d{2}:?\d{2})$"
 _NUMBER = r"^-?\d{1,18}$"
-_DAYS = "ISO dates such as 2026-01-31, or times such as 2026-01-31T12:00:00 (an offset is taken in UTC)"
+_DAYS = "such as 2026-01-31 or 2026-01-31T12:00:00 (offsets: taken in UTC)"
 #: By whether times have an offset. Of one moment the two forms may name two days, and a stream counts in one of them.
-_OTHER_FORM = {False: "a time has an offset", True: "a time has no offset"}
+_OTHER_FORM = {False: "a time has an offset", True: "a time lacks an offset"}
 _FORMS = {
-    False: (
-        "ISO dates such as 2026-01-31, or times such as 2026-01-31T12:00:00; [source] "
-        "offsets = true where all have an offset"
-    ),
-    True: "times with an offset such as 2026-01-31T12:00:00Z ([source] offsets = true)",
+    False: ("such as 2026-01-31 or 2026-01-31T12:00:00; [source] offsets = true where all have an offset"),
+    True: "such as 2026-01-31T12:00:00Z ([source] offsets = true)",
 }
-_NUMBERS = "whole step numbers"
+NUMBERS = "whole step numbers"
 
 
 def deletes_of(rows: Any, options: SourceOptions, where: str, before: int | None = None) -> NDArray[np.bool_]:
@@ -61,7 +58,7 @@ def times_of(
 
     numbers = options.cut == "numbers"
     offsets = options.offsets if options.kind == "files" and not numbers else None
-    allowed = _NUMBERS if numbers else _DAYS if offsets is None else _FORMS[offsets]
+    allowed = NUMBERS if numbers else _DAYS if offsets is None else _FORMS[offsets]
     where = f"{where}, column {name!r}"
     with shielded("unreadable times", where=where, allowed=allowed):
         values = plain_texts(column)
@@ -74,7 +71,7 @@ def times_of(
         elif not (
             pa.types.is_integer(kind) if numbers else pa.types.is_date(kind) or pa.types.is_timestamp(kind)
         ):
-            raise DataError(f"the time column has type {type_name(kind)}", where=where, allowed=allowed)
+            raise DataError(f"time column of type {type_name(kind)}", where=where, allowed=allowed)
         elif offsets is not None and offsets != (pa.types.is_timestamp(kind) and kind.tz is not None):
             raise DataError(_OTHER_FORM[offsets], where=where, allowed=allowed)
         return _plain(values, numbers, where, allowed)
@@ -121,6 +118,6 @@ def _from_text(
             parsed = part.cast(kind)
         except pa.ArrowException:
             # The text has the right form, so it is something like 31 February or 25:00.
-            raise DataError("a date or time does not exist", where=where, allowed=allowed) from None
+            raise DataError("a time does not exist", where=where, allowed=allowed) from None
         days[chosen.to_numpy(zero_copy_only=False)] = _plain(parsed, False, where, allowed)
     return pa.array(days.astype("datetime64[D]"))

@@ -50,12 +50,11 @@ def write_board(
         "facts = excluded.facts",
         (stream, now(), canonical(dict(facts))),
     )
-    staying = None if held is None else set(held)
-    for (step,) in db.execute("SELECT step FROM held WHERE stream = ?", (stream,)).fetchall():
-        if staying is not None and step not in staying:
-            db.execute("DELETE FROM held WHERE stream = ? AND step = ?", (stream, step))
-    for one in fresh:
-        db.execute("DELETE FROM held WHERE stream = ? AND step = ?", (stream, one.step))
+    new = list(fresh)
+    gone: set[int] = set() if held is None else {step for step, _ in known_held(db, stream)} - set(held)
+    for step in gone | {one.step for one in new}:
+        db.execute("DELETE FROM held WHERE stream = ? AND step = ?", (stream, step))
+    for one in new:
         db.execute(
             "INSERT INTO held VALUES (?, ?, ?, ?, ?, ?, ?)",
             (stream, one.step, one.sha256, one.manifest, one.rows, int(one.whole), one.errors),
@@ -122,11 +121,7 @@ def read_tasks(db: StoreDatabase, stream: str, *, only_open: bool = False) -> li
 
 def next_task(db: StoreDatabase, stream: str) -> Task | None:
     """The first task of a stream that is not done."""
-    row = db.execute(
-        f"SELECT {_COLUMNS} FROM tasks WHERE stream = ? AND state IN ('waiting', 'begun') ORDER BY number LIMIT 1",
-        (stream,),
-    ).fetchone()
-    return None if row is None else _task(row)
+    return next(iter(read_tasks(db, stream, only_open=True)), None)
 
 
 def begin_task(db: StoreDatabase, number: int) -> bool:

@@ -87,7 +87,7 @@ def _ours(where: str) -> Iterator[None]:
         raise StoreDamagedError(
             error.what,
             where=where,
-            allowed="a copy of the service's database; streams are untouched",
+            allowed="a copy of it; streams are untouched",
         ) from None
 
 
@@ -111,7 +111,7 @@ class ServiceDatabase:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
                 if self._path.is_file():
                     return False
-                with file_errors("the service's database could not be made", self._path):
+                with file_errors("the service's database fails", self._path):
                     create_file(self._path, _fill)
                 return True
             finally:
@@ -188,6 +188,6 @@ class ServiceDatabase:
         if row is None or str(row[0]) != str(FORMAT):
             db.close()
             raise StoreFormatError(
-                "was written by another version", where=self.where, allowed=f"the format {FORMAT}"
+                "unknown format of a service", where=self.where, allowed=f"the format {FORMAT}"
             )
         return db

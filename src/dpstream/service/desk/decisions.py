@@ -41,12 +41,17 @@ def decision_hash(line: str) -> str:
 
 def append(db: StoreDatabase, decision: Decision) -> Decision:
     """Write a line, in the caller's transaction; number, time and hash are filled in here."""
-    last = db.execute("SELECT number, hash FROM decisions ORDER BY number DESC LIMIT 1").fetchone()
-    number, before = (0, "") if last is None else last
-    made = replace(decision, number=int(number) + 1, time=now(), before=str(before))
+    number, before = _last(db) or (0, "")
+    made = replace(decision, number=number + 1, time=now(), before=before)
     line = made.line()
     db.execute("INSERT INTO decisions VALUES (?, ?, ?)", (made.number, line, decision_hash(line)))
     return made
+
+
+def _last(db: StoreDatabase) -> tuple[int, str] | None:
+    """Number and hash of the last line."""
+    row = db.execute("SELECT number, hash FROM decisions ORDER BY number DESC LIMIT 1").fetchone()
+    return None if row is None else (int(row[0]), str(row[1]))
 
 
 def read_decisions(db: StoreDatabase, after: int = 0) -> list[Decision]:
@@ -59,7 +64,7 @@ def read_decisions(db: StoreDatabase, after: int = 0) -> list[Decision]:
     try:
         return [_decision(json.loads(line)) for (line,) in rows]
     except (ValueError, TypeError, KeyError):
-        raise StoreDamagedError("a line of the decisions is unreadable", where=db.where) from None
+        raise StoreDamagedError("a decision cannot be read", where=db.where) from None
 
 
 def approvals(db: StoreDatabase, stream: str, step: int, manifest: str) -> list[Decision]:
@@ -92,14 +97,14 @@ def write_head(folder: Path, db: StoreDatabase) -> None:
     before = path.read_bytes() if path.is_file() else None
     if before is not None and not _has_line(db, before):
         raise LogChangedError(
-            "the decisions differ from what the worker saw",
+            "the decisions were changed",
             where=str(path),
             allowed="dpstream ledger verify, and repairs",
         )
-    last = db.execute("SELECT number, hash FROM decisions ORDER BY number DESC LIMIT 1").fetchone()
+    last = _last(db)
     if last is None:
         return
-    data = canonical({"format": 1, "number": int(last[0]), "hash": str(last[1])}).encode() + b"\n"
+    data = canonical({"format": 1, "number": last[0], "hash": last[1]}).encode() + b"\n"
     if before != data:
         durable.replace_file(path, data, mode=0o600)
 
@@ -128,26 +133,24 @@ def check_log(db: StoreDatabase, folder: Path) -> tuple[list[str], int, str]:
         digest = decision_hash(line)
         hashes[int(number)] = digest
         if number != place and int(number) - 1 not in hashes:
-            findings.append(f"decision {number}: the line before it is missing")
+            findings.append(f"decision {number} lacks the line before")
         try:
             told = _decision(json.loads(line))
         except (ValueError, TypeError, KeyError):
-            findings.append(f"decision {number}: the line cannot be read")
+            findings.append(f"decision {number} cannot be read")
         else:
             lines[int(number)] = told
-            if told.number != number or told.line() != line:
-                findings.append(f"decision {number}: the line was changed")
+            if told.number != number or told.line() != line or digest != stored:
+                findings.append(f"decision {number} was changed")
             if told.before != before:
-                findings.append(f"decision {number}: contradicts the line before")
-        if digest != stored:
-            findings.append(f"decision {number}: the line was changed")
+                findings.append(f"decision {number} contradicts the line before")
         before = str(stored)
     for row in db.execute("SELECT number, decision, stream, kind, person, what FROM tasks ORDER BY number"):
         task, decision = row[:2]
         if decision not in hashes:
-            findings.append(f"task {task}: decision {decision}, its origin, is missing")
+            findings.append(f"task {task} lacks its decision {decision}")
         elif decision in lines and not _follows(lines, lines[decision], *row[2:]):
-            findings.append(f"task {task}: contradicts decision {decision}")
+            findings.append(f"task {task} contradicts decision {decision}")
     findings += _against_head(folder / HEAD, hashes)
     return findings, len(rows), before
 

@@ -23,7 +23,7 @@ from dpstream.service.desk.database import ServiceDatabase
 from dpstream.service.desk.decisions import append, approvals, check_log, read_decisions, since_added
 from dpstream.service.desk.facts import Card, Decision, Held, Person, Price, Task, rounded_up, unix_time
 from dpstream.service.desk.people import Sessions
-from dpstream.service.desk.roles import MACHINE, MAY, ROLES, NotAllowedError, require
+from dpstream.service.desk.roles import MACHINE, MAY, ROLES, require
 from dpstream.service.desk.settings import Settings
 
 if TYPE_CHECKING:
@@ -111,10 +111,8 @@ class Desk:
 
     def config(self, person: Person, stream: str) -> Config:
         """The stream's configuration: public, and enough for reports, statements and plans."""
-        self._require(person, "config")
-        from dpstream.project import Config
-
-        return Config.load(self.settings.stream(stream).config)
+        require(person, "config")
+        return self._config(stream)
 
     def ledger(self, person: Person, stream: str) -> dict[str, Any]:
         """What every step cost, as ``dpstream ledger show --json``, and the steps that were ``rejected``; empty before
@@ -130,7 +128,7 @@ class Desk:
 
     def held(self, person: Person, stream: str, step: int) -> Held:
         """A step that waits for approval, and the newest released table to compare it with."""
-        self._require(person, "held")
+        require(person, "held")
         chosen = self.settings.stream(stream)
         with self.database.reading() as db:
             row = held_row(db, chosen.name, step, rows=True)
@@ -222,7 +220,7 @@ class Desk:
             ConfigError: a step that is not held (or not released), or is not the one of ``manifests``, or no reason
             where one is needed.
         """
-        self._require(person, "decide")
+        require(person, "decide")
         chosen = self.settings.stream(stream)
         wanted = _steps(steps)
         if kind not in KINDS:
@@ -266,7 +264,7 @@ class Desk:
         Errors:
             ConfigError, SchemaError: the stream is not asked, steps wait for approval, or the question cannot be read.
         """
-        self._require(person, "ask")
+        require(person, "ask")
         price = self.price(person, stream, question)
         name = self.settings.stream(stream).name
         with self.database.writing() as db:
@@ -316,7 +314,7 @@ class Desk:
         """Sign somebody out everywhere."""
         with self._writing(person, "end_sessions") as db:
             persons.end_sessions(db, name)
-            self._log(db, person, f"ended the sessions of {name}")
+            self._log(db, person, f"signed out {name}")
 
     def make_sign_in_token(self, person: Person, name: str) -> str:
         """A one-time token for ``name``; it is given here and nowhere again."""
@@ -327,22 +325,17 @@ class Desk:
 
     # Inside
 
-    def _require(self, person: Person, action: str) -> None:
-        if not isinstance(person, Person):
-            raise NotAllowedError("nobody is signed in", where="desk", allowed="somebody who is")
-        require(person.name, person.roles, action)
-
     @contextmanager
     def _reading(self, person: Person, action: str) -> Iterator[StoreDatabase]:
         """One consistent view, for somebody who may see it."""
-        self._require(person, action)
+        require(person, action)
         with self.database.reading() as db:
             yield db
 
     @contextmanager
     def _writing(self, person: Person, action: str) -> Iterator[StoreDatabase]:
         """A transaction of somebody who may do this."""
-        self._require(person, action)
+        require(person, action)
         with self.database.writing() as db:
             yield db
 
@@ -415,7 +408,7 @@ def _looked_at(
                 raise OtherStepError(
                     f"step {step} has changed since your look",
                     where=kind,
-                    allowed="another look, then a decision",
+                    allowed="another look",
                 )
         return {str(step): row.sha256 for step, row in rows.items() if row is not None}
     done = int(read_facts(db, stream)[1].get("steps", 0))
@@ -424,7 +417,7 @@ def _looked_at(
             raise ConfigError(
                 f"step {step} is not released",
                 where="withdraw",
-                allowed="a released step; held steps are rejected",
+                allowed="a released step",
             )
     return {}
 
@@ -454,7 +447,7 @@ def _follow(db: StoreDatabase, decision: Decision, step: int, needed: int) -> No
     if any(one.kind == kind for one in standing):
         return
     if kind == "reject":
-        cancel_tasks(db, stream, "approve", step, "rejected before the worker approved")
+        cancel_tasks(db, stream, "approve", step, "the step was rejected")
         what |= {"reason": decision.reason}
     if kind == "approve":
         # Somebody who may not decide any more does not count.
@@ -494,14 +487,14 @@ def _price_of(config: Config, question: str, facts: Mapping[str, Any]) -> Price:
     understood = asks.read_question(question, config.schema())[1]
     if facts.get("held"):
         raise ConfigError(
-            "steps wait for approval; answers would reveal them",
+            "answers would reveal held steps",
             where="ask",
             allowed="after approval or rejection",
         )
     asked = facts.get("asked")
     if asked is None:
         raise ConfigError(
-            "the worker has seen no records yet",
+            "the stream has no records yet",
             where="ask",
             allowed="after the first step",
         )

@@ -104,7 +104,7 @@ class Card:
 
     name: str
     health: str = "unknown"
-    why: str = "the worker has not looked yet"
+    why: str = "the worker has not looked"
     verdicts: tuple[str, ...] = ()
     unfit: str | None = None
     last_step: int | None = None

@@ -6,13 +6,14 @@ Never at the desk, for nobody: a raw state, restoring or discarding, a private e
 from __future__ import annotations
 
 from dpstream.core.errors import InputError
+from dpstream.service.desk.facts import Person
 
 #: Each role with what it is for.
 ROLES = {
     "analyst": "sees releases, asks questions",
     "auditor": "sees ledgers, accounts and decisions",
-    "approver": "decides about held and released tables",
-    "owner": "all of that, and people and runs",
+    "approver": "decides about tables",
+    "owner": "all, and people and runs",
 }
 #: Of whoever works on the machine's command line, and of nobody else.
 MACHINE = "machine"
@@ -50,16 +51,18 @@ class NotAllowedError(InputError):
     """The person has no role that may do this."""
 
 
-def require(name: str, roles: frozenset[str], action: str) -> None:
+def require(person: Person | None, action: str) -> None:
     """Refuse what none of a person's roles may do.
 
     Errors:
-        NotAllowedError: none of them may, or the action is in no table.
+        NotAllowedError: nobody is signed in, no role may, or the action is in no table.
     """
+    if not isinstance(person, Person):
+        raise NotAllowedError("nobody is signed in", where="desk", allowed="somebody who is")
     may = MAY.get(action, frozenset())
-    if not roles & may:
+    if not person.roles & may:
         raise NotAllowedError(
-            f"{name} may not do this ({action.replace('_', ' ')})",
+            f"{person.name} may not do this ({action.replace('_', ' ')})",
             where="desk",
             allowed=" or ".join(role for role in (*ROLES, MACHINE) if role in may) or "nobody",
         )

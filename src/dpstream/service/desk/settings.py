@@ -38,7 +38,7 @@ try:
     )
 except ImportError:
     raise ConfigError(
-        "packages of the service are missing",
+        "the service is not installed",
         where=__name__,
         allowed="pip install 'dpstream[service]'",
     ) from None
@@ -83,6 +83,10 @@ _Seconds = Annotated[int, BeforeValidator(_length), Field(description="such as 3
 _Below = Annotated[Path, BeforeValidator(_below)]
 
 
+def _whole(default: int, most: int) -> Any:
+    return Field(default=default, ge=1, le=most, description=f"a whole number from 1 to {most}")
+
+
 class _Table(BaseModel):
     """Keys of one table, their types and what is allowed (``description``)."""
 
@@ -95,8 +99,8 @@ class _Service(_Table):
     look_every: _Seconds = 300
     database: _Text | None = Field(default=None, description="the URL of a PostgreSQL database")
     tokens: _Below | None = Field(default=None, description="a file of tokens")
-    session_hours: int = Field(default=12, ge=1, le=720, description="a whole number from 1 to 720")
-    idle_minutes: int = Field(default=60, ge=1, le=1440, description="a whole number from 1 to 1440")
+    session_hours: int = _whole(12, 720)
+    idle_minutes: int = _whole(60, 1440)
 
 
 class Proxy(_Table):
@@ -129,7 +133,7 @@ class StreamSettings(_Table):
     seconds between two looks at a source without a calendar (0 in the file's table: as the service has it)."""
 
     config: _Below = Field(description="a configuration of dpstream")
-    approvals: int = Field(default=1, ge=1, le=10, description="a whole number from 1 to 10")
+    approvals: int = _whole(1, 10)
     look_every: _Seconds = 0
 
     @cached_property
@@ -142,9 +146,7 @@ class StreamSettings(_Table):
         stream = load_toml(self.config).get("stream")
         name = stream.get("name") if isinstance(stream, dict) else None
         if not isinstance(name, str):
-            raise ConfigError(
-                "has no [stream] name", where=str(self.config), allowed="a configuration of dpstream"
-            )
+            raise ConfigError("has no [stream] name", where=str(self.config))
         return name
 
 
@@ -284,7 +286,7 @@ def _secret(file: Path) -> str:
         raise ConfigError(
             f"others may read the proxy's secret (mode {stat.S_IMODE(status.st_mode):04o})",
             where=str(file),
-            allowed="mode 0600 or 0400, your file; a new secret if others may have read it",
+            allowed="a new secret, in your file of mode 0600 or 0400",
         )
     if not re.fullmatch(f"[!-~]{{{_SHORTEST},{_LONGEST}}}", secret):
         raise ConfigError(
@@ -303,7 +305,7 @@ def _streams(streams: Sequence[StreamSettings], file: Path, every: int) -> tuple
             raise ConfigError(
                 f"two streams have the name {stream.name!r}",
                 where=str(file),
-                allowed="a name of its own for each",
+                allowed="different names",
             )
         names.add(stream.name)
     return tuple(stream.model_copy(update={"look_every": stream.look_every or every}) for stream in streams)

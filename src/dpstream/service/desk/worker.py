@@ -74,19 +74,15 @@ _SPAN = 5.0
 #: A look that fails is repeated after the usual time, then twice as long, and so on, up to so many doublings.
 _DOUBLINGS = 4
 #: What is told of an error besides the name of its class; the first that fits.
-_WORDS: tuple[tuple[type[BaseException], str], ...] = (
+_WORDS: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...] = (
     (UnreadableError, "the source cannot be read yet"),
     (UnconfirmedError, "the newest snapshot waits: dpstream run --confirm-shrink"),
     (StepError, "the owner must decide: see dpstream status"),
-    (DataError, "the records do not fit: see dpstream check"),
-    (SchemaError, "the columns do not fit: see dpstream check"),
-    (HorizonError, "the planned steps are done: renew the stream"),
+    ((DataError, SchemaError), "the records do not fit: see dpstream check"),
+    (HorizonError, "the planned steps are done"),
     (RefusedError, "the guarantee forbids it"),
     (StoreLockedError, "another command works on the stream"),
-    (
-        LogChangedError,
-        "the decisions changed: tasks stop; see dpstream ledger verify",
-    ),
+    (LogChangedError, "tasks stop: see dpstream ledger verify"),
     (StoreError, "the state or its disk fails: see dpstream status"),
     (ConfigError, "the configuration forbids it: see dpstream check"),
 )
@@ -283,7 +279,7 @@ class Worker:
         by, held = _by([task.person], task), step in stream.held()
         if task.kind == "reject":
             if not held and stream.is_given(step):
-                raise _RefusedTask(f"step {step} was published before the rejection; withdraw it")
+                raise _RefusedTask(f"step {step} is published: withdraw it")
             if held:
                 self._same_table(config, step, task)
                 stream.withdraw(step, task.what["reason"], by=by)
@@ -301,10 +297,10 @@ class Worker:
             # rejecting wins.
             with self._desk.database.reading() as db:
                 if rejection_waits(db, task.stream, step, task.what["manifest_sha256"]):
-                    raise _RefusedTask(f"step {step} was rejected before publication")
+                    raise _RefusedTask(f"step {step} is rejected already")
             stream.approve(step, by=_by(task.what["by"], task))
         elif not stream.is_given(step):
-            raise _RefusedTask(f"step {step} was withdrawn before approval")
+            raise _RefusedTask(f"step {step} is withdrawn already")
         return {"words": f"step {step} is published"}
 
     def _same_table(self, config: Config, step: int, task: Task) -> None:
@@ -319,7 +315,7 @@ class Worker:
         known = any(one.question_id == name for one in stream.asked())
         if not known and stream.held():
             # Answers come from the newest state, and nobody has approved that.
-            raise _RefusedTask("steps wait for approval; ask again afterwards")
+            raise _RefusedTask("steps are held; ask again afterwards")
         if not known and stream.most > Fraction(task.what["most"]):
             raise _RefusedTask("the price may have risen; ask again")
         asked = stream.ask(task.what["question"], name)

@@ -37,11 +37,10 @@ if TYPE_CHECKING:
 
 _HEAD = """\
 # A draft of the planning board: {what}.
-# A started stream keeps its plan. For a new stream put these numbers into a copy of the configuration, with a new
-# name and new folders, and look at it with `dpstream plan`.
+# For a new stream: put these numbers into a copy of the configuration with a new name and new folders.
 """
 #: Amounts beside the chosen one, as factors.
-_BESIDE = ((Fraction(1, 2), "half of it"), (Fraction(1), ""), (Fraction(2), "twice as much"))
+_BESIDE = ((Fraction(1, 2), "half"), (Fraction(1), ""), (Fraction(2), "twice"))
 #: Small enough to be calculated with.
 _AMOUNT = re.compile(r"[0-9]{1,9}([.][0-9]{1,9}|/[1-9][0-9]{0,8})?")
 #: A plan of many columns takes a while: one at a time.
@@ -146,8 +145,8 @@ def _board(path: Path, wanted: WantedPlan) -> Board:
     document = _with(written, changes)
     chosen, key = Config.load(path, document=document), _key(document)
     amount, expects = str(document["budget"][key]), document.get("expect", {})
-    rows = [_row(path, written, "as the file has it", str(written["budget"][key]))] if changes else []
-    first = "chosen" if rows else "as the file has it"
+    rows = [_row(path, written, "the file's", str(written["budget"][key]))] if changes else []
+    first = "chosen" if rows else "the file's"
     for factor, name in _BESIDE:
         other = decimal_text(Fraction(amount) * factor) if name else amount
         rows.append(_row(path, _with(document, {"budget": {key: other}}), name or first, other))
@@ -202,7 +201,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise ConfigError(
             "the configuration is an unconfirmed draft",
             where=path.name,
-            allowed="confirmed = true in [schema], by its owner",
+            allowed="confirmed = true in [schema]",
         )
     return document
 

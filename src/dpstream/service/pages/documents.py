@@ -67,7 +67,7 @@ class Documents:
             public, folder = without_state(config), open_folder(releases)
             if folder.manifest["plan_hash"] != plan_hash(public.facts()):
                 raise ConfigError(
-                    "the releases have another plan than the configuration",
+                    "the releases have another plan",
                     where=config.name,
                     allowed="the configuration of the run",
                 )
@@ -94,7 +94,7 @@ class Documents:
 
 def without_state(config: Config) -> Config:
     """The configuration of somebody who has only its releases: what a stream began with is then read off them."""
-    return replace(config, state=StateKeys(dir=config.path.parent / "no state is read"), server=None)
+    return replace(config, state=StateKeys(dir=config.path.parent / "no state"), server=None)
 
 
 def policy_of(page: str) -> str:

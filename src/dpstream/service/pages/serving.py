@@ -48,6 +48,7 @@ _HEADERS = {
 }
 #: Places in errors that a reader of a page knows.
 _FIELDS = ("reason", "question", "person", "role", "roles")
+_FAILED = "This did not work"
 #: Files of ours, by name, with their kind.
 _ASSETS = {
     "htmx.min.js": ("dpstream.service.pages", "text/javascript; charset=utf-8"),
@@ -90,10 +91,8 @@ def create_app(desk: Desk) -> FastAPI:
     def failed(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
         visit = Visit(request, *shared, None, "")
-        titles = {404: "Page not found", 405: "This cannot be done here"}
-        words = {500: "Something went wrong. The service's log has the cause."}
-        title = titles.get(status, "This did not work")
-        answer = _told(visit, title, words.get(status, "Begin at the start."), status)
+        words = {404: "The page is missing.", 500: "The service's log has the cause."}
+        answer = _told(visit, _FAILED, words.get(status, "Start again."), status)
         seal(answer.headers, _HEADERS)  # of an exception that nobody expected the guard does not hear
         return answer
 
@@ -124,7 +123,7 @@ def _endpoint(
                 return _refused(Visit(request, desk, templates, documents, None, ""), error)
         # Who is slow to send a form keeps nobody out: requests count from here on.
         if not turn.acquire(blocking=False):
-            return Response("too many people at one time\n", 503, {"retry-after": "5"}, "text/plain")
+            return Response("too many people\n", 503, {"retry-after": "5"}, "text/plain")
         try:
             return await run_in_threadpool(answer, request, form)
         finally:
@@ -160,7 +159,7 @@ def _answer(route: Route, visit: Visit) -> Response:
     if visit.person is None and not route.open and not visit.program:
         if not route.program:
             return _to_sign_in(visit)
-        words = "needs a token: dpstream serve token, and tokens in service.toml\n"
+        words = "a token is missing: dpstream serve token\n"
         return Response(words, 401, {"www-authenticate": "Bearer"}, "text/plain")
     if route.method == "POST":
         visit.check_form()
@@ -195,7 +194,7 @@ def _refused(visit: Visit, error: DpstreamError) -> Response:
     # A place is told where it is a field; paths of the machine are not for everybody.
     field = error.where if error.where in _FIELDS else None
     words = f"{field}: {error.what}" if field else error.what
-    return _told(visit, "This did not work", f"{words[:1].upper()}{words[1:]}.", status, error.allowed)
+    return _told(visit, _FAILED, f"{words[:1].upper()}{words[1:]}.", status, error.allowed)
 
 
 def _told(visit: Visit, title: str, words: str, status: int, allowed: str | None = None) -> Response:

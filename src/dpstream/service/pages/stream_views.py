@@ -108,7 +108,7 @@ def held(visit: Visit) -> Response:
     told = _of_stream(visit)
     if mine and visit.asked("told") == "approve":
         given = f"{len(found.approvals)} of {found.needed}"
-        told["said"] = f"Step {found.step}: your approval is kept, {given}."
+        told["said"] = f"Step {found.step}: approved, {given}."
     others = [one for one in told["card"].held if one != found.step]
     later = next((one for one in others if one > found.step), others[0] if others else None)
     return visit.page("held.html", held=found, made=made, mine=mine, later=later, **told)

@@ -18,7 +18,6 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.requests import ClientDisconnect
 
 from dpstream.core.errors import InputError
-from dpstream.service.desk import NotAllowedError
 from dpstream.service.desk.roles import require
 
 if TYPE_CHECKING:
@@ -92,12 +91,10 @@ async def read_form(request: Request) -> dict[str, str]:
         TooLargeError, FormError: as said there.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/x-www-form-urlencoded":
-        raise FormError("unknown form", where="form", allowed="a form of these pages")
     # Every browser says how long its form is.
     length = request.headers.get("content-length", "")
-    if not length.isdigit():
-        raise FormError("the form's length is missing", where="form", allowed="a form of these pages")
+    if kind != "application/x-www-form-urlencoded" or not length.isdigit():
+        raise FormError("unknown form", where="form", allowed="a form of these pages")
     too_large = TooLargeError("the form is too large", where="form", allowed=f"up to {LARGEST} bytes")
     if int(length) > LARGEST:
         raise too_large
@@ -112,7 +109,7 @@ async def read_form(request: Request) -> dict[str, str]:
             body.decode("ascii"), keep_blank_values=True, max_num_fields=_FIELDS, errors="strict"
         )
     except (ClientDisconnect, TimeoutError, ValueError):
-        raise FormError("the form cannot be read", where="form", allowed="the whole form, in UTF-8") from None
+        raise FormError("the form cannot be read", where="form", allowed="a form in UTF-8") from None
     form: dict[str, str] = {}
     for name, value in pairs:
         form[name] = f"{form[name]}\n{value}" if name in form else value
@@ -183,7 +180,7 @@ class Visit:
         same = hmac.compare_digest(self.form.get("token", "").encode(), self.token.encode())
         if not _from_here(self.request) or not same:
             raise FormError(
-                "the form is too old or foreign; nothing was done",
+                "the form is too old or foreign",
                 where="form",
                 allowed="the page loaded again",
             )
@@ -194,9 +191,7 @@ class Visit:
         Errors:
             NotAllowedError: as said.
         """
-        if self.person is None:
-            raise NotAllowedError("nobody is signed in", where="pages", allowed="somebody who is")
-        require(self.person.name, self.person.roles, action)
+        require(self.person, action)
 
     def asked(self, name: str) -> str:
         """A value of the address or of the form."""

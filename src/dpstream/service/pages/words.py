@@ -16,7 +16,7 @@ from dpstream.service.desk import ROLES, Person
 from dpstream.service.desk.facts import rounded_up
 from dpstream.service.pages.visits import link
 from dpstream.stream.ledger.limit import shown_amount
-from dpstream.tools.report.markup import integer, percent, significant
+from dpstream.tools.report.markup import integer, percent, percent_points, significant
 
 #: A page refreshes itself so many times: one that nobody looks at lets the login run out.
 MAX_TURNS = 20
@@ -70,7 +70,7 @@ def environment(service: str) -> jinja2.Environment:
         "number": lambda amount: float(Fraction(amount)),
         "percent": percent,
         "period": lambda text: _unbroken("–" if not text else str(text).replace("/", " to ")),
-        "points": _points,
+        "points": percent_points,
         "share": lambda value: "not predicted" if value is None else percent(value),
         "short": significant,
         "verdict": _verdict,
@@ -131,7 +131,3 @@ def _verdict(words: str, person: Person) -> str:
         return words
     told = words.replace(": run dpstream errors", ": ask the owner to run dpstream errors")
     return told.replace("(dpstream plan --compare", "(for the owner: dpstream plan --compare")
-
-
-def _points(change: float) -> str:
-    return f"{'+' if change >= 0 else chr(0x2212)}{100 * abs(change):.1f} points"

@@ -30,19 +30,7 @@ def answer(
         place.plain(FOLDER, name)  # the library opens it by name
     release = _release(place.root, step, listing.digest)
     found = release.answer(question, as_of=as_of)
-    interval = found.interval(confidence)
-    return {
-        "step": release.step,
-        "question": question,
-        "in_the_table": found.value,
-        "measured": found.measured_value,
-        "standard_error": found.standard_error,
-        "error_kind": found.error_kind,
-        "as_of": found.as_of,
-        "confidence": confidence,
-        "interval": None if interval is None else list(interval),
-        "note": found.note,
-    }
+    return {"step": release.step, **found.as_dict(question, confidence)}
 
 
 @functools.lru_cache(maxsize=4)

@@ -53,7 +53,7 @@ PublishedRun = Annotated[
     Query(
         pattern=PATTERN,
         max_length=4000,
-        description="Your table's step, or the last `next`, as in `12~3.7-9`.",
+        description="Your table's step, or the last `next`.",
     ),
 ]
 Listed = Annotated[int, Query(ge=1, le=1000, description="Steps in one answer.")]
@@ -80,7 +80,7 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
     **{status: {"description": title, **_TOLD} for status, title in TITLES.items()},
 }
 _PROBLEM = {
-    "description": "RFC 9457; `reason` is the public reason of a withdrawal.",
+    "description": "RFC 9457; `reason`: of a withdrawal.",
     "type": "object",
     "required": ["type", "title", "status", "detail"],
     "properties": {"status": {"type": "integer"}, "detail": {"type": "string"}},

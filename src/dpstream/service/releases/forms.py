@@ -98,7 +98,7 @@ class Made:
             Problem: it is not its turn for a long time.
         """
         if not self._two.acquire(timeout=20):
-            raise Problem(503, "too much is asked for at once", {"Retry-After": "5"})
+            raise Problem(503, "too many requests", {"Retry-After": "5"})
         try:
             yield
         finally:
@@ -317,9 +317,9 @@ def check_whole(place: ReleaseFolder, step: int) -> None:
         raise Problem(404, f"the table of step {step} was drawn elsewhere")
     listing = place.listing()
     if step not in listing.readable:
-        raise Problem(410, f"step {step} is a change to a withdrawn or dropped table")
+        raise Problem(410, f"step {step} changes a missing table")
     if int(manifest.get("rows_in_table") or manifest["rows"]) > MAX_ROWS:
-        raise Problem(413, f"the table of step {step} is too large here; take the files")
+        raise Problem(413, f"the table of step {step} is too large: take the files")
     for number in range(step, 0, -1):
         kind = "table." if listing.entries[number]["state"] == "full" else "changes."
         for name in place.manifest(number)[1]["files"]:

@@ -17,7 +17,6 @@ from typing import Any
 
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.paths import parse_json
-from dpstream.io.objects import is_object_url, is_web_url
 from dpstream.io.sinks.catalogue import CATALOGUE, Catalogue, Entry, as_it_stands
 from dpstream.io.sinks.target import CODEBOOK, MANIFEST, MEASUREMENTS, NOTICE, step_name
 from dpstream.service.releases.problems import Problem
@@ -95,12 +94,12 @@ class ReleaseFolder:
     def listing(self) -> Listing:
         """The catalogue as it is now. Read again only when one of its files is another one."""
         with self._lock:
-            now = self._fingerprint()
-            if self._known is None or self._known[0] != now:
-                try:
+            try:
+                now = self._fingerprint()
+                if self._known is None or self._known[0] != now:
                     self._known = now, _listed(Catalogue(self.root))
-                except FileNotFoundError:
-                    raise Problem(404, "nothing was released yet") from None
+            except FileNotFoundError:
+                raise Problem(404, "nothing was released yet") from None
             return self._known[1]
 
     def entry(self, step: int) -> Entry:
@@ -181,12 +180,12 @@ class ReleaseFolder:
         path = self.root.joinpath(*parts)
         try:
             if path.resolve(strict=True) != self.root.resolve().joinpath(*parts):
-                raise OSError(errno.ELOOP, "a link is on the way")
+                raise OSError(errno.ELOOP, "a link")
             # Opening a pipe does not wait for its writer.
             file = OpenFile(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC))
             if not stat.S_ISREG(file.facts.st_mode):
                 file.close()
-                raise OSError(errno.ENOTDIR, "no plain file")
+                raise OSError(errno.ENOTDIR, "a device")
             return file
         except OSError as error:
             if error.errno not in _NO_FILE:
@@ -205,13 +204,10 @@ class ReleaseFolder:
 
     def _fingerprint(self) -> object:
         """What changes with any file of the catalogue, closed parts included."""
-        try:
-            self.plain(CATALOGUE)
-            found = [_version(self.root / CATALOGUE)]
-            with contextlib.suppress(FileNotFoundError), os.scandir(self.root / "catalogue") as parts:
-                found += sorted((one.name, *_version(Path(one.path))) for one in parts)
-        except FileNotFoundError:
-            raise Problem(404, "nothing was released yet") from None
+        self.plain(CATALOGUE)
+        found = [_version(self.root / CATALOGUE)]
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.root / "catalogue") as parts:
+            found += sorted((one.name, *_version(Path(one.path))) for one in parts)
         return tuple(found)
 
     def _why_missing(self, step: int, name: str) -> None:
@@ -221,7 +217,7 @@ class ReleaseFolder:
         with contextlib.suppress(FileNotFoundError, StoreDamagedError):
             notice = _parsed(self.read(step_name(step), NOTICE))
             raise _withdrawn(step, notice.get("reason"))
-        raise Problem(503, f"the files of step {step} are changing or missing", {"Retry-After": "1"})
+        raise Problem(503, f"step {step} is changing", {"Retry-After": "1"})
 
 
 def find_places(texts: Sequence[str]) -> list[ReleaseFolder]:
@@ -235,22 +231,16 @@ def find_places(texts: Sequence[str]) -> list[ReleaseFolder]:
         name, equals, rest = text.partition("=")
         if not equals or "/" in name or Path(text).is_dir():
             name, rest = "", text
-        if is_object_url(rest) or is_web_url(rest):
-            raise ConfigError(
-                "only local folders are served",
-                where=rest,
-                allowed="a folder (for buckets: dp.read)",
-            )
         root = Path(rest)
         if not root.is_dir():
-            raise ConfigError("the folder is missing", where=rest, allowed="a folder of releases")
+            raise ConfigError("the folder is missing", where=rest, allowed="a local folder of releases")
         if not name:
             name = _name_of(root)
         if not _NAME.fullmatch(name):
             raise ConfigError(
                 f"the name {name!r} cannot stand in an address",
                 where=rest,
-                allowed=f"NAME={rest} with letters, digits, dots, - and _",
+                allowed=f"NAME={rest} of letters, digits, dots, - and _",
             )
         if name in places:
             raise ConfigError(

@@ -14,15 +14,15 @@ from dpstream.core.errors import DpstreamError, InputError, RefusedError, StoreD
 MEDIA_TYPE = "application/problem+json"
 #: What each status means, in a few words.
 TITLES = {
-    400: "The request cannot be used",
+    400: "Wrong request",
     401: "A token is needed",
     404: "Not found",
     405: "Only GET and HEAD",
     410: "Gone",
     413: "Too large",
     416: "No such range",
-    422: "The request cannot be read",
-    500: "The releases cannot be read",
+    422: "Unreadable",
+    500: "Damaged releases",
     503: "Not now",
 }
 
@@ -68,7 +68,7 @@ def handle_problems(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     def _unread(_request: Request, error: RequestValidationError) -> JSONResponse:
         wrong = [f"{one['loc'][-1]}: {one['msg']}" for one in error.errors()]
-        return problem(422, "; ".join(wrong) or "the request cannot be read")
+        return problem(422, "; ".join(wrong) or "an unreadable request")
 
     @app.exception_handler(HTTPException)
     def _status(_request: Request, error: HTTPException) -> JSONResponse:
@@ -77,7 +77,7 @@ def handle_problems(app: FastAPI) -> None:
 
     @app.exception_handler(OSError)
     def _machine(_request: Request, _error: OSError) -> JSONResponse:
-        return problem(503, "the server cannot access files now", {"Retry-After": "5"})
+        return problem(503, "the files are unavailable", {"Retry-After": "5"})
 
     @app.exception_handler(Exception)
     def _bug(_request: Request, _error: Exception) -> JSONResponse:

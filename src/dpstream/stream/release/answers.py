@@ -94,6 +94,21 @@ class Answer:
         width = self._half_width(confidence)
         return middle - width, middle + width
 
+    def as_dict(self, question: str, confidence: float) -> dict[str, Any]:
+        """The answer to a question with its interval, JSON-able."""
+        interval = self.interval(confidence)
+        return {
+            "question": question,
+            "in_the_table": self.value,
+            "measured": self.measured_value,
+            "standard_error": self.standard_error,
+            "error_kind": self.error_kind,
+            "as_of": self.as_of,
+            "confidence": confidence,
+            "interval": None if interval is None else list(interval),
+            "note": self.note,
+        }
+
 
 def check_cells(domain: Domain, clique: Clique, where: str) -> None:
     """LimitError where these columns have too many cells together."""

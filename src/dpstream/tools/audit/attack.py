@@ -92,7 +92,7 @@ class Guesses:
     def words(self) -> str:
         """How many were right."""
         if not self.made:
-            return "no guess was worth making"
+            return "no guesses"
         return f"{self.right:,} of {self.made:,} guesses right ({100 * self.right / self.made:.1f} %)"
 
 
@@ -380,8 +380,8 @@ def attack_of(config: Config, minutes: float = MINUTES) -> Audit:
             claimed, error = claimed_loss(budget, judged * len(stream.targets))
             if control and guesses.proved(error) <= claimed:
                 raise TooShortError(
-                    f"without noise the attack proves {guesses.proved(error):.3g} of epsilon {claimed:.3g} in "
-                    f"{minutes:g} minutes, too little for evidence",
+                    f"without noise {minutes:g} minutes prove only {guesses.proved(error):.3g} "
+                    f"of epsilon {claimed:.3g}",
                     where="audit",
                     allowed=f"--minutes {4 * minutes:g}, or other parts (--only)",
                 )
@@ -423,7 +423,7 @@ def _planned(
         can = wanted <= 2 * _MAX_RUNS
         raise TooShortError(
             f"{seconds / 60:g} minutes cannot catch a program without noise at epsilon {claimed:.3g}"
-            + ("" if can else f", and {2 * _MAX_RUNS:,} runs would not: the claim is too large"),
+            + ("" if can else ": the claim is too large"),
             where="audit",
             allowed=(f"--minutes {1.2 * wanted * each / 60:.2g}, or " if can else "")
             + "other parts (--only)",

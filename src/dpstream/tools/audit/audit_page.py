@@ -66,7 +66,7 @@ class AuditReport:
             f"{f.subject} loses {amount(f.found)} and claims {amount(f.claimed)} ({f.unit}): {f.detail}"
             for f in self.exceeding
         ]
-        return sentences + [f"the control was not caught: {f.subject}" for f in self.missed]
+        return sentences + [f"missed control: {f.subject}" for f in self.missed]
 
     def as_json(self) -> dict[str, Any]:
         """The report as JSON values."""
@@ -92,14 +92,14 @@ class AuditReport:
             return "worthless", f"The audit failed: {'; '.join(self.complaints())}."
         if not self.findings:
             return "none", "Nothing was audited."
-        return "holds", f"Nothing lost more than it claims, in {self.counted()}."
+        return "holds", f"Claims hold in {self.counted()}."
 
     def counted(self) -> str:
         """How many audits of real mechanisms there are, and how many controls."""
         controls = sum(f.control for f in self.findings)
         real = len(self.findings) - controls
         return (
-            f"{real} {'audit of a real mechanism' if real == 1 else 'audits of real mechanisms'}; "
+            f"{counted(real, 'audit')} of real mechanisms; "
             f"{counted(controls, 'control')}, {len(self.missed) or 'none'} missed"
         )
 

@@ -34,8 +34,8 @@ _LEAST = 6
 
 #: What each audit of a configuration looks at.
 _EXAMINED = {
-    "transcripts": "how records are encoded, bounded, measured and published",
-    "samplers": "the laws of noise and of choices",
+    "transcripts": "encoding, bounds, measurements and publication",
+    "samplers": "laws of noise and choices",
     "exact": "the counter's certificate",
     "attack": "an attack on the releases",
 }
@@ -132,7 +132,7 @@ def _samplers(config: Config) -> Audit:
     def samplers(
         length: AuditLength, randomness: Randomness, progress: AuditProgress
     ) -> Iterator[AuditFinding]:
-        progress("two runs, for the laws of draws")
+        progress("laws of draws")
         stream = InventedStream(config)
         runs = [stream_run(stream.plan, stream.admit(steps), stream.base) for steps in stream.bases()]
         doors = [record(run, randomness).door for run in runs]

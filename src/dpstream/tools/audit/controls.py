@@ -57,7 +57,7 @@ def quiet_counter(counter: CalibratedCounter) -> CalibratedCounter:
     if isinstance(counter, FactoredCounter):
         return _quiet_halves(counter)
     raise ConfigError(
-        "expected an interval counter or a factored counter",
+        "unknown kind of counter",
         where="audit",
         allowed="counters of configuration files",
     )

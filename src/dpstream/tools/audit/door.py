@@ -321,7 +321,7 @@ def replay(run: Run, first: Transcript, wrap: Wrap = as_it_is) -> tuple[Transcri
         or [len(drawn.tests) for drawn in one.drawn] != [len(drawn.tests) for drawn in two.drawn]
         or one.waited != two.waited
     ):
-        return second, "measurements, tests or choices differ in number"
+        return second, "another number of measurements, tests or choices"
     return second, ""
 
 

@@ -262,12 +262,12 @@ class InventedStream:
         if self.replaces:
             return [alone]
         if self.keyed:
-            return [alone, _Scene("a record leaving a step later", more=(1, 0), late=(0, 1))]
+            return [alone, _Scene("a longer stay", more=(1, 0), late=(0, 1))]
         if isinstance(self.unit, User):
             most = self.unit.max_events
             scenes = [
-                _Scene("a user with too many records", more=(2 * most + 1, 0)),
-                _Scene("a user over the limit in two steps", more=(most, 0), late=(most + 1, 0)),
+                _Scene("too many records", more=(2 * most + 1, 0)),
+                _Scene("two steps over the limit", more=(most, 0), late=(most + 1, 0)),
             ]
             return (
                 [*scenes, _Scene("a user who comes and goes", more=(most, most))] if self.deletes else scenes
@@ -275,8 +275,8 @@ class InventedStream:
         if not self.deletes:
             return [alone]
         return [
-            _Scene("an insert whose delete is there", common=(0, 1), more=(1, 0)),
-            _Scene("a delete whose insert is there", common=(1, 0), more=(0, 1)),
+            _Scene("an insert of a delete", common=(0, 1), more=(1, 0)),
+            _Scene("a delete of an insert", common=(1, 0), more=(0, 1)),
             alone,
         ]
 

@@ -192,7 +192,7 @@ def _off_support(noise: CubeNoise | HistogramsNoise, values: Ints) -> str:
         return ""
     sums = np.add.reduceat(values, noise.starts, axis=1)
     wanted = np.zeros((len(sums), 1), np.int64) if noise.level else sums[:, :1]
-    return "" if (sums == wanted).all() else "histograms' noise has different sums"
+    return "" if (sums == wanted).all() else "histograms differ in sum"
 
 
 def _wrong_frequencies(counts: Ints, law: Floats) -> str:
@@ -211,7 +211,7 @@ def _wrong_frequencies(counts: Ints, law: Floats) -> str:
         return ""
     distance = float(((seen - expected) ** 2 / np.maximum(expected, 1e-300)).sum())
     chance = float(chi2.sf(distance, len(expected) - 1))
-    return "" if chance > ERROR else f"frequencies that its law has with probability {chance:.1g}"
+    return "" if chance > ERROR else f"frequencies of probability {chance:.1g}"
 
 
 def _wrong_covariances(noise: AnyNoise, values: Ints) -> str:
@@ -228,7 +228,7 @@ def _wrong_covariances(noise: AnyNoise, values: Ints) -> str:
         rare = (own != 0).mean() * len(own) < _EXPECTED
         if away.any() and not rare:
             one, two = (int(i) + 1 for i in np.argwhere(away)[0])
-            return f"{what}, {one} and {two}, vary together against their law"
+            return f"{what}, {one} and {two}, break the law of covariances"
     return ""
 
 

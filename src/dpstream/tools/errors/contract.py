@@ -18,7 +18,7 @@ from dpstream.core.tables import count_marginals
 from dpstream.tools.evaluate.array_types import Codes, Floats
 
 if TYPE_CHECKING:
-    from dpstream.core.contracts import ExpectedTable, StartTable
+    from dpstream.core.contracts import ExpectedTable
     from dpstream.project import Config
 
 #: What the columns of an imagined table are like: all values alike and independent; skewed, and dependent on each

@@ -328,7 +328,7 @@ def read_domain(config: Config) -> Domain:
     schema, plan = config.schema(), config.plan()
     if plan.reading_schema(schema).domain != schema.domain:
         raise ConfigError(
-            f"releases of the mechanism {plan.name!r} cannot be taken as an invented stream",
+            f"the mechanism {plan.name!r} reads other columns",
             where=str(config.path),
             allowed="a stream of tables of the declared columns",
         )

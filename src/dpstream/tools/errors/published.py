@@ -26,7 +26,6 @@ from dpstream.tools.evaluate.metrics import total_variation
 
 if TYPE_CHECKING:
     from dpstream.project import Config
-    from dpstream.tools.evaluate.array_types import Floats
 
 
 #: Classes of cells by their invented number of records: each begins here and ends before the next one.
@@ -142,7 +141,7 @@ _FORMAT = 1
 #: Cells whose errors are published one by one; the smallest marginals come first.
 _MAX_CELLS = 100_000
 _CANNOT_SEE = "Simulation cannot see what the releases have lost: errors may be larger."
-_BASE = " The earlier stream's table counts as true: its errors come on top."
+_BASE = " Errors of the earlier stream's table come on top."
 
 
 def check_questions(config: Config, questions: Sequence[str]) -> None:
@@ -166,7 +165,7 @@ def step_facts(simulation: Simulation, step: int, questions: Sequence[str] = ())
     """
     if len(simulation.runs) < MIN_RUNS:
         raise ConfigError(
-            f"{len(simulation.runs)} runs are done; a spread needs {MIN_RUNS}",
+            f"{len(simulation.runs)} of {MIN_RUNS} runs are done",
             where="errors",
             allowed="the same command again",
         )
@@ -175,8 +174,7 @@ def step_facts(simulation: Simulation, step: int, questions: Sequence[str] = ())
     facts = {
         "format": _FORMAT,
         "label": LABEL,
-        "words": f"Errors {LABEL}: the configuration ran on the released stream as an invented truth {runs} times; "
-        "standard errors are root mean square errors. "
+        "words": f"Errors {LABEL}: {runs} runs on the released stream as an invented truth. "
         f"{_CANNOT_SEE}{'' if simulation.invented.base is None else _BASE}",
         "stream": simulation.config.name,
         "step": step,

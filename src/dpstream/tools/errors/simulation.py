@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpstream.core import durable
-from dpstream.core.errors import ConfigError, DpstreamError, StoreError
+from dpstream.core.errors import ConfigError, StoreError
 from dpstream.core.privacy import Randomness
 from dpstream.core.version import __version__
 from dpstream.io.sinks import read_catalogue, read_manifest, readable_steps
@@ -111,15 +111,14 @@ def simulate_errors(
         invented. StoreDamagedError: released files that differ from their hashes. StoreError: a process was killed.
     """
     if runs in (0, 1):
-        raise ConfigError(
-            f"{runs} runs tell no spread", where="runs", allowed=f"{MIN_RUNS} or more; 20 are usual"
-        )
+        raise ConfigError("too few runs", where="runs", allowed=f"{MIN_RUNS} or more; 20 are usual")
     check_number(runs, "runs", "errors", MIN_RUNS, MAX_RUNS)
     check_number(jobs, "jobs", "errors", 1, 256)
     check_number(seed, "seed", "errors", 0, 2**63 - 1)
     folder = config.output.dir
     released, digest, hashed = _released(config, folder, until)
-    place = _cache(folder, [hashed, digest, seed, __version__, _FORMAT, released.last])
+    key = _hash([hashed, digest, seed, __version__, _FORMAT, released.last])[:16]
+    place = folder.parent / f"{folder.name}-errors-cache" / key
     task = _Task(str(config.path), str(folder), released.last, seed, str(place))
     invented = _invented(task)
     done = [run for run in range(1, runs + 1) if _file(place, run).is_file()]
@@ -143,13 +142,13 @@ def _released(config: Config, folder: Path, until: int | None) -> tuple[Released
     catalogue = read_catalogue(folder) if (folder / "catalogue.json").is_file() else {"steps": []}
     if not catalogue["steps"]:
         raise ConfigError(
-            "releases are missing; errors are simulated on them",
+            "releases are missing",
             where=str(folder),
             allowed=f"dpstream run {config.path}",
         )
     if config.family.asked:
         raise ConfigError(
-            "the stream's tables are made of its answers",
+            "the stream gives answers",
             where=str(config.path),
             allowed="dpstream ask, which gives errors",
         )
@@ -158,7 +157,7 @@ def _released(config: Config, folder: Path, until: int | None) -> tuple[Released
     readable = [step for step in readable_steps(folder) if until is None or step <= until]
     if not readable:
         raise ConfigError(
-            "tables are missing; errors are simulated on them",
+            "released tables are missing",
             where=str(folder),
             allowed="a step with a table",
         )
@@ -194,10 +193,6 @@ def _base(config: Config, digest: str) -> StartTable:
 
 def _hash(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
-
-
-def _cache(folder: Path, key: Sequence[Any]) -> Path:
-    return folder.parent / f"{folder.name}-errors-cache" / _hash(list(key))[:16]
 
 
 def _file(place: Path, run: int) -> Path:
@@ -313,7 +308,5 @@ def _all(task: _Task, todo: Sequence[int], jobs: int) -> Iterator[int]:
                 where="errors",
                 allowed="the same command, with fewer --jobs",
             ) from None
-        except DpstreamError:
-            raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)

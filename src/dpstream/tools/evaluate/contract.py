@@ -87,12 +87,10 @@ class FamilyEvaluation:
 
     Attributes:
         options: fields of ``EvaluationRequest`` that apply beside ``releases`` and ``progress``.
-        refusal: what the stream is, and what is compared of it: said where another option is given.
         find: compares; writes nothing.
     """
 
     options: tuple[str, ...]
-    refusal: str
     find: Callable[[Config, EvaluationRequest], EvaluationResult]
 
     def check(self, asked: EvaluationRequest) -> None:
@@ -109,7 +107,7 @@ class FamilyEvaluation:
         if strange:
             words = [_OPTIONS.get(name, name) for name in self.options]
             raise ConfigError(
-                self.refusal,
+                f"--{_OPTIONS.get(strange[0], strange[0])} does not fit this stream",
                 where="evaluate",
                 allowed=", ".join(f"--{name}" for name in ("out", "releases", *words, "json")),
             )

@@ -18,7 +18,6 @@ from dpstream.core.privacy import Event, Randomness, User
 from dpstream.core.schema import Schema
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import EncodedBatch, Workload, count_marginals
-from dpstream.io.sinks import read_catalogue
 from dpstream.io.sinks.release_reader import released_alike
 from dpstream.mechanisms import AIM
 from dpstream.stream.templates import said
@@ -32,8 +31,6 @@ from dpstream.tools.evaluate.trends import ColumnCounts, find_trends
 from dpstream.tools.evaluate.true_table import TrueStep, TrueTable, true_steps
 
 if TYPE_CHECKING:
-    from dpstream.core.schema import Schema
-    from dpstream.core.schema.domain import Clique
     from dpstream.project import Config
 
 
@@ -183,14 +180,9 @@ def evaluate_run(
     domain = config.schema().domain
     chosen = config.table_recipe("evaluate").workload if workload is None else workload
     if chosen.domain != domain:
-        raise ConfigError(
-            "the workload was made for other columns", where="workload", allowed=", ".join(domain.names)
-        )
+        raise ConfigError("the workload has other columns", where="workload", allowed=", ".join(domain.names))
     position = None if target is None else check_target(config.schema(), target)
     place = config.output.dir if out is None else Path(out)
-    read_catalogue(
-        place
-    )  # refuses a folder without releases; a report would ask the state why there are none
     folder = releases_of(config, place)
     if not folder.full:
         raise ConfigError("released tables are missing", where=str(place), allowed="one step, or more")

@@ -81,7 +81,7 @@ def check_target(schema: Schema, target: str) -> int:
     position = schema.domain.index(target)
     where = f"target {target!r}"
     if len(schema) < 2:
-        raise ConfigError("other columns to predict from are missing", where=where, allowed="two columns")
+        raise ConfigError("other columns are missing", where=where, allowed="two columns")
     if schema.columns[position].size < 2:
         raise ConfigError("the column has one value only", where=where, allowed="two values or more")
     if not _has_classifiers():
@@ -493,7 +493,7 @@ def judge(
         targets = learn_targets(domain, test, taught, target)
     if target is not None and not targets:
         raise DataError(
-            "fewer than 20 private records, or a constant target",
+            "too few records, or a constant target",
             where=f"target {domain.names[target]!r}",
             allowed="a column that varies",
         )

@@ -11,6 +11,8 @@ from typing import Final
 from dpstream.stream.release.verdicts import NOT_KNOWN, THRESHOLDS
 from dpstream.stream.templates import Words
 
+#: The names of a measure's floor and of its ceiling.
+YARDSTICKS: Final = ("two real samples", "one offline run")
 WORDS: Final = Words(Path(__file__).with_name("words.j2"))
 
 
@@ -71,7 +73,7 @@ class Measure:
 def measure_headings(measures: Sequence[Measure]) -> tuple[str, ...]:
     """Of ``measure_rows``: without the offline run where there is none."""
     ceiling = any(not math.isnan(one.ceiling) for one in measures)
-    return ("what may be wrong", "verdict", "released", "two real samples", *(("one offline run",) * ceiling))
+    return ("what may be wrong", "verdict", "released", *YARDSTICKS[: 1 + ceiling])
 
 
 def measure_rows(measures: Sequence[Measure]) -> list[list[str]]:

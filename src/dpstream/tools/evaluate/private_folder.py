@@ -23,8 +23,7 @@ _CATALOGUE: Final = "catalogue.json"
 _TEXT = f"""\
 {LABEL}
 
-These files compare synthetic tables with the private table, without noise.
-Do not publish them, and do not choose options for publishing by them.
+These files hold exact private numbers: do not publish them, and do not choose options by them.
 """
 
 
@@ -52,7 +51,7 @@ def check_private_folder(path: str | Path, apart_from: Mapping[str, Path], *, wh
     releases = releases_around(folder)
     if releases is not None:
         raise ConfigError(
-            f"{str(releases)!r} is a folder of releases; these numbers are private",
+            f"{str(releases)!r} is a folder of releases",
             where=where,
             allowed="a folder of its own",
         )

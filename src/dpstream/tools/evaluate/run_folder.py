@@ -212,7 +212,7 @@ def open_folder(run: str | Path, *, most: int = MAX_STEPS) -> Folder:
     """
     path = Path(run)
     if not path.exists():
-        raise ConfigError("there is nothing of that name", where=str(path), allowed=_WHAT_IS_ALLOWED)
+        raise ConfigError("the run is missing", where=str(path), allowed=_WHAT_IS_ALLOWED)
     if path.is_dir():
         return _read(path, None, _catalogue(path), most)
     from dpstream.project import Config
@@ -256,7 +256,7 @@ def _catalogue(releases: Path, config: Config | None = None) -> dict[str, Any]:
         if _entries(catalogue, releases):
             return catalogue
     if config is not None:
-        raise ConfigError(_not_yet(config), where=str(releases), allowed=f"dpstream run {config.path}")
+        raise ConfigError("releases are missing", where=str(releases), allowed=f"dpstream run {config.path}")
     if there:
         raise ConfigError("no step is released yet", where=str(releases), allowed="one release or more")
     raise ConfigError(
@@ -273,20 +273,6 @@ def _entries(catalogue: dict[str, Any], releases: Path) -> list[dict[str, Any]]:
     except (KeyError, TypeError, ValueError):
         raise StoreDamagedError("the catalogue cannot be read", where=str(releases)) from None
     return sorted(entries, key=lambda entry: entry["step"])
-
-
-def _not_yet(config: Config) -> str:
-    from dpstream.stream import read_status
-    from dpstream.stream.store.place import has_store
-
-    if not has_store(config.state_dir, server=config.server):
-        return "releases are missing: the run has not started"
-    status = read_status(config.state_dir, server=config.server)
-    if status.last_step:
-        return f"releases are missing here: {status.last_step} steps are committed"
-    if status.reserved is not None:
-        return f"releases are missing: step {status.reserved} is not finished"
-    return "releases are missing: the first step is not finished"
 
 
 def require_same_plan(config: Config, catalogue: dict[str, Any], place: Path) -> str:

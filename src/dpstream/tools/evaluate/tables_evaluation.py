@@ -56,9 +56,9 @@ def _find_any(config: Config, asked: EvaluationRequest) -> EvaluationResult:
     schema = config.schema()
     if config.plan().released_schema(schema) != schema:
         raise ConfigError(
-            "the stream releases other columns than its private table's",
+            "the stream releases other columns",
             where=str(config.path),
-            allowed="a stream that releases them",
+            allowed="a stream that releases its columns",
         )
     return _compare(config, asked, asked.workload or "all-1-way")
 
@@ -79,7 +79,6 @@ def _compare(config: Config, asked: EvaluationRequest, workload: str | None) -> 
 
 TABLES_EVALUATION: Final = FamilyEvaluation(
     options=("workload", "steps", "every", "target", "ceiling"),
-    refusal="the stream is one of tables",
     find=_find,
 )
 #: Of a family that brings no evaluation.

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from dpstream.core.schema import Schema
     from dpstream.io.sources import StepInput
     from dpstream.project import Config
-    from dpstream.project.base import BaseOptions
 
 
 def old_stream(config: Config, options: BaseOptions) -> tuple[Config, int]:
@@ -56,8 +55,7 @@ def old_stream(config: Config, options: BaseOptions) -> tuple[Config, int]:
     assert base is not None
     if old.name != base.facts["stream"]:
         raise ConfigError(
-            f"the configuration is that of {old.name!r}; the stream began with a release of "
-            f"{base.facts['stream']!r}",
+            f"expected the stream {base.facts['stream']!r}, got {old.name!r}",
             where=f"{options.place} config",
         )
     return old, max(base.facts["step"], *base.facts["withdrawn_since"], 0)
@@ -73,7 +71,7 @@ def record_rule(options: BaseOptions, old: Schema, new: Schema) -> Callable[[Cod
     for column, rule in zip(new.columns, column_rules(options, old, new), strict=True):
         if not (rule.shares.max(axis=1) == 1.0).all():
             raise ConfigError(
-                f"the old records' values of column {column.name!r} are declared shares, without a truth",
+                f"the old values of column {column.name!r} are declared shares",
                 where=options.place,
                 allowed="a rule with values",
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from dpstream.core import durable
@@ -19,7 +19,6 @@ def write_report(
     pairs: Sequence[tuple[str, str]] = (),
     most_steps: int = MAX_STEPS,
     force: bool = False,
-    tell: Callable[[str], None] | None = None,
 ) -> Path:
     """Write one self-contained page about a run: what it protects, what it cost, what it gives.
 
@@ -31,7 +30,6 @@ def write_report(
         most_steps: steps, and tables, to read at most, evenly spaced with the first and the last; by default 200
             steps and 40 tables.
         force: replace other files than reports.
-        tell: gets sentences for the terminal that do not belong on a page.
 
     Guarantee: everything on the page is post-processing of the releases and of public declarations.
 
@@ -46,32 +44,17 @@ def write_report(
     place = _place(Path(out), force)
     folder = open_folder(run, most=most_steps)
     _check_place(place, folder)
-    if tell is not None and (text := _unfinished(folder)) is not None:
-        tell(text)
     drawn = tool_for("page", FamilyPage, folder.mechanism)
-    page = drawn.page(folder, _checked(pairs))
+    page = drawn.page(folder, pairs)
     # A label may hold half of a surrogate pair, which no file can.
     _write(place, page.encode("utf-8", "replace"))
     return place
 
 
-def _checked(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    for pair in pairs:
-        if len(pair) != 2 or pair[0] == pair[1]:
-            raise ConfigError(
-                f"{' '.join(pair)!r} repeats or lacks a column",
-                where="pairs",
-                allowed="two different columns",
-            )
-    return list(pairs)
-
-
 def _place(out: Path, force: bool) -> Path:
     """The page's path, refused where it would destroy anything but an earlier report."""
     if out.suffix not in (".html", ".htm"):
-        raise ConfigError(
-            f"the name {out.name!r} is not one of a page", where="--out", allowed="a name in .html"
-        )
+        raise ConfigError(f"unknown ending of {out.name!r}", where="--out", allowed="a name in .html")
     if out.is_dir():
         raise ConfigError("a folder has that name", where=str(out), allowed="another name")
     if out.exists() and not force:
@@ -87,28 +70,7 @@ def _check_place(out: Path, run: Folder) -> None:
     place = out.parent.resolve() / out.name
     inside = run.releases.resolve() in place.parents
     if inside and place.parent != run.releases.resolve():
-        raise ConfigError("a step's folder takes no other files", where=str(out), allowed="another folder")
-
-
-def _unfinished(run: Folder) -> str | None:
-    """What is under way, for the owner's terminal; whether a step has begun is not public."""
-    if run.config is None:
-        return None
-    from dpstream.stream import read_status
-    from dpstream.stream.store.place import has_store
-
-    folder, server = run.config.state_dir, run.config.server
-    if not has_store(folder, server=server):
-        return None
-    status = read_status(folder, server=server)
-    last = run.states[-1][0]
-    if status.failed is not None:
-        return f"step {status.reserved} stopped with {status.failed}; the report ends with step {last}"
-    if status.reserved is not None:
-        return f"step {status.reserved} is not finished; the report ends with step {last}"
-    if status.unpublished:
-        return f"{len(status.unpublished)} committed steps wait; the report ends with step {last}"
-    return None
+        raise ConfigError("a step's folder is closed", where=str(out), allowed="another folder")
 
 
 def _write(out: Path, page: bytes) -> None:

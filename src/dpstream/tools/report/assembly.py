@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.errors import ConfigError
@@ -22,7 +21,6 @@ from dpstream.stream.templates import sentence
 from dpstream.tools.evaluate.run_folder import Folder, PublishedRun
 from dpstream.tools.report.charts import Charts
 from dpstream.tools.report.dates import Calendar, calendar_of
-from dpstream.tools.report.known_errors import beside_verdicts
 from dpstream.tools.report.markup import Html, block, integer, page, part, percent, script_json
 
 if TYPE_CHECKING:
@@ -72,12 +70,10 @@ class FamilyPage:
     Attributes:
         draw: reads the public folder.
         pairs: whether chosen pairs of columns can be shown.
-        refusal: why not, and what to use instead.
     """
 
     draw: Callable[[Folder, Pairs], Page]
     pairs: bool = False
-    refusal: tuple[str, str] = ("", "none")
 
     def page(self, folder: Folder, pairs: Pairs) -> str:
         """The whole page as text.
@@ -86,11 +82,10 @@ class FamilyPage:
             ConfigError: pairs that cannot be shown. Others as of ``write_report``.
         """
         if pairs and not self.pairs:
-            what, instead = self.refusal
-            raise ConfigError(what, where="report", allowed=instead)
+            raise ConfigError("the page lacks heat maps", where="report", allowed="a report without --pair")
         fit = fitness_of_step(folder.releases, folder.manifest_of, folder.steps[-1])
         about = None if folder.config is None else folder.config.publication
-        return assemble(self.draw(folder, pairs), folder.releases, fit=fit, about=about)
+        return assemble(self.draw(folder, pairs), fit=fit, about=about)
 
 
 def charts_of(run: PublishedRun) -> Charts:
@@ -102,11 +97,10 @@ def charts_of(run: PublishedRun) -> Charts:
 REPORT_MARKER = "<!-- a report by dpstream -->"
 
 
-def assemble(made: Page, releases: Path, *, fit: Fitness, about: Publication | None = None) -> str:
+def assemble(made: Page, *, fit: Fitness, about: Publication | None = None) -> str:
     """The whole page as text.
 
     Args:
-        releases: the folder, for published errors by simulation.
         fit: what the newest table is fit for.
         about: what the owner says to readers, where that is known.
     """
@@ -119,13 +113,13 @@ def assemble(made: Page, releases: Path, *, fit: Fitness, about: Publication | N
         card = table_of_verdicts(
             fit.verdicts,
             size,
-            beside_verdicts(releases, run.shown[-1].step, measured),
+            measured,
             "" if run.counted_records == "records" else run.counted_records,
             made.columns,
         )
     # What the owner calls the data set; the stream's name where that is not known.
     title = (None if about is None else about.title) or str(run.manifest["stream"])
-    links = [(name, link) for name, link, _ in made.sections if link]
+    links = [(name, link) for name, link, content in made.sections if content]
     pure = run.manifest["guarantee"]["definition"] == "pure"
     opening = block(
         "report",
@@ -150,10 +144,9 @@ def assemble(made: Page, releases: Path, *, fit: Fitness, about: Publication | N
         block("report", "body", opening=opening, sections=sections),
         [
             f"Made by dpstream {__version__} from releases of {program['name']} {program['version']} of the stream "
-            f"{run.manifest['stream']}. {integer(len(run.shown))} manifests and {integer(made.tables)} tables were "
-            "read; all hashes match.",
-            "Every number comes from the releases and public declarations.",
-            "The page loads nothing.",
+            f"{run.manifest['stream']}. {integer(len(run.shown))} manifests, {integer(made.tables)} tables: "
+            "all hashes match.",
+            "Every number is public. The page loads nothing.",
         ],
         data={**made.charts.as_json(facts.step for facts in run.shown), "heat": made.heat},
     )
@@ -268,7 +261,7 @@ def _amount(text: object) -> str:
 _FILES = {
     "table": "the released table",
     "changes": "changes since the step before",
-    "measurements": "measurements with exact intervals (dpstream measured)",
+    "measurements": "measurements (dpstream measured)",
     "manifest": "method, guarantee, errors",
 }
 
@@ -293,7 +286,7 @@ def _files(run: PublishedRun, rules: Html | None) -> Html:
 def table_of_verdicts(
     verdicts: Sequence[Verdict],
     size: int,
-    beside: Mapping[Use, str],
+    measured: str | None = None,
     records: str = "",
     columns: int | None = None,
 ) -> Html | None:
@@ -301,7 +294,7 @@ def table_of_verdicts(
 
     Args:
         size: how many records there are.
-        beside: what else is known of the errors of a use.
+        measured: how far the measured numbers of columns may be off, where the table's errors are not known.
         records: what they are called, where they are not all that the source has.
         columns: how many they have, where that is known.
 
@@ -313,6 +306,9 @@ def table_of_verdicts(
     verdicts = [one for one in verdicts if one.use != "pairs" or columns != 1]
     common = {"size": size, "records": records, "pairs": any(one.use == "pairs" for one in verdicts)}
     # What nobody knows is said once.
+    beside: dict[Use, str] = {}
+    if measured is not None:
+        beside["columns"] = f"{measured}; the table's errors are not known"
     unknown = next((one.use for one in verdicts if _is_unknown(one) and one.use not in beside), None)
     rows = []
     for one in verdicts:
@@ -357,7 +353,6 @@ def _error_facts(one: Verdict, size: int, beside: str | None, *, is_first_unknow
         "off": off,
         "by": by,
         "as_of": one.as_of,
-        "beside": beside,
         "how": one.how,
     }
 

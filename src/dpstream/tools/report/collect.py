@@ -22,7 +22,7 @@ from dpstream.stream.release.folding import Group, groups_of
 from dpstream.tools.evaluate.run_folder import MAX_STEPS, Accuracy, Folder, PublishedRun, released_codes, thin
 
 if TYPE_CHECKING:
-    from dpstream.project import Config
+    pass
 
 #: Tables that are read of a long stream, if its reader does not ask for more.
 MAX_TABLES = 40
@@ -34,7 +34,6 @@ class ReportedRun(PublishedRun):
 
     Attributes:
         releases: the folder.
-        config: the configuration, if it was named.
         schema: the columns; from the configuration, or rebuilt from the codebook.
         tables: steps whose tables were read.
         counts: per column, rows by code in each of those tables; shape (tables, codes).
@@ -44,7 +43,6 @@ class ReportedRun(PublishedRun):
     """
 
     releases: Path
-    config: Config | None
     schema: Schema
     tables: tuple[int, ...]
     workload: Workload
@@ -130,7 +128,6 @@ def collect(folder: Folder) -> ReportedRun:
         folder.states,
         folder.facts(tables[-1:]),
         releases,
-        config,
         schema,
         tables,
         workload,

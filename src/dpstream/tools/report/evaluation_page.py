@@ -16,7 +16,7 @@ from dpstream.stream.release.verdicts import THRESHOLDS
 from dpstream.tools.evaluate.contract import EvaluationResult, SummaryTable
 from dpstream.tools.evaluate.evaluation import Evaluation
 from dpstream.tools.evaluate.judgement import TEACHES, Judgement
-from dpstream.tools.evaluate.measures import Measure, verdict_words
+from dpstream.tools.evaluate.measures import YARDSTICKS, Measure, verdict_words
 from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream.tools.evaluate.trends import CLEAR
 from dpstream.tools.report.assembly import frame
@@ -24,8 +24,7 @@ from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.dates import Calendar
 from dpstream.tools.report.markup import Html, block, integer, part, percent
 
-_SAMPLES = "two real samples"
-_ONCE = "one offline run"
+_SAMPLES, _ONCE = YARDSTICKS
 #: Says what the file is.
 _MARKER = "<!-- an evaluation by dpstream -->"
 
@@ -56,7 +55,6 @@ def evaluation_page(result: EvaluationResult) -> str:
         (
             f"Made by dpstream {__version__} from the private table and the releases.",
             "The guarantee excludes options chosen by these numbers.",
-            "The page loads nothing.",
         ),
         data=data,
         private=True,
@@ -104,12 +102,9 @@ def _facts(found: Evaluation, charts: Charts) -> dict[str, Any]:
 
 def measures_table(measures: Sequence[Measure]) -> Html:
     """What may be wrong, measure by measure: a word, the number, and both yardsticks."""
-    rows = [
-        (one.question[:1].upper() + one.question[1:], one.word, _number(one), _picture(one))
-        for one in measures
-    ]
+    rows = [(one.question[:1].upper() + one.question[1:], one.word, _number(one), None) for one in measures]
     meaning = block("evaluation", "meaning", thresholds=THRESHOLDS, measures=measures)
-    title = "Wrong shares, beside two real samples"
+    title = "Wrong shares"
     return part("conclusions", rows, "What these numbers mean", meaning, title)
 
 
@@ -130,15 +125,6 @@ def _number(one: Measure) -> Html:
         few=one.few,
         clear=f"{100 * CLEAR:g}",
     )
-
-
-def _picture(one: Measure) -> Html | None:
-    if math.isnan(one.value):
-        return None
-    over = " over" if one.word in ("poor", "unfit") else ""
-    reach = min(1.0, one.value)
-    floor = None if math.isnan(one.floor) else f"{100 * min(1.0, one.floor):.1f}%"
-    return block("evaluation", "picture", over=over, right=f"{100 * (1 - reach):.1f}%", floor=floor)
 
 
 def _errors_over_time(found: Evaluation, charts: Charts) -> list[Html]:
@@ -183,7 +169,7 @@ def _tables(judged: Judgement) -> list[dict[str, Any]]:
     )
     teachers = {"synthetic": "released", "real": "real records", "sample": "a real sample", "offline": _ONCE}
     taught = [key for key in teachers if any(key in one.areas for one in judged.targets)]
-    worst = sorted(judged.columns.items(), key=lambda one: -_or_last(one[1][0]))
+    worst = sorted(judged.columns.items(), key=lambda one: -np.nan_to_num(one[1][0], nan=-1.0))
     groups = [
         [
             one.words,
@@ -215,7 +201,3 @@ def _tables(judged: Judgement) -> list[dict[str, Any]]:
     )
     keys = ("name", "link", "title", "headings", "rows")
     return [dict(zip(keys, section, strict=True)) for section in every]
-
-
-def _or_last(value: float) -> float:
-    return -1.0 if math.isnan(value) else value

@@ -106,6 +106,15 @@ def integer(value: float) -> str:
     return f"{round(value):,}".replace("-", "\N{MINUS SIGN}")
 
 
+def percent_points(change: float) -> str:
+    """A difference of shares.
+
+    >>> percent_points(0.0123), percent_points(-0.1)
+    ('+1.2 points', '−10.0 points')
+    """
+    return f"{'+' if change >= 0 else chr(0x2212)}{100 * abs(change):.1f} points"
+
+
 def percent(share: float) -> str:
     """A share as percents, with one decimal place; what is there and smaller says so.
 

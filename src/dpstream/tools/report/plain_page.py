@@ -45,9 +45,9 @@ def rows_over_time(run: PublishedRun, charts: Charts) -> Html:
     lines = [ChartLine("released" if public else "released (noisy)", rows, width=band, named=False)]
     note = "The number of rows is noisy."
     if public:
-        note = "The numbers of records are public, without noise."
+        note = "The numbers of records are public."
     elif band is not None:
-        note += " The band is two standard errors to either side"
+        note += " The band is two standard errors"
         note += ", where they are known." if np.isnan(errors).any() else "."
     return charts.lines("Rows per release", steps, lines, Unit("rows"), note=note)
 
@@ -62,7 +62,7 @@ def _draw(folder: Folder, pairs: Pairs) -> Page:
     schema = released_schema(folder.releases, run.manifest)
     charts = charts_of(run)
     accuracy = run.shown[-1].accuracy
-    unknown = "The manifest gives no errors."
+    unknown = "Errors are not known."
     releases = block("plain", "releases", states=states(run.states), rows=rows_over_time(run, charts))
     sections = [
         ("releases", "Releases", releases),
@@ -79,10 +79,4 @@ def _draw(folder: Folder, pairs: Pairs) -> Page:
     return Page(run, sections, what, charts)
 
 
-PLAIN_PAGE: Final = FamilyPage(
-    _draw,
-    refusal=(
-        "the page of this stream lacks heat maps",
-        "dpstream evaluate",
-    ),
-)
+PLAIN_PAGE: Final = FamilyPage(_draw)

@@ -6,9 +6,7 @@ from pathlib import Path
 
 from dpstream.project.statement import Statement, newest_release
 from dpstream.stream.release.fitness import fitness_of
-from dpstream.stream.release.verdicts import Use
 from dpstream.tools.report.assembly import frame, table_of_verdicts
-from dpstream.tools.report.known_errors import beside_verdicts
 from dpstream.tools.report.markup import Html, block, part
 
 #: Says what the file is.
@@ -33,10 +31,7 @@ def statement_page(made: Statement, releases: Path, columns: int) -> str:
     annex = made.annex[0][0]
     kicker, title = made.title.split(": ", 1)
     fit, newest = fitness_of(releases), newest_release(releases)
-    size, beside = 0, dict[Use, str]()
-    if newest is not None:
-        size = int(newest.manifest["rows"])
-        beside = beside_verdicts(releases, int(newest.manifest["step"]))
+    size = 0 if newest is None else int(newest.manifest["rows"])
     body = block(
         "statement",
         "body",
@@ -44,7 +39,7 @@ def statement_page(made: Statement, releases: Path, columns: int) -> str:
         title=title,
         first=first,
         opening=opening,
-        verdicts=table_of_verdicts(fit.verdicts, size, beside, columns=columns),
+        verdicts=table_of_verdicts(fit.verdicts, size, columns=columns),
         sections=[one for one in rest if one[0] != "What it is fit for" or not fit.verdicts],
         annex=annex,
     )

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import ExpectedErrors
+from dpstream.core.errors import ConfigError
 from dpstream.core.schema.domain import Clique
 from dpstream.core.schema.numeric import average_ends
 from dpstream.core.tables import count_marginals
@@ -22,11 +22,11 @@ from dpstream.stream.release.released_verdicts import average_words
 from dpstream.tools.evaluate.metrics import churn, cramers_v
 from dpstream.tools.evaluate.run_folder import Folder, StepFacts
 from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
-from dpstream.tools.report.charts import ChartLine, Charts, Unit, polyline
+from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.collect import ReportedRun, collect
 from dpstream.tools.report.dates import Calendar
 from dpstream.tools.report.known_errors import measured_words
-from dpstream.tools.report.markup import Html, block, integer, percent, significant, table
+from dpstream.tools.report.markup import Html, block, integer, percent, percent_points, significant, table
 from dpstream.tools.report.plain_page import rows_over_time, states
 
 _BARS = 12
@@ -41,10 +41,10 @@ _CHANGES = 8
 _MAX_COLUMNS, _VALUES = 6, 4
 
 
-def _columns(run: ReportedRun, dates: Calendar) -> Html:
-    """The section on single columns: the shares of now, how wrong they may be, and where they come from."""
+def _columns(run: ReportedRun, dates: Calendar) -> Html | None:
+    """The section on single columns: the shares of now, and how wrong they may be."""
     if run.codes is None:
-        return block("tables", "columns", cards=[])
+        return None
     cards = [_card(run, column, dates) for column in range(len(run.schema))]
     footers = Counter(card["footer"] for card in cards if card["footer"])
     return block(
@@ -54,7 +54,6 @@ def _columns(run: ReportedRun, dates: Calendar) -> Html:
         rows=float(run.rows()[-1]),
         step=run.last_table,
         holds=next(facts.holds for facts in run.shown if facts.step == run.last_table),
-        since=dates.name(run.tables[0]) if len(run.tables) > 1 else None,
         errors=_column_errors(run),
         # What is said of most columns is said once.
         common=max(footers, key=lambda text: footers[text]) if footers else "",
@@ -93,7 +92,6 @@ def _card(run: ReportedRun, column: int, dates: Calendar) -> dict[str, Any]:
     spans = [] if measured is None else _measured_spans(measured, groups)
     # Old measurements give no error bar of a present share.
     fresh = measured is not None and measured.as_of in (run.last_table, run.measured_up_to)
-    past = fold(run.shares(column), groups) if len(run.tables) > 1 else None
     reach = float(np.nanmax(shares + (0.0 if errors is None else errors)))
     top = next((scale for scale in _SCALES if reach <= scale), 1.0)
     lines = []
@@ -112,7 +110,6 @@ def _card(run: ReportedRun, column: int, dates: Calendar) -> dict[str, Any]:
                 "measured": spans[i] if spans else None,
                 "width": _at(min(share, top), top),
                 "bracket": None if ends is None else _bracket(*ends, top),
-                "past": None if past is None else _past(past[:, i], past),
             }
         )
     average = average_ends(run.schema.columns[column], counts)
@@ -162,23 +159,17 @@ def _at(value: float, top: float) -> str:
     return f"{100 * max(0.0, value) / top:.1f}%"
 
 
-def _past(values: NDArray[np.float64], column: NDArray[np.float64]) -> str:
-    """One value's share over time, on the scale of its column; the first tables are small, and may leave it."""
-    late = column[len(column) // 4 :]
-    top = float(np.nanmax(late)) if np.isfinite(late).any() else 1.0
-    x = np.linspace(0, 1, len(values))
-    return polyline(x, np.clip(1 - values / (1.05 * top or 1.0), -0.1, 1.0), 100, 40)
-
-
 def _chosen_pairs(run: ReportedRun, asked: Sequence[tuple[str, str]]) -> tuple[Clique, ...]:
     """Pairs that get a heat map: those asked for, then the most associated ones in the last release while they
     fit (public: computed from the released table).
 
     Errors:
-        SchemaError: an unknown column.
+        SchemaError: an unknown column. ConfigError: one column twice.
     """
     domain = run.schema.domain
     first = [domain.clique(pair) for pair in asked]
+    if any(len(pair) != 2 for pair in first):
+        raise ConfigError("a pair repeats or lacks a column", where="pairs", allowed="two different columns")
     if run.codes is None or len(domain) < 2:
         return ()
     every = list(itertools.combinations(range(len(domain)), 2))
@@ -230,20 +221,11 @@ def _changes(run: ReportedRun, dates: Calendar) -> Html | None:
                 "then": then,
                 "now": now,
                 "width": f"{50 * abs(now - then) / widest:.1f}%",
-                "points": _points(now - then),
+                "points": percent_points(now - then),
             }
             for name, then, now in seen
         ],
     )
-
-
-def _points(change: float) -> str:
-    """A difference of shares.
-
-    >>> _points(0.0123), _points(-0.1)
-    ('+1.2 points', '−10.0 points')
-    """
-    return f"{'+' if change >= 0 else chr(0x2212)}{100 * abs(change):.1f} points"
 
 
 def _heat(run: ReportedRun, chosen: Sequence[Clique]) -> dict[str, Any]:
@@ -291,8 +273,10 @@ def _pair_error(run: ReportedRun, pair: Clique) -> str:
     return " ".join(said.unescape().split())
 
 
-def _pairs(run: ReportedRun, chosen: Sequence[Clique]) -> Html:
+def _pairs(run: ReportedRun, chosen: Sequence[Clique]) -> Html | None:
     """The section of the heat maps."""
+    if not chosen:
+        return None
     names = [[run.schema.names[column] for column in pair] for pair in chosen]
     return block("tables", "pairs", pairs=names, every=math.comb(len(run.schema), 2))
 
@@ -309,18 +293,14 @@ def _errors(run: ReportedRun, charts: Charts) -> Html:
     # Where the number of records is expected in between, single steps without neighbours would be no lines.
     counted = tuple(f for f in run.shown if f.accuracy is not None and f.accuracy.total is not None)
     shown = counted or run.shown
-    lines, figures, single = _noise_lines(run, shown), [], list[tuple[str, float]]()
+    lines, figures, single = _noise_lines(shown), [], list[tuple[str, float]]()
     if len(shown) == 1:
         single = [(line.label, float(line.values[0])) for line in lines]
     elif lines:
         labels = [line.label for line in lines]
         title = "Noise of the number of records" if labels == [_TOTAL] else "Noise of a count"
-        note = block("tables", "noise", thinned=len(shown) < len(run.shown))
         steps, unit = [facts.step for facts in shown], Unit("standard error, records")
-        figures = [
-            charts.lines(title, steps, lines, unit, note=" ".join(note.split())),
-            _relative(shown, lines, charts),
-        ]
+        figures = [charts.lines(title, steps, lines, unit, note="Standard deviation of the noise.")]
     simulated = None
     if run.simulated is not None:
         simulated = {"words": run.simulated.words, "sizes": run.simulated.facts["sizes"]}
@@ -335,19 +315,10 @@ def _errors(run: ReportedRun, charts: Charts) -> Html:
     )
 
 
-def _predicted(run: ReportedRun, steps: Sequence[int]) -> tuple[ExpectedErrors, ...] | None:
-    return None if run.config is None else run.config.plan().expected_errors(steps)
-
-
-def _noise_lines(run: ReportedRun, shown: Sequence[StepFacts]) -> list[ChartLine]:
-    steps, accuracies = [facts.step for facts in shown], [facts.accuracy for facts in shown]
-    predicted = _predicted(run, steps) if steps else None
-    if predicted is None:
-        every = _known([None if a is None else a.cell for a in accuracies])
-        lines = [ChartLine("a count measured at every step", every, style=1)]
-    else:
-        every = _known([p.every_step for p in predicted])
-        lines = [ChartLine("a count at every step (predicted)", every, style=1)]
+def _noise_lines(shown: Sequence[StepFacts]) -> list[ChartLine]:
+    accuracies = [facts.accuracy for facts in shown]
+    every = _known([None if a is None else a.cell for a in accuracies])
+    lines = [ChartLine("a count measured at every step", every, style=1)]
     totals = _known([None if a is None else a.total for a in accuracies])
     # A public number has no noise to be drawn.
     if totals.any():
@@ -355,32 +326,14 @@ def _noise_lines(run: ReportedRun, shown: Sequence[StepFacts]) -> list[ChartLine
     return [line for line in lines if np.isfinite(line.values).any()]
 
 
-def _relative(shown: Sequence[StepFacts], lines: Sequence[ChartLine], charts: Charts) -> Html:
-    """The noise as a share of the table, which is what a reader of shares sees."""
-    rows = np.array([facts.rows for facts in shown], dtype=np.float64)
-    whole = np.where(rows > 0, rows, np.nan)
-    shares = [ChartLine(line.label, line.values / whole, style=line.style) for line in lines]
-    # The first tables are tiny; their noise would flatten everything after it.
-    shares = [
-        ChartLine(line.label, np.where(line.values > 1.0, np.nan, line.values), line.style) for line in shares
-    ]
-    return charts.lines(
-        "The same noise as a share of the table",
-        [facts.step for facts in shown],
-        shares,
-        Unit("standard error, share of released rows", share=True),
-        note="Above 100 % the noise exceeds the table: not drawn.",
-    )
-
-
 def _known(values: Sequence[float | None]) -> NDArray[np.float64]:
     return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
 
 
-def _weak(run: ReportedRun, dates: Calendar) -> Html:
+def _weak(run: ReportedRun, dates: Calendar) -> Html | None:
     """The section "Where it is weak"."""
     if run.codes is None:
-        return block("tables", "weak", table=None)
+        return None
     error = None if run.accuracy is None else run.accuracy.cell
     least = None if error is None else math.ceil(2 * error)
     unknown = error is None and run.simulated is None
@@ -479,12 +432,11 @@ def _draw(folder: Folder, pairs: Pairs) -> Page:
     chosen = _chosen_pairs(run, pairs)
     charts = charts_of(run)
     dates = charts.dates
-    changes = _changes(run, dates)
     sections = [
         ("releases", "Over time", _over_time(run, charts)),
         ("columns", "Columns", _columns(run, dates)),
-        ("pairs", "Pairs" if chosen else "", _pairs(run, chosen)),
-        ("changed", "What changed" if changes else "", changes),
+        ("pairs", "Pairs", _pairs(run, chosen)),
+        ("changed", "What changed", _changes(run, dates)),
         ("weak", "Weak spots", _weak(run, dates)),
         ("errors", "Errors", _errors(run, charts)),
     ]

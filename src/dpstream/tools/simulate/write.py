@@ -70,7 +70,7 @@ def simulate(
         raise ConfigError(f"unknown example stream {name!r}", where="simulate", allowed=", ".join(EXAMPLES))
     register = example.rows_per_step is None
     if stock is not None and not register:
-        raise ConfigError("options of stock do not fit", where=name, allowed="stock")
+        raise ConfigError("options are for stock", where=name, allowed="stock")
     if rows_per_step is not None and register:
         raise ConfigError(
             "follows from records and mean stay",

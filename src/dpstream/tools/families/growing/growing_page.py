@@ -47,9 +47,7 @@ def _draw(folder: Folder, pairs: Pairs) -> Page:
     if not isinstance(box, dict) or box.get("name") != "erm":
         return TABLES_PAGE.draw(folder, pairs)
     if pairs:
-        raise ConfigError(
-            "reports about classifiers lack heat maps", where="report", allowed="a report without them"
-        )
+        raise ConfigError("classifiers lack heat maps", where="report", allowed="a report without them")
     run, target = _collect(folder), str(box["target"])
     charts, told = charts_of(run), run.manifest.get("accuracy") or {}
     columns, records = len(box["columns"]), run.records[-1]

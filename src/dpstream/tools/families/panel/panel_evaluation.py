@@ -217,8 +217,4 @@ def _find(config: Config, asked: EvaluationRequest) -> EvaluationResult:
     return EvaluationResult(config.name, facts, (*verdict, table), answers, measures)
 
 
-PANEL_EVALUATION: Final = FamilyEvaluation(
-    options=(),
-    refusal="for a panel all periods are compared",
-    find=_find,
-)
+PANEL_EVALUATION: Final = FamilyEvaluation(options=(), find=_find)

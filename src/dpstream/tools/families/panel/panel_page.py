@@ -176,13 +176,7 @@ def _draw(folder: Folder, pairs: Pairs) -> Page:
     return Page(run, sections, what, charts, size=people, columns=len(columns))
 
 
-PANEL_PAGE: Final = FamilyPage(
-    _draw,
-    refusal=(
-        "reports about panels lack heat maps",
-        "dpstream evaluate",
-    ),
-)
+PANEL_PAGE: Final = FamilyPage(_draw)
 
 
 def _releases(run: PanelRun, charts: Charts, number: str) -> Html:

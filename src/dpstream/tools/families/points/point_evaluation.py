@@ -213,11 +213,7 @@ def _find(config: Config, asked: EvaluationRequest) -> EvaluationResult:
     )
 
 
-POINTS_EVALUATION: Final = FamilyEvaluation(
-    options=("steps", "every"),
-    refusal="for points distances are compared",
-    find=_find,
-)
+POINTS_EVALUATION: Final = FamilyEvaluation(options=("steps", "every"), find=_find)
 
 
 def point_measures(found: PointEvaluation) -> tuple[Measure, ...]:
@@ -233,7 +229,7 @@ def point_measures(found: PointEvaluation) -> tuple[Measure, ...]:
             moved,
             floor,
             math.nan,
-            "The 1-Wasserstein distance (W1), as a share of that of evenly spread points.",
+            "The 1-Wasserstein distance (W1), beside that of evenly spread points.",
             "the places of points",
         )
     ]
@@ -276,12 +272,9 @@ def _summary_parts(found: PointEvaluation) -> Iterator[str | SummaryTable]:
     measures = point_measures(found)
     yield f"Step {last.step}: {verdict_words(measures)}"
     yield measures_table(measures)
-    yield f"Compared with the private points: {len(found.steps)} of the steps up to {found.released}."
+    yield f"{len(found.steps)} of the steps up to {found.released} are compared."
     yield f"What the releases promise: {found.guarantee}"
-    yield (
-        "W1 is the mean distance of released to true points, in sides of the space (largest coordinate), beside "
-        "evenly spread points."
-    )
+    yield ("W1 is the mean distance of released to true points (largest coordinate), in sides of the space.")
     rows = [
         [
             *map(str, (one.step, one.true_points, one.depth)),

@@ -199,7 +199,7 @@ def _size(folder: Folder, step: int) -> tuple[int, int]:
         return int(manifest["rows"]), int(manifest["accuracy"]["points"]["depth"])
     except (KeyError, TypeError, ValueError):
         raise StoreDamagedError(
-            f"the manifest of step {step} does not tell its partition", where=str(folder.releases)
+            f"the manifest of step {step} lacks its partition", where=str(folder.releases)
         ) from None
 
 
@@ -228,7 +228,7 @@ def true_codes(config: Config, view: PointView, released: Mapping[int, int]) -> 
             # Late records may have been released in another step than the one of their time.
             if config.source_options.late == "error" and len(found[-1]) != released[at]:
                 raise StepError(
-                    f"up to step {at} the source has another number of records",
+                    f"the source differs up to step {at}",
                     where="source",
                     allowed="the run's data",
                 )

@@ -14,10 +14,10 @@ from dpstream.tools.evaluate.array_types import Floats, Ints
 from dpstream.tools.evaluate.run_folder import Folder
 from dpstream.tools.families.points.point_releases import PointRun, PointView, collect_points
 from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
-from dpstream.tools.report.charts import ChartLine, Charts, Unit
+from dpstream.tools.report.charts import Charts
 from dpstream.tools.report.dates import Calendar
 from dpstream.tools.report.markup import Html, block, integer, percent
-from dpstream.tools.report.plain_page import states
+from dpstream.tools.report.plain_page import rows_over_time, states
 
 #: Squares along a side of a map, and of the large one: powers of 2, as cells are; parts of a single coordinate.
 _SIDE, _LARGE_SIDE = 32, 64
@@ -29,21 +29,9 @@ _ROWS = 20
 
 def _releases(run: PointRun, charts: Charts) -> Html:
     """How many points there are, and how fine the partition of the newest table is."""
-    steps, points = [facts.step for facts in run.shown], [facts.rows for facts in run.shown]
-    figure = None
-    if len(steps) > 1:
-        figure = charts.lines(
-            "Points per release",
-            steps,
-            [ChartLine("synthetic points", np.array(points, np.float64), named=False)],
-            Unit("points"),
-            small=True,
-            note="The number of points is public, without noise.",
-        )
     depth = run.tables[-1].depth if run.tables else None
-    return block(
-        "points", "releases", states=states(run.states), points=points[-1], depth=depth, figure=figure
-    )
+    figure = rows_over_time(run, charts)
+    return block("points", "releases", states=states(run.states), depth=depth, figure=figure)
 
 
 def _where(run: PointRun, dates: Calendar) -> Html:
@@ -209,7 +197,7 @@ def _draw(folder: Folder, pairs: Pairs) -> Page:
     sections = [
         ("where", "Maps", _where(run, dates)),
         ("releases", "Over time", _releases(run, charts)),
-        ("categories", "Categories" if view.categorical else "", _categories(run, dates)),
+        ("categories", "Categories", _categories(run, dates)),
         ("errors", "Errors", _errors(run)),
     ]
     what = block(
@@ -222,4 +210,4 @@ def _draw(folder: Folder, pairs: Pairs) -> Page:
     return Page(run, sections, what, charts, tables=len(run.tables), columns=len(view.schema))
 
 
-POINTS_PAGE: Final = FamilyPage(_draw, refusal=("heat maps are for tables", "none"))
+POINTS_PAGE: Final = FamilyPage(_draw)
