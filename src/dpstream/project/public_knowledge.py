@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import (
+    EACH_STEP,
     NUMBER_SHARE,
     ExpectedTable,
     Periods,
@@ -111,6 +112,10 @@ def check_taken(file: str, context: RecipeContext, recipe: StreamRecipe, *, peri
             "the mechanism of this file measures nothing by periods",
             where=f"{file} [accuracy] periods",
             allowed='no periods, or name = "pooled" under [mechanism]',
+        )
+    if context.headline and context.periods is EACH_STEP and hasattr(recipe, "periods"):
+        raise ConfigError(
+            "headlines need periods", where=f"{file} [accuracy] periods", allowed=_WITHOUT_CALENDAR
         )
     for name, (place, what, allowed) in _TAKEN.items():
         value = getattr(context, name)
@@ -358,6 +363,7 @@ def _of_calendar(section: Section, word: str, grid: Grid | None) -> Fraction:
     )
 
 
+_WITHOUT_CALENDAR = 'a number of steps, such as "13 steps"; or [source] every with a time column'
 #: Days of a period, about.
 _PERIOD_DAYS = {"week": 7.0, "month": 365.25 / 12, "quarter": 365.25 / 4, "year": 365.25}
 #: By default a period's mean count has so many standard errors.
@@ -390,14 +396,8 @@ def read_periods(
     if keys.periods is not None and keys.periods not in _PERIOD_DAYS:
         raise section.wrong("periods", f"{shown(keys.periods)} is unknown")
     if calendar is None:
-        if keys.periods is not None or keys.headline:
-            what = (
-                "headlines need periods"
-                if keys.periods is None
-                else f"{shown(keys.periods)} needs a calendar"
-            )
-            allowed = 'a number of steps, such as "13 steps"; or [source] every with a time column'
-            raise section.wrong("periods", what, allowed)
+        if keys.periods is not None:
+            raise section.wrong("periods", f"{shown(keys.periods)} needs a calendar", _WITHOUT_CALENDAR)
         return {}
     number = _fitting(calendar, "month", keys)
     if keys.periods is not None:
