@@ -120,6 +120,8 @@ def test_a_draft_runs_as_soon_as_its_owner_has_filled_it_in(name: str, ending: s
         text = re.sub(rf"^{key} = .*# FILL IN.*", f"{key} = {json.dumps(value)}", text, flags=re.MULTILINE)
     text = text.replace('every = "week"', 'every = "day"').replace("confirmed = false", "confirmed = true")
     config.write_text(text)
+    assert "size, records_per_step are marked FILL IN" in dpstream("run", config, code=2).stderr
+    config.write_text(text.replace("  # FILL IN", ""))
     loaded = Config.load(config)
     assert loaded.source_options.shape == shape
     assert loaded.schema().names == ("group", "size")

@@ -88,7 +88,7 @@ def test_two_streams_share_a_limit_that_neither_may_cross(tmp_path: Path) -> Non
     told = printed("account", "verify", account, first, tmp_path / "copy/dpstream.toml", second, code=4)
     assert ["a copy of the stream of" in one for one in told["findings"]] == [True]
 
-    assert "2 streams together cost epsilon = 1.75" in dpstream("ledger", "show", first).stdout
+    assert "2 streams together: epsilon = 1.75" in dpstream("ledger", "show", first).stdout
     assert status(first)["steps_left"] == 0
 
     stream_id = facts["charges"][1]["stream_id"]

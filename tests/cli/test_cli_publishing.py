@@ -56,7 +56,7 @@ def test_steps_are_held_approved_and_withdrawn(tmp_path: Path) -> None:
     dpstream("approve", config, "--all", "--step", "1", code=2)
     dpstream("approve", config, "--step", "9", code=2)
     assert dpstream("approve", config, "--step", "1").stdout == "published: step 1\n"
-    assert dpstream("approve", config, "--all").stdout == "published: step 2, 3, 4\n"
+    assert dpstream("approve", config, "--all").stdout == "published: steps 2, 3, 4\n"
     assert dpstream("approve", config, "--all").stdout == "nothing was held\n"
     spent = status(config)["spent"]
     reason = "the source sent step 2 twice"
@@ -92,7 +92,7 @@ def test_who_decided_is_kept_and_published_nowhere(tmp_path: Path) -> None:
     assert status(config)["held"] == [1, 2, 3, 4, 5, 6], "all or none"
     dpstream("withdraw", config, "--step", 2, "--reason", "wrong", "--by", "Ben Okafor")
     told = dpstream("approve", config, "--step", "1-3,5", "--by", "Anna Meier").stdout
-    assert told == "published: step 1, 3, 5\n"
+    assert told == "published: steps 1, 3, 5\n"
     dpstream("withdraw", config, "--step", 3, "--reason", "wrong", "--by", "Ben Okafor")
     dpstream("approve", config, "--step", "1-3", "--by", "Nobody")  # nothing is left to decide
     dpstream("approve", config, "--all")

@@ -108,5 +108,7 @@ def test_without_headlines_the_number_of_records_gets_little(tmp_path: Path) -> 
         for many in (10, 10_000)
     ]
     assert shares == [Fraction(1, 20), Fraction(1, 50)]
-    short = load(tmp_path, source=WEEKS.replace('"week"', '"3 months"').replace("2026-01-05", "2026-02-01")).recipe
+    short = load(
+        tmp_path, source=WEEKS.replace('"week"', '"3 months"').replace("2026-01-05", "2026-02-01")
+    ).recipe
     assert short.number.name == "quarter"

@@ -3,10 +3,10 @@
     make faults                (NAMES="ledger noise": only faults whose files or names hold one of these words)
 
 ``planted.py`` lists them: a file, what stands there, what takes its place, and the tests that lie nearest. These run
-first; where they pass, all others follow, until one fails. A fault that no test catches fails the run, and so does
-one whose text is not in its file any more: plant it anew where its subject has moved. Only a feature that goes takes
-its fault with it. What was seen is kept in ``.faults.json`` under a hash of the fault, the planted file and its tests,
-so that an interrupted run goes on where it stopped; ``--again`` forgets it.
+first, once without any fault; where they pass with it, all others follow, until one fails. A fault that no test
+catches fails the run, and so does one whose text is not in its file any more: plant it anew where its subject has
+moved. Only a feature that goes takes its fault with it. What was seen is kept in ``.faults.json`` under a hash of the
+fault, the planted file and its tests, so that an interrupted run goes on where it stopped; ``--again`` forgets it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ COPIED = ("src", "lab", "tests", "docs", "benchmarks", "examples", "requirements
 
 
 @contextmanager
-def planted_copy(fault: Fault) -> Iterator[Path]:
-    """A copy of the project with the fault in it."""
+def planted_copy(fault: Fault | None) -> Iterator[Path]:
+    """A copy of the project with the fault in it; None: as it is."""
     with tempfile.TemporaryDirectory(prefix="fault-") as folder:
         copy = Path(folder)
         skipped = shutil.ignore_patterns("__pycache__", ".hypothesis", ".pytest_cache")
@@ -45,7 +45,8 @@ def planted_copy(fault: Fault) -> Iterator[Path]:
         for path in ROOT.iterdir():
             if path.is_file() and path != SEEN:
                 shutil.copy(path, copy / path.name)
-        fault.plant(copy / "src")
+        if fault is not None:
+            fault.plant(copy / "src")
         yield copy
 
 
@@ -106,6 +107,20 @@ def main() -> int:
     if SEEN.is_file() and not options.again:
         seen = json.loads(SEEN.read_text(encoding="utf-8"))
     moved = [fault.name for fault in faults if not applies(fault)]
+    nearest = sorted(
+        {
+            f"tests/{name}"
+            for fault in faults
+            if applies(fault) and key_of(fault) not in seen
+            for name in fault.tests
+        }
+    )
+    if nearest and not options.list:
+        with planted_copy(None) as copy:
+            red = catching_test(copy, nearest, options.minutes * len(nearest))
+        if red is not None:
+            print(f"fails without any fault, mend it first: {red}")
+            return 1
     missed = []
     for number, fault in enumerate(faults, start=1):
         if fault.name in moved or options.list:

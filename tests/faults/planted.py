@@ -326,7 +326,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "families/points": ("evaluate/test_audit_points.py", "evaluate/test_published_is_measured.py", "points"),
     "families/tabular": ("evaluate/test_published_is_measured.py", "tabular"),
     "io/sinks": ("sinks", "streams/test_stream.py", "streams"),
-    "io/sources/calendar.py": ("sources/test_calendar_and_tables.py",),
+    "io/sources/calendar.py": ("sources/test_file_source.py",),
     "io/sources/files.py": ("sources/test_file_source.py",),
     "mechanisms": ("tabular/test_pooled.py", "tabular"),
     "service": ("service",),

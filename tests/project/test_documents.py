@@ -6,6 +6,7 @@ import ast
 import functools
 import importlib
 import importlib.util
+import inspect
 import pkgutil
 import re
 import subprocess
@@ -64,6 +65,27 @@ def test_public_names_are_importable_and_documented(name: str) -> None:
         thing = getattr(package, public)
         if callable(thing) and hasattr(thing, "__module__") and thing.__module__.startswith("dpstream"):
             assert thing.__doc__, f"{name}.{public} has no docstring"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "dpstream",
+        *(f"dpstream.{part}" for part in ["tabular", "panel", "points", "growing", "checks", "spark"]),
+    ],
+)
+def test_docstrings_of_what_people_import_have_at_most_15_lines(name: str) -> None:
+    package = importlib.import_module(name)
+    for public in getattr(package, "__all__", vars(package)):
+        thing = getattr(package, public)
+        parts = (
+            {f"{public}.{part}": what for part, what in vars(thing).items()}
+            if isinstance(thing, type)
+            else {}
+        )
+        for part, what in {public: thing, **parts}.items():
+            if callable(what) or isinstance(what, property | classmethod):
+                assert "._" in part or len((inspect.getdoc(what) or "").splitlines()) <= 15, part
 
 
 @pytest.mark.parametrize("name", PACKAGES[1:])

@@ -37,7 +37,12 @@ def messages(folder: Path = SOURCE) -> Iterator[tuple[str, int, str]]:
                 for argument in said:
                     text = _text(argument)
                     if text is not None:
-                        yield str(path.relative_to(SOURCE)), node.lineno, text
+                        yield _shown(path), node.lineno, text
+
+
+def _shown(path: Path) -> str:
+    """Within the package, or as it is given."""
+    return str(path.relative_to(SOURCE) if path.is_relative_to(SOURCE) else path)
 
 
 def faults(text: str) -> list[str]:
@@ -58,7 +63,7 @@ def denials(folder: Path = SOURCE) -> list[str]:
     """Lines of code, templates and READMEs with "is no": a sentence that says what something is not."""
     files = [path for path in sorted(folder.rglob("*")) if path.suffix in (".py", *_TEMPLATES)]
     return [
-        f"{path.relative_to(SOURCE)}:{number}: {line.strip()}"
+        f"{_shown(path)}:{number}: {line.strip()}"
         for path in files
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
         if _IS_NO.search(line)

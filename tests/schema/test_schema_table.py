@@ -210,7 +210,7 @@ def test_columns_that_are_absent_unknown_or_double() -> None:
             SchemaError, match=r"batch: the data lack columns 'b', 'c' \(allowed: all of a, b, c\)"
         ):
             encode({"a": [1]})
-        with pytest.raises(DataError, match="hold undeclared 1 column"):
+        with pytest.raises(DataError, match="hold 1 undeclared column"):
             encode({**full, "d": [1]})
         with pytest.raises(DataError, match="a column name occurs twice"):
             encode(pa.table([[1], [1]], names=["a", "a"]))

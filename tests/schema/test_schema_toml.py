@@ -1,18 +1,22 @@
-"""``[schema]`` in files: strict reading, exact writing."""
+"""``[schema]`` in files: strict reading, exact writing; public constraints, a function of each record by itself."""
 
 from __future__ import annotations
 
 import datetime as dt
 import tomllib
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpstream.core.errors import ConfigError, InputError, SchemaError
+from dpstream.core.errors import ConfigError, DataError, InputError, SchemaError
 from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema
+from dpstream.core.schema.predicate import parse_predicate
 from dpstream.project.schema_file import read_schema, write_schema
+from dpstream.stream.release.codebook import descriptor
 
 CONFIG = """
 format = 1
@@ -166,3 +170,269 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="invalid TOML"):
         read_schema(tmp_path / "binary.toml")
+
+
+# Public constraints
+
+
+COLUMNS = """
+[schema.columns.zip]
+type = "categorical"
+values = ["94102", "94103", "94104"]
+other = "other"
+missing = "missing"
+[schema.columns.district]
+type = "categorical"
+values = ["5", "6"]
+other = "elsewhere"
+missing = "missing"
+[schema.columns.age]
+type = "integer"
+edges = [0, 15, 30, 100]
+missing = "missing"
+[schema.columns.employed]
+type = "boolean"
+"""
+DISTRICTS = "zip,district\n94102,5\n94103,6\n94104,5\n"
+DERIVED = '[schema.constraints.derived]\ndistrict = { from = "zip", file = "districts.csv" }\n'
+YOUNG = '[schema.constraints]\nforbidden = ["age < 15 and employed"]\n'
+INTO_BINS = 'violations = { age = "missing", zip = "other" }\n'
+
+
+def schema(tmp_path: Path, constraints: str, districts: str = DISTRICTS, **files: str) -> Schema:
+    (tmp_path / "districts.csv").write_text(districts)
+    for name, text in files.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+    return read_schema(tomllib.loads(COLUMNS + constraints), base=tmp_path)
+
+
+def rows(*records: tuple[Any, ...]) -> dict[str, list[Any]]:
+    names = ("zip", "district", "age", "employed")
+    return {name: [record[i] for record in records] for i, name in enumerate(names)}
+
+
+def test_a_column_that_follows_is_not_measured_and_comes_back(tmp_path: Path) -> None:
+    own = schema(tmp_path, DERIVED)
+    assert own.names == ("zip", "age", "employed")
+    codes = own.encode(rows(("94103", "6", 40, True), ("1", "5", 10, False), (None, None, None, True)))
+    assert codes.tolist() == [[1, 2, 1], [3, 0, 0], [4, 3, 1]]
+    shown = own.decode(codes, 1)
+    assert shown.column("district").to_pylist() == ["6", "elsewhere", None]
+    assert shown.schema == own.arrow_schema()
+    assert own.decode(codes, 1, dictionaries=True).column_names == shown.column_names
+
+
+@pytest.mark.parametrize(
+    ("record", "fits"),
+    [
+        (("94103", "6", 40, True), True),
+        (("94103", "5", 40, True), False),
+        (("94103", "99", 40, True), False),
+        (("94103", None, 40, True), True),  # what is missing contradicts nothing
+        (("99999", "6", 40, True), True),  # nobody knows what follows from a zip that is not declared
+        (("94102", "5", 3, True), False),
+        (("94102", "5", 3, False), True),
+        (("94102", "5", None, True), True),
+    ],
+)
+def test_a_record_that_violates_is_an_error_or_goes_into_the_declared_bin(
+    tmp_path: Path, record: tuple[Any, ...], fits: bool
+) -> None:
+    strict, mended = (schema(tmp_path, YOUNG + rule + DERIVED) for rule in ("", INTO_BINS))
+    assert bool(strict.violated(rows(record))) is not fits
+    if fits:
+        assert strict.encode(rows(record)).tolist() == mended.encode(rows(record)).tolist()
+        return
+    for encode in (strict.encode, strict.encode_blocks):
+        with pytest.raises(DataError, match="that the constraint") as caught:
+            encode(rows(record, ("94102", "5", 40, True)))
+        assert "94103" not in str(caught.value)
+        assert "1 record" not in str(caught.value)
+    codes = mended.encode(rows(record))
+    assert not mended.rules.has_impossible(codes)  # type: ignore[union-attr]
+    assert not mended.violated(mended.decode(codes, 1))
+
+
+values = st.tuples(
+    st.sampled_from(["94102", "94103", "94104", "7", None]),
+    st.sampled_from(["5", "6", "7", None]),
+    st.sampled_from([3, 20, 70, None]),
+    st.booleans(),
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(values, min_size=1, max_size=8))
+def test_what_becomes_of_a_record_depends_on_that_record_alone(
+    tmp_path_factory: pytest.TempPathFactory, records: list[tuple[Any, ...]]
+) -> None:
+    own = schema(tmp_path_factory.mktemp("rules"), YOUNG + INTO_BINS + DERIVED)
+    together = own.encode(rows(*records))
+    alone = np.concatenate([own.encode(rows(record)) for record in records])
+    assert together.tolist() == alone.tolist()
+    assert own.encode_blocks(rows(*records)).whole().tolist() == alone.tolist()
+
+
+def test_allowed_combinations_come_from_a_file(tmp_path: Path) -> None:
+    text = '[schema.constraints]\nallowed = [{ columns = ["district", "zip"], file = "pairs.csv" }]\n'
+    own = schema(tmp_path, text, pairs=DISTRICTS)
+    excluded = parse_predicate(
+        "not (zip = 94102 and district = 5 or zip = 94103 and district = 6 or zip = 94104 and district = 5) "
+        "and zip not in ('other', 'missing') and district not in ('elsewhere', 'missing')",
+        own,
+    ).mask()
+    (found,) = own.domain.impossible
+    assert found.clique == (0, 1)
+    assert (found.mask(own.domain).reshape(excluded.shape) == excluded).all()
+
+
+def test_a_question_about_a_column_that_follows_is_one_about_its_sources(tmp_path: Path) -> None:
+    own = schema(tmp_path, DERIVED)
+    asked = parse_predicate("employed and district = 5", own)
+    assert asked.columns == (0, 2)
+    assert (asked.mask() == parse_predicate("zip in (94102, 94104) and employed", own).mask()).all()
+
+
+def test_writing_and_reading_back_gives_an_equal_schema(tmp_path: Path) -> None:
+    text = (
+        YOUNG
+        + 'allowed = [{ columns = ["zip", "age"], file = "pairs.csv" }]\n'
+        + INTO_BINS
+        + DERIVED.replace(" }", ", read = false }")
+    )
+    own = schema(tmp_path, text, pairs="zip,age\n94102,3\n94103,20\n94104,70\n")
+    again = read_schema(tomllib.loads(write_schema(own)), base=tmp_path)
+    assert again == own
+    assert again.fingerprint() == own.fingerprint()
+    book = descriptor(own)
+    fields = book["resources"][0]["schema"]["fields"]
+    columns = {
+        f["name"]: {k: v for k, v in f["dpstream"].items() if k not in ("size", "codes")} for f in fields
+    }
+    public = Schema.from_codebook(columns, book["dpstream"]["constraints"])
+    assert public.fingerprint() == own.fingerprint()
+    assert public.domain == own.domain
+    assert own.fingerprint() != schema(tmp_path, YOUNG + INTO_BINS + DERIVED).fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("constraints", "districts", "words"),
+    [
+        (DERIVED, "zip,district\n94102,5\n", "a line is missing for zip = '94103'"),
+        (DERIVED, DISTRICTS + "94102,6\n", "line 5 gives a second district"),
+        (DERIVED, DISTRICTS + "1,6\n", "line 5: zip = '1' is not declared"),
+        (DERIVED, "zip\n94102\n", "does not name each column once"),
+        (DERIVED, "zip,district\n94102\n", "line 2 has 1 cells"),
+        (DERIVED.replace('from = "zip"', 'from = "area"'), DISTRICTS, "'area' is not measured"),
+        (DERIVED.replace("district =", "area ="), DISTRICTS, "'area' under derived is unknown"),
+        (
+            YOUNG + 'violations = { employed = "other" }\n',
+            DISTRICTS,
+            ", neither its other nor its missing bin",
+        ),
+        (YOUNG + 'violations = { zip = "other" }\n', DISTRICTS, "violations names no column"),
+        (
+            '[schema.constraints]\nforbidden = ["age < 15 and age >= 30"]\n',
+            DISTRICTS,
+            "other and missing contradict nothing",
+        ),
+        (
+            '[schema.constraints]\nforbidden = ["age < 15 or not age < 15"]\n',
+            DISTRICTS,
+            "excludes all values of",
+        ),
+        ('[schema.constraints]\nforbidden = ["age < 17"]\n', DISTRICTS, "cuts through the bin"),
+        ("[schema.constraints]\nforbiden = []\n", DISTRICTS, "unknown key 'forbiden'"),
+        ("[schema.constraints]\n", DISTRICTS, "constraints are missing"),
+    ],
+)
+def test_what_cannot_hold_is_refused_in_a_sentence(
+    tmp_path: Path, constraints: str, districts: str, words: str
+) -> None:
+    with pytest.raises(SchemaError) as caught:
+        schema(tmp_path, constraints, districts)
+    assert words in str(caught.value)
+    assert "constraints" in str(caught.value)
+
+
+def test_a_bin_in_which_the_constraint_does_not_hold_is_refused(tmp_path: Path) -> None:
+    text = "[schema.constraints]\nforbidden = [\"not age >= 30 and employed\"]\nviolations = { age = 'missing' }\n"
+    with pytest.raises(SchemaError, match="excludes records in the bin"):
+        schema(tmp_path, text)
+
+
+ORDERED = """
+[schema.columns.from_year]
+type = "integer"
+min = 2001
+max = 2003
+missing = "missing"
+[schema.columns.to_year]
+type = "categorical"
+values = [2001, 2002, 2003]
+[schema.columns.rent]
+type = "real"
+edges = [0, 10, 20]
+[schema.columns.deposit]
+type = "real"
+edges = [20, 30, 40]
+[schema.columns.came]
+type = "date"
+edges = ["2026-01-01", "2026-01-02", "2026-01-03"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("operator", "compare"),
+    [("<", np.less), ("<=", np.less_equal), (">", np.greater), (">=", np.greater_equal)],
+)
+def test_an_order_of_two_columns_is_one_of_their_bins(operator: str, compare: Any) -> None:
+    own = read_schema(tomllib.loads(ORDERED))
+    found = parse_predicate(f"from_year {operator} to_year", own).mask()
+    years = np.arange(3)
+    assert (found[:3] == compare(years[:, None], years)).all()
+    assert not found[3].any()  # nobody knows
+    turned = parse_predicate(f"to_year {operator} from_year", own).mask()
+    assert (turned[:3] == compare(years, years[:, None])).all()
+    # Real bins do not hold their right edge, the last one excepted, which meets the other's first.
+    with_last = operator in ("<", ">=")
+    if with_last:
+        with pytest.raises(ConfigError, match="values in its bin"):
+            parse_predicate(f"rent {operator} deposit", own)
+    else:
+        assert parse_predicate(f"rent {operator} deposit", own).mask().all() == (operator == "<=")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("rent > to_year", "values in its bin"),
+        ("rent > came", "no order with 'came'"),
+        ("rent < rent", "are one column"),
+        ("rent = deposit", "unexpected 'deposit'"),
+    ],
+)
+def test_an_order_that_the_bins_do_not_tell_is_refused(text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        parse_predicate(
+            text,
+            read_schema(tomllib.loads(ORDERED.replace("edges = [0, 10, 20]", "edges = [0, 2001.5, 3000]"))),
+        )
+
+
+def test_an_order_may_be_forbidden() -> None:
+    text = (
+        ORDERED
+        + '[schema.constraints]\nforbidden = ["from_year > to_year"]\nviolations = { from_year = "missing" }\n'
+    )
+    own = read_schema(tomllib.loads(text))
+    codes = own.encode(
+        {
+            "from_year": [2003, 2001],
+            "to_year": [2002, 2001],
+            "rent": [1.0, 2.0],
+            "deposit": [30.0, 30.0],
+            "came": ["2026-01-01"] * 2,
+        }
+    )
+    assert codes[:, :2].tolist() == [[3, 1], [0, 0]]

@@ -22,10 +22,11 @@ class ReplicatedTable:
     """The table ``f`` with the publication ``p`` and the slot ``s``.
 
     Args:
+        patch: lets the program read days off ``day`` and wait for no open transaction; without it nothing is changed.
         statements: SQL that makes the table and its publication; the slot is made after them.
     """
 
-    def __init__(self, server: Cluster, patch: pytest.MonkeyPatch, *statements: str) -> None:
+    def __init__(self, server: Cluster, patch: pytest.MonkeyPatch | None, *statements: str) -> None:
         self.server, self.borders, self.table = server, list[int](), "f"
         self.db = server.connect()
         self.db.execute("DROP PUBLICATION IF EXISTS p")
@@ -34,8 +35,9 @@ class ReplicatedTable:
         for statement in statements:
             self.db.execute(statement.encode())
         self.make_slot()
-        patch.setattr(replication, "commit_day", self._day)
-        patch.setattr(replication, "_GRACE", 0.0)
+        if patch is not None:
+            patch.setattr(replication, "commit_day", self.day)
+            patch.setattr(replication, "_GRACE", 0.0)
 
     def make_slot(self) -> None:
         self.db.execute("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
@@ -56,7 +58,7 @@ class ReplicatedTable:
         """Everything that is committed from now on is of the next day."""
         self.borders.append(self.now())
 
-    def _day(self, moment: int) -> int:
+    def day(self, moment: int) -> int:
         return FIRST_DAY_NUMBER + sum(moment > border for border in self.borders)
 
     def options(self, **keys: Any) -> SourceOptions:

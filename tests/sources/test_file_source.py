@@ -1,8 +1,10 @@
-"""Files into steps: every format against a plain oracle, resuming, late records, bounded memory."""
+"""Files into steps: every format against a plain oracle, resuming, late records, bounded memory; calendars against
+plain date arithmetic; whole files as tables."""
 
 from __future__ import annotations
 
 import datetime
+import gzip
 import itertools
 import json
 import os
@@ -11,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -19,8 +22,17 @@ from hypothesis import strategies as st
 from row_files import write_rows
 
 from dpstream.core.errors import ConfigError, DataError, StepError
-from dpstream.io.sources import FileSource, SourceOptions, StepInput, UnreadableError, formats, open_source
+from dpstream.io.sources import (
+    FileSource,
+    SourceOptions,
+    StepInput,
+    UnreadableError,
+    formats,
+    open_source,
+    read_table,
+)
 from dpstream.io.sources import files as files_module
+from dpstream.io.sources.calendar import day_number, period_grid
 from dpstream.io.sources.pieces import StepRows
 from dpstream.io.sources.source import ReadOptions
 
@@ -177,7 +189,8 @@ def test_a_period_is_handed_out_once_it_is_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_rows_and_files(tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows(tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where each file is a step: ``test_a_position_in_many_files_stays_small_and_notices_every_other_file``."""
     monkeypatch.setattr(formats, "_BLOCK_ROWS", 4)
     monkeypatch.setattr(formats, "_BLOCK_BYTES", 50)
     rows = [(i, "insert", f"v{i}") for i in range(17)]
@@ -193,20 +206,9 @@ def test_rows_and_files(tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyP
     assert seen == {f"a.{ending}": 7}
     with pytest.raises(StepError, match="the number of released records changed"):
         list(source.steps(3, seen={f"a.{ending}": 6}))
-    by_files = FileSource(SourceOptions.parse({"path": "*", "every": "files"}), ReadOptions(base=tmp_path))
-    steps = list(by_files.steps())
-    assert [(s.step, s.batch_id, s.period, s.deletes) for s in steps] == [
-        (1, f"a.{ending}", None, None),
-        (2, f"b.{ending}", None, None),
-    ]
-    assert values(steps[1].inserts) == [f"v{i}" for i in range(7, 17)]
     write(tmp_path / f"_new.{ending}", rows[:1])
-    for changed in (source, by_files):
-        with pytest.raises(
-            StepError,
-            match="the file or an earlier one is gone, or a new file sorts before it",
-        ):
-            list(changed.steps(2, seen=seen))
+    with pytest.raises(StepError, match="the file or an earlier one is gone, or a new file sorts before it"):
+        list(source.steps(2, seen=seen))
 
 
 def test_a_position_in_many_files_stays_small_and_notices_every_other_file(
@@ -236,27 +238,26 @@ def test_a_position_in_many_files_stays_small_and_notices_every_other_file(
     for done in (1, 17, 39):
         opened.clear()
         steps = list(source().steps(done + 1, seen=found[done - 1], key=b"secret"))
-        assert [one.batch_id for one in steps] == names[done:]
+        assert [(one.step, one.batch_id, one.period, values(one.inserts), one.deletes) for one in steps] == [
+            (number + 1, names[number], None, [f"v{number}"], None) for number in range(done, 40)
+        ]
         assert opened == ["000.csv", *names[done:]], "the others were looked at when they were read"
     seen = found[16]
+
+    def refused(words: str, seen: dict[str, int] = seen) -> None:
+        with pytest.raises(StepError, match=words):
+            list(source().steps(18, seen=seen, key=b"secret"))
+
+    gone = "the file or an earlier one is gone, or a new file sorts before it"
     for old, new in (("005.csv", "005b.csv"), ("016.csv", "016b.csv"), ("003.csv", "050.csv")):
         (tmp_path / old).rename(tmp_path / new)
-        with pytest.raises(
-            StepError,
-            match="the file or an earlier one is gone, or a new file sorts before it",
-        ):
-            list(source().steps(18, seen=seen, key=b"secret"))
+        refused(gone)
         (tmp_path / new).rename(tmp_path / old)
     write(tmp_path / "0000.csv", [(1, "insert", "x")])
-    with pytest.raises(StepError, match=r"0000.csv: .*sorts before"):
-        list(source().steps(18, seen=seen, key=b"secret"))
+    refused(r"0000.csv: .*sorts before")
     (tmp_path / "0000.csv").unlink()
     assert len(list(source().steps(18, seen=seen, key=b"secret"))) == 23
-    with pytest.raises(
-        StepError,
-        match="the file or an earlier one is gone, or a new file sorts before it",
-    ):
-        list(source().steps(18, seen={"000.csv": 1}, key=b"secret"))
+    refused(gone, {"000.csv": 1})
 
 
 def test_sorted_files_are_read_with_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -420,3 +421,85 @@ def test_the_words_are_pinned_where_they_differ_from_the_usual_ones() -> None:
     words = {"insert": ["ua", "r"], "delete": "d"}
     own = json.loads(json.dumps(SourceOptions.parse({**OF_WORDS, "op_values": words}).pinned()))
     assert own == {**plain, "op_values": {"insert": ["r", "ua"], "delete": ["d"]}}
+
+
+# Calendars, and whole files as tables
+
+
+DAYS = st.dates(datetime.date(1900, 1, 1), datetime.date(2100, 1, 1))
+EVERY = st.sampled_from(["day", "week", "14 days", "2 weeks", "month", "3 months", "12 months"])
+
+
+@given(DAYS, st.lists(DAYS, min_size=1), EVERY)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no failure
+def test_every_day_lies_in_its_period(start: datetime.date, days: list[datetime.date], every: str) -> None:
+    grid = period_grid(every, start.replace(day=min(start.day, 28)), "[source]")
+    steps = grid.steps(np.array([day_number(day) for day in days]))
+    for day, step in zip(days, steps.tolist(), strict=True):
+        first, after = grid.period(step)  # type: ignore[misc]
+        assert first <= day < after
+        assert grid.step(day_number(day)) == step
+        assert grid.period(step + 1)[0] == after  # type: ignore[index]
+        assert grid.closed(after) == step
+        assert grid.closed(after - datetime.timedelta(days=1)) == step - 1
+    assert grid.period(1)[0] == start.replace(day=min(start.day, 28))  # type: ignore[index]
+    names = [grid.batch_id(step) for step in range(1, 200)]
+    assert len(set(names)) == len(names)
+
+
+def test_names_of_periods() -> None:
+    monday = datetime.date(2020, 1, 6)
+    first = {
+        every: period_grid(every, monday, "").batch_id(1) for every in ("day", "week", "14 days", "month")
+    }
+    assert first == {
+        "day": "2020-01-06",
+        "week": "2020-W02",
+        "14 days": "2020-01-06_P14D",
+        "month": "2020-01-06_P1M",
+    }
+    assert period_grid("month", datetime.date(2020, 1, 1), "").batch_id(13) == "2021-01"
+
+
+@pytest.mark.parametrize("every", ["month", "week", "day", "3 months"])
+def test_a_calendar_ends_with_the_year_9999(every: str) -> None:
+    grid = period_grid(every, datetime.date(2026, 1, 5), "[source]")
+    last = grid.step(day_number(datetime.date.max))
+    assert grid.period(last - 1)[1] <= datetime.date.max
+    with pytest.raises(ConfigError, match="lies beyond the year 9999"):
+        grid.period(last)
+    given = {"path": "d.csv", "time_column": "day", "every": every, "start": "2026-01-05"}
+    with pytest.raises(ConfigError, match="lies beyond the year 9999"):
+        SourceOptions.parse({**given, "end": "9999-12-31"})
+    assert SourceOptions.parse({**given, "end": "9999-06-30"}).final_step()
+
+
+def test_cells_of_a_csv_are_text(tmp_path: Path) -> None:
+    text = '\ufeffzip,rent,note\n07001,5,"a ""quoted"", text"\n,6,\n'
+    path = tmp_path / "a.csv"
+    path.write_text(text, encoding="utf-8")
+    plain = read_table(path)
+    assert plain.to_pydict() == {
+        "zip": ["07001", ""],
+        "rent": ["5", "6"],
+        "note": ['a "quoted", text', ""],
+    }
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(text.encode()[:40]) + gzip.compress(text.encode()[40:]))
+    assert read_table(tmp_path / "a.csv.gz").equals(plain)
+
+
+def test_ndjson_fills_missing_keys_with_nulls(tmp_path: Path) -> None:
+    path = tmp_path / "a.ndjson"
+    path.write_text('{"zip": "1", "rent": 5}\n\n{"rent": 6.5, "paid": true}\n')
+    assert read_table(path).to_pydict() == {"zip": ["1", None], "rent": ["5", "6.5"], "paid": [None, "true"]}
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet"])
+def test_a_table_without_records(tmp_path: Path, name: str) -> None:
+    if name.endswith("csv"):
+        (tmp_path / name).write_text("zip,rent\n")
+    else:
+        pyarrow.parquet.write_table(pa.table({"zip": pa.array([], pa.string())}), tmp_path / name)
+    table = read_table(tmp_path / name)
+    assert table.num_rows == 0
+    assert table.schema.field("zip").type == pa.string()

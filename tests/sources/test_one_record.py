@@ -22,6 +22,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from dpstream.core import threads
 from dpstream.core.errors import DataError
 from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema
 from dpstream.io.sources import SourceOptions, formats, open_source
@@ -168,18 +169,15 @@ def test_one_record_changes_one_record(data: st.DataObject, place: int, name: st
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.data(), st.integers(0, 3), st.sampled_from(["a.ndjson", "stdin"]))
-def test_a_record_with_a_time_changes_one_record_of_its_step(
-    data: st.DataObject, place: int, name: str
-) -> None:
-    rule = {"time_column": "when", "op_column": "op", "end": 2}
-    rule |= {"eof": "close"} if name == "stdin" else {}
+@given(st.data(), st.integers(0, 3))
+def test_a_record_with_a_time_changes_one_record_of_its_step(data: st.DataObject, place: int) -> None:
+    rule = {"time_column": "when", "op_column": "op", "end": 2, "eof": "close"}
     marked = [{"when": 1 + i // 2, "op": "insert", **record} for i, record in enumerate(RECORDS)]
     good = [json_line(record) for record in marked]
     more = data.draw(st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=3))
     other = good.copy()
     other[place] = written({**marked[place], **more})
-    before, after = (counted(name, b"\n".join(part), rule) for part in (good, other))
+    before, after = (counted("stdin", b"\n".join(part), rule) for part in (good, other))
     assert max(changed(before, after)) <= 1
 
 
@@ -222,7 +220,7 @@ def test_no_record_of_standard_input_decides_whether_another_is_read() -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@example(parts=[(b"x", b"\r"), (b'"z', b"\n"), (b"", b"\n")], block=2**22, width=1)
+@example(parts=[(b"x", b"\r"), (b'"z', b"\n"), (b"", b"\n")], block=2**22, width=1, number=1)
 @given(
     st.lists(
         st.tuples(
@@ -233,19 +231,22 @@ def test_no_record_of_standard_input_decides_whether_another_is_read() -> None:
     ),
     st.sampled_from([1, 2, 3, 7, 2**22]),
     st.sampled_from([1, 2]),
+    st.sampled_from([1, 4]),
 )
 def test_a_broken_line_leaves_the_lines_around_it_alone(
-    parts: list[tuple[bytes, bytes]], block: int, width: int
+    parts: list[tuple[bytes, bytes]], block: int, width: int, number: int
 ) -> None:
-    """A file reads as each of its lines read alone."""
+    """A file reads as each of its lines read alone, in any number of threads."""
     head = b",".join([b"a", b"b"][:width]) + b"\n"
 
     def read(body: bytes) -> list[Any] | None:
         with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
             patch.setattr(formats, "_BLOCK_BYTES", block)
+            patch.setattr(threads, "thread_count", lambda: number)
             (Path(folder) / "1.csv").write_bytes(head + body)
             try:
-                return pa.concat_tables(formats.blocks(Path(folder) / "1.csv")).to_pylist()
+                found = formats.blocks(Path(folder) / "1.csv", each=lambda table: table)
+                return pa.concat_tables(found).to_pylist()
             except DataError:
                 return None
 

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 from cli_stream import dpstream, make, released, status
 from postgres_log import FIRST_DAY as FIRST
-from postgres_log import FIRST_DAY_NUMBER
+from postgres_log import FIRST_DAY_NUMBER, ReplicatedTable
 from row_files import write_rows
 
 from dpstream.io.sources import SourceOptions, open_source, replication
@@ -41,19 +41,22 @@ CHANGES = {
 
 
 @pytest.fixture
-def db(server: Cluster) -> Iterator[psycopg.Connection]:
-    with server.connect() as connection:
-        connection.execute("DROP TABLE IF EXISTS t, f CASCADE")
-        connection.execute("DROP PUBLICATION IF EXISTS p")
-        connection.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
-        columns = "zip TEXT, paid BOOLEAN, kind TEXT, who TEXT"
-        connection.execute(f"CREATE TABLE t (at DATE NOT NULL, op TEXT, {columns})".encode())
-        connection.execute(f"CREATE TABLE f (id SERIAL, {columns})".encode())
-        connection.execute("ALTER TABLE f REPLICA IDENTITY FULL")
-        connection.execute("CREATE PUBLICATION p FOR TABLE f")
-        connection.execute("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
-        yield connection
-        connection.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
+def log(server: Cluster) -> Iterator[ReplicatedTable]:
+    """The replicated table ``f``, and the growing table ``t``."""
+    columns = "zip TEXT, paid BOOLEAN, kind TEXT, who TEXT"
+    made = ReplicatedTable(
+        server,
+        None,
+        f"DROP TABLE IF EXISTS t CASCADE; CREATE TABLE t (at DATE NOT NULL, op TEXT, {columns})",
+        f"CREATE TABLE f (id SERIAL, {columns}); ALTER TABLE f REPLICA IDENTITY FULL; CREATE PUBLICATION p FOR TABLE f",
+    )
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def db(log: ReplicatedTable) -> psycopg.Connection:
+    return log.db
 
 
 Row = tuple[int, str, str, bool, str, str]
@@ -122,26 +125,18 @@ def change(db: psycopg.Connection, record: Row) -> None:
         )
 
 
-def now(db: psycopg.Connection) -> int:
-    query = "SELECT (extract(epoch FROM clock_timestamp() - '2000-01-01Z') * 1e6)::bigint"
-    return int(db.execute(query).fetchone()[0])  # type: ignore[index]
-
-
 @pytest.mark.parametrize("unit", ["event", "user"])
 def test_the_releases_are_those_of_the_same_records_in_files(
-    server: Cluster, db: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unit: str
+    server: Cluster, log: ReplicatedTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unit: str
 ) -> None:
     records, more = rows(), {"user_column": '"who"'} if unit == "user" else {}
-    borders = []
-    fill_table(db, records)
+    fill_table(log.db, records)
     for day in range(DAYS):
         for record in records:
             if record[0] == day:
-                change(db, record)
-        borders.append(now(db))
-    monkeypatch.setattr(
-        replication, "commit_day", lambda moment: FIRST_DAY_NUMBER + sum(moment > b for b in borders)
-    )
+                change(log.db, record)
+        log.end_day()
+    monkeypatch.setattr(replication, "commit_day", log.day)
     table = {"kind": '"postgres"', "url": f'"{server.url}"', "table": '"t"', "time_column": '"at"'}
     kinds = {
         "table": {**CALENDAR, **table, "op_column": '"op"', **more},

@@ -59,6 +59,7 @@ def test_a_draft_runs_as_soon_as_its_owner_has_filled_it_in(
         ("horizon", 3),
     ):
         text = re.sub(rf"^{key} = .*# FILL IN.*", f"{key} = {json.dumps(value)}", text, flags=re.MULTILINE)
+    text = text.replace("  # FILL IN", "")
     config.write_text(text.replace('every = "week"', 'every = "day"').replace("= false", "= true"))
     drafted = tomllib.loads(text)
     assert (drafted["source"]["kind"], drafted["source"]["table"]) == ("postgres", table)

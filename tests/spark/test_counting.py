@@ -16,9 +16,10 @@ from dpstream.core.errors import ConfigError, DataError, LimitError, SchemaError
 from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.io.sources.operations import Operations
 from dpstream.spark import batch, passes
-from dpstream.spark.passes import BatchFrame, require_room
+from dpstream.spark.passes import require_room
 from dpstream.spark.sessions import require_protected
 from dpstream.spark.spark_batch import SparkBatch
+from dpstream.spark.tasks import EventColumns
 
 Made = Callable[[Any], Any]
 pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
@@ -48,7 +49,7 @@ def test_a_column_of_operations_and_columns_in_another_order(spark: Any, made: M
     op = pa.array(["c"] * 500 + ["d"] * 150 + ["x"] * 150)
     mixed = pa.concat_tables([came, went]).append_column("op", op).select(["op", "rent", "zip", "paid"])
     frame = made(mixed)
-    found = SparkBatch((BatchFrame(frame, ("op", words)),), True).grant(WANTED)
+    found = SparkBatch(((frame, EventColumns(operations=("op", words))),), True).grant(WANTED)
     same(found, in_process(came, went))
     bad = made(
         mixed.slice(0, 3)
@@ -56,7 +57,7 @@ def test_a_column_of_operations_and_columns_in_another_order(spark: Any, made: M
         .drop_columns(["op"])
         .rename_columns(["rent", "zip", "paid", "op"])
     )
-    other = SparkBatch((BatchFrame(bad, ("op", Operations())),), True).grant(WANTED)
+    other = SparkBatch(((bad, EventColumns(operations=("op", Operations()))),), True).grant(WANTED)
     with pytest.raises(DataError, match="column 'op' holds a null or unknown operation") as caught:
         other.rows.fingerprint(KEY)
     assert "'c'" not in str(caught.value)
@@ -122,7 +123,7 @@ def test_columns_are_looked_at_before_a_record_is_read(spark: Any, made: Made) -
     frame = made(table(1))
     for other, error, words in (
         (frame.drop("zip"), SchemaError, "the data lack column 'zip'"),
-        (frame.selectExpr("*", "1 AS more"), DataError, "the data hold undeclared 1 column"),
+        (frame.selectExpr("*", "1 AS more"), DataError, "the data hold 1 undeclared column"),
         (frame.selectExpr("array(zip) AS zip", "paid", "rent"), DataError, "column 'zip' holds list data"),
         (frame.selectExpr("parse_json('1') AS zip", "paid", "rent"), DataError, "column 'zip' holds"),
     ):

@@ -336,7 +336,7 @@ def test_a_table_that_changes_between_the_passes_is_refused(tmp_path: Path) -> N
     granted = both.granted(both.rows(50, 1), plain_split)
     granted.rows.fingerprint(KEY)
     moved = plain_split(both.rows(51, 1)).select("zip", "paid", "rent", "who")
-    granted.bounded._passes.sides[0].frame._tables = moved._tables
+    granted.bounded._passes.sides[0][0]._tables = moved._tables
     with pytest.raises(DataError, match="the records changed while the step was read"):
         both.apply(granted)
 

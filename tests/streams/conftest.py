@@ -1,9 +1,8 @@
-"""Makes the toy mechanism and the fault harness importable by name (tests are no packages)."""
+"""Stores of a test on a server, or on each database in turn."""
 
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,8 +11,6 @@ import pytest
 
 if TYPE_CHECKING:
     from postgres_server import Cluster
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture

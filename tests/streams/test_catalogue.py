@@ -256,7 +256,7 @@ def test_a_late_step_does_no_more_than_an_early_one(
     One row, line or call more for each step would show as 100 of them.
     """
     monkeypatch.setattr(catalogue, "PART", 5)
-    # How many segments of records there are hangs on the noise: at most their logarithm (test_updates.py), and what
+    # How many segments of records there are hangs on the noise: at most their logarithm (test_changes.py), and what
     # they cost is in test_state_parts.py. Here the state is written whole.
     monkeypatch.setattr(step_rows, "_LEAST", 2**40)
     monkeypatch.setattr(persistent_records, "grown", lambda segments, change, after: (Segment.of(after),))

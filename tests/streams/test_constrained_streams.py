@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cli_stream import dpstream as command
 from door_runs import stream_loss
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,9 +29,6 @@ from dpstream.families.tabular import DPStabs, Pooled
 from dpstream.project.schema_file import read_schema
 from dpstream.stream.identity import plan_facts, plan_hash, require_same_plan
 from dpstream.tools.simulate import simulate
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cli"))
-from cli_stream import dpstream as command
 
 SCHEMA = """
 [schema.columns]

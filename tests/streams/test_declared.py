@@ -56,12 +56,6 @@ def test_the_cut_is_pinned_and_told_in_every_manifest(tmp_path: Path) -> None:
         start(tmp_path)
 
 
-def test_a_time_that_stops_standard_input_is_declared() -> None:
-    piped = SourceOptions.parse({"path": "-", "time_column": "when", "end": "data"})
-    assert any("period that has not begun" in sentence for sentence in piped.declared_public())
-    assert not any("not begun" in sentence for sentence in SourceOptions.parse(WEEKS).declared_public())
-
-
 def test_columns_that_can_stop_the_stream_are_named(tmp_path: Path) -> None:
     with start(tmp_path) as stream:
         declared = stream.step(batch(1), "a").manifest["declared_public"]

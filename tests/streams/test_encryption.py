@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cli_stream import dpstream, make
 from fault_harness import database, in_child
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,9 +35,6 @@ from dpstream.stream.store.encryption import Cipher, write_key
 from dpstream.stream.store.sealed_history import POSITION
 from dpstream.stream.store.sqlite import SQLiteDatabase
 from dpstream.stream.store.upkeep import rekey_store, stored_key
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cli"))
-from cli_stream import dpstream, make
 
 KEY, OTHER = StateKey.generate(), StateKey.generate()
 CIPHER = Cipher(KEY, b"stream", "here")

@@ -83,7 +83,7 @@ def test_every_lost_connection_is_a_clear_error_and_nothing_is_lost(
     commits = [at for at, name in enumerate(calls, start=1) if name == "commit"]
     stops = commits[3:5] if "crash" in fault else commits[::3]
     if fault == "cut":
-        stops = sorted({*commits[1::2], *range(1, len(calls) + 1, 19)})
+        stops = sorted({*commits[1::3], *range(1, len(calls) + 1, 29)})
     stopped = 0
     for at in stops:
         home = tmp_path / str(at)

@@ -1,20 +1,157 @@
-"""What every family's release offers, asked without knowing which family it is."""
+"""What a batch grants a plan, of frames in this process as of an engine that keeps its records elsewhere; and what the
+release of every family offers, asked without knowing which family it is."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 from small_batches import same
 from small_streams import small_schema, small_step, small_stream
 
-from dpstream.core.errors import ConfigError
-from dpstream.core.privacy import Randomness
+from dpstream.core.contracts import PrivateBatch, StreamPlan
+from dpstream.core.errors import ConfigError, DataError, StepError
+from dpstream.core.privacy import (
+    AnyNoise,
+    CubeNoise,
+    DiscreteLaplace,
+    Event,
+    Individual,
+    PermuteAndFlip,
+    Randomness,
+    Relay,
+)
+from dpstream.core.schema import Schema
+from dpstream.core.tables import EncodedBatch, EncodedRecords, EncodedReports, Workload
+from dpstream.core.tables.access import BatchAccess, ReadRequest
 from dpstream.families.growing import ERM, BBScheduler
+from dpstream.families.panel import PanelWindow
+from dpstream.families.points import Points
+from dpstream.families.tabular import DPStabs
 from dpstream.io.sinks import read_table as read
-from dpstream.stream import Release
+from dpstream.stream import Batch, Release, Stream, open_stream
+from dpstream.stream.admission import RecordRows
+from dpstream.stream.stream import WatchedRandomness
+
+FLAGS, ONE, LINE = small_schema("paid", "poor"), small_schema("poor"), small_schema("x")
+PAIRS = Workload.all_k_way(FLAGS.domain, 2)
+
+
+@dataclass
+class ToyBatch:
+    """An engine's batch: codes, and whose they are; ``stingy`` grants less than a plan asks for."""
+
+    codes: NDArray[np.int32]
+    users: list[str] | None = None
+    stingy: bool = False
+    granted: BatchAccess | None = None
+
+    def grant(self, wanted: ReadRequest) -> BatchAccess:
+        domain, none, owners = wanted.schema.domain, self.codes[:0], None
+        kind = EncodedRecords if wanted.reads == "records" and not self.stingy else EncodedBatch
+        view: PrivateBatch = kind(domain, self.codes, None)
+        if self.users is not None:
+            names = [blake2b(user.encode(), digest_size=16, key=wanted.key).digest() for user in self.users]
+            marks = np.frombuffer(b"".join(names), np.uint8).reshape(-1, 16)
+            owners = (marks.copy().view(np.int64), np.zeros((0, 2), np.int64))
+            order = np.argsort(names)
+            view = view if self.stingy else EncodedReports(domain, self.codes[order], marks[order])
+        self.granted = BatchAccess(view, RecordRows(domain, self.codes, none, owners), None)
+        return self.granted
+
+
+@dataclass(frozen=True)
+class Case:
+    plan: StreamPlan
+    schema: Schema
+    users: bool = False
+
+
+READING = {
+    "counts": Case(DPStabs(PAIRS).calibrate(epsilon=1), FLAGS),
+    "records": Case(Points(LINE).calibrate(epsilon=4, unit=Event("replace")), LINE),
+    "reports": Case(PanelWindow(ONE, 2).calibrate(rho=1, unit=Individual(), horizon=4), ONE, users=True),
+}
+
+
+def rows_of(case: Case, step: int) -> tuple[NDArray[np.int32], list[str] | None]:
+    """Codes as the plan reads them, and whose they are."""
+    sizes = case.plan.reading_schema(case.schema).domain.sizes
+    codes = np.random.default_rng(step).integers(0, sizes, (30, len(sizes))).astype(np.int32)
+    return codes, [f"p{i}" for i in range(30)] if case.users else None
+
+
+def opened(case: Case, path: Path) -> Stream:
+    return open_stream(case.plan, case.schema, path, randomness=Randomness.seeded(7))
+
+
+def public(stream: Stream, release: Any) -> dict[str, Any]:
+    return {
+        **release.manifest,
+        "stream_id": None,
+        "table": json.dumps(release.sample().to_pydict(), default=str),
+    }
+
+
+@pytest.mark.parametrize("name", list(READING))
+def test_an_engine_gives_the_same_releases(name: str, tmp_path: Path) -> None:
+    """Same entropy, same counts: the same releases; a repetition is known, and another batch is refused."""
+    case = READING[name]
+    with opened(case, tmp_path / "frames") as frames, opened(case, tmp_path / "engine") as engine:
+        for step in (1, 2):
+            codes, users = rows_of(case, step)
+            toy = ToyBatch(codes, users)
+            left = frames.step(Batch(codes, users=users), str(step))
+            right = engine.step(toy, str(step))
+            if name != "reports":  # the order of people follows their marks, which follow the store's key
+                assert public(frames, left) == public(engine, right)
+            assert left.total == right.total
+            assert engine.step(ToyBatch(codes, users), str(step)).manifest == right.manifest
+            with pytest.raises(StepError):
+                engine.step(ToyBatch(codes[::2], None if users is None else users[::2]), str(step))
+            assert toy.granted is not None
+            view = toy.granted.view
+            assert (view.records is None, view.marks is None) == (name == "counts", name != "reports")
+
+
+@pytest.mark.parametrize("name", ["records", "reports"])
+def test_a_plan_refuses_what_grants_too_little(name: str, tmp_path: Path) -> None:
+    codes, users = rows_of(READING[name], 1)
+    batch = ToyBatch(codes, users, stingy=True)
+    with (
+        opened(READING[name], tmp_path / "state") as stream,
+        pytest.raises(DataError, match=r"batch (must|needs)"),
+    ):
+        stream.step(batch, "1")
+
+
+@pytest.mark.parametrize("name", list(READING))
+def test_frames_grant_what_is_declared_and_nothing_else(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case, seen = READING[name], list[PrivateBatch]()
+    step = type(case.plan).step
+    monkeypatch.setattr(
+        type(case.plan),
+        "step",
+        lambda plan, state, batch, rest: seen.append(batch) or step(plan, state, batch, rest),
+    )
+    codes, users = rows_of(case, 1)
+    with opened(case, tmp_path) as stream:
+        stream.step(Batch(codes, users=users), "1")
+    assert (seen[0].records is None, seen[0].marks is None) == (name == "counts", name != "reports")
+
+
+# What the release of every family offers
+
 
 CLASSIFIER = BBScheduler(ERM(small_schema("zip", "paid"), "paid"), 40, gamma="1/10")
 #: Mechanism -> the family of its stream, and what is not as the family has it.
@@ -92,3 +229,43 @@ def test_a_stream_that_is_opened_again_at_every_step_is_the_same_stream(name: st
         stream.close()
         lives.append(found)
     assert all(map(same, *lives))
+
+
+# Every way to ask for noise is handed on, and noted before it is served
+
+
+class Tape(Randomness):
+    """Ones in place of noise."""
+
+    def draw(self, law: AnyNoise, size: int) -> NDArray[np.int64]:
+        return np.ones(size, np.int64)
+
+
+LAW, COUNTS = DiscreteLaplace(Fraction(5)), np.array([4, 5, 6])
+REQUESTS: dict[str, tuple[Callable[[Randomness], Any], Any]] = {
+    "words": (lambda source: source.words(1).tolist(), [0]),
+    "draw": (lambda source: source.draw(CubeNoise(Fraction(5), 3), 3).tolist(), [1, 1, 1]),
+    "nothing drawn": (lambda source: source.draw(LAW, 0).tolist(), []),
+    "measure": (lambda source: source.measure(COUNTS, LAW).tolist(), [5, 6, 7]),
+    "measure what was drawn": (lambda source: source.measure(COUNTS, LAW, COUNTS).tolist(), [8, 10, 12]),
+    "test": (lambda source: source.test(3, 4, LAW), True),
+    "test, below": (lambda source: source.test(3, 5, LAW), False),
+    "waiting times": (lambda source: source.waiting_times(COUNTS, LAW, 9).tolist(), [0, 0, 0]),
+    "reaches": (lambda source: source.reaches(2, 3, LAW), True),
+    "select": (lambda source: source.select([9, 1], 1, PermuteAndFlip(Fraction(1), 1)), 0),
+    "coins": (lambda source: source.coins("a test", 2).tolist(), [0, 0]),
+}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_every_request_is_served_by_the_inner_randomness_and_noted(name: str) -> None:
+    watched = WatchedRandomness(Tape(bytes))
+    assert not watched.used
+    request, served = REQUESTS[name]
+    assert request(watched) == served
+    assert watched.used
+
+
+def test_a_relay_hands_on_every_request_there_is() -> None:
+    asked = {name for name in dir(Randomness) if not name.startswith("_")} - {"system", "seeded", "secure"}
+    assert asked == {name for name in vars(Relay) if not name.startswith("_")}

@@ -8,7 +8,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from fault_harness import faulty, full_disk, in_child, kill
+from fault_harness import Fault, faults_in, full_disk, in_child, kill
 from toy_stream import ToyPlan, batch, run, start
 
 from dpstream.core.errors import ConfigError, DataError, StoreDamagedError, StoreError
@@ -101,37 +101,29 @@ def test_whatever_was_begun_or_charged_stays(tmp_path: Path, begin: object) -> N
     assert plan_of(home) == "plain"
 
 
-def test_stopped_anywhere_it_has_the_one_plan_or_the_other(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fault", [kill, full_disk])
+def test_stopped_anywhere_it_has_the_one_plan_or_the_other(tmp_path: Path, fault: Fault) -> None:
+    failed = []
+
     def renew(home: Path) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            start(home, plan=OTHER).close()
+            try:
+                start(home, plan=OTHER).close()
+            except StoreError:
+                failed.append(home)
 
-    unspent(tmp_path / "undisturbed")
-    with faulty(None, kill) as calls:
-        renew(tmp_path / "undisturbed")
-    assert {"commit", "unlink", "rename"} <= set(calls)
-    found = set()
-    for at in range(1, len(calls) + 1):
-        for fault in (kill, full_disk):
-            home = tmp_path / f"{at}-{fault.__name__}"
-            unspent(home)
-
-            def disturbed(home: Path = home, at: int = at, fault: object = fault) -> None:
-                with faulty(at, fault):
-                    if fault is kill:
-                        renew(home)
-                    else:
-                        with pytest.raises(StoreError):
-                            renew(home)
-
-            assert in_child(disturbed) == (-signal.SIGKILL if fault is kill else 0)
-            found.add(plan_of(home))
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                run(home, 2, plan=OTHER)
-            assert check_store(home / "state", home / "releases").problems == ()
-            assert read_status(home / "state").last_step == 2
+    found, names = set(), []
+    for home, name in faults_in(tmp_path, renew, fault=fault, prepare=unspent):
+        found.add(plan_of(home))
+        names.append(name)
+        assert fault is kill or failed[-1] == home
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            run(home, 2, plan=OTHER)
+        assert check_store(home / "state", home / "releases").problems == ()
+        assert read_status(home / "state").last_step == 2
+    assert {"commit", "unlink", "rename"} <= set(names)
     assert found == {"plain", "other"}
 
 

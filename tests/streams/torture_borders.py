@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner
+from small_configs import PAID, ZIP, write_config, write_rows
 
 import dpstream as dp
 from dpstream.cli import main
@@ -28,27 +29,28 @@ UNITS: dict[str, tuple[str, str, str]] = {
 Budget = tuple[str, Fraction]
 
 
-def text(name: str, unit: str, start: int, budget: Budget, *, more: str = "") -> str:
+def write(path: Path, unit: str, start: int, budget: Budget, *, more: str = "") -> None:
     """The file of a stream of single days."""
     stream, source, _ = UNITS[unit]
-    return "\n".join(
-        [
-            f'[stream]\nname = "{name}"\n{stream}',
-            f'[source]\npath = "data/*.csv"\ntime_column = "step"\n{source}\nstart = {start}\nend = {start}',
-            '[schema.columns.zip]\ntype = "categorical"\nvalues = ["a", "b"]\n[schema.columns.paid]\ntype = "boolean"',
-            f'[mechanism]\nname = "baseline"\n[output]\ndir = "{name}/releases"\n[state]\ndir = "{name}/state"',
-            f'{more}\n[budget]\n{budget[0]} = "{budget[1]}"\n',
-        ]
+    name = path.stem
+    write_config(
+        path.parent,
+        file=path.name,
+        name=name,
+        stream=stream,
+        source=f'path = "data/*.csv"\ntime_column = "step"\n{source}\nstart = {start}\nend = {start}',
+        columns=ZIP + PAID,
+        mechanism='name = "baseline"',
+        budget=f'{budget[0]} = "{budget[1]}"',
+        rest=f'[output]\ndir = "{name}/releases"\n[state]\ndir = "{name}/state"\n{more}',
     )
 
 
 def write_data(home: Path, unit: str) -> None:
-    (home / "data").mkdir()
     extra = [] if unit == "event" else [UNITS[unit][2]]
     for step in range(1, STEPS + 4):
         rows = [",".join([str(step), "ab"[i % 2], "true", *(f"{step}-{i}" for _ in extra)]) for i in range(6)]
-        body = "\n".join([",".join(["step", "zip", "paid", *extra]), *rows])
-        (home / "data" / f"{step}.csv").write_text(f"{body}\n", encoding="utf-8")
+        write_rows(home, f"{step}.csv", ",".join(["step", "zip", "paid", *extra]), rows)
 
 
 def amount(budgets: list[Budget], definition: str) -> Fraction:
@@ -103,17 +105,17 @@ class Chain:
         if last > STEPS or (i and not days and not view):
             return
         if not days:
-            path.write_text(self.file(i, last), encoding="utf-8")
+            self.begin(i, last)
         ends = re.sub(r"(?<=\nend = )\d+", str(last), path.read_text(encoding="utf-8"))
         path.write_text(ends, encoding="utf-8")
         assert len(list(dp.run(path))) == 1
         if i and not days:
             self.pinned[i - 1] = view
 
-    def file(self, i: int, start: int) -> str:
+    def begin(self, i: int, start: int) -> None:
         config = f'config = "{NAMES[i - 1]}.toml"' if self.config else ""
         base = f'[base]\nreleases = "{NAMES[i - 1]}/releases"\n{config}' if i else ""
-        return text(NAMES[i], self.unit, start, self.budgets[i], more=base)
+        write(self.path(i), self.unit, start, self.budgets[i], more=base)
 
     def act(self, kind: str, i: int) -> None:
         place, copy = self.home / NAMES[i], self.home / f"copy of {NAMES[i]}"
@@ -182,7 +184,7 @@ def base_goes_on(home: Path, rng: random.Random) -> tuple[bool, list[str]]:
         # Whoever begins now is not promised too little either.
         draft, last = home / "last.toml", max(day for day, _ in chain.shown(i))
         base_text = f'[base]\nreleases = "{NAMES[i]}/releases"\nconfig = "{NAMES[i]}.toml"'
-        draft.write_text(text("last", chain.unit, last + 1, ("rho", Fraction(1, 1000)), more=base_text))
+        write(draft, chain.unit, last + 1, ("rho", Fraction(1, 1000)), more=base_text)
         try:
             pinned = together(Config.load(draft).facts()["base"])
         except DpstreamError:

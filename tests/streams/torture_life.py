@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import toy_stream
 from fault_harness import (
     Fault,
     PublishFirst,
@@ -60,7 +61,6 @@ URL = "DPSTREAM_TORTURE_URL"
 KEY = StateKey(b"k" * 32)
 #: Seconds after which a life counts as hanging (SIGALRM; an exit that no fault explains).
 PATIENCE = 90
-ROWS = 30
 POINTS = Schema((Boolean("paid"), Real("place", [0, 1])))
 
 
@@ -127,21 +127,14 @@ def schema_of(settings: Settings) -> Schema:
 
 def batch(step: int, settings: Settings) -> Batch:
     """The records of a step. A user's are all alike, so that it does not show which of them are admitted."""
-    generator = np.random.default_rng(step)
-    zips = generator.integers(0, 4, ROWS)
-    names = np.array(["94102", "94103", "94110", "10001"])
-    frame: dict[str, list[Any]] = {
-        "zip": names[zips].tolist(),
-        "paid": (generator.random(ROWS) < 0.5).tolist(),
-        "rent": [None if r < 0 else int(r) for r in generator.integers(-200, 2001, ROWS)],
-    }
+    made = toy_stream.batch(step)
+    frame = made.inserts
     if settings.mechanism == "points":
-        return Batch({"paid": frame["paid"], "place": generator.random(ROWS)})
+        place = np.random.default_rng(step).random(len(frame["paid"]))
+        return Batch({"paid": frame["paid"], "place": place})
     if settings.users:
-        return Batch(frame, users=[f"u{zip_code}-{i % 5}" for i, zip_code in enumerate(zips.tolist())])
-    if settings.mechanism == "toy" and step % 2 == 0:
-        return Batch(frame, {name: values[:3] for name, values in frame.items()})
-    return Batch(frame)
+        return Batch(frame, users=[f"u{zip_code}-{i % 5}" for i, zip_code in enumerate(frame["zip"])])
+    return made if settings.mechanism == "toy" else Batch(frame)
 
 
 def prepare(home: Path, settings: Settings) -> None:

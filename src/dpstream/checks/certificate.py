@@ -31,20 +31,16 @@ class Certificate:
     """The claimed and the true loss of a counter over its first ``ticks`` ticks.
 
     Attributes:
-        subject: the counter's name.
-        definition: "pure" (losses are epsilons) or "zCDP" (rhos).
-        relation: "add-remove", "replace", or "pairs" (see ``certify``).
-        ticks: how many ticks are certified.
+        subject: the counter's name. definition: "pure" (losses are epsilons) or "zCDP" (rhos).
+        relation: "add-remove", "replace", or "pairs" (see ``certify``). ticks: how many ticks are certified.
         claimed: the cost that the counter claims.
         certified: a proved upper bound on the cost; infinite where no shift of the noise hides some change.
-        lower: a lower bound on the cost; equal to ``certified`` where ``exact``.
-        worst_step: the first tick whose change costs most.
-        worst_partner: with "pairs", the other tick of the pair.
-        per_step: the certified loss of each tick (of each pair, in the order of ``itertools.combinations``).
-        adaptive: whether the certificate covers a change whose tick depends on earlier outputs. Always under pure DP;
-            under zCDP only if no noise is used before the increments that it hides (``docs/theory/counters.md``).
-        holds: whether ``certified <= claimed`` as exact numbers, and ``adaptive``. Where not ``exact``, a claim may be
-            true although this proof fails.
+        lower: a lower bound; ``certified`` where ``exact``.
+        worst_step: the first tick whose change costs most. worst_partner: with "pairs", the other tick.
+        per_step: the certified loss of each tick (of pairs in the order of ``itertools.combinations``).
+        adaptive: whether changes whose tick depends on earlier outputs are covered: always under pure DP; under zCDP
+            if no noise is used before the increments that it hides (``docs/theory/counters.md``).
+        holds: ``certified <= claimed``, exactly, and ``adaptive``. Where not ``exact``, a true claim may fail.
     """
 
     subject: str

@@ -47,10 +47,8 @@ def command(config: Config, chosen: list[range] | None, everything: bool, by: st
             }
         )
         approved = stream.approve(steps, by=by)
-    told = ", ".join(map(str, approved))
-    click.echo(
-        f"published: step {told}" if approved else "nothing was held", err=config.output.sink == "stdout"
-    )
+    told = f"step{'s' if len(approved) > 1 else ''} {', '.join(map(str, approved))}"
+    click.echo(f"published: {told}" if approved else "nothing was held", err=config.output.sink == "stdout")
 
 
 @click.command("withdraw", short_help="Withdraw a released table, or reject a held one.")

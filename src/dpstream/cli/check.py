@@ -81,6 +81,8 @@ def command(config: Config, show_values: bool, as_json: bool) -> int:
     schema, fits, private = config.schema(), not problems, sys.stdout.isatty()
     if not schema.confirmed:
         problems.append("the schema is an unconfirmed draft (confirmed = false)")
+    if config.undecided:
+        problems.append(f"marked FILL IN, which a run refuses: {', '.join(config.undecided)}")
     facts = {
         "format": 1,
         "steps": steps,
@@ -94,6 +96,7 @@ def command(config: Config, show_values: bool, as_json: bool) -> int:
         facts,
         as_json=as_json,
         fits=fits,
+        draft=not schema.confirmed,
         empty=[name for name in schema.names if steps and private and name not in checked.filled],
         repaired=schema.constraints is not None and bool(schema.constraints.repair),
         violated=checked.violated if private else {},

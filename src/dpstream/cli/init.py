@@ -142,6 +142,8 @@ def command(
     )
     _write(target, text)
     click.echo(f"wrote {out}: go through CONFIRM and FILL IN, then set confirmed = true")
+    if 'every = "files"' in text and "\nkey_column =" not in text:
+        click.echo("each file is a step: --time-column COLUMN spreads the rows over days, weeks or months")
     click.echo(f"next: dpstream check {out}")
 
 

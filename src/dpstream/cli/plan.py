@@ -158,13 +158,14 @@ def _answers(facts: Mapping[str, Any]) -> dict[str, Any] | None:
     """The first screen's table: from the simulation, else from what the noise alone lets predict; None without both."""
     from dpstream.project.planning import answer_rows
 
-    expected, forecast = facts["expected_errors"], facts["forecast"]
+    expected, forecast, alone = facts["expected_errors"], facts["forecast"], ""
     if forecast is not None:
         step, size, runs = forecast["step"], forecast["size"], forecast["runs"]
         how = f"Standard errors, from {counted(runs, 'run')} on invented records (seed {forecast['seed']})."
         if forecast["simulated_steps"] < step:
             how = f"Standard errors: {forecast['simulated_steps']} steps were simulated; they grow as the plan says."
         rows = answer_rows(size, forecast["total"], forecast["marginals"])
+        alone = _noise_alone(expected, forecast)
     elif expected is not None:
         last = expected["steps"][-1]
         step, size = last["step"], last["size"]
@@ -173,7 +174,25 @@ def _answers(facts: Mapping[str, Any]) -> dict[str, Any] | None:
     else:
         return None
     reason = "" if expected is None else f" ({expected['verdict_step']['because']})"
-    return {"when": f"After step {step}{reason}, with about {size:,.0f} records", "rows": rows, "how": how}
+    return {
+        "when": f"After step {step}{reason}, with about {size:,.0f} records",
+        "rows": rows,
+        "how": how,
+        "alone": alone,
+    }
+
+
+def _noise_alone(expected: Mapping[str, Any] | None, forecast: Mapping[str, Any]) -> str:
+    """What a release will say of its worst column before ``dpstream errors`` ran, where that is far more."""
+    marginals = () if expected is None else expected["steps"][-1]["marginals"]
+    columns = [one for one in marginals if len(one["columns"]) == 1 and one["share"] is not None]
+    if not columns:
+        return ""
+    worst = max(columns, key=lambda one: one["share"])
+    shares = [one["share"] for one in forecast["marginals"] if one["columns"] == worst["columns"]]
+    if not shares or worst["share"] < 1.2 * shares[0]:
+        return ""
+    return f"Status will say, predicted from the noise alone: {100 * worst['share']:.3g} % for {worst['columns'][0]}."
 
 
 def _compare(config: Config, text: str) -> list[dict[str, Any]]:

@@ -244,7 +244,7 @@ def _dry_run(config: Config, until: int | None) -> int:
     require_border(config)
     checked = DataCheck(config)
     problems = checked.read(until)
-    config.schema().require_confirmed(str(config.path))
+    config.require_decided()
     if problems:
         raise DataError("; ".join(problems), where=str(config.path))
     click.echo(

@@ -76,6 +76,10 @@ def _write(path: Path, table: Any, predictable: bool) -> None:
         known = table.schema.metadata or {}
         table = table.replace_schema_metadata({**known, "made_with_test_seed": "true"})
     data = to_bytes(table, "csv" if path.suffix == ".csv" else "parquet")
-    durable.replace_file(path, data, mode=0o644)
+    try:
+        durable.replace_file(path, data, mode=0o644)
+    except OSError:
+        durable.unlink(path.with_name(f".{path.name}.tmp"))  # a part of it, where the disk is full
+        raise
     if not predictable:
         durable.unlink(beside)

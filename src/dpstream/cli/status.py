@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import itertools
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -89,5 +90,18 @@ def command(
             click.echo(f"{config.name}: {word}: {why}")
         return {"healthy": 0, "unfit": UNFIT}.get(word, ATTENTION)
     attention = screen_paragraphs("status_attention", facts)
-    print_facts("status", facts, as_json=as_json, steps_words=steps_words(facts), attention=attention)
+    print_facts(
+        "status",
+        facts,
+        as_json=as_json,
+        steps_words=steps_words(facts),
+        attention=attention,
+        verdict_lines=_verdict_lines(facts["verdicts"]),
+    )
     return 0
+
+
+def _verdict_lines(verdicts: list[dict[str, Any]]) -> list[tuple[dict[str, Any], list[str]]]:
+    """Each verdict, with the later uses of the same word and reason."""
+    groups = itertools.groupby(verdicts, key=lambda verdict: (verdict["word"], verdict["why"]))
+    return [(first, [other["use"] for other in others]) for _, (first, *others) in groups]

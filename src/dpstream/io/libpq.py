@@ -83,8 +83,14 @@ def quoted(name: str) -> str:
 
 #: Of a server that is not reached, a connection that is lost, a right that is denied, surroundings that fail, all else:
 #: the exception, its words ({} stands for the name of the error), and what is allowed.
-_How = Literal["unreached", "lost", "denied", "away", "unreadable"]
-Refusals = Mapping[_How, tuple[type[DpstreamError], str, str | None]]
+How = Literal["unreached", "lost", "denied", "away", "unreadable"]
+Refusals = Mapping[How, tuple[type[DpstreamError], str, str | None]]
+
+
+def refusal(refusals: Refusals, how: How, name: str, where: str) -> DpstreamError:
+    """The exception for an error of a server, in words of dpstream's."""
+    kind, what, allowed = refusals[how]
+    return kind(what.format(name), where=where, allowed=allowed)
 
 
 class PostgresSession:
@@ -141,6 +147,5 @@ class PostgresSession:
             return self._refusal("denied", name)
         return self._refusal("away" if not state or state.startswith(_SURROUNDINGS) else "unreadable", name)
 
-    def _refusal(self, how: _How, name: str) -> DpstreamError:
-        kind, what, allowed = self.refusals[how]
-        return kind(what.format(name), where=self.where, allowed=allowed)
+    def _refusal(self, how: How, name: str) -> DpstreamError:
+        return refusal(self.refusals, how, name, self.where)

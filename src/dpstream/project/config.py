@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -169,6 +170,10 @@ class Settings:
         """The columns as the mechanism reads them."""
         return self.plan().reading_schema(self._schema)
 
+    def require_decided(self) -> None:
+        """Raise ``ConfigError`` for a draft with something that its owner has not confirmed or decided."""
+        self._schema.require_confirmed(self.where)
+
     def publisher(self) -> Publisher:
         """Where releases go: the folder, and what stands beside it."""
         return sink_of(self.output, self.state_dir, self.plan, self._schema)
@@ -188,7 +193,7 @@ class Settings:
 
         publisher = self.publisher()
         check_places(self.state.dir, publisher.directory, "state")
-        self._schema.require_confirmed(self.where)
+        self.require_decided()
         return open_stream(
             self.plan(),
             self._schema,
@@ -284,6 +289,20 @@ def read_settings(
     }
 
 
+#: A line of a draft that its owner has not decided, and values that stand for one.
+_MARKED = re.compile(r"\s*(?P<key>\w+) *= *\"?(?P<value>.*?)\"? *# *FILL IN")
+_PLACEHOLDERS = ("FILL IN", "YYYY-MM-DD")
+
+
+def _undecided(where: str, keys: Sequence[str]) -> ConfigError:
+    verb = "is" if len(keys) == 1 else "are"
+    return ConfigError(
+        f"{', '.join(keys)} {verb} marked FILL IN",
+        where=where,
+        allowed="values that you decide, without the mark",
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
     """Everything a configuration file says, checked and with its defaults; made by ``Config.load``.
@@ -296,6 +315,7 @@ class Config(Settings):
         base_options: what the stream begins with, if not an empty table.
         publication: what the owner says to readers; pinned to nothing.
         usual_dir: where the file itself puts the releases, whatever ``at`` says.
+        undecided: keys of a draft that are still marked FILL IN.
     """
 
     path: Path
@@ -303,6 +323,7 @@ class Config(Settings):
     base_options: BaseOptions | None
     publication: Publication
     usual_dir: Path
+    undecided: tuple[str, ...] = ()
 
     @classmethod
     def load(
@@ -325,7 +346,14 @@ class Config(Settings):
                 f"expected a path, got {type(path).__name__}", where="Config.load", allowed="a path"
             )
         file = Path(path)
-        document = load_toml(file) if document is None else document
+        undecided: tuple[str, ...] = ()
+        if document is None:
+            document = load_toml(file)
+            lines = file.read_text(encoding="utf-8").splitlines()
+            marked = [found for line in lines if (found := _MARKED.match(line))]
+            undecided = tuple(found["key"] for found in marked)
+            if any(found["value"] in _PLACEHOLDERS for found in marked):
+                raise _undecided(str(file), undecided)
         sections = sections_of(str(file), file.parent, document)
         stream, source = sections["stream"], sections["source"]
         keys = stream.read(StreamKeys)
@@ -363,9 +391,16 @@ class Config(Settings):
             base_options=base,
             publication=publication,
             usual_dir=output.dir,
+            undecided=undecided,
         )
         check_fits(source, options, config.plan(), schema)
         return config
+
+    def require_decided(self) -> None:
+        """See ``Settings``; also for keys that are marked FILL IN."""
+        super().require_decided()
+        if self.undecided:
+            raise _undecided(self.where, self.undecided)
 
     def at(self, state: str | Path | None = None, releases: str | Path | None = None) -> Self:
         """The same stream with its state, or its releases, in another place than the file names."""

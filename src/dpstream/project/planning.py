@@ -285,7 +285,7 @@ def last_step(config: Config, plan: StreamPlan) -> tuple[int, str]:
     whole = _YEAR.get(options.every or "")
     if whole is not None:
         return whole, "a year; --at chooses another step"
-    return _WITHOUT_END, "a stream without end; --at chooses another step"
+    return _WITHOUT_END, "no end; --at chooses another step"
 
 
 def _hopeless(config: Config, plan: StreamPlan, size: float) -> str | None:
@@ -573,6 +573,7 @@ def describe(config: Config, at: int | None = None, runs_until: int | None = Non
         "declared_public": facts["declared_public"],
         "base": None if base is None else {**base, "words": base_words(base)},
         "draft": not config.schema().confirmed,
+        "undecided": list(config.undecided),
         "options": plan.options(),
         "values": [
             {"section": used.section, "key": used.key, "value": used.value, "default_because": used.reason}

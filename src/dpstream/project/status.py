@@ -13,7 +13,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpstream.core.errors import ConfigError, InputError, StoreError
+from dpstream.core.errors import ConfigError, InputError, StoreError, counted
 from dpstream.io.sources.source_keys import duration
 from dpstream.stream.inspection import StreamStatus, read_status
 from dpstream.stream.templates import Words
@@ -153,7 +153,7 @@ def status_facts(config: Config) -> dict[str, Any]:
 def steps_words(facts: dict[str, Any]) -> str:
     """How many steps there are, and how many of them readers cannot have."""
     apart = [f"{len(facts[state])} {state}" for state in ("held", "withdrawn", "rejected") if facts[state]]
-    return f"{facts['steps']} steps" + (f", {', '.join(apart)}" if apart else " released")
+    return counted(facts["steps"], "step") + (f", {', '.join(apart)}" if apart else " released")
 
 
 def _compared(facts: dict[str, Any], pinned: dict[str, Any]) -> dict[str, Any]:

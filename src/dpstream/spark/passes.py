@@ -53,9 +53,7 @@ from dpstream.spark.tasks import (
     Applying,
     Counting,
     CountingPresent,
-    EventColumns,
     Files,
-    Ids,
     KeyedColumns,
     Reading,
     Shared,
@@ -68,7 +66,6 @@ from dpstream.spark.tasks import (
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
     from dpstream.core.schema.domain import Clique, Domain
-    from dpstream.io.sources.operations import Operations
 
 #: Counts that one pass may keep in each executor and in the driver (8 bytes each: 512 MiB).
 MAX_CELLS = 2**26
@@ -79,21 +76,6 @@ _MAX_PARTS = 32
 #: Shards of a new stream's users or records: tasks that can work at the same time. 10^9 users are 4 million and 80 MB a
 #: shard.
 SHARDS = 256
-
-
-@dataclass(frozen=True, repr=False)
-class BatchFrame:
-    """One frame of a batch.
-
-    Attributes:
-        frame: a Spark data frame with the columns of the schema, and the operation column where it has one.
-        operations: that column and its words.
-        deletes: without it, whether the rows leave.
-    """
-
-    frame: Any
-    operations: tuple[str, Operations] | None = None
-    deletes: bool = False
 
 
 def require_room(
@@ -127,25 +109,25 @@ class Passes(CountedPasses):
 
     def __init__(
         self,
-        sides: Sequence[BatchFrame],
+        sides: Sequence[tuple[Any, Reading]],
         schema: Schema,
         cliques: Sequence[Clique],
         where: str,
         *,
         deletes: bool,
-        users: Ids | None = None,
     ) -> None:
-        """``users``: whose records they are, which is part of the content."""
+        """``sides``: Spark data frames, and what their rows hold; at least one."""
         super().__init__(schema, cliques, where, deletes=deletes)
-        self.sides, self.users = sides, users
-        self.files = FoundFiles([side.frame for side in sides], where)
+        self.sides = sides
+        _, self.reading = sides[0]
+        self.files = FoundFiles([frame for frame, _ in sides], where)
         #: What is committed of users or keyed records, where the passes read it.
         self.committed: Files | None = None
 
     @property
     def spark(self) -> Any:
         """The session."""
-        return self.sides[0].frame.sparkSession
+        return self.sides[0][0].sparkSession
 
     def _changed(self) -> DataError:
         return changed_records(self.where)
@@ -176,15 +158,14 @@ class Passes(CountedPasses):
         """The parts of all partitions as a data frame."""
         # No lambda: Spark sends the objects and the names of their classes, and no code.
         return united(
-            side.frame.mapInArrow(Counting(shared, self._reading(side)).__call__, PART_TYPE)
-            for side in self.sides
+            frame.mapInArrow(Counting(shared, reading).__call__, PART_TYPE) for frame, reading in self.sides
         )
 
     def _sharded(self, task: Admitting | Applying, number: int) -> Any:
         """The parts of a task to which the rows of one user or record come together."""
         spread = united(
-            side.frame.mapInArrow(Spreading(task.shared, self._reading(side), number).__call__, SHARDED)
-            for side in self.sides
+            frame.mapInArrow(Spreading(task.shared, reading, number).__call__, SHARDED)
+            for frame, reading in self.sides
         )
         return spread.repartition(tasks_of(self.spark, number), "shard").mapInArrow(task.__call__, PART_TYPE)
 
@@ -200,27 +181,16 @@ class Passes(CountedPasses):
         make_lasting(files.folder, new)
         return ShardedEvents(shards, self._tally.dropped)
 
-    def _reading(self, side: BatchFrame) -> Reading:
-        return EventColumns(side.operations, side.deletes, self.users)
-
     def _check(self, tally: Tally) -> None:
         """Refuse what does not fit (DataError)."""
         self._tally = tally
-        problems = self._problems(tally)
+        problems = problems_of(tally, self.schema, self.reading)
         if problems:
             raise problems_error(problems, self.where)
 
     def problems(self) -> list[Problem]:
         """What keeps the records from being counted, of all partitions at once; one pass that counts nothing."""
-        return self._problems(self._collect((), bytes(HASH_KEY_BYTES))[0])
-
-    def _problems(self, tally: Tally) -> list[Problem]:
-        operations = next((side.operations for side in self.sides if side.operations is not None), None)
-        ids = None if self.users is None else (self.users.column, self.users.what)
-        if operations is None:
-            return problems_of(tally, self.schema, ids)
-        name, words = operations
-        return problems_of(tally, self.schema, ids, (name, words.words))
+        return problems_of(self._collect((), bytes(HASH_KEY_BYTES))[0], self.schema, self.reading)
 
 
 @dataclass(frozen=True, repr=False)
@@ -256,9 +226,7 @@ class _AdmittedPasses(Passes):
     """
 
     def __init__(self, first: Passes, max_events: int, files: Files) -> None:
-        super().__init__(
-            first.sides, first.schema, (), first.where, deletes=first.has_deletes, users=first.users
-        )
+        super().__init__(first.sides, first.schema, (), first.where, deletes=first.has_deletes)
         self.content, self.files = first.content, first.files
         self._most, self.committed = max_events, files
 
@@ -269,9 +237,9 @@ class _AdmittedPasses(Passes):
 
     def _parts(self, shared: Shared) -> Any:
         """Rows of one user meet in one task, and what it gives is added up as ever."""
-        assert self.users is not None
+        assert self.reading.ids is not None
         assert self.committed is not None
-        task = Admitting(shared, self.committed, self._most, self.users.key)
+        task = Admitting(shared, self.committed, self._most, self.reading.ids.key)
         return self._sharded(task, self.committed.shards.number)
 
 
@@ -286,7 +254,7 @@ class KeyedPasses(Passes):
     """
 
     def __init__(self, frame: Any, schema: Schema, columns: KeyedColumns, where: str) -> None:
-        super().__init__([BatchFrame(frame)], schema, (), where, deletes=False)
+        super().__init__([(frame, columns)], schema, (), where, deletes=False)
         self._columns = columns
         self._step, self._keep_keys = 0, False
 
@@ -301,7 +269,7 @@ class KeyedPasses(Passes):
     def problems(self) -> list[Problem]:
         """What keeps the rows from being read, of all partitions at once; one pass."""
         tally = self._collect((), bytes(HASH_KEY_BYTES))[0]
-        problems = self._problems(tally)
+        problems = problems_of(tally, self.schema, self.reading)
         if not problems and tally.problems[-1] & REFUSED["several"]:
             error = self._several()
             problems.append(Problem(self._columns.batch.key, "key", error.what, str(error.allowed)))
@@ -334,14 +302,11 @@ class KeyedPasses(Passes):
         task = Applying(shared, self._columns.batch, self.committed, self._step, self._keep_keys)
         return self._sharded(task, SHARDS if self.committed is None else self.committed.shards.number)
 
-    def _reading(self, side: BatchFrame) -> Reading:
-        return self._columns
-
     def _check(self, tally: Tally) -> None:
         """Refuse what the rules do not allow, in the order in which one process would say it."""
         self._tally = tally
         marks = int(tally.problems[-1])
-        problems = self._problems(tally)
+        problems = problems_of(tally, self.schema, self.reading)
         events = [kind for kind, bit in REFUSED.items() if marks & bit]
         if problems and not {"delete", "update", "insert"} & set(events):
             raise problems_error(problems, self.where)
@@ -360,13 +325,6 @@ class KeyedPasses(Passes):
             where=self.where,
             allowed=f"{allowed}; or one row a key",
         )
-
-    def _problems(self, tally: Tally) -> list[Problem]:
-        batch, words = self._columns.batch, self._columns.words
-        operations = None
-        if words is not None:
-            operations = str(batch.operation), words.words
-        return problems_of(tally, self.schema, (batch.key, "key"), operations, self._columns.order)
 
 
 class SparkPresent:
@@ -459,20 +417,9 @@ def damage_told(files: Files | None) -> Iterator[None]:
         raise
 
 
-def problems_of(
-    tally: Tally,
-    schema: Schema,
-    ids: tuple[str, str] | None,
-    operations: tuple[str, Sequence[str]] | None = None,
-    order: str | None = None,
-) -> list[Problem]:
-    """What a tally says of columns that do not fit.
-
-    Args:
-        ids: the column of ids, and what one is called.
-        operations: the column of operations, and all words that it may have.
-        order: the column that orders the rows of a key.
-    """
+def problems_of(tally: Tally, schema: Schema, reading: Reading) -> list[Problem]:
+    """What a tally says of columns that do not fit."""
+    ids, operations, order = reading.ids, reading.operations, reading.order
     marks = int(tally.problems[-1])
     problems = [
         column.problem(kind)
@@ -481,14 +428,13 @@ def problems_of(
         if bits >> position & 1
     ]
     if marks & NO_ID and ids is not None:
-        what = f"lacks a {ids[1]}"
-        problems.append(Problem(ids[0], "user", what, "a text or whole number"))
+        problems.append(Problem(ids.column, "user", f"lacks a {ids.what}", "a text or whole number"))
     if marks & NO_ORDER and order is not None:
         what = "holds a null, so it cannot order rows"
         problems.append(Problem(order, "order", what, "a value in each row"))
     if marks & WRONG_OPERATION and operations is not None:
         what = "holds a null or unknown operation"
-        problems.append(Problem(operations[0], "operation", what, ", ".join(operations[1])))
+        problems.append(Problem(operations[0], "operation", what, ", ".join(operations[1].words)))
     return problems
 
 

@@ -5,7 +5,7 @@ Trusted base: spark (reads private records).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,9 +17,9 @@ from dpstream.core.tables.counter_files import require_cipher
 from dpstream.io.sources.counted_file import CountedView
 from dpstream.io.sources.operations import Operations
 from dpstream.io.sources.source import require_columns
-from dpstream.spark.passes import BatchFrame, KeyedPasses, Passes, SparkBounded
+from dpstream.spark.passes import KeyedPasses, Passes, SparkBounded
 from dpstream.spark.sessions import require_protected, require_reading, shielded_from_spark
-from dpstream.spark.tasks import Ids, KeyedColumns
+from dpstream.spark.tasks import EventColumns, Ids, KeyedColumns, Reading
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Problem, Schema
@@ -50,12 +50,12 @@ def batch(
         raise ConfigError(
             f"users: expected a column, got {type(users).__name__}", where="step", allowed="its name"
         )
-    sides = [
-        BatchFrame(frame, deletes=leaves)
+    sides = tuple(
+        (frame, EventColumns(deletes=leaves))
         for frame, leaves in ((inserts, False), (deletes, True))
         if frame is not None
-    ]
-    return SparkBatch(tuple(sides), deletes is not None, allow_plain_shuffle, users)
+    )
+    return SparkBatch(sides, deletes is not None, allow_plain_shuffle, users)
 
 
 def refuse_reading(reads: str, where: str) -> None:
@@ -77,12 +77,12 @@ class SparkBatch:
     """One step's records in Spark; an ``EngineBatch``.
 
     Attributes:
-        sides: what comes and what goes.
+        sides: Spark data frames of what comes and what goes.
         declares_deletes: whether the source has deletes at all.
         allow_plain_shuffle, users: see ``batch``.
     """
 
-    sides: tuple[BatchFrame, ...]
+    sides: tuple[tuple[Any, EventColumns], ...]
     declares_deletes: bool
     allow_plain_shuffle: bool = False
     users: str | None = None
@@ -130,15 +130,11 @@ class SparkBatch:
         """
         if ids is None and self.users is not None:
             ids = Ids(self.users, b"")
-        if ids is not None:
-            refuse_declared(schema, where, **{f"{ids.what}s": ids.column})
         plain, sides = self.allow_plain_shuffle, []
-        for side in self.sides:
-            own = [] if side.operations is None else [side.operations[0]]
-            own += [] if ids is None else [ids.column]
-            frame = prepared(side.frame, schema, own, ids, where, allow_plain_shuffle=plain)
-            sides.append(BatchFrame(frame, side.operations, side.deletes))
-        return Passes(sides, schema, cliques, where, deletes=self.declares_deletes, users=ids)
+        for side, columns in self.sides:
+            reading = replace(columns, ids=ids)
+            sides.append((prepared(side, schema, reading, where, allow_plain_shuffle=plain), reading))
+        return Passes(sides, schema, cliques, where, deletes=self.declares_deletes)
 
     def problems(self, schema: Schema, where: str) -> list[Problem]:
         """What keeps the records from being counted, column by column; for ``dpstream check``."""
@@ -161,20 +157,17 @@ def keyed_batch(
     rules: KeyRules | None = None,
     allow_plain_shuffle: bool = False,
 ) -> KeyedSparkBatch:
-    """What happened to keyed records in one step, for ``Stream.step``: a Spark data frame, of which nothing is
-    collected.
+    """What happened to keyed records in a step, for ``Stream.step``; nothing of the Spark frame is collected.
 
     Args:
         events: the schema's columns, and the others that are named here. Of a delete only its key is read.
-        key: the column of the keys, which the schema does not have.
+        key: the column of the keys, which the schema does not have. changed, rules: as in ``KeyedBatch``.
         operation: the column with ``insert``, ``update`` or ``delete``; None: every row is an upsert.
-        order: the column (whole numbers, dates or timestamps) that says which row of a key comes first. Spark's rows
-            have no order of their own: without it, and where it is the same, a key has one row in a step.
-        changed, rules: as in ``KeyedBatch``.
+        order: the column of numbers or times that orders the rows of a key; without it a key has one row.
         allow_plain_shuffle: whether disks and network of the cluster are trusted with records on their way.
 
     Errors:
-        ConfigError: no Spark data frame, or names that cannot be told apart.
+        ConfigError: something else than a Spark data frame, or names that cannot be told apart.
 
     >>> keyed_batch([1], "id")
     Traceback (most recent call last):
@@ -248,59 +241,23 @@ class KeyedSparkBatch:
 
         Errors: those of ``prepared``.
         """
-        batch, columns = self.batch, KeyedColumns(self.batch, self.words, self.order, secret)
-        refuse_declared(schema, where, keys=batch.key, operations=batch.operation)
-        frame = prepared(
-            self.frame,
-            schema,
-            [name for name in columns.names if name not in schema.names],
-            Ids(batch.key, b"", "key"),
-            where,
-            allow_plain_shuffle=self.allow_plain_shuffle,
-            check=lambda: self._check_others(self.frame, where),
-        )
+        operations = None if self.words is None else (str(self.batch.operation), self.words)
+        ids = Ids(self.batch.key, secret, "key")
+        columns = KeyedColumns(ids=ids, operations=operations, order=self.order, batch=self.batch)
+        frame = prepared(self.frame, schema, columns, where, allow_plain_shuffle=self.allow_plain_shuffle)
         return KeyedPasses(frame, schema, columns, where)
 
-    def _check_others(self, frame: Any, where: str) -> None:
-        """Check names and types of the columns of operations and of the order."""
-        from pyspark.sql import types
 
-        require_columns((self.batch.operation, self.order), frame.columns, where)
-        if self.order is None:
-            return
-        kind = frame.schema[self.order].dataType
-        if not isinstance(
-            kind, (types.IntegralType, types.DateType, types.TimestampType, types.TimestampNTZType)
-        ):
-            raise DataError(
-                f"column {self.order!r} of type {kind.simpleString()} cannot order rows",
-                where=where,
-                allowed=ORDERED,
-            )
-
-
-def prepared(
-    frame: Any,
-    schema: Schema,
-    own: Sequence[str],
-    ids: Ids | None,
-    where: str,
-    *,
-    allow_plain_shuffle: bool,
-    check: Callable[[], None] = lambda: None,
-) -> Any:
+def prepared(frame: Any, schema: Schema, reading: Reading, where: str, *, allow_plain_shuffle: bool) -> Any:
     """The columns of a data frame that are read, after a look at names, types and settings; no row is read.
-
-    Args:
-        own: the columns beside those of the schema.
-        ids: where a row says whose it is.
-        check: looks at further columns.
 
     Errors:
         ConfigError: the session does not protect the records, or Spark refuses the query; public constraints, which
         rows are held against before they are counted. SchemaError, DataError: columns that do not fit.
         UnreadableError: the session is gone.
     """
+    own = [name for name in reading.names if name not in schema.names]
+    _refuse_declared(schema, reading, where)
     if schema.constraints is not None:
         raise ConfigError(
             "records in Spark cannot follow public constraints",
@@ -311,15 +268,16 @@ def prepared(
     require_reading(frame.sparkSession, where)
     with shielded_from_spark(where):
         _check_columns(frame, schema, own, where)
-        if ids is not None:
-            _check_ids(frame, ids, where)
-        check()
+        _check_others(frame, reading, where)
         return frame.select(*(quoted(name) for name in (*schema.names, *own)))
 
 
-def refuse_declared(schema: Schema, where: str, **columns: str | None) -> None:
-    """Refuse a column of ids or operations, by what it holds, that is an attribute too (ConfigError)."""
-    for what, name in columns.items():
+def _refuse_declared(schema: Schema, reading: Reading, where: str) -> None:
+    """Refuse a column of ids or operations that is an attribute too (ConfigError)."""
+    ids, operations = reading.ids, reading.operations
+    columns = [] if ids is None else [(f"{ids.what}s", ids.column)]
+    columns += [] if operations is None else [("operations", operations[0])]
+    for what, name in columns:
         if name in schema.names:
             raise ConfigError(
                 f"column {name!r} of the {what} is also in the schema",
@@ -348,19 +306,31 @@ def _check_columns(frame: Any, schema: Schema, own: Sequence[str], where: str) -
     schema.encode(empty, where=where)
 
 
-def _check_ids(frame: Any, ids: Ids, where: str) -> None:
-    """Check name and type of the column of the ids."""
+def _check_others(frame: Any, reading: Reading, where: str) -> None:
+    """Check the names of the columns of ids, operations and order, and the types of ids and order."""
     from pyspark.errors import PySparkException
+    from pyspark.sql import types
     from pyspark.sql.pandas.types import to_arrow_type
 
-    require_columns((ids.column,), frame.columns, where)
-    kind = frame.schema[ids.column].dataType
-    try:
-        wrong = id_problem(to_arrow_type(kind, timezone="UTC"), where, ids.what)
-    except PySparkException:  # a type that Arrow does not have
-        wrong = no_ids_of(kind.simpleString(), where, ids.what)
-    if wrong is not None:
-        raise wrong
+    require_columns(reading.names, frame.columns, where)
+    ids, order = reading.ids, reading.order
+    if ids is not None:
+        kind = frame.schema[ids.column].dataType
+        try:
+            wrong = id_problem(to_arrow_type(kind, timezone="UTC"), where, ids.what)
+        except PySparkException:  # a type that Arrow does not have
+            wrong = no_ids_of(kind.simpleString(), where, ids.what)
+        if wrong is not None:
+            raise wrong
+    if order is not None:
+        kind = frame.schema[order].dataType
+        times = (types.DateType, types.TimestampType, types.TimestampNTZType)
+        if not isinstance(kind, (types.IntegralType, *times)):
+            raise DataError(
+                f"column {order!r} of type {kind.simpleString()} cannot order rows",
+                where=where,
+                allowed=ORDERED,
+            )
 
 
 def _require_frames(*frames: Any) -> None:

@@ -21,7 +21,7 @@ from dpstream.io.sources.source_keys import SourceKeys, SourceKind, meaningless,
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.times import NUMBERS
 from dpstream.spark.found_files import AlikeFiles
-from dpstream.spark.passes import BatchFrame, require_room
+from dpstream.spark.passes import require_room
 from dpstream.spark.sessions import (
     MASTERS,
     NO_TIME,
@@ -33,6 +33,7 @@ from dpstream.spark.sessions import (
 )
 from dpstream.spark.spark_batch import ORDERED, KeyedSparkBatch, SparkBatch, quoted, refuse_reading
 from dpstream.spark.staging import open_staged
+from dpstream.spark.tasks import EventColumns
 
 if TYPE_CHECKING:
     from dpstream.core.contracts import StreamPlan
@@ -129,7 +130,7 @@ class SparkSource(PeriodSource):
                 batch = self._keyed(frame)
             else:
                 operations = None if op is None else (op, self.options.op_values)
-                side, users = BatchFrame(frame, operations), self.options.user_column
+                side, users = (frame, EventColumns(operations=operations)), self.options.user_column
                 batch = SparkBatch((side,), op is not None, own.allow_plain_shuffle, users)
             yield StepInput(step, grid.batch_id(step), grid.period(step), None, None, engine=batch)
 

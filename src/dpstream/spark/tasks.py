@@ -84,8 +84,6 @@ _WORDS = struct.Struct("<8Q")
 SHARDED = "shard int, data binary"
 #: Stands in the place of a shard where the data is a tally: some rows did not fit.
 _PROBLEMS = -1
-#: Before some rows: how many, and whether they have an order. Their ids follow, their order, what they do, their codes.
-_HEAD = struct.Struct("<QB")
 #: Bits of a tally's last entry: an operation that is none, an id that is none, a row without an order.
 WRONG_OPERATION, NO_ID, NO_ORDER = 1, 2, 4
 #: More of these bits: events that the rules of keyed records refuse.
@@ -179,53 +177,32 @@ class Rows:
     ids: Words | None = None
     order: NDArray[np.int64] | None = None
 
-    def taken(self, chosen: NDArray[Any]) -> Rows:
-        """Some of them, by a mask or by their places."""
-        ids, order = (None if cells is None else cells[chosen] for cells in (self.ids, self.order))
-        return Rows(self.codes[chosen], self.does[chosen], ids, order)
-
     def side(self, *, leave: bool) -> Rows:
         """Those that leave, or those that come."""
         chosen = self.does == leave
-        return self if chosen.all() else self.taken(chosen)
+        if chosen.all():
+            return self
+        return Rows(self.codes[chosen], self.does[chosen], None if self.ids is None else self.ids[chosen])
 
     def spread(self, number: int, domain: Domain) -> Iterator[tuple[int, bytes]]:
         """The rows of each shard as bytes."""
         assert self.ids is not None
+        rows = np.zeros(len(self.does), _row_type(domain))
+        rows["ids"], rows["does"], rows["codes"] = self.ids, self.does, self.codes
+        if self.order is not None:
+            rows["order"] = self.order
         shards = shard_of(self.ids, number)
         order = np.argsort(shards, kind="stable")
         starts = np.searchsorted(shards[order], np.arange(number + 1))
         for shard in np.flatnonzero(np.diff(starts)).tolist():
-            rows = self.taken(order[starts[shard] : starts[shard + 1]])
-            assert rows.ids is not None
-            ordered = b"" if rows.order is None else rows.order.astype("<i8").tobytes()
-            head = _HEAD.pack(len(rows.does), rows.order is not None) + rows.ids.astype("<u8").tobytes()
-            codes = np.ascontiguousarray(rows.codes, _code_type(domain))
-            yield shard, head + ordered + rows.does.astype("u1").tobytes() + codes.tobytes()
+            yield shard, rows[order[starts[shard] : starts[shard + 1]]].tobytes()
 
     @classmethod
     def unpack(cls, data: bytes, domain: Domain) -> Rows:
-        """The rows of one shard that ``spread`` gave."""
-        number, ordered = _HEAD.unpack_from(data)
-        ends = np.cumsum([_HEAD.size, 16 * number, 8 * number * ordered, number]).tolist()
-        ids, order, does = (
-            np.frombuffer(data[start:end], name)
-            for start, end, name in zip(ends, ends[1:], ("<u8", "<i8", "u1"), strict=False)
-        )
-        codes = np.frombuffer(data[ends[-1] :], _code_type(domain)).reshape(number, -1).astype(np.int32)
-        words = ids.reshape(-1, 2).astype(np.uint64)
-        return cls(codes, does, words, order.astype(np.int64) if ordered else None)
-
-    @classmethod
-    def joined(cls, parts: list[Rows]) -> Rows:
-        """All rows of one shard."""
-        codes, does = (
-            np.concatenate([part.codes for part in parts]),
-            np.concatenate([part.does for part in parts]),
-        )
-        ids = [part.ids for part in parts if part.ids is not None]
-        order = [part.order for part in parts if part.order is not None]
-        return cls(codes, does, np.concatenate(ids), np.concatenate(order) if order else None)
+        """The rows of one shard, of all parts that ``spread`` gave; where nothing orders them, the order is 0."""
+        rows = np.frombuffer(data, _row_type(domain))
+        codes, words = rows["codes"].astype(np.int32), rows["ids"].astype(np.uint64)
+        return cls(codes, rows["does"], words, rows["order"].astype(np.int64))
 
     def hash_into(self, tally: Tally, key: bytes) -> CodeBlocks:
         """Add the hash of these rows, which all come or all leave, and of their users to a tally; gives their codes."""
@@ -239,9 +216,12 @@ class Rows:
         return blocks
 
 
-def _code_type(domain: Domain) -> np.dtype[Any]:
-    """Of codes on their way to their shards: narrow, with room for the code that says nothing."""
-    return PresentTable.empty(domain).codes.dtype
+def _row_type(domain: Domain) -> np.dtype[Any]:
+    """Of rows on their way to their shards: codes are narrow, with room for the code that says nothing."""
+    codes = PresentTable.empty(domain).codes.dtype
+    return np.dtype(
+        [("ids", "<u8", 2), ("order", "<i8"), ("does", "u1"), ("codes", codes, len(domain.sizes))]
+    )
 
 
 def code_blocks(codes: NDArray[Any]) -> CodeBlocks:
@@ -327,27 +307,41 @@ class Task(ABC):
     def _parts(self, batches: Iterable[Any]) -> Iterator[Any]: ...
 
 
+@dataclass(frozen=True, repr=False, kw_only=True)
 class Reading(ABC):
-    """What the rows of a frame hold beside the columns of the schema."""
+    """What the rows of a frame hold beside the columns of the schema.
+
+    Attributes:
+        ids: whose records they are, or which; None: nobody's.
+        operations: the column that says what a row does, and its words; None: all rows do the same.
+        order: the column that says which row of a key comes first; None: nothing does.
+    """
+
+    ids: Ids | None = None
+    operations: tuple[str, Operations] | None = None
+    order: str | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns."""
+        ids = None if self.ids is None else self.ids.column
+        columns = (ids, None if self.operations is None else self.operations[0], self.order)
+        return tuple(dict.fromkeys(name for name in columns if name is not None))
 
     @abstractmethod
     def encoded(self, table: Any, schema: Schema, tally: Tally) -> Rows | None:
         """The rows; None where some do not fit, which ``tally`` is told."""
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, kw_only=True)
 class EventColumns(Reading):
     """Of records that come and go.
 
     Attributes:
-        operations: the column that says what a row does, and its words; None: all rows do the same.
         deletes: without ``operations``, whether the rows leave.
-        users: whose records they are; None: nobody's.
     """
 
-    operations: tuple[str, Operations] | None = None
     deletes: bool = False
-    users: Ids | None = None
 
     def encoded(self, table: Any, schema: Schema, tally: Tally) -> Rows | None:
         """See ``Reading``."""
@@ -359,10 +353,10 @@ class EventColumns(Reading):
             except DataError:
                 wrong |= WRONG_OPERATION
             table = table.drop_columns([name])
-        if self.users is not None:
-            name = self.users.column
+        if self.ids is not None:
+            name = self.ids.column
             try:
-                ids = hash_ids(id_bytes(table.column(name), ""), self.users.key)
+                ids = hash_ids(id_bytes(table.column(name), ""), self.ids.key)
             except DataError:
                 wrong |= NO_ID
             table = table.drop_columns([name])
@@ -375,37 +369,27 @@ class EventColumns(Reading):
         return None if wrong else Rows(codes, flags.astype(np.uint8), ids)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, kw_only=True)
 class KeyedColumns(Reading):
-    """Of records that have keys and change.
+    """Of records that have keys and change. Without ``operations`` each row says what its record is.
 
     Attributes:
-        batch: the names of the columns of keys and operations, and the rules; no events.
-        words: of the operations; None: each row says what its record is.
-        order: the column that says which row of a key comes first; None: nothing does.
-        secret: that keys are hashed with.
+        ids: the keys.
+        batch: the rules; no events.
     """
 
+    ids: Ids
     batch: KeyedBatch
-    words: Operations | None
-    order: str | None
-    secret: bytes
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The columns."""
-        columns = (self.batch.key, self.batch.operation, self.order)
-        return tuple(dict.fromkeys(name for name in columns if name is not None))
 
     def encoded(self, table: Any, schema: Schema, tally: Tally) -> Rows | None:
         """See ``Reading``."""
         import pyarrow as pa
 
         wrong, operations = 0, np.full(table.num_rows, UPSERT, np.int64)
-        if self.words is not None:
-            name = str(self.batch.operation)
+        if self.operations is not None:
+            name, listed = self.operations
             try:
-                read = self.words.read(table.column(name), name=name, where="")
+                read = listed.read(table.column(name), name=name, where="")
             except DataError:
                 tally.problems[-1] |= WRONG_OPERATION  # which rows are deletes is not known: no other look
                 return None
@@ -414,7 +398,7 @@ class KeyedColumns(Reading):
             operations = operation_numbers(words, name, "")
         keys, order = np.zeros((0, 2), np.uint64), None
         try:
-            keys = hash_keys(table.column(self.batch.key), self.secret, "")
+            keys = hash_keys(table.column(self.ids.column), self.ids.key, "")
         except DataError:
             wrong |= NO_ID
         if self.order is not None:
@@ -560,9 +544,10 @@ class ShardPass(Pass):
     """Goes through shards, where all rows of one user or record come together."""
 
     def _work(self, batches: Iterable[Any], tally: Tally, counts: NDArray[np.int64]) -> bool:
-        shards = gathered(batches, tally, self.schema.domain)
+        shards = gathered(batches, tally)
         for shard in sorted(shards or ()):
-            self._shard(shard, Rows.joined((shards or {}).pop(shard)), tally, counts)
+            data = b"".join((shards or {}).pop(shard))
+            self._shard(shard, Rows.unpack(data, self.schema.domain), tally, counts)
         return shards is not None
 
     @abstractmethod
@@ -636,9 +621,9 @@ class Applying(ShardPass):
 
     def _apply(self, shard: int, rows: Rows, tally: Tally, left: NDArray[np.int64]) -> None:
         assert rows.ids is not None
-        order = np.zeros(len(rows.does), np.int64) if rows.order is None else rows.order
-        by = np.lexsort((order, rows.ids[:, 1], rows.ids[:, 0]))
-        keys, order, operations = rows.ids[by], order[by], rows.does[by].astype(np.int64)
+        assert rows.order is not None
+        by = np.lexsort((rows.order, rows.ids[:, 1], rows.ids[:, 0]))
+        keys, order, operations = rows.ids[by], rows.order[by], rows.does[by].astype(np.int64)
         # Nothing says which of two rows of one key comes first.
         tied = (keys[1:] == keys[:-1]).all(axis=1) & (order[1:] == order[:-1])
         if self.batch.rules.repeated != "error" and tied.any():
@@ -690,16 +675,16 @@ def _shard_batch(rows: list[tuple[int, bytes]]) -> Any:
     return pa.RecordBatch.from_pydict(columns, schema=kinds)
 
 
-def gathered(batches: Iterable[Any], tally: Tally, domain: Domain) -> dict[int, list[Rows]] | None:
+def gathered(batches: Iterable[Any], tally: Tally) -> dict[int, list[bytes]] | None:
     """The rows of ``SHARDED`` by shard, to be joined; what did not fit goes into ``tally``. None: no row."""
-    found: dict[int, list[Rows]] | None = None
+    found: dict[int, list[bytes]] | None = None
     for batch in batches:
         for shard, data in zip(batch.column("shard").to_pylist(), batch.column("data"), strict=True):
             found = found or {}
             if shard == _PROBLEMS:
                 tally.add(Tally.unpack(data.as_py()))
             else:
-                found.setdefault(shard, []).append(Rows.unpack(data.as_py(), domain))
+                found.setdefault(shard, []).append(data.as_py())
     return found
 
 

@@ -49,7 +49,9 @@ def declared_public(
 
 def visible_stops(plan: StreamPlan, schema: Schema, source: Mapping[str, Any]) -> list[str]:
     """The most frequent causes that stop a stream visibly, in short; ``declared_public`` says all in sentences."""
-    return said(paragraphs(plan, "halts", **_facts(plan, schema, source, begins=False, most=None)))
+    return said(
+        paragraphs(plan, "halts", **plan.facts(), **_facts(plan, schema, source, begins=False, most=None))
+    )
 
 
 def _facts(

@@ -26,6 +26,8 @@ _SUCCESSOR = "dpstream init --after, with the old file; or another state directo
 
 #: Of files that were read the facts hold hashes.
 _FILES = ("schema.constraints.files.", "options.prior.sha256")
+#: What follows from other facts is said where nothing else differs.
+_FOLLOWS = ("parts ", "schema.fingerprint ")
 
 
 def canonical_json(value: Any) -> bytes:
@@ -165,8 +167,10 @@ def require_same_plan(stored: dict[str, Any], given: dict[str, Any], where: str)
         )
     # Through JSON, so that tuples and lists compare alike.
     differences = _differences(stored, json.loads(canonical_json(given)), "")
+    differences = [one for one in differences if not one.startswith(_FOLLOWS)] or differences
     if differences:
-        shown = "; ".join(differences[:5]) + ("; ..." if len(differences) > 5 else "")
+        more = f"; and {len(differences) - 3} more" if len(differences) > 3 else ""
+        shown = "; ".join(differences[:3]) + more
         raise ConfigError(
             f"the state belongs to another plan: {shown}",
             where=where,
@@ -211,12 +215,10 @@ def _differences(old: Any, new: Any, path: str) -> list[str]:
         return []
     if path.startswith(_FILES):
         return [f"the file behind {path} has changed"]
-    return [f"{path} was {_short(old)} and is {_short(new)}"]
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else text[:57] + "..."
+    before, after = (json.dumps(value, ensure_ascii=False) for value in (old, new))
+    if max(len(before), len(after)) > 40:
+        return [f"{path} has changed"]
+    return [f"{path} was {before} and is {after}"]
 
 
 def whose_unit(facts: Mapping[str, Any]) -> dict[str, Any]:

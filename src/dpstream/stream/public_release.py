@@ -120,23 +120,20 @@ class PublicRelease:
         as_of: int | None = None,
         combine: Combine = "mean",
     ) -> Estimate | None:
-        """An unbiased estimate of a marginal: what was measured of it, added up over all steps; with exact intervals.
+        """What was measured of a marginal, over all steps: unbiased, in records, with exact intervals.
 
         Args:
-            columns: names; none for the number of records.
-            step: use what was published up to it.
+            columns: names; none for the number of records. step: use what was published up to it.
             as_of: the step at whose end the estimate holds; by default the last one by which anything was measured.
-            combine: what is made of the measurements of some steps. ``mean``: those that have all of the columns and
-                were not chosen by what was measured before, weighted by the inverse of their variances. ``least
-                squares``: all that overlap with the columns; more precise as a rule, and without an interval where
-                measurements were chosen.
+            combine: ``mean``: measurements that have all of the columns and were not chosen by earlier ones, weighted
+                by inverse variance. ``least squares``: all that overlap, often without an interval.
 
         Returns:
-            None where records of some steps were not measured in this way: ``missing`` says which steps.
+            None where records of some steps were not measured so: ``missing`` says which.
 
         Errors:
-            SchemaError: an unknown column. ConfigError: a column twice, a wrong step; releases other than tables of
-            records. LimitError: too many cells. StoreDamagedError: files that differ from the published hashes.
+            SchemaError, ConfigError: wrong columns or step; other releases than tables. LimitError: too many cells.
+            StoreDamagedError: files that differ from the published hashes.
         """
         found = self._published(step).estimate(columns, as_of, combine)
         return found if isinstance(found, Estimate) else None
@@ -282,20 +279,18 @@ class PublicRelease:
     def answer(self, question: str, step: int | None = None, *, as_of: int | None = None) -> Answer:
         """How many records satisfy a question such as ``"paid = 1"``, counted in the released table.
 
-        Where the question's columns were measured without a gap, the answer has an exact interval around what was
-        measured, as ``Stream.release`` gives it; ``note`` says how it was found and as of which step it holds, or why
-        there is none. Where there is none, the answer has its error by simulation, if one was published for the step of
-        the table (``dpstream errors``); ``error_kind`` says which of the two it is. Where the table was cut at a number
-        of rows, the count is scaled to the released number of records.
+        Where its columns were measured without a gap, the answer has an exact interval around the measured number;
+        else its error by simulation, where ``dpstream errors`` published it. ``error_kind`` and ``note`` say which,
+        and as of which step. Where the table was cut, the count is scaled to the released number of records.
 
         Args:
             step: the step of the table; measurements up to it are used.
             as_of: another step for ``measured_value`` and ``interval``.
 
         Errors:
-            ConfigError, SchemaError: the question cannot be read, or cuts through a bin; releases other than tables
-            of records. LimitError: its columns have too many cells together. StoreDamagedError: files that differ from
-            the published hashes.
+            ConfigError, SchemaError: the question cannot be read, or cuts through a bin; other releases than tables.
+            LimitError: its columns have too many cells. StoreDamagedError: files that differ from the published
+                hashes.
         """
         manifest = self.manifest(step)
         schema = released_schema(self.folder, manifest)

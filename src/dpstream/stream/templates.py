@@ -179,7 +179,7 @@ def _environment() -> Environment:
 
     def beside(text: str, label: str, flag: str = "") -> Any:
         """A label, the text beside it, and at column 79 the flag that shows more."""
-        lines = textwrap.wrap(text, 64 if flag else 86) or [""]
+        lines = textwrap.wrap(text, 62 if flag else 86) or [""]
         first = f"{label:<14}{lines[0]:<65}{flag}".rstrip()
         return Markup("\n".join([first, *(f"{'':<14}{line}" for line in lines[1:])]))
 

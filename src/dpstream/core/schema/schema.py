@@ -73,19 +73,14 @@ Extra = Literal["error", "ignore"]
 
 @dataclass(frozen=True)
 class Schema:
-    """The public declaration of a table: what each column may hold.
+    """What each column may hold: public, written by the steward and never read off private data.
 
-    Parameters
-    ----------
-    columns : the measured columns, in the order of their codes; names are unique.
-    ignore : names of data columns that are left out knowingly.
-    null_values : texts that mean null, in text columns (unless they are declared values).
-    confirmed : False for a draft whose values were read off private data and that nobody confirmed as public.
-    constraints : columns that follow from the measured ones (released tables have them after these), and cells that
-        no record is in.
-
-    A schema is public and must not depend on the private table: its domains, bins and labels are
-    written by the steward.
+    Args:
+        columns: the measured columns, in the order of their codes; names are unique.
+        ignore: names of data columns that are left out knowingly.
+        null_values: texts that mean null, in text columns (unless they are declared values).
+        confirmed: False for a draft whose values were read off private data.
+        constraints: columns that follow from the measured ones, and cells that hold no record.
 
     >>> from dpstream.core.schema import Boolean, Categorical
     >>> schema = Schema([Categorical("zip", ["94102", "94103"], other="other"), Boolean("paid")])
@@ -275,8 +270,9 @@ class Schema:
         declared = {*self.read_names, *self.unread_names}
         unknown = [name for name in names if name not in declared]
         if unknown:
+            many = counted(len(unknown), "undeclared column")
             raise DataError(
-                f"the data hold undeclared {_columns(unknown) if reveal else counted(len(unknown), 'column')}",
+                f"the data hold {f'undeclared {_columns(unknown)}' if reveal else many}",
                 where=where,
                 allowed="columns of the schema and its ignore list; dpstream check --show-values names the others",
             )

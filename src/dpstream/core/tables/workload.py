@@ -29,27 +29,21 @@ _SPEC = (
 
 @dataclass(frozen=True)
 class Workload:
-    """Marginals with positive weights over a public domain.
-
-    One record lies in exactly one cell of each marginal, so each is a histogram of sensitivity 1 (a
-    replaced record: 2); weights multiply scores and their sensitivity, never the counts themselves.
+    """Marginals with positive weights over a public domain; each is a histogram of sensitivity 1 (replaced records:
+    2).
 
     Attributes:
         cliques: distinct, not empty; each a strictly increasing tuple of positions.
-        weights: one positive exact number per clique, up to 10^6 with a denominator up to 10^6.
+        weights: of scores and their sensitivity; exact numbers up to 10^6 with denominators up to 10^6.
 
     Errors:
-        ConfigError: no clique, a repeated or malformed one, or an unusable weight.
-        LimitError: more cells than can be counted at once.
+        ConfigError: no clique, a repeated or malformed one, or an unusable weight. LimitError: too many cells.
 
     >>> domain = Domain(("zip", "paid", "rent"), (29, 2, 4))
-    >>> workload = Workload.parse(domain, "all-2-way")
-    >>> workload.cliques, workload.cells
-    (((0, 1), (0, 2), (1, 2)), 182)
-    >>> Workload.parse(domain, [["rent", "zip"], {"columns": ["paid"], "weight": "1/2"}]).labels
-    ('zip x rent', 'paid')
-    >>> Workload.parse(domain, ["all-1-way", {"pairs_with": ["rent"], "weight": 2}]).labels
-    ('zip', 'paid', 'rent', 'zip x rent', 'paid x rent')
+    >>> Workload.parse(domain, "all-2-way").cells
+    182
+    >>> Workload.parse(domain, ["all-1-way", {"columns": ["rent", "zip"], "weight": 2}]).labels
+    ('zip', 'paid', 'rent', 'zip x rent')
     """
 
     domain: Domain

@@ -156,24 +156,18 @@ LEVELS = Option(
 class Census(Recipe["CensusPlan"]):
     """The table as it is: censuses of the present records by level, counts of departures between them.
 
-    Guarantee: the budget, for one record's whole stay: its insert, all its updates, its delete. A stay is in at most
-    one census of each level and in at most one count of departures, whose amounts add up to the budget or less; they
-    are fixed before step 1. Updates cost nothing. Proof: docs/theory/census.md.
+    Guarantee: the budget, for one record's whole stay with its updates and its delete. A stay is in at most one
+    census of each level and one count of departures, whose amounts add up to the budget (docs/theory/census.md).
 
     Args:
-        workload: the marginals to preserve.
-        turnover: a public guess: steps in which as many records come as the table holds; "none" (or None): hardly
-            any leave.
-        levels: how often a stay is counted: 1, 2, "unlimited"; None chooses.
-        iterations, max_cells: of the fits.
-        headline: marginals, by names of columns, that every census measures, whatever it does else.
-        headline_share: part of each census's amount for them, in equal parts where noise is drawn apart.
-        prior: public knowledge of the table; it joins the estimates of the marginals that it is near to.
-        records_per_step: a public guess, how many records come in a step, and leave: departures are counted between
-            censuses, too, as soon as it says that many more left than a count's noise. None: at censuses only.
+        workload: the marginals to preserve. iterations, max_cells: of the fits.
+        turnover: a public guess: steps in which as many records come as the table holds; "none": hardly any leave.
+        levels: how often a stay is counted: 1, 2, "unlimited"; None chooses. prior: public knowledge of the table.
+        headline: marginals, by names of columns, that every census measures, with ``headline_share`` of its amount.
+        records_per_step: a public guess, how many come and leave in a step: departures are counted between censuses,
+            too, where it is far above a count's noise. None: at censuses only.
 
-    Cost: between censuses a step only counts who left; a census is one run of ``AIM`` on the records of its window.
-    State: a few models, and vectors over all cells, for each level: it does not grow with the number of steps.
+    Cost: a census is a run of ``AIM``; other steps count who left. The state does not grow with the steps.
     """
 
     workload: Workload = option(of=options.WORKLOAD)

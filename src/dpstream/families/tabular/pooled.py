@@ -117,32 +117,21 @@ def unpack(
 class Pooled(PooledOptions, Recipe["PooledPlan"]):
     """Epochs of public length, each measured once; one model of the table from all measurements.
 
-    Guarantee: the budget, for the whole stream and one event (or one user, whose events each get their part of it).
-    An event is in one epoch and in one period of each clock; the counts of each are read once, at its end, by what
-    gets a fixed share of the budget: epochs, and periods, compose in parallel, because their borders are step numbers.
-    Everything else is post-processing. Proof: docs/theory/pooled.md.
+    Guarantee: the budget, for the whole stream and one event, or one user, whose events each get a part of it. An
+    event is in one epoch and one period of each clock; the counts of each are read once, at its end, for fixed shares
+    of the budget (docs/theory/pooled.md, periods.md).
 
     Args:
-        workload: the marginals to preserve.
+        workload: the marginals to preserve. iterations, max_cells: of the fits and their junction trees.
         staleness: a release is never older than this share of the steps so far, or one step: so long are epochs.
-        select_share: part of a run's budget for selections.
-        deletions: a public statement that the stream may delete records. Inserts and deletes are then followed
-            apart, each with its own epochs' runs at the full budget: an event is in one of the two.
-        cancels: of equal rows that a step inserts and deletes only the difference is counted (proof:
-            docs/theory/turnover.md). Where nothing leaves, or the numbers of inserts and deletes are public, all are
-            counted.
-        iterations: of the fit after each round of measurements.
-        max_cells: limit on the models' junction trees.
-        headline: marginals, by names of columns, that are measured at the end of each of the ``periods``.
-        headline_share: part of the budget for them and the number of records, which gets a tenth of it.
-        periods: of the headlines; borders of epochs follow them. number: those of the number of records; None: it is
-            measured with epochs only. number_share: its part of the budget without headlines.
-        season: how many steps a season has, which columns and numbers of events may follow; None: none is known.
-        first_records: a public guess how many records the first step holds; None: its epoch measures columns only.
-        prior: public knowledge of the table; it joins the estimates of the marginals that it is near to.
+        deletions: records may leave; inserts and deletes have epochs apart. cancels: equal rows that come and leave in
+            a step are not counted. select_share: part of a run's budget. season: steps of a season; None: none.
+        headline: marginals measured at the end of each of the ``periods``; headline_share: their part of the budget.
+        number: periods of the number of records; number_share: its part without headlines.
+        first_records: a public guess of the first step's records. prior: public knowledge of the table.
 
-    Cost: per step one count of the workload; per epoch (about ``log(steps) / staleness`` of them) a few fits.
-    State: a few vectors over all cells, and all measurements: they grow with the number of epochs.
+    Cost: a step counts the workload; an epoch (about ``log(steps) / staleness`` of them) takes a few fits, and adds
+    its measurements to the state.
     """
 
     def _plan(self, terms: Terms) -> PooledPlan:

@@ -385,7 +385,10 @@ class PooledFacts(StreamPlan):
         facts |= headline_facts(labels, recipe.headline_share, heads, all_columns=runner.measures_all_columns)
         if self.clocks:
             facts["periods"] = [_clock_facts(clock) for clock in self.clocks]
-        first, most = (number * len(recipe.sides) for number in runner.numbers())
+        first, most = runner.numbers()
+        first += sum(sum(clock.sizes) for clock in self.clocks if clock.ends(1, self.epochs.end))
+        most += sum(sum(clock.sizes) for clock in self.clocks)
+        first, most = first * len(recipe.sides), most * len(recipe.sides)
         facts["noisy_counts"] = {
             "first": first,
             "most": most,

@@ -39,7 +39,14 @@ from dpstream.io.sources.file_opening import (
 )
 from dpstream.io.sources.formats import JsonKeys, blocks, column_names, fingerprint
 from dpstream.io.sources.pieces import StepRows
-from dpstream.io.sources.source import ReadOptions, Source, StepInput, apart_from_users, check_start
+from dpstream.io.sources.source import (
+    ReadOptions,
+    Source,
+    StepInput,
+    apart_from_users,
+    check_start,
+    step_input,
+)
 from dpstream.io.sources.source_keys import SourceKeys
 from dpstream.io.sources.source_options import PERIOD, SourceOptions
 from dpstream.io.sources.times import deletes_of, times_of
@@ -484,13 +491,7 @@ class FileSource(Source):
             for reader in readers:
                 reader.read_for(step, pieces)
             inserts, deletes = pieces.take(step)
-            yield self._input(step, grid.batch_id(step), grid, inserts, deletes)
-
-    def _input(self, step: int, batch_id: str, grid: Grid | None, inserts: Any, deletes: Any) -> StepInput:
-        period = None if grid is None else grid.period(step)
-        declared = None if self.options.delete_column is None else deletes
-        parts = apart_from_users(inserts, declared, self.options.id_column)
-        return StepInput(step, batch_id, period, *parts)
+            yield step_input(self.options, grid, step, inserts, deletes)
 
     # Steps by files and by rows.
 
@@ -510,7 +511,7 @@ class FileSource(Source):
         engine = self._counted(path)
         if engine is not None:
             return StepInput(step, self._name(path), None, None, None, engine=engine)
-        return self._input(step, self._name(path), None, *self._file_records(path))
+        return step_input(self.options, self._name(path), step, *self._file_records(path))
 
     def _file_records(self, path: AnyPath) -> tuple[Any, Any]:
         name, pieces, records = self._name(path), self._pieces(), 0
@@ -549,7 +550,7 @@ class FileSource(Source):
                 records += block.num_rows
                 self._as_found.reading(path)
                 while read >= step * rows:
-                    yield self._input(step, f"block-{step}", None, *pieces.take(step))
+                    yield step_input(self.options, f"block-{step}", step, *pieces.take(step))
                     step += 1
             if seen is not None and records != seen.get(name, records):
                 raise StepError(

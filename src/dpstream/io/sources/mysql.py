@@ -20,10 +20,9 @@ from typing import Any, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from dpstream.core.errors import ConfigError, DataError, DpstreamError
-from dpstream.io.libpq import installed
+from dpstream.io.libpq import How, installed, refusal
 from dpstream.io.sources.calendar import Grid
-from dpstream.io.sources.file_opening import UnreadableError
-from dpstream.io.sources.pg_session import PRIMARY, server_address, text_schema, text_table
+from dpstream.io.sources.pg_session import PRIMARY, Session, server_address, text_schema, text_table
 from dpstream.io.sources.query import (
     as_table,
     bounds,
@@ -155,9 +154,7 @@ class MySQLSession:
         except self._driver.err.Error as error:
             raise self._translated(error) from None
         except OSError:
-            raise UnreadableError(
-                "the server cannot be reached", where=self.where, allowed="running again"
-            ) from None
+            raise refusal(Session.refusals, "away", "unreached", self.where) from None
         except (UnicodeError, ValueError):
             raise DataError("unreadable records", where=self.where, allowed="texts in UTF-8") from None
 
@@ -193,17 +190,9 @@ class MySQLSession:
                 where=self.where,
                 allowed="one reading SELECT on an existing table",
             )
-        if number in _DENIED:
-            return ConfigError(
-                f"the user lacks a right ({name})",
-                where=self.where,
-                allowed="one that may read the table",
-            )
-        if number in _NOT_NOW or isinstance(error, self._driver.err.InterfaceError):
-            return UnreadableError(
-                f"the server cannot answer now ({name})", where=self.where, allowed="running again"
-            )
-        return DataError(f"unreadable records ({name})", where=self.where, allowed="a readable table")
+        away = number in _NOT_NOW or isinstance(error, self._driver.err.InterfaceError)
+        how: How = "denied" if number in _DENIED else "away" if away else "unreadable"
+        return refusal(Session.refusals, how, name, self.where)
 
 
 def named_column(name: str) -> str:

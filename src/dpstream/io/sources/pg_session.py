@@ -99,7 +99,7 @@ class Session(PostgresSession):
         "lost": (UnreadableError, "connection lost", "running again"),
         "denied": (
             ConfigError,
-            "the role lacks a right",
+            "the role lacks a right ({})",
             'one that may read the table (kind = "postgres-changes": with REPLICATION)',
         ),
         "away": (UnreadableError, "the server cannot answer now ({})", "running again"),

@@ -68,12 +68,16 @@ def apart_from_users(
     return inserts.drop_columns([column]), others, users
 
 
-def step_input(options: SourceOptions, grid: Grid, step: int, inserts: Any, deletes: Any) -> StepInput:
-    """A step of records without keys. ``deletes`` mean something where the source has operations only."""
-    if not options.deletions:
-        deletes = None
-    parts = apart_from_users(inserts, deletes, options.id_column)
-    return StepInput(step, grid.batch_id(step), grid.period(step), *parts)
+def step_input(options: SourceOptions, cut: Grid | str, step: int, inserts: Any, deletes: Any) -> StepInput:
+    """A step of records without keys. ``deletes`` mean something where the source has operations only.
+
+    Args:
+        cut: the step borders, or the name of a step without them.
+    """
+    parts = apart_from_users(inserts, deletes if options.deletions else None, options.id_column)
+    if isinstance(cut, str):
+        return StepInput(step, cut, None, *parts)
+    return StepInput(step, cut.batch_id(step), cut.period(step), *parts)
 
 
 @dataclass(frozen=True)

@@ -37,19 +37,14 @@ class Answer:
     """An estimated number of records.
 
     Attributes:
-        value: the model's answer. It follows from all measurements together, is never negative for a positive
-            total, and is nearer to the truth than ``measured_value`` as a rule.
-        standard_error: standard deviation of the noise in the measurement behind the answer. Where only the marginal of
-            just the question's columns is known to be measured, an upper bound. Where public noise scales do not give
-            it, the error of ``value`` by simulation, if ``dpstream errors`` has published one for this step; or None.
-        note: what the standard error means (exact, a bound, by simulation), and as of which step it holds; or why there
-            is none.
-        measured_value: what the published noisy counts of the question's columns add up to, or else the smallest
-            marginal that was measured at every step: unbiased.
-        measured_error: its standard error, exactly.
-        people: of a panel: the same with shares and a bound.
+        value: the model's answer, from all measurements: mostly nearer to the truth than ``measured_value``.
+        standard_error: of its noise, or an upper bound; else of ``value``, by simulation; None: unknown.
+        note: what the standard error means, and as of which step; or why there is none.
+        measured_value: what published noisy counts of the question's columns, or of the smallest marginal measured at
+            every step, add up to: unbiased.
+        measured_error: its standard error, exactly. people: of a panel: the same with shares and a bound.
         as_of: the step that ``measured_value`` and ``interval`` are about; None where nothing was measured.
-        error_kind: which kind ``standard_error`` and ``interval`` are of; None where there are none.
+        error_kind: the kind of ``standard_error`` and ``interval``; None where there are none.
     """
 
     value: float

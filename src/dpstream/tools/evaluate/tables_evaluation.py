@@ -113,9 +113,9 @@ def _summary_parts(found: Evaluation) -> Iterator[str | SummaryTable]:
     last, ten, judged = found.last, found.mean(), found.judgement
     yield from said(WORDS.paragraphs("before", found=found, last=last, verdict=judged and judged.words))
     if judged is not None:
-        yield measures_table(judged.measures)
         alone = judged.targets[0] if len(judged.targets) == 1 else None
         yield from said(WORDS.paragraphs("judged", missing=judged.missing, alone=alone, broken=judged.broken))
+        yield measures_table(judged.measures)
     yield from said(WORDS.paragraphs("compared", found=found))
     errors = last.errors.as_dict()
     rows = [
