@@ -24,9 +24,9 @@ def test_a_broken_record_stops_the_run_and_the_owner_is_told_its_line(
 ) -> None:
     for number, (broken, why) in enumerate(
         (
-            (b"SECRET,SECRET", "a line has 2 columns and the first line 4"),
+            (b"SECRET,SECRET", "a line has 2 columns, the first line 4"),
             (b'1,"SECRET', "a line ends inside a quote"),
-            (b"1,a,yes,SECRET,1", "a line has 5 columns and the first line 4"),
+            (b"1,a,yes,SECRET,1", "a line has 5 columns, the first line 4"),
         )
     ):
         path = made(tmp_path / f"e{number}", broken)

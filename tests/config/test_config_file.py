@@ -156,7 +156,7 @@ def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_another_state_folder_is_checked_too(tmp_path: Path) -> None:
     config = load(tmp_path)
-    with pytest.raises(ConfigError, match="secret state"):
+    with pytest.raises(ConfigError, match="inside each other"):
         config.at(tmp_path / "releases" / "state").open_stream()
     assert not (tmp_path / "releases").exists()
 

@@ -126,9 +126,9 @@ WRONG: list[Case] = [
     rest('[output]\nformat = "xlsx"', "[output] format", "parquet, csv"),
     rest("[output]\nkeep = 0", "[output] keep", "0", "all"),
     rest("[output]\nfull_every = 3", "[output] full_every", "with publish = 'full'", 'publish = "changes"'),
-    rest('[output]\ndir = "out"\n[state]\ndir = "out/state"', "[state] dir", "out/state", "outside"),
-    rest('[output]\ndir = "s/releases"\n[state]\ndir = "s"', "[state] dir", "outside"),
-    rest('[output]\ndir = "x"\n[state]\ndir = "y/../x"', "[state] dir", "outside"),
+    rest('[output]\ndir = "out"\n[state]\ndir = "out/state"', "[state] dir", "out/state", "two separate folders"),
+    rest('[output]\ndir = "s/releases"\n[state]\ndir = "s"', "[state] dir", "two separate folders"),
+    rest('[output]\ndir = "x"\n[state]\ndir = "y/../x"', "[state] dir", "two separate folders"),
     rest('[schema.columns.rent]\ntype = "real"\nedge = [0, 1]', "'edge'", "did you mean 'edges'?", kind=SchemaError),
 ]  # fmt: skip
 

@@ -344,7 +344,7 @@ BIG = Domain(tuple("abcd"), (100, 100, 100, 100))
         (lambda: plan(epsilon=1, delta="0.5"), BudgetError, "1/e"),
         (lambda: plan(hard_questions=10**12), BudgetError, "fewer"),
         (lambda: plan(alpha="0.9", hard_questions=200, epsilon=100), ConfigError, "up to 128"),
-        (lambda: PMWG(DOMAIN, "0.1", 100).calibrate(epsilon=1, unit=Event()), UnitError, "public"),
+        (lambda: PMWG(DOMAIN, "0.1", 100).calibrate(epsilon=1, unit=Event()), UnitError, "event-replace"),
     ],
 )
 def test_what_cannot_work_is_refused_with_what_would(

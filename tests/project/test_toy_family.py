@@ -71,7 +71,7 @@ def test_it_runs_and_every_text_says_something_true_of_it(toy: Path) -> None:
     dpstream("run", toy)
     assert len(list((toy.parent / "releases").rglob("*.parquet"))) == 2
     statement = " ".join(dpstream("statement", toy).replace("\\", "").split())
-    assert "A record is charged in its step only." in statement
+    assert "A record is charged in its step only" in statement
     assert "toy · 2 steps released" in dpstream("status", toy)
     manifest = read_manifest(toy.parent / "releases", 2)
     assert "The listed marginal is measured at every step" in manifest["accuracy"]["words"]

@@ -61,12 +61,6 @@ class Certificate:
         """Whether the certified loss is the true loss, not only an upper bound."""
         return self.lower >= self.certified
 
-    @property
-    def wasted(self) -> float:
-        """The part of the claimed budget that the counter does not use (0 where the claim is tight or does not
-        hold)."""
-        return max(0.0, 1.0 - self.certified / self.claimed)
-
     def __str__(self) -> str:
         verdict = "holds" if self.holds else "DOES NOT HOLD"
         symbol = "epsilon" if self.definition == "pure" else "rho"
@@ -109,7 +103,13 @@ def certify(calibrated: CalibratedCounter, horizon: int, *, pairs: bool = False)
         check_count(ticks, what="ticks to certify", least=1, most=_MAX_SLOW),
         width=2,
     )
-    _check_laws(recorded, calibrated)
+    pure = isinstance(calibrated.budget, PureDP)
+    if any(isinstance(law, DiscreteLaplace) is not pure for law in recorded.laws):
+        raise ConfigError(
+            "the counter draws noise of another kind than its budget",
+            where="certificate",
+            allowed="one kind",
+        )
     claimed = calibrated.budget.amount
     changed = calibrated.unit.changed_cells
     # Column t - 1: +1 in cell 0 of tick t, and -1 in cell 1 if two cells change that may not be independent.
@@ -119,7 +119,7 @@ def certify(calibrated: CalibratedCounter, horizon: int, *, pairs: bool = False)
     if pairs:
         if ticks < 2:
             raise ConfigError("a pair needs two ticks", where="certificate", allowed="a horizon from 2 on")
-        claimed = claimed * (2 if isinstance(calibrated.budget, PureDP) else 4) / changed
+        claimed = claimed * (2 if pure else 4) / changed
         first, second = np.triu_indices(ticks, k=1)
         labels: list[tuple[int, int | None]] = [
             (int(i) + 1, int(j) + 1) for i, j in zip(first, second, strict=True)
@@ -131,20 +131,8 @@ def certify(calibrated: CalibratedCounter, horizon: int, *, pairs: bool = False)
         if cell:
             # Cells are independent, so the costs of the changed cells add up.
             costs = [cost.times(changed) for cost in costs]
-    return _report(calibrated, ticks, claimed, labels, costs, pairs)
-
-
-def _report(
-    calibrated: CalibratedCounter,
-    ticks: int,
-    claimed: Fraction,
-    labels: list[tuple[int, int | None]],
-    costs: list[ShiftCost],
-    pairs: bool,
-) -> Certificate:
     uppers = [cost.upper for cost in costs]
     worst = int(np.argmax(uppers))
-    pure = isinstance(calibrated.budget, PureDP)
     adaptive = pure or all(cost.fresh for cost in costs)
     return Certificate(
         subject=calibrated.name,
@@ -160,16 +148,6 @@ def _report(
         adaptive=adaptive,
         holds=adaptive and all(cost.shift_cost is not None and cost.shift_cost <= claimed for cost in costs),
     )
-
-
-def _check_laws(recorded: RecordedMap, calibrated: CalibratedCounter) -> None:
-    pure = isinstance(calibrated.budget, PureDP)
-    if any(isinstance(law, DiscreteLaplace) is not pure for law in recorded.laws):
-        raise ConfigError(
-            "the counter draws noise of another kind than its budget",
-            where="certificate",
-            allowed="one kind",
-        )
 
 
 # Computes the linear map of a counter from its running code.
@@ -429,10 +407,19 @@ def shift_costs(
         # A shift may hide a difference although no shift hides its two parts.
         targets, pairs = targets[:, pairs[0]] - targets[:, pairs[1]], None
         solved = echelon.solve(targets) if echelon.holds else None
-    if solved is not None:
-        return _of_unique(costs, *solved, pairs)
-    system = IntegerSystem(noise_map)
     result: list[ShiftCost] = []
+    if solved is not None:
+        # Each target has at most one shift; that of a difference is the difference of the shifts.
+        shifts, exists = solved
+        if pairs is None:
+            found = zip(costs.of_each(shifts), exists, strict=True)
+            return [_exactly(cost) if ok else INFINITE for cost, ok in found]
+        for start in range(0, len(pairs[0]), _CHUNK):
+            chunk = slice(start, start + _CHUNK)
+            moved = shifts[:, pairs[0][chunk]] - shifts[:, pairs[1][chunk]]
+            result += [_exactly(cost) for cost in costs.of_each(moved)]
+        return result
+    system = IntegerSystem(noise_map)
     for target in targets.T:
         bounds, shift = _by_programs(noise_map, target, system, costs)
         result.append(replace(bounds, fresh=_is_fresh(noise_map, shift, target)))
@@ -443,25 +430,6 @@ def _is_fresh(noise_map: NDArray[np.int64], shift: NDArray[Any], target: NDArray
     """Whether the shift moves no noise that is in an output before the change."""
     first = (noise_map != 0).argmax(axis=0)[shift != 0]
     return bool(first.min(initial=len(target)) >= (target != 0).argmax())
-
-
-def _of_unique(
-    costs: _Costs,
-    shifts: NDArray[np.int64],
-    exists: NDArray[np.bool_],
-    pairs: tuple[NDArray[np.int64], NDArray[np.int64]] | None,
-) -> list[ShiftCost]:
-    """The costs where each target has at most one shift. The shift of a difference is the difference of the shifts."""
-    if pairs is None:
-        return [
-            _exactly(cost) if ok else INFINITE for cost, ok in zip(costs.of_each(shifts), exists, strict=True)
-        ]
-    result: list[ShiftCost] = []
-    for start in range(0, len(pairs[0]), _CHUNK):
-        chunk = slice(start, start + _CHUNK)
-        moved = shifts[:, pairs[0][chunk]] - shifts[:, pairs[1][chunk]]
-        result += [_exactly(cost) for cost in costs.of_each(moved)]
-    return result
 
 
 class _Costs:
@@ -670,7 +638,8 @@ class IntegerSystem:
             if not live:
                 return
             smallest = min(live, key=lambda j: abs(self._form[row, j]))
-            self._swap(first, smallest)
+            for table in (self._form, self._transform):
+                table[:, [first, smallest]] = table[:, [smallest, first]]
             if len(live) == 1:
                 self._pivots.append(row)
                 return
@@ -679,7 +648,3 @@ class IntegerSystem:
                 if quotient:
                     self._form[:, j] -= quotient * self._form[:, first]
                     self._transform[:, j] -= quotient * self._transform[:, first]
-
-    def _swap(self, i: int, j: int) -> None:
-        for table in (self._form, self._transform):
-            table[:, [i, j]] = table[:, [j, i]]

@@ -8,7 +8,7 @@ from typing import Any
 
 from dpstream.core.contracts import Alternative
 from dpstream.core.errors import ConfigError, DpstreamError, did_you_mean
-from dpstream.core.privacy import ZCDP, Budget, PureDP
+from dpstream.core.privacy import User
 from dpstream.families.registry import family_of, mechanisms
 from dpstream.project.config import Config
 from dpstream.project.keys import section_of
@@ -71,7 +71,11 @@ def contenders(config: Config, wanted: Sequence[str] = ()) -> tuple[Contender, .
             if word not in mechanisms():
                 what = f"unknown mechanism {word!r}{did_you_mean(word, sorted(known))}"
             raise ConfigError(what, where="--against", allowed=", ".join([name, *others]))
-    chosen = {word: made for word, made in others.items() if not wanted or _asked(word, wanted)}
+    chosen = {
+        word: made
+        for word, made in others.items()
+        if not wanted or word in wanted or word.partition(" (")[0] in wanted
+    }
     if not chosen:
         raise ConfigError(
             f"nothing is left to compare with {name!r}",
@@ -79,10 +83,6 @@ def contenders(config: Config, wanted: Sequence[str] = ()) -> tuple[Contender, .
             allowed=", ".join(others),
         )
     return (own, *chosen.values())
-
-
-def _asked(label: str, wanted: Sequence[str]) -> bool:
-    return label in wanted or label.partition(" (")[0] in wanted
 
 
 def _same(one: Config, other: Config) -> bool:
@@ -113,7 +113,8 @@ def _with(config: Config, one: Alternative) -> Config:
     options: dict[str, Any] = {"name": one.mechanism, **{key: written[key] for key in kept}, **one.options}
     unit, budget = one.unit or config.unit, config.budget
     if one.events > 1:
-        budget = replace(budget, budget=_each(budget.budget, one.events), stated=None)
+        # What each of some events may cost, so that all of them together cost the budget (group privacy).
+        budget = replace(budget, budget=User(one.events).per_event(budget.budget), stated=None)
     context = replace(
         config.context, budget=budget.budget, stated=budget.stated, **of_stays(config.expected, unit)
     )
@@ -121,10 +122,3 @@ def _with(config: Config, one: Alternative) -> Config:
     # A season is a guess, which another mechanism may do without.
     check_taken(file, replace(context, season=None), recipe)
     return replace(config, recipe=recipe, family=family, unit=unit, budget=budget, context=context)
-
-
-def _each(budget: Budget, events: int) -> Budget:
-    """What each of some events may cost, so that all of them together cost the budget (group privacy)."""
-    if isinstance(budget, ZCDP):
-        return ZCDP(budget.rho / events**2)
-    return PureDP(budget.epsilon / events)

@@ -232,7 +232,8 @@ def guess_column(name: str, values: Any, *, bins: bool = True, bounds_only: bool
     flat = flat if chunks else pa.nulls(0)
     full = flat.drop_null()
     if pa.types.is_floating(full.type):
-        full = pa.array(_finite(full))
+        floats = arrow.floats_of(full)
+        full = pa.array(floats[np.isfinite(floats)])
     missing = _label(full, "missing") if bins or len(full) < len(flat) else None
     if not len(full):
         return Guess(None, "it holds nothing")
@@ -241,11 +242,6 @@ def guess_column(name: str, values: Any, *, bins: bool = True, bounds_only: bool
     if guess.column is None:
         return guess
     return Guess(replace(guess.column, other=made.other, missing=made.missing))
-
-
-def _finite(full: Any) -> NDArray[np.float64]:
-    values = arrow.floats_of(full)
-    return values[np.isfinite(values)]
 
 
 def _label(full: Any, word: str) -> str:

@@ -217,16 +217,17 @@ def draft_config(
     """
     table, path, database = _read(data, path, database_table, url_env, rows)
     refuse_envelope(table)
-    for what, column in (("time column", time_column), ("person column", person_column)):
+    columns = (time_column, person_column, key_column, delete_time_column)
+    for what, column in zip(("time", "person", "key", "delete time"), columns, strict=True):
         if column is not None and column not in table.column_names:
             raise ConfigError(
                 f"unknown column {column!r}",
-                where=what,
+                where=f"{what} column",
                 allowed=f"one of the {counted(len(table.column_names), 'column')} of the data",
             )
     dated = None
-    columns = (time_column, person_column, key_column, delete_time_column)
-    if database is None and not any(columns) and (mechanism is None or family_of(mechanism).limits.people):
+    free = mechanism is None or family_of(mechanism).limits.people
+    if database is None and free and not any(columns):
         dated = dated_panel(table, key_candidates(table, None))
     keyed = None
     if _may_be_keyed(key_column, delete_time_column, person_column or dated, mechanism):
@@ -239,11 +240,8 @@ def draft_config(
             whole=database is not None,
         )
     proposed = _proposed(table, person_column or dated, time_column, mechanism, keyed is not None, ask)
-    family, limits, whose = (
-        family_of(proposed.mechanism),
-        family_of(proposed.mechanism).limits,
-        proposed.person,
-    )
+    family = family_of(proposed.mechanism)
+    limits, whose = family.limits, proposed.person
     if ask is None and whose is None and limits.units[0] == "event" and "user" in limits.units:
         whose = whose_column(table, table.column_names, time_column)
     feed = keyed
@@ -451,10 +449,8 @@ def _takes(mechanism: str, table: Any, attributes: list[str]) -> bool:
         section = section_of("draft", "mechanism", {"name": mechanism, **options})
         recipe = read_recipe(section, RecipeContext(schema.domain, schema, step_name=str))
         drafted = family.draft["budget"]
-        budget, horizon = (
-            ZCDP.of(1) if "rho" in drafted else PureDP.of(1),
-            int(drafted.get("horizon", 0)) or None,
-        )
+        budget = ZCDP.of(1) if "rho" in drafted else PureDP.of(1)
+        horizon = int(drafted.get("horizon", 0)) or None
         recipe.calibrate(budget, parse_unit(family.limits.units[0]), horizon)
     except (ConfigError, LimitError, SchemaError):
         return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -133,11 +133,9 @@ def recognise(
         whole: ``table`` is of a database, which can be read again and again, so one reading may be one snapshot.
 
     Errors:
-        ConfigError: ``key_column`` or ``delete_time_column`` is missing, or nothing fits it.
+        ConfigError: nothing fits ``key_column`` or ``delete_time_column``.
     """
-    for what, column in (("key column", key_column), ("delete time column", delete_time_column)):
-        if column is not None and column not in table.column_names:
-            raise ConfigError(f"unknown column {column!r}", where=what, allowed="a column of the data")
+
     keys = [key_column] if key_column is not None else key_candidates(table, time_column)
     if delete_time_column is not None:
         found = _stays(table, keys, time_column, delete_time_column)
@@ -149,11 +147,11 @@ def recognise(
             )
         return found
     found = _feed(table, keys, time_column)
-    if found is not None and time_column is None and (whole or _one_file(data)):
+    files = [] if whole or not isinstance(data, (str, Path)) else files_of(data)
+    if time_column is None and found is not None and (whole or len(files) == 1):
         found = replace(found, when=_when(table, found))
-    files = isinstance(data, (str, Path)) and not whole
-    if found is None and files and time_column is None:
-        found = _snapshots(data, keys)
+    elif time_column is None and found is None:
+        found = _snapshots(files, keys)
     if found is None:
         found = _stays(table, keys, time_column)
     if found is None and whole and key_column is not None and _once(table.column(key_column)):
@@ -278,12 +276,11 @@ def _alternates(keys: Sequence[Any], operations: Sequence[str]) -> bool:
     return True
 
 
-def _snapshots(data: str | Path, keys: Sequence[str]) -> Recognised | None:
+def _snapshots(files: Sequence[Path], keys: Sequence[str]) -> Recognised | None:
     """Whether neighbouring files hold mostly the same records."""
-    files = files_of(data)[:_FILES]
     if len(files) < 2:
         return None
-    tables = [read_sample(file, _ROWS) for file in files]
+    tables = [read_sample(file, _ROWS) for file in files[:_FILES]]
     if any(set(table.column_names) != set(tables[0].column_names) for table in tables):
         return None
     for key in keys:
@@ -309,10 +306,6 @@ def _alike(tables: Sequence[Any], key: str) -> bool:
         shared, kept = shared + len(both), kept + min(len(before), len(after))
         equal += sum(before[k][name] == after[k][name] for k in both for name in others)
     return equal > 0 and shared >= _SHARED * kept and equal >= _EQUAL * shared * len(others)
-
-
-def _one_file(data: Any) -> bool:
-    return isinstance(data, (str, Path)) and len(files_of(data)) == 1
 
 
 def _when(table: Any, feed: Recognised) -> str | None:
@@ -370,12 +363,15 @@ def _times(column: Any) -> list[Any] | None:
         if all(number is None or float(number).is_integer() for number in numbers):
             found = [None if number is None else int(number) for number in numbers]
     elif is_text(column):
-        for value in _read_times(
-            column.to_pylist()
-        ):  # most columns of texts show early that they hold no times
-            if value == "":
+        for text in column.to_pylist():  # most columns of texts show early that they hold no times
+            if text is None or not text.strip():
+                found.append(None)
+            elif _NUMBER.fullmatch(text.strip()):
+                found.append(int(text))
+            elif read_date(text) is None and read_time(text) is None:
                 return None
-            found.append(value)
+            else:
+                found.append(text[:10])
     else:
         return None
     return found if len({type(value) for value in found} - {type(None)}) == 1 else None
@@ -383,14 +379,3 @@ def _times(column: Any) -> list[Any] | None:
 
 def _are_days(times: Sequence[Any]) -> bool:
     return any(isinstance(value, str) for value in times)
-
-
-def _read_times(texts: Iterable[str | None]) -> Iterator[str | int | None]:
-    """A day, a whole number, None for an empty text, and an empty text for all others."""
-    for text in texts:
-        if text is None or not text.strip():
-            yield None
-        elif _NUMBER.fullmatch(text.strip()):
-            yield int(text)
-        else:
-            yield text[:10] if read_date(text) is not None or read_time(text) is not None else ""

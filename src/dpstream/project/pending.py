@@ -164,9 +164,7 @@ def expected_steps(config: Any, source: Source, until: int | None) -> int | None
         known: int | None = len(source.files())
     else:
         known = options.last_step(options.clock())
-    if known is None or until is None:
-        return until if known is None else known
-    return min(known, until)
+    return min((last for last in (known, until) if last is not None), default=None)
 
 
 def period_text(entry: StepInput) -> str | None:

@@ -154,24 +154,18 @@ def expected_table(facts: Mapping[str, Any]) -> ErrorsTable:
     """The same for readers: few marginals one by one, else the medians of columns and of pairs."""
     steps = facts["steps"]
     names = list(dict.fromkeys(m["name"] for one in steps for m in one["marginals"]))
-    headings = {"step": "step", "size": "records", "total": "number of records"}
-    if len(names) <= _SHOWN:
-        headings |= {f"of {name}": f"a cell of {name}" for name in names}
-    else:
-        headings |= {"1": "a cell of a column (median)", "2": "a cell of a pair (median)"}
+    few = len(names) <= _SHOWN
+    cells = {"1": "a cell of a column (median)", "2": "a cell of a pair (median)"}
+    if few:
+        cells = {f"of {name}": f"a cell of {name}" for name in names}
+    headings = {"step": "step", "size": "records", "total": "number of records", **cells}
     rows = []
     for one in steps:
-        row = {
-            "step": one["step"],
-            "size": round(one["size"]),
-            "total": _text(one["total"], one["total_share"]),
-        }
-        for key in list(headings)[3:]:
-            mine = [
-                m
-                for m in one["marginals"]
-                if (f"of {m['name']}" == key if key.startswith("of ") else len(m["columns"]) == int(key))
-            ]
+        total = _text(one["total"], one["total_share"])
+        row = {"step": one["step"], "size": round(one["size"]), "total": total}
+        for key in cells:
+            of_key = [f"of {m['name']}" if few else str(len(m["columns"])) for m in one["marginals"]]
+            mine = [m for m, other in zip(one["marginals"], of_key, strict=True) if other == key]
             shares = [m["share"] for m in mine if m["share"] is not None]
             error = median(m["standard_error"] for m in mine) if mine else None
             row[key] = _text(error, median(shares) if shares else None)
@@ -266,12 +260,8 @@ def _predicted(config: Config, plan: StreamPlan, steps: Sequence[int]) -> tuple[
         return found
     # The earlier table stays in this one's for ever, with its errors; of its counts nobody knows them.
     error = base.facts["total_standard_error"]
-    return tuple(replace(one, total=_together(error, one.total), marginals=()) for one in found)
-
-
-def _together(base: float | None, total: float | None) -> float | None:
-    """The error of a number of records with that of the base, which is independent of it."""
-    return None if base is None or total is None else math.hypot(base, total)
+    totals = (None if None in (error, one.total) else math.hypot(error, one.total or 0.0) for one in found)
+    return tuple(replace(one, total=total, marginals=()) for one, total in zip(found, totals, strict=True))
 
 
 def last_step(config: Config, plan: StreamPlan) -> tuple[int, str]:

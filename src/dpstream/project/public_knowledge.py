@@ -67,9 +67,13 @@ def read_expected(
         raise section.wrong("order", "whoever is followed is there in every step", "mixed")
     if keys.varies > _MAX_VARIES or (section.has("varies") and isinstance(unit, Individual)):
         raise section.wrong("varies", f"varies = {keys.varies:g} cannot be used")
-    found: ExpectedTable | None
     if isinstance(unit, Record):
-        found = _of_records(section, mechanism, keys)
+        if mechanism.has("turnover"):
+            if section.written:
+                what, allowed = "turnover in [mechanism] says the same", "[expect], or turnover"
+                raise ConfigError(what, where=section.place(), allowed=allowed)
+            return None
+        found = _with_defaults(section, keys, "steady")
     elif not section.written:
         return None
     elif isinstance(unit, Individual):
@@ -84,8 +88,6 @@ def read_expected(
         found = _with_defaults(section, keys, "turns-over")
     else:
         found = _of_growing(section, keys.size, keys.records_per_step, horizon)
-    if found is None:
-        return None
     return replace(found, ordered=ordered, varies=keys.varies)
 
 
@@ -141,16 +143,6 @@ def expected_words(expected: ExpectedTable | None) -> tuple[str, ...]:
     if expected.varies != VARIES:
         guesses.append(f" varies = {expected.varies:g} is")
     return tuple(f"the owner's guess{guess} published ([expect])" for guess in guesses)
-
-
-def _of_records(section: Section, mechanism: Section, keys: ExpectKeys) -> ExpectedTable | None:
-    if not mechanism.has("turnover"):
-        return _with_defaults(section, keys, "steady")
-    if section.written:
-        raise ConfigError(
-            "turnover in [mechanism] says the same", where=section.place(), allowed="[expect], or turnover"
-        )
-    return None
 
 
 def _with_defaults(
@@ -271,14 +263,11 @@ def read_prior(section: Section, schema: Schema) -> PublicPrior:
 
 def _check_records(section: Section, name: str, weights: NDArray[np.float64]) -> None:
     """ConfigError where the weights can be no numbers of records."""
-    total, allowed = (
-        float(weights.sum()),
-        f"more than 1 record and at most {_MAX_RECORDS:.0e}",
-    )
-    if total < 1.0 or (total <= _SHARES_UP_TO and np.count_nonzero(weights) > 1):
-        raise section.wrong("weight", f"column {name!r} adds up to {total:.3g}, as shares do", allowed)
-    if total > _MAX_RECORDS:
-        raise section.wrong("weight", f"column {name!r} adds up to {total:.3g}", allowed)
+    total = float(weights.sum())
+    shares = total < 1.0 or (total <= _SHARES_UP_TO and np.count_nonzero(weights) > 1)
+    if shares or total > _MAX_RECORDS:
+        what = f"column {name!r} adds up to {total:.3g}{', as shares do' if shares else ''}"
+        raise section.wrong("weight", what, f"more than 1 record and at most {_MAX_RECORDS:.0e}")
 
 
 def _unnamed(columns: Sequence[Column], codes: Codes, weights: NDArray[np.float64]) -> dict[str, float]:

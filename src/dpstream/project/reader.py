@@ -274,7 +274,8 @@ class Section:
         from dpstream.core.errors import DpstreamError
 
         value = self.table[key]
-        if not _is_number(value):
+        numeric = isinstance(value, int | float) and not isinstance(value, bool)
+        if not numeric and not (isinstance(value, str) and exact_text(value) is not None):
             # What no guarantee allows (0, or a million) is for ``read`` to refuse: another exit code.
             raise self.wrong(key, f"{shown(value)} is not a number")
         try:
@@ -284,12 +285,6 @@ class Section:
             raise type(error)(error.what, where=self.place(key), allowed=allowed) from None
         self.note(key, str(value), default=False)
         return result
-
-
-def _is_number(value: Any) -> bool:
-    if isinstance(value, str):
-        return exact_text(value) is not None
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def exact_number(value: Any) -> Fraction | None:

@@ -84,12 +84,8 @@ def _read_document(document: Mapping[str, Any], where: str, base: Path | None, *
     for key in table:
         if key not in _SCHEMA_KEYS:
             raise unknown_key(key, table[key], _SCHEMA_KEYS, place)
-    if "file" in table:
-        return _follow(table, place, base, followed)
-    return _build(table, place, base)
-
-
-def _follow(table: Mapping[str, Any], place: str, base: Path | None, followed: bool) -> Schema:
+    if "file" not in table:
+        return _build(table, place, base)
     name = table["file"]
     if followed:
         raise SchemaError(

@@ -356,17 +356,11 @@ def read_source(section: Section, unit: Unit, given: RecipeContext) -> SourceOpt
         for key in ("start", "late"):
             if not section.has(key):
                 section.note(key, str(getattr(options, key)), default=True)
-    if options.key_column is not None:
-        _note_rules(section, options)
-    return options
-
-
-def _note_rules(section: Section, options: SourceOptions) -> None:
-    """The defaults of what becomes of rows that do not fit."""
-    rules = options.key_rules
-    for key in options.keys_that_matter:
+    # The defaults of what becomes of rows that do not fit.
+    for key in options.keys_that_matter if options.key_column is not None else ():
         if not section.has(key):
-            section.note(key, str(getattr(rules, key, getattr(options, key))), default=True)
+            section.note(key, str(getattr(options.key_rules, key, getattr(options, key))), default=True)
+    return options
 
 
 def check_source(section: Section, options: SourceOptions, limits: Limits) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urljoin
@@ -260,11 +259,7 @@ def registry(config: Config, facts: Facts, newest: Newest | None, date: str) -> 
     budget = covered(plan.budget, base)
     epsilon, delta = loss_of(config, budget)
     pure = isinstance(budget, PureDP)
-    stated = (
-        {"epsilon": decimal_text(budget.epsilon)}
-        if isinstance(budget, PureDP)
-        else {"rho": decimal_text(budget.rho)}
-    )
+
     pinned, manifest = config.facts(), None if newest is None else newest.manifest
     return {
         "format": _REGISTRY_FORMAT,
@@ -296,7 +291,7 @@ def registry(config: Config, facts: Facts, newest: Newest | None, date: str) -> 
         },
         "loss": {
             "definition": "pure" if pure else "zCDP",
-            **stated,
+            "epsilon" if pure else "rho": decimal_text(budget.amount),
             "implies": {"epsilon": float(f"{epsilon:.6g}"), "delta": delta or "0"},
             "covers": "all releases of the stream together, past and future",
             "words": guarantee(config, plan),
@@ -305,9 +300,7 @@ def registry(config: Config, facts: Facts, newest: Newest | None, date: str) -> 
         "accounting": {
             "composition": None if manifest is None else manifest["spent"]["composition"],
             "spent": None if manifest is None else manifest["spent"]["total"],
-            "planned": str(
-                Fraction(plan.budget.epsilon if isinstance(plan.budget, PureDP) else plan.budget.rho)
-            ),
+            "planned": str(plan.budget.amount),
             "parts": pinned["parts"],
             "base": base,
         },

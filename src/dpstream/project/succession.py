@@ -50,7 +50,8 @@ def draft_successor(path: str | Path, target: Path) -> str:
             allowed="a separate new stream; a record that both read costs the sum",
         )
     require_all_published(old)
-    predecessor = read_predecessor(_options(old))
+    options = BaseOptions(place=str(old.path), releases=old.output.dir, rename={}, map={}, fill={})
+    predecessor = read_predecessor(options)
     document = load_toml(old.path)
     name, base = f"{old.name}-next", target.parent
     folder = re.sub(r"[^\w.-]+", "-", name) + "-"
@@ -80,10 +81,6 @@ def draft_successor(path: str | Path, target: Path) -> str:
     if nulls:
         document["base"]["map"] = nulls
     return f"{LINE}\n{_HEAD.format(name=name, old=old.name)}{_toml(document)}"
-
-
-def _options(old: Config) -> BaseOptions:
-    return BaseOptions(place=str(old.path), releases=old.output.dir, rename={}, map={}, fill={})
 
 
 def _source(old: Config, predecessor: Predecessor, base: Path) -> dict[str, Any]:

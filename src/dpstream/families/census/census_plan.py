@@ -196,7 +196,7 @@ class Census(Recipe["CensusPlan"]):
             raise ConfigError(
                 f'levels = {self.levels} with turnover = "none"',
                 where="mechanism",
-                allowed="levels = 1, or a turnover: leaving records free the budget for others",
+                allowed="levels = 1, or a turnover",
             )
 
     def _plan(self, terms: Terms) -> CensusPlan:

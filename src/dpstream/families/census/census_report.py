@@ -37,14 +37,9 @@ def counted_total(plan: AIMPlan, run: OfflineRun) -> tuple[float, float]:
     if plan.whole:
         return estimate_total(run.measurements)
     # The columns come first; with few records to a group, one by one.
-    columns = plan.candidates.groups if _grouped(plan, run) else plan.candidates.columns
-    return estimate_total(run.measurements[1:][: len(columns)])
-
-
-def _grouped(plan: AIMPlan, run: OfflineRun) -> bool:
-    return (
-        tuple(m.clique for m in run.measurements[1:][: len(plan.candidates.groups)]) == plan.candidates.groups
-    )
+    groups, measured = plan.candidates.groups, run.measurements[1:]
+    grouped = tuple(one.clique for one in measured[: len(groups)]) == groups
+    return estimate_total(measured[: len(groups if grouped else plan.candidates.columns)])
 
 
 def largest_variance(plan: AIMPlan) -> float:

@@ -15,6 +15,7 @@ from typing import Any, Generic, Literal, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.core.contracts import PrivateBatch
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.randomness import Randomness
@@ -53,6 +54,16 @@ class Database:
         # Noise is made for t: with fewer records a replaced one would move more than is covered.
         if any(int(values.sum()) != self.t for values in self.counts):
             raise ConfigError("t differs from the number of records", where="database")
+
+
+def refuse_deletes(batch: PrivateBatch) -> None:
+    """A growing database only grows (ConfigError)."""
+    if batch.declares_deletes:
+        raise ConfigError(
+            "a growing database takes no deletes",
+            where="mechanism",
+            allowed="batches without deletes; or pooled, dpstabs, baseline",
+        )
 
 
 @dataclass(frozen=True)

@@ -129,7 +129,7 @@ MAX_ENTRIES = 20_000_000
 _CHUNK = 1 << 22
 
 SIZE = Option(
-    "a number from 1, with black_box = smalldb",
+    "a number from 1, for smalldb",
     "Records of the small database; at most 200,000 databases are compared.",
     "follows from the first run's promised accuracy",
     "not set",

@@ -73,14 +73,14 @@ class ERM(BlackBox[LinearClassifier]):
 
     schema: Schema
     target: str = option(
-        allowed="a column of two or more values, with black_box = erm",
+        allowed="a column of two or more values, for erm",
         shown="needed with black_box = erm",
         reason="the owner chooses",
         meaning="The column to predict.",
     )
     positive: str | None = option(
         None,
-        allowed="a label of the target, with black_box = erm",
+        allowed="a label of the target, for erm",
         shown="its second label",
         reason="true of a boolean target",
         meaning="The target's positive value; all others are negative.",
@@ -88,7 +88,7 @@ class ERM(BlackBox[LinearClassifier]):
     )
     predictors: tuple[str, ...] | None = option(
         None,
-        allowed="a list of columns, with black_box = erm",
+        allowed="a list of columns, for erm",
         shown="all other columns",
         reason="fewer features mean less noise",
         meaning="Columns to predict from: with the target at most 10^7 combinations.",
@@ -97,13 +97,13 @@ class ERM(BlackBox[LinearClassifier]):
     as_numbers: tuple[str, ...] = option(
         (),
         key="numbers",
-        allowed="a list of integer, real or date columns, with black_box = erm",
+        allowed="a list of integer, real or date columns, for erm",
         reason="a feature per bin fits any shape",
         meaning="Predictors taken as numbers, by bin position: far fewer features.",
     )
     loss: LossName = option(
         "logistic",
-        allowed="logistic, svm, with black_box = erm",
+        allowed="logistic, svm, for erm",
         reason="it gives probabilities",
         meaning="Logistic regression, or a linear support vector machine.",
     )

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import Packed, Part, PrivateBatch, pack_fields, unpack_fields
-from dpstream.core.errors import ConfigError, LimitError, StoreDamagedError
+from dpstream.core.errors import LimitError, StoreDamagedError
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema.domain import Clique
-from dpstream.families.growing.blackbox import Database
+from dpstream.families.growing.blackbox import Database, refuse_deletes
 from dpstream.families.growing.erm_run import LinearClassifier
 from dpstream.families.growing.growing_facts import GrowingFacts, LastRun, last_run
 from dpstream.families.growing.run_schedule import MAX_RECORDS
@@ -95,12 +95,7 @@ class GrowingPlan(GrowingFacts):
 
         Errors (before anything is drawn): ConfigError: deletes. LimitError: more than 2^32 records.
         """
-        if batch.declares_deletes:
-            raise ConfigError(
-                "a growing database takes no deletes",
-                where="mechanism",
-                allowed="batches without deletes; or pooled, dpstabs, baseline",
-            )
+        refuse_deletes(batch)
         arrived, *counted = batch.count([(), *self.box.reads.cliques], "inserts")
         # Public: under event-replace the number of inserts of every step is.
         t = state.t + int(arrived[0])

@@ -40,7 +40,7 @@ from dpstream.core.privacy.noise import DiscreteLaplace
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique, Domain
-from dpstream.families.growing.blackbox import LinearQuery
+from dpstream.families.growing.blackbox import LinearQuery, refuse_deletes
 from dpstream.families.growing.growing_facts import SharesSynthesis
 from dpstream.families.growing.pmwg_facts import (
     ALPHA,
@@ -173,10 +173,6 @@ class NumericSparse:
         spent = books.spent + self._cost(Fraction(self._moved(units, t), 8 * self.grid))
         return SpentAmounts(spent), Fraction(value * _XI_UNIT, self.grid * units)
 
-    def halt_silently(self, books: SpentAmounts) -> SpentAmounts:
-        """End the run without a value."""
-        return replace(books, run=None)
-
     def _units(self, run: SparseRun, t: int) -> int:
         # xi_t/t is non-increasing; after rounding down it is made so, because the charge of the start rests on it.
         return min(self.noise.units(t), self.noise.units(run.start) * t // run.start)
@@ -284,12 +280,7 @@ class PMWGPlan(PMWGFacts):
         Errors:
             ConfigError: the batch has deletes.
         """
-        if batch.declares_deletes:
-            raise ConfigError(
-                "the mechanism follows growing databases, and records leave",
-                where="batch",
-                allowed='inserts only; or [mechanism] name = "pooled" or "dpstabs"',
-            )
+        refuse_deletes(batch)
         (arrived,) = batch.count(self.asked_cliques(), "inserts")
         state.counts += arrived
         state.t += int(arrived.sum())
@@ -422,7 +413,7 @@ class PMWGPlan(PMWGFacts):
         assert run is not None
         state.hard += 1
         if state.hard > self.hard_limit(state.t):
-            state.books = self.sparse.halt_silently(state.books)
+            state.books = replace(state.books, run=None)
             return self._answer(
                 self.standing(state), public, "refused", None, "the limit of hard questions is reached"
             )

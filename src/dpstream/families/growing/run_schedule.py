@@ -130,8 +130,12 @@ class Schedule(ABC):
         """``R(first) - R(last + 1)``: the share of the budget that these epochs have together, rounded down."""
 
     @abstractmethod
+    def quotient(self, epoch: int) -> tuple[int, int]:
+        """``R(epoch)`` as numerator and denominator: the share of this and of all later epochs."""
+
     def rest(self, epoch: int) -> Fraction:
-        """``R(epoch)``: the share of this and of all later epochs, rounded up; both by about a millionth."""
+        """``R(epoch)``, rounded up; both by about a millionth."""
+        return down(*self.quotient(epoch)) * (1 + 2 * _ROUNDING_LOSS)
 
     @abstractmethod
     def failure(self, epoch: int) -> Fraction:
@@ -195,7 +199,7 @@ class Growth(Schedule):
         return {"gamma": str(self.gamma)}
 
     def quotient(self, epoch: int) -> tuple[int, int]:
-        """``R(epoch)`` as numerator and denominator, not reduced: reducing numbers so long would take most time."""
+        """See ``Schedule.quotient``; not reduced: reducing numbers so long would take most time."""
         u, v, i = self.gamma.numerator, self.gamma.denominator, epoch
         if isinstance(self.budget, PureDP):
             return v**i * (u + v + i * u), (u + v) ** (i + 1)
@@ -206,10 +210,6 @@ class Growth(Schedule):
         """See ``Schedule.between``; exact but for its rounding."""
         (a, b), (c, d) = self.quotient(first), self.quotient(last + 1)
         return down(a * d - c * b, b * d)
-
-    def rest(self, epoch: int) -> Fraction:
-        """See ``Schedule.rest``."""
-        return down(*self.quotient(epoch)) * (1 + 2 * _ROUNDING_LOSS)
 
     def epoch(self, t: int) -> int:
         """The largest ``i`` with ``ceil((1+gamma)^i n) <= t``, exactly."""
@@ -244,12 +244,11 @@ class Improvement(Schedule):
         """See ``Schedule.between``. Powers are good to 10^-70, and within the limits of c and t shares are above
         10^-45."""
         exact = self._power(first) - self._power(last + 1) - _DECIMAL_ERROR
-        return down(exact.numerator, exact.denominator)
+        return down(*exact.as_integer_ratio())
 
-    def rest(self, epoch: int) -> Fraction:
-        """See ``Schedule.rest``."""
-        exact = self._power(epoch)
-        return down(exact.numerator, exact.denominator) * (1 + 2 * _ROUNDING_LOSS)
+    def quotient(self, epoch: int) -> tuple[int, int]:
+        """See ``Schedule.quotient``."""
+        return self._power(epoch).as_integer_ratio()
 
     def _power(self, epoch: int) -> Fraction:
         return _power(2 * self.n - 1, 2 * (self.n + epoch) - 1, 2 * self.c)

@@ -79,7 +79,7 @@ def check_universe(domain: Domain) -> int:
     cells = math.prod(domain.sizes)
     if cells > MAX_UNIVERSE:
         raise LimitError(
-            f"the columns have {cells} cells, each with a weight in memory",
+            f"the columns have {cells} cells",
             where="schema",
             allowed=f'up to {MAX_UNIVERSE:.0e}: fewer columns or coarser bins, or [mechanism] name = "pooled" or '
             '"dpstabs"',

@@ -57,7 +57,7 @@ def _period_names(
 FAILURE = Option(
     "an exact number between 0 and 1",
     "Probability that the bound fails anywhere; sets a window's padding.",
-    "the bound holds for all periods in 95 of 100 streams",
+    "the bound holds in 95 of 100 streams",
     "1/20",
 )
 PEOPLE = Option(

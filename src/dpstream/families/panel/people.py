@@ -104,10 +104,7 @@ def check_reports(reports: NDArray[np.integer], people: int, symbols: int) -> ND
     if isinstance(reports, np.ma.MaskedArray):
         what, allowed = "masked reports", "a symbol for missing reports"
     elif array.ndim != 1 or array.dtype.kind not in "iu":
-        what, allowed = (
-            "expected one whole number per person",
-            "a 1-d integer array",
-        )
+        what, allowed = "expected one whole number per person", "a 1-d integer array"
     elif len(array) != people:
         what = "the period's reports and the panel differ in people"
         allowed = "one report per person"

@@ -174,10 +174,14 @@ class Segment:
         try:
             table = _from_bytes(self.table)
         except (TypeError, ValueError):
-            raise StoreDamagedError("the last release's records are unreadable", where="state") from None
+            raise _unreadable() from None
         if not len(self.codes) == len(self.ids) == table.num_rows:
-            raise StoreDamagedError("the last release's records are inconsistent", where="state")
+            raise _unreadable()
         return Rows(self.ids.astype(np.int64), self.codes.astype(np.int32), table)
+
+
+def _unreadable() -> StoreDamagedError:
+    return StoreDamagedError("the last release's records are unreadable", where="state")
 
 
 def grown(segments: tuple[Segment, ...], change: Segment, after: Rows) -> tuple[Segment, ...]:
@@ -301,7 +305,7 @@ class PersistentRecords:
             segments = unpack_segments(packed.arrays, int(packed.meta["segments"]))
             next_id = int(packed.meta["next_id"])
         except (KeyError, TypeError, ValueError):
-            raise StoreDamagedError("the last release's records are unreadable", where="state") from None
+            raise _unreadable() from None
         return cls.of(whole(segments), next_id, segments)
 
 
