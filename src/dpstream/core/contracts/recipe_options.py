@@ -38,7 +38,7 @@ NUMBER: Mapping[str, Any] = {"type": ["number", "string"]}
 Headline = tuple[tuple[str, ...], ...]
 #: The part of a budget that headline marginals get where nothing else is said.
 HEADLINE_SHARE = Fraction(1, 5)
-#: The part of a budget that the number of records gets where there are no headlines.
+#: The part of a budget that the number of records gets without headlines.
 NUMBER_SHARE = Fraction(1, 20)
 
 
@@ -92,7 +92,7 @@ class RecipeContext:
         headline, headline_share: [accuracy]: marginals that are measured whenever anything is, and their part of the
             budget.
         periods, number: how long periods of headlines, and of the number of records, are; None: it has none.
-        number_share: the part of the budget for the number of records, where there are no headlines.
+        number_share: the part of the budget for the number of records, without headlines.
         season: steps after which what comes repeats itself, as the owner says; None: nobody says so.
     """
 

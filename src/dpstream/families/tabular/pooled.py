@@ -118,20 +118,17 @@ class Pooled(PooledOptions, Recipe["PooledPlan"]):
     """Epochs of public length, each measured once; one model of the table from all measurements.
 
     Guarantee: the budget, for the whole stream and one event, or one user, whose events each get a part of it. An
-    event is in one epoch and one period of each clock; the counts of each are read once, at its end, for fixed shares
-    of the budget (docs/theory/pooled.md, periods.md).
+    event is in one epoch and one period: each is measured once, for fixed shares (docs/theory/pooled.md, periods.md).
 
     Args:
         workload: the marginals to preserve. iterations, max_cells: of the fits and their junction trees.
         staleness: a release is never older than this share of the steps so far, or one step: so long are epochs.
         deletions: records may leave; inserts and deletes have epochs apart. cancels: equal rows that come and leave in
             a step are not counted. select_share: part of a run's budget. season: steps of a season; None: none.
-        headline: marginals measured at the end of each of the ``periods``; headline_share: their part of the budget.
-        number: periods of the number of records; number_share: its part without headlines.
+        headline, headline_share: marginals measured at the end of each of ``periods``, and their part of the budget.
+        number, number_share: periods of the number of records; its part without headlines.
         first_records: a public guess of the first step's records. prior: public knowledge of the table.
-
-    Cost: a step counts the workload; an epoch (about ``log(steps) / staleness`` of them) takes a few fits, and adds
-    its measurements to the state.
+    Cost: a step counts the workload; an epoch (about ``log(steps) / staleness`` of them) takes a few fits.
     """
 
     def _plan(self, terms: Terms) -> PooledPlan:

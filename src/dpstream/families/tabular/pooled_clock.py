@@ -155,7 +155,7 @@ class Number:
         """Take in what an epoch or a period gave.
 
         Args:
-            alone: whether there is no other series.
+            alone: whether this is the only series.
         """
         self.values[series] += value
         self.variances[series] += variance
