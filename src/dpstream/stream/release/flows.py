@@ -332,7 +332,7 @@ def series(
         found = timeline.published.flow(names, span.first - 1, span.last, events, combine)
         known = isinstance(found, Estimate)
         flows.append(replace(found, span=span) if isinstance(found, Estimate) else None)
-        why.append("" if known else _status(timeline, names, span, events, combine))
+        why.append("" if known else _status(timeline, names, span))
     if all(why):
         allowed = (
             f"[accuracy] headline with {' x '.join(names) or 'the number of records'} measures every period"
@@ -341,12 +341,11 @@ def series(
     return Series(names_of(names, timeline.published.schema), tuple(spans), tuple(flows), tuple(why))
 
 
-def _status(timeline: Timeline, names: Sequence[str], span: Span, events: Events, combine: Combine) -> str:
-    gone = set(range(span.first, span.last + 1)) - set(timeline.steps)
-    if gone:
+def _status(timeline: Timeline, names: Sequence[str], span: Span) -> str:
+    if set(range(span.first, span.last + 1)) - set(timeline.steps):
         return "withdrawn"
-    last = max(timeline.borders(names, events, combine), default=0)
-    return "under way" if span.last > last else "not measured"
+    known = [one.last for one in timeline.published.counts if set(names) <= set(one.columns or ())]
+    return "under way" if span.last > max(known, default=0) else "not measured"
 
 
 def _spans(
