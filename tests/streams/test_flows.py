@@ -167,8 +167,12 @@ def test_series_say_what_is_measured_under_way_and_missing() -> None:
     # Without the second measurement its months are a gap.
     gap = series(timeline([counts[0], *of_periods("net", [[0, 0, 0]] * 3)[2:]], 6), ["zip"], 2, "net", "mean")
     assert gap.why == ("", "not measured", "")
-    months = series(known, ["zip"], "month", "net", "mean")
+    # A step belongs to the month of its last day: of these weeks three are of January.
+    by_weeks = timeline(of_periods("net", [[1, 0, 0]] * 5, 1), 5)
+    months = series(by_weeks, ["zip"], "month", "net", "mean")
     assert [(span.first, span.last) for span in months.spans] == [(1, 3), (4, 5)]
+    with pytest.raises(ConfigError, match="none of these periods"):
+        series(known, ["zip"], "month", "net", "mean")
 
 
 @pytest.mark.parametrize(
