@@ -16,6 +16,7 @@ PERIODS = f'{HEADLINE}\nperiods = "3 steps"'
 
 
 def test_headlines_reach_the_plan(tmp_path: Path) -> None:
+    assert load(tmp_path, rest=HEADLINE).recipe.periods == StepPeriods(1)
     config = load(tmp_path, rest=PERIODS)
     assert (config.recipe.periods, config.recipe.number) == (StepPeriods(3), StepPeriods(3))
     assert config.recipe.headline == (("zip",), ("zip", "kind"))
@@ -37,7 +38,6 @@ WRONG = {
     "unknown column": ('headline = [["rent"]]', "headline, marginal 1", "rent"),
     "column twice": ('headline = [["zip", "zip"]]', "headline, marginal 1", "twice"),
     "marginal twice": ('headline = [["zip", "kind"], ["kind", "zip"]]', "headline", "occurs twice"),
-    "no calendar": ('headline = ["zip"]', "periods", "headlines need periods"),
     "a month without one": ('headline = ["zip"]\nperiods = "month"', "periods", "'month' needs a calendar"),
     "unknown length": ('headline = ["zip"]\nperiods = "fortnight"', "periods", "'fortnight' is unknown"),
     "no column": ("headline = [[]]", "headline", "expected marginals"),

@@ -307,7 +307,7 @@ class Accuracy:
         meaning="How often headlines are measured: at the end of each period. With a calendar the number of records is "
         "measured every month.",
         reason="the shortest of month, quarter and year whose mean count [expect] puts above two standard errors; "
-        '"quarter" without [expect]',
+        '"quarter" without [expect], each step without a calendar',
         shown="see the reason",
     )
     year_begins: int = option(

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import (
-    EACH_STEP,
     NUMBER_SHARE,
     ExpectedTable,
     Periods,
@@ -114,10 +113,6 @@ def check_taken(file: str, context: RecipeContext, recipe: StreamRecipe, *, peri
             "the mechanism of this file measures nothing by periods",
             where=f"{file} [accuracy] periods",
             allowed='no periods, or name = "pooled" under [mechanism]',
-        )
-    if context.headline and context.periods is EACH_STEP and hasattr(recipe, "periods"):
-        raise ConfigError(
-            "headlines need periods", where=f"{file} [accuracy] periods", allowed=_WITHOUT_CALENDAR
         )
     for name, (place, what, allowed) in _TAKEN.items():
         value = getattr(context, name)

@@ -59,6 +59,8 @@ class Hypotheses:
         return np.where(self.swings > 0.0, 1.0 / swinging, 1.0)
 
 
+#: The least variance of noise beside that of the sample: what floating point can tell apart.
+_LEAST_NOISE = 1e-9
 PLAIN = Hypotheses(_DRIFTS, np.zeros(len(_DRIFTS)))
 SEASONAL = Hypotheses(np.tile(_DRIFTS, len(_SWINGS)), np.repeat(_SWINGS, len(_DRIFTS)))
 
@@ -124,7 +126,9 @@ class Walk:
     def inverse(self) -> _Floats:
         """The inverse of the measurements' covariance, for every hypothesis."""
         reads, among = self.reads, self.hypotheses
-        own = (reads * self.sampling) @ reads.T + np.diag(self.noise)
+        own = (reads * self.sampling) @ reads.T
+        # Measurements of the same epochs share their sample: without any noise the matrix has no inverse.
+        own = own + np.diag(np.maximum(self.noise, _LEAST_NOISE * np.diag(own)))
         moved = among.drifts[:, None, None] * (reads @ self.walk @ reads.T)
         if among.swings.any():
             moved = moved + among.swings[:, None, None] * (reads @ self.swing @ reads.T)
