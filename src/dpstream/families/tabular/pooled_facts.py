@@ -174,10 +174,7 @@ class Prediction:
             for place, variance in zip(clock.places, clock.variances, strict=False):
                 at = place if place < columns else columns + self.runner.followed.wide_headlines.index(place)
                 flows = self.sides * many * variance if many else math.inf
-                alone = found[at] if place < columns else math.inf
-                found[at] = 1.0 / (1.0 / flows + 1.0 / alone) if flows and alone else 0.0
-                if flows == alone == math.inf:
-                    found[at] = math.inf
+                found[at] = _mean_variance(flows, found[at] if place < columns else math.inf)
         return found
 
     def _unmeasured(self, last: int, step: int, length: int, newest: float, expected: ExpectedTable) -> float:
@@ -208,6 +205,13 @@ class Prediction:
                 design = self.runner.with_tests(design, (self.runner.followed.columns,))
             self.known[rounded] = _noise(self.runner, design)
         return self.known[rounded]
+
+
+def _mean_variance(one: float, other: float) -> float:
+    """The variance of a mean by inverse variance; infinite where nothing is known."""
+    if math.inf in (one, other):
+        return min(one, other)
+    return one * other / (one + other) if one and other else 0.0
 
 
 def _rounded(events: float) -> float:
