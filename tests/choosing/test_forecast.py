@@ -10,9 +10,8 @@ from statistics import median
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from cli_stream import dpstream
 
-from dpstream.cli import main
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import Randomness
 from dpstream.project import Config
@@ -90,9 +89,7 @@ def test_a_plan_shows_it_or_says_why_not(tmp_path: Path) -> None:
     path = example(tmp_path, "stock")
 
     def plan(*words: str) -> str:
-        done = CliRunner().invoke(main, ["plan", str(path), *words])
-        assert done.exit_code == 0, done.output
-        return done.stdout
+        return dpstream("plan", path, *words).stdout
 
     facts = json.loads(plan("--json", "--seconds", "1"))
     found = facts["forecast"]

@@ -41,11 +41,3 @@ def test_every_sentence_on_the_number_of_records_is_about_the_admitted_ones(tmp_
     dpstream("report", config, "--out", tmp_path / "report.html")
     assert " admitted records, give or take " in (tmp_path / "report.html").read_text()
     assert "number of admitted records" in dpstream("measured", tmp_path / "releases").stdout
-
-
-def test_check_finds_records_of_nobody(tmp_path: Path) -> None:
-    config = with_users(tmp_path, who=(MARKED, ""))
-    for verb in ("check", "run"):
-        output = dpstream(verb, config, code=2, error=verb == "run").output
-        assert "lacks a user id" in output
-        assert MARKED not in output

@@ -102,7 +102,6 @@ PLAIN, LATE = DEFAULTS["source"], '\nlate = "drop-and-count-nothing"'
 CONTRADICTIONS = [
     source(PLAIN, "unit = record needs a key"),
     case("the unit 'event' has no key column", stream=""),
-    case("the unit 'user' has no key column", stream='unit = "user"\nmax_events = 3'),
     source(FEED + '\nuser_column = "who"', "has no user column"),
     source(FEED.replace('"id"', '"zip"'), "declared in the schema as well"),
     source(STAYS.replace('"until"', '"zip"'), "declared in the schema as well"),

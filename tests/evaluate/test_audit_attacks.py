@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from cli_stream import dpstream, make
+from cli_stream import dpstream, make, silent
 from scipy.stats import beta
 
 from dpstream.core.contracts import marginal_query
@@ -31,10 +31,6 @@ from dpstream.tools.audit.attack import (
 from dpstream.tools.audit.controls import QuietNoise
 from dpstream.tools.audit.invented import InventedStream
 from dpstream.tools.simulate import simulate
-
-
-def silent(text):
-    pass
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from cli_stream import dpstream, make
+from cli_stream import dpstream, make, silent
 
 from dpstream.core.privacy import CubeNoise, DiscreteGaussian, DiscreteLaplace, HistogramsNoise, Randomness
 from dpstream.core.privacy._samplers import uniform_below
@@ -27,10 +27,6 @@ COLUMNS = "".join(
     f'[schema.columns.{name}]\ntype = "categorical"\nvalues = {list(values)}\n'.replace("'", '"')
     for name, values in {"area": "abcde", "kind": "xyz", "size": "klmn"}.items()
 )
-
-
-def silent(text: str) -> None:
-    pass
 
 
 def config(tmp_path, mechanism='name = "pooled"\n', stream="", **source):

@@ -119,7 +119,6 @@ BAD_CALLS = [
     (open_with(mechanism="pool"), "did you mean 'pooled'"),
     (open_with(mechanism=7), "expected a recipe"),
     (open_with(mechanism=dp.tabular.Pooled), "expected a recipe"),
-    (open_with(mechanism=dp.tabular.Pooled(WORKLOAD).calibrate(epsilon=1)), "expected a recipe"),
     (open_with(mechanism=dp.tabular.Pooled(WORKLOAD), expect={"size": 3}), "expect beside a recipe"),
     (open_with(mechanism=dp.tabular.Pooled(WORKLOAD), deletions=True), "deletions beside a recipe"),
     (open_with(mechanism=dp.tabular.Pooled(WORKLOAD), stream={"season": 12}), "season beside a recipe"),

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from cli_stream import dpstream
 from small_configs import PAID, ZIP, write_config
 
-from dpstream.cli import main
 from dpstream.core.contracts import ExpectedTable
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import ZCDP, Budget, Event, Individual, PureDP, Randomness
@@ -189,8 +188,7 @@ def config(folder: Path, *, steps: str = "52", horizon: str = "horizon = 52", **
 
 
 def plan(path: Path, *words: str, code: int = 0) -> Any:
-    done = CliRunner().invoke(main, ["plan", str(path), *words])
-    assert done.exit_code == code, done.output
+    done = dpstream("plan", path, *words, code=code)
     return " ".join(done.output.split()) if code or "--json" not in words else json.loads(done.stdout)
 
 
@@ -225,7 +223,7 @@ def test_a_plan_predicts_and_judges(tmp_path: Path) -> None:
     }
     assert [one["use"] for one in found["verdicts"]] == ["totals", "columns", "pairs", "small groups"]
     assert "records_per_step = 100 is published ([expect])" in str(facts["declared_public"])
-    statement = CliRunner().invoke(main, ["statement", str(config(tmp_path))]).output.replace("\\", "")
+    statement = dpstream("statement", config(tmp_path)).output.replace("\\", "")
     for one in found["verdicts"]:
         assert one["words"] in statement
     # Without guesses nothing is called fine.
@@ -235,7 +233,7 @@ def test_a_plan_predicts_and_judges(tmp_path: Path) -> None:
 def test_a_hopeless_budget_is_told(tmp_path: Path) -> None:
     def hopeless(**parts: str) -> bool:
         path = config(tmp_path, horizon="horizon = 4", **parts)
-        text = CliRunner().invoke(main, ["plan", str(path), "--quick"]).stdout
+        text = dpstream("plan", path, "--quick").stdout
         told = plan(path, "--json")["expected_errors"]["hopeless"]
         assert ("HOPELESS" in text.splitlines()[1]) == bool(told)
         return bool(told)

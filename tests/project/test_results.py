@@ -12,7 +12,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 LIST = RESULTS / "README.md"
-sys.path.insert(0, str(ROOT / "benchmarks"))
 made_by = pytest.importorskip("made_by", reason="the benchmarks are not here (an installed package)")
 
 

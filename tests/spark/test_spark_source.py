@@ -13,12 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from cli_stream import dpstream
-from click.testing import CliRunner
 from small_configs import PAID, ZIP
 from spark_cases import KEY, SECRET, WANTED, in_process, table
 
 import dpstream as dp
-from dpstream.cli import main
 from dpstream.core.errors import ConfigError, DataError, DpstreamError
 from dpstream.core.privacy import InsertedRecord, Randomness
 from dpstream.io.sources import SourceOptions, UnreadableError, open_source
@@ -53,9 +51,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def stops(file: Path, verb: str, words: str) -> None:
-    result = CliRunner().invoke(main, [verb, str(file)])
-    assert result.exit_code == 2
-    assert words in " ".join(result.output.split())
+    assert words in " ".join(dpstream(verb, file, code=2, error=False).output.split())
 
 
 def test_a_file_runs_from_check_to_releases_and_compares_on_the_next_run(spark: Any, folder: Path) -> None:

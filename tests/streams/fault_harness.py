@@ -186,7 +186,7 @@ def forked() -> int:
     raise RuntimeError("no child came out of ten forks")
 
 
-def in_child(work: Callable[[], None]) -> int:
+def in_child(work: Callable[[], object]) -> int:
     """Exit status of ``work`` in a forked child: 0, minus the signal, or 1 for an exception."""
     child = forked()
     if child == 0:
