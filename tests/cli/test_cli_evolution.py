@@ -322,9 +322,7 @@ def test_an_account_adds_both_up_and_remembers_which_came_first(tmp_path: Path) 
     account = tmp_path / "account"
     dpstream("ledger", "account", "create", account, "--limit", "epsilon=2")
     for path in (old, new):
-        text = path.read_text(encoding="utf-8")
-        path.write_text(text.replace('epsilon = "1"', 'epsilon = "1"\naccount = "account"'), encoding="utf-8")
-        dpstream("run", path)
+        dpstream("run", rewrite(path, 'epsilon = "1"', 'epsilon = "1"\naccount = "account"'))
     state = Account(account).read()
     assert state.total.epsilon == 2
     first, second = state.charges

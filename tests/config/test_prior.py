@@ -69,12 +69,7 @@ WRONG = {
     "negative": (PRIOR, TABLE.replace("3.5", "-1"), "[prior] weight", "below 0"),
     "infinite": (PRIOR, TABLE.replace("3.5", "inf"), "[prior] weight", "empty cells"),
     "shares": (PRIOR, TABLE.replace("6", "0.6").replace("3.5", "0.4"), "[prior] weight", "as shares do"),
-    "parts of a record": (
-        PRIOR,
-        TABLE.replace("6", "0").replace("3.5", "0.4"),
-        "[prior] weight",
-        "shares do",
-    ),
+    "less than one": (PRIOR, TABLE.replace("6", "0").replace("3.5", "0.4"), "[prior] weight", "shares"),
     "too many": (PRIOR, TABLE.replace("3.5", "3e12"), "[prior] weight", "adds up to 3e+12"),
     "no record": (PRIOR, "kind,zip,homes\nx,a,0\n", "[prior] file", "no record"),
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from cli_stream import COLUMNS, certain, dpstream, make, write_step
 from evaluated_runs import copy_of
 from scipy.stats import chi2
+from small_configs import rewrite
 
 import dpstream as dp
 from dpstream.core.errors import ConfigError, StoreDamagedError
@@ -222,8 +224,7 @@ def test_what_cannot_be_simulated_is_refused(small: Config, tmp_path: Path) -> N
         simulate_errors(config, runs=1)
     with pytest.raises(ConfigError, match="tables are missing"):
         simulate_errors(config, runs=2, until=0)
-    text = config.path.read_text()
-    config.path.write_text(text.replace('epsilon = "100"', 'epsilon = "99"'))
+    rewrite(config.path, 'epsilon = "100"', 'epsilon = "99"')
     with pytest.raises(ConfigError, match="another plan"):
         simulate_errors(Config.load(config.path), runs=2)
     shutil.rmtree(config.output.dir)
@@ -387,11 +388,7 @@ def test_of_columns_that_show_both_bins_as_null(tmp_path: Path) -> None:
 def simulated(folder: Path, name: str, steps: int, *changes: tuple[str, str], **options: Any) -> Path:
     """A released stream of a family."""
     path = simulate(name, steps, folder / name, **options)
-    text = path.read_text()
-    for old, new in changes:
-        text = text.replace(old, new)
-    path.write_text(text)
-    dpstream("run", path, "--test-seed", 1)
+    dpstream("run", rewrite(path, *chain(*changes)), "--test-seed", 1)
     return path
 
 

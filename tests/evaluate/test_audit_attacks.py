@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from itertools import chain
 
 import numpy as np
 import pytest
 from cli_stream import dpstream, make, silent
 from scipy.stats import beta
+from small_configs import rewrite
 
 from dpstream.core.contracts import marginal_query
 from dpstream.core.errors import ConfigError
@@ -109,12 +111,7 @@ REPLACED = ('unit = "event"', 'unit = "event-replace"\ntotal = "public"')
 
 def attacked_stream(tmp_path, name, *changes):
     made = simulate(name, 6, tmp_path / name, rows_per_step=None if name == "stock" else 20)
-    text = made.read_text(encoding="utf-8")
-    for old, new in changes:
-        assert old in text
-        text = text.replace(old, new)
-    made.write_text(text, encoding="utf-8")
-    return AttackedStream(Config.load(made), Randomness.seeded(1))
+    return AttackedStream(Config.load(rewrite(made, *chain(*changes))), Randomness.seeded(1))
 
 
 @pytest.mark.parametrize("name", ["census", "evictions", "stock", "points", "panel"])

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from evaluated_runs import COLUMNS, NAMES, fingerprint, net, run, typical, write_run, write_step
+from small_configs import rewrite
 
 from dpstream.core.errors import ConfigError, DataError, StepError
 from dpstream.core.schema import Boolean, Categorical, Integer, Schema
@@ -176,10 +177,7 @@ def test_late_records_dropped_tables_and_steps_to_come(tmp_path):
     ],
 )
 def test_releases_of_something_else_are_refused(copied, old, new, message):
-    text = copied.path.read_text()
-    assert old in text
-    copied.path.write_text(text.replace(old, new))
-    other = Config.load(copied.path)
+    other = Config.load(rewrite(copied.path, old, new))
     with pytest.raises(ConfigError, match=message):
         evaluate_run(other)
 
@@ -192,9 +190,9 @@ def test_what_is_not_there_is_said(copied):
     other = Schema([Boolean("paid"), Boolean("zip")]).domain
     with pytest.raises(ConfigError, match="the workload has other columns"):
         evaluate_run(copied, workload=Workload.all_k_way(other, 2))
-    copied.path.write_text(copied.path.read_text().replace('path = "data/*.csv"', 'path = "-"'))
+    piped = rewrite(copied.path, 'path = "data/*.csv"', 'path = "-"')
     with pytest.raises(ConfigError, match="cannot be read again"):
-        list(true_steps(Config.load(copied.path)))
+        list(true_steps(Config.load(piped)))
 
 
 def test_a_source_that_shrank_or_broke_stops_the_evaluation(copied):

@@ -146,7 +146,7 @@ BAD_CALLS = [
     (step_with(ROWS, name="1", users=["a"] * 60), "user"),
     (step_with(dp.Batch(ROWS), name="1", deletes=ROWS), "inside the batch"),
     (step_with({"zip": ["94102"]}, name="1"), "paid"),
-    (step_with({**ROWS, "rent": [1] * 60}, name="1"), "1 column"),
+    (step_with({**ROWS, "rent": [1] * 60}, name="1"), "1 undeclared column"),
     (lambda place: dp.read(5), "expected a path"),
     (lambda place: dp.read(place), "no releases"),
     (lambda place: dp.read(place, step="last"), "expected a step"),

@@ -302,28 +302,16 @@ def test_what_no_budget_reaches_is_said(tmp_path: Path) -> None:
         ({}, ["--want", "zip, paid within 5 %"], "predicts no error of zip, paid at step 52"),
         ({}, ["--at", "53"], "step 53 lies beyond the horizon"),
         ({"expect": ""}, ["--at", "3"], "--at: nothing says how large the table will be"),
-        (
-            {"horizon": "", "steps": '"data"'},
-            ["--want", "zip within 5 %"],
-            "nothing says when the wish is to hold",
-        ),
+        ({"horizon": "", "steps": '"data"'}, ["--want", "zip within 5 %"], "when the wish is to hold"),
         ({"expect": ""}, ["--want", "zip within 5 %"], "nothing says how large the table will be"),
         ({"expect": "[expect]"}, [], "the section holds no guess"),
         ({"expect": "[expect]\nsize = 5"}, [], None),
         ({"expect": "[expect]\nsize = 5", "horizon": ""}, [], "size needs a horizon"),
-        (
-            {"expect": "[expect]\nsize = 50\nrecords_per_step = 100"},
-            [],
-            "100 records come in a step and stay",
-        ),
+        ({"expect": "[expect]\nsize = 50\nrecords_per_step = 100"}, [], "100 records come in a step"),
         ({"expect": "[expect]\nsize = 100000\nrecords_per_step = 100"}, [], "52 steps bring 5200 records"),
         ({"expect": "[expect]\nsize = 15000\nrecords_per_step = 100"}, [], None),
-        (
-            # Most of them leave within a step.
-            {"expect": "[expect]\nsize = 50\nrecords_per_step = 100", "source": 'op_column = "op"'},
-            [],
-            None,
-        ),
+        # Most of them leave within a step.
+        ({"expect": "[expect]\nsize = 50\nrecords_per_step = 100", "source": 'op_column = "op"'}, [], None),
     ],
 )
 def test_one_sentence_for_what_cannot_be(

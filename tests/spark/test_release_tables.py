@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from cli_stream import make
 from fault_harness import faulty, full_disk, in_child, kill, lying_commit
+from small_configs import rewrite
 from spark_cases import EVERY_CALL, SCHEMA, table
 from toy_stream import SCHEMA as TOY
 from toy_stream import ToyPlan
@@ -243,8 +244,7 @@ def test_what_a_table_of_spark_cannot_be_is_said_before_anything_starts(
     tmp_path: Path, old: str, new: str, words: str
 ) -> None:
     path = make(tmp_path, 0, end=2, mechanism='name = "dpstabs"\nworkload = "all-1-way"')
-    text = path.read_text(encoding="utf-8").replace('format = "csv"', 'sink = "spark"')
-    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+    rewrite(path, 'format = "csv"', 'sink = "spark"', old, new)
     with pytest.raises(ConfigError, match=words):
         Config.load(path).publisher()
     sink = Publisher(tmp_path / "releases", beside=SparkTables(tmp_path / "tables"))

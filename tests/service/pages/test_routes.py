@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 import pytest
 from offices import EVIL, EVIL_VALUE, PLANTED, Office
+from small_configs import rewrite
 
 from dpstream.core.errors import ConfigError
 from dpstream.service.desk import Person
@@ -302,9 +303,7 @@ def test_programs_come_with_a_token_for_numbers_only(office: Office) -> None:
     head = {"authorization": f"Bearer {token}"}
     assert office.client().http.get("/metrics", headers=head).status_code == 401
     office.close()
-    file = office.folder / "service.toml"
-    text = file.read_text(encoding="utf-8")
-    file.write_text(text.replace("[service]", '[service]\ntokens = "tokens.txt"'), encoding="utf-8")
+    rewrite(office.folder / "service.toml", "[service]", '[service]\ntokens = "tokens.txt"')
     office = Office.served(office.folder)
     http = office.client().http
     told = http.get("/metrics", headers=head)
