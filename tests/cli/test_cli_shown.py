@@ -134,11 +134,7 @@ def test_a_url_under_any_key_right_or_wrong(tmp_path: Path) -> None:
         lines[where:where] = [f"{key} = {value}"] if head in lines or not head else [head, f"{key} = {value}"]
         config.write_text("\n".join(lines) + "\n", encoding="utf-8")
         done = run("plan", config)
-        assert done.exception is None or isinstance(done.exception, SystemExit), (
-            section,
-            key,
-            done.exception,
-        )
+        assert done.exception is None or isinstance(done.exception, SystemExit), (section, key)
         assert "er2" not in done.output, (section, key)
         assert steers(done.output) == [], (section, key)
 

@@ -72,14 +72,11 @@ def test_every_number_is_the_one_of_the_files(finished):
             moved.append(gap(*shares, pair) / 2)
         assert entry.churn == pytest.approx(float(np.mean(moved)))
     assert found.last.errors.l1[found.worst(1)[0][0]] == found.last.errors.as_dict()["MaxL1"]
-    assert found.mean()["AvgWE"] == pytest.approx(
-        np.mean([entry.errors.as_dict()["AvgWE"] for entry in found.steps])
-    )
+    errors = [entry.errors.as_dict() for entry in found.steps]
+    assert found.mean()["AvgWE"] == pytest.approx(np.mean([one["AvgWE"] for one in errors]))
     assert found.mean_words(2) == "mean of the last 2"
     assert found.mean_words(99).startswith("mean of steps ")
-    assert found.mean(2)["MaxL1"] == pytest.approx(
-        np.mean([entry.errors.as_dict()["MaxL1"] for entry in found.steps[-2:]])
-    )
+    assert found.mean(2)["MaxL1"] == pytest.approx(np.mean([one["MaxL1"] for one in errors[-2:]]))
     assert any("1 deletes match no row" in note for note in found.notes)
     assert any("NO GUARANTEE" in note for note in found.notes), "made with a test seed"
 

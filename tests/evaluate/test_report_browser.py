@@ -215,6 +215,4 @@ def test_every_page_fits_a_phone_by_day_and_by_night(
         assert facts["unreached"] == []
         assert facts["figures"] >= charts  # type: ignore[operator]
         if kind == "points":
-            assert facts["slides"] == [[False, True], [True, False]], (
-                "two maps, of which each is shown at a time"
-            )
+            assert facts["slides"] == [[False, True], [True, False]], "two maps, one at a time"

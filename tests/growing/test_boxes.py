@@ -108,9 +108,7 @@ def test_some_table_holds_what_is_promised_of_the_best_one(universe: int, size: 
 
 
 def test_smalldb_says_how_large_it_would_be() -> None:
-    with pytest.raises(
-        LimitError, match=r"would compare 293930 databases of 12 records over 10 cells.*up to 200000"
-    ):
+    with pytest.raises(LimitError, match=r"would compare 293930 databases.*up to 200000"):
         SmallDB(Workload.all_k_way(Domain(("a",), (10,)), 1), size=12)
     with pytest.raises(LimitError, match=r"at least 10201 databases of 1 records.*up to 1960"):
         SmallDB(Workload.all_k_way(Domain(("a", "b"), (101, 101)), 1), size=1)

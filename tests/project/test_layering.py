@@ -251,9 +251,7 @@ def of_the_laboratory(source: Path) -> set[str]:
 
 def test_the_laboratory_is_imported_by_itself_only(tmp_path: Path) -> None:
     assert of_the_laboratory(SOURCE) == set()
-    (tmp_path / "planted.py").write_text(
-        "def f():\n    from dpstream_lab.audits import controls", encoding="utf-8"
-    )
+    (tmp_path / "planted.py").write_text("def f():\n    from dpstream_lab.audits import controls")
     assert of_the_laboratory(tmp_path) == {"planted.py"}
 
 

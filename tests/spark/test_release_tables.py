@@ -143,10 +143,7 @@ def test_a_partition_that_is_gone_is_drawn_again_and_one_that_was_changed_stops_
         assert stream.publish_again() == [1]
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     (folder / "part-000000.parquet").write_bytes(b"x")
-    with (
-        opened(tmp_path) as stream,
-        pytest.raises(StoreDamagedError, match="differs from the committed file"),
-    ):
+    with opened(tmp_path) as stream, pytest.raises(StoreDamagedError, match="differs from the committed"):
         stream.publish_again()
     (folder / "_parts.json").unlink()
     with pytest.raises(StoreDamagedError, match=r"_parts\.json is missing or damaged"):
@@ -173,10 +170,7 @@ def test_a_table_that_cannot_be_drawn_leaves_a_committed_step_that_waits(
         stream.step(table(ROWS), "1")
     monkeypatch.setattr(SparkTables, "_in_executors", lambda *given: good(*given)[:-1])
     # A place that does not answer does not stop the opening, which a withdrawal needs; it stops the next step.
-    with (
-        opened(tmp_path, seed=None) as stream,
-        pytest.raises(StoreError, match="Spark lost parts of step"),
-    ):
+    with opened(tmp_path, seed=None) as stream, pytest.raises(StoreError, match="Spark lost parts of step"):
         stream.step(table(ROWS), "2")
     monkeypatch.setattr(SparkTables, "_in_executors", good)
     with opened(tmp_path, seed=None) as stream:

@@ -271,9 +271,7 @@ def test_what_is_pinned_and_told(tmp_path: Path) -> None:
     path.write_text(FILE.replace('op_column = "op"', 'op_column = "op"\nallow_plain_shuffle = true'))
     told = Config.load(path)
     assert told.facts() != before
-    assert any(
-        "disks and network of the Spark cluster are trusted" in words for words in told.declared_public()
-    )
+    assert any("disks and network of the Spark cluster" in words for words in told.declared_public())
     assert told.source_options.repeatable
     assert SECRET not in json.dumps(before)
 

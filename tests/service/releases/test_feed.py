@@ -187,9 +187,7 @@ def test_withdrawn_is_gone_for_its_reason(stream: Path) -> None:
         assert {"table.parquet", "measurements.ndjson"} == set(feed.get(f"{BASE}/steps/3").json()["files"])
         with opened(stream) as one:
             one.withdraw(LAST, "the source sent it twice")
-        assert f"<td>{LAST}</td><td>3</td></tr>" in feed.get("/").text, (
-            "the newest table is one that is there"
-        )
+        assert f"<td>{LAST}</td><td>3</td></tr>" in feed.get("/").text, "the newest that is there"
         listed = feed.get(f"{BASE}/steps").json()["steps"]
         assert [one["readable"] for one in listed] == [True, False, True, False]
 
