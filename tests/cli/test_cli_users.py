@@ -24,9 +24,7 @@ def with_users(folder: Path, *, bound: int = 2, who: tuple[str, ...] = (MARKED, 
 def test_a_run_never_shows_an_id(tmp_path: Path) -> None:
     config = with_users(tmp_path)
     shown = [dpstream(*words).output for words in (("check", config), ("run", config), ("status", config))]
-    files = [
-        path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.parent.name != "data"
-    ]
+    files = [p.read_bytes() for p in tmp_path.rglob("*") if p.is_file() and p.parent.name != "data"]
     assert all(MARKED not in text for text in shown)
     assert all(MARKED.encode() not in data for data in files)
 

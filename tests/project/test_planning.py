@@ -106,9 +106,7 @@ def test_marginals_that_are_always_measured_have_exact_errors_and_give_their_col
     column, pair = one.of(["a"]), one.of(["a", "d"])
     assert column is not None
     assert pair is not None
-    assert column.error == pytest.approx(pair.error * math.sqrt(2)), (
-        "the sum of two cells of the smallest pair"
-    )
+    assert column.error == pytest.approx(pair.error * math.sqrt(2)), "two cells of the smallest pair"
 
 
 def test_panels_are_as_wrong_as_predicted() -> None:

@@ -32,10 +32,8 @@ def test_a_service_is_drafted_and_people_are_looked_after(tmp_path: Path) -> Non
     said("serve", "people", "add", folder, "Anna", "--role", "owner", "--by", "root")
     said("serve", "people", "add", folder, "Zoe", "--role", "analyst")
     said("serve", "people", "roles", folder, "Zoe", "--role", "auditor", "--role", "approver")
-    assert json.loads(said("serve", "people", "list", folder, "--json"))[1] == {
-        "name": "Zoe",
-        "roles": ["approver", "auditor"],
-    }
+    people = json.loads(said("serve", "people", "list", folder, "--json"))
+    assert people[1] == {"name": "Zoe", "roles": ["approver", "auditor"]}
     desk = Desk.open(folder)
     secret, where = said("serve", "people", "token", folder, "Zoe").splitlines()
     assert where == "for one sign-in within a day at http://127.0.0.1:8420/sign-in"

@@ -91,10 +91,8 @@ def test_a_file_of_the_folder_is_given_byte_for_byte(made: Path, feed: httpx.Cli
         answer = feed.get(f"{BASE}/{file.relative_to(made / 'releases')}")
         assert answer.content == file.read_bytes()
         assert answer.headers["x-content-type-options"] == "nosniff"
-    assert (
-        feed.get(f"{BASE}/steps/1/table.parquet").content
-        == (made / "releases/step-000001/table.parquet").read_bytes()
-    )
+    table = (made / "releases/step-000001/table.parquet").read_bytes()
+    assert feed.get(f"{BASE}/steps/1/table.parquet").content == table
 
 
 @pytest.mark.parametrize("path", ["steps/1/table.parquet", "steps/3/table.parquet", "steps/3/table.csv"])
