@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner, Result
+from second_place import contents
 from small_configs import DEFAULTS, write_config, write_rows
 
 from dpstream.cli import main
@@ -68,9 +69,7 @@ def write_step(folder: Path, step: int, rows: list[str] | None = None) -> None:
 
 
 def released(folder: Path) -> dict[str, bytes]:
-    root = folder / "releases"
-    files = [p for p in sorted(root.rglob("*")) if p.is_file() and p.name != ".head.json"]
-    return {str(p.relative_to(root)): p.read_bytes() for p in files}
+    return dict(sorted(contents(folder / "releases").items()))
 
 
 def silent(_: str) -> None:
