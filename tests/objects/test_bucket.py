@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from second_place import contents
+from small_configs import KIND, ZIP, write_config, write_rows
 
 import dpstream as dp
 from dpstream.core.errors import ConfigError, DpstreamError, StoreDamagedError, StoreError
@@ -20,38 +22,14 @@ from dpstream.io.sinks import Bucket, Publisher, StepFiles
 from dpstream.io.sinks.table_files import StagedFile
 
 Place = tuple[str, str]
-CONFIG = """\
-[stream]
-name = "shop"
-[source]
-path = "data/*.csv"
-time_column = "step"
-end = 9
-[schema.columns.zip]
-type = "categorical"
-values = ["101", "102"]
-[schema.columns.kind]
-type = "categorical"
-values = ["x", "y"]
-[budget]
-epsilon = "2"
-horizon = 9
-[output]
-sink = "bucket"
-database = "{place}"
-{more}
-"""
 
 
 def project(folder: Path, bucket: Place, more: str = "") -> Path:
     """Three steps of some records, and where the releases go."""
-    (folder / "data").mkdir()
-    lines = [f"{step},{101 + i % 2},{'xy'[i % 3 == 0]}\n" for step in (1, 2, 3) for i in range(60)]
-    (folder / "data" / "1.csv").write_text("step,zip,kind\n" + "".join(lines), encoding="utf-8")
-    config = folder / "dpstream.toml"
-    place = f"{bucket[0]}/shop{bucket[1]}"
-    config.write_text(CONFIG.format(place=place, more=more), encoding="utf-8")
-    return config
+    lines = [f"{step},{'ab'[i % 2]},{'xy'[i % 3 == 0]}" for step in (1, 2, 3) for i in range(60)]
+    write_rows(folder, "1.csv", "step,zip,kind", lines)
+    output = f'[output]\nsink = "bucket"\ndatabase = "{bucket[0]}/shop{bucket[1]}"\n{more}'
+    return write_config(folder, columns=ZIP + KIND, budget='epsilon = "2"\nhorizon = 9', rest=output)
 
 
 def root(bucket: Place) -> ObjectPath:
@@ -64,12 +42,7 @@ def objects(bucket: Place) -> dict[str, bytes]:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    releases = folder / "releases"
-    return {
-        path.relative_to(releases).as_posix(): path.read_bytes()
-        for path in releases.rglob("*")
-        if path.is_file() and path.name != ".head.json"  # a witness for the owner, not for readers
-    }
+    return contents(folder / "releases")
 
 
 def run(config: Path, until: int) -> None:

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import datetime
-import gzip
-import json
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from row_files import source_of, write_rows
 
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.foreign import arrow_input
 from dpstream.core.schema import Categorical, Schema
 from dpstream.io.objects import ObjectPath, is_object_url, object_path
-from dpstream.io.sources import FileSource, SourceOptions, UnreadableError, counted_file, open_source
-from dpstream.io.sources.source import ReadOptions
+from dpstream.io.sources import SourceOptions, UnreadableError, counted_file
 
 START = datetime.date(2026, 1, 5)
-ENDINGS = ("csv", "csv.gz", "parquet", "ndjson", "ndjson.gz")
 SCHEMA = Schema([Categorical("zip", ["101", "102", "103"])])
 Place = tuple[str, str]
 
@@ -28,20 +25,6 @@ Place = tuple[str, str]
 def records(part: int) -> list[dict[str, Any]]:
     days = [START + datetime.timedelta(days=(7 * i + part) % 28) for i in range(40)]
     return [{"day": str(day), "zip": str(101 + i % 3)} for i, day in enumerate(days)]
-
-
-def as_bytes(rows: list[dict[str, Any]], ending: str) -> bytes:
-    if ending == "parquet":
-        out = pa.BufferOutputStream()
-        pyarrow.parquet.write_table(pa.Table.from_pylist(rows), out, row_group_size=7)
-        return bytes(out.getvalue())
-    lines = (
-        ["day,zip", *(f"{row['day']},{row['zip']}" for row in rows)]
-        if "csv" in ending
-        else map(json.dumps, rows)
-    )
-    data = "".join(f"{line}\n" for line in lines).encode()
-    return gzip.compress(data) if ending.endswith("gz") else data
 
 
 def put(url: str, options: str, name: str, data: bytes) -> ObjectPath:
@@ -64,21 +47,18 @@ def rows(table: Any) -> Any:
     return table.to_pylist() if isinstance(table, pa.Table) else SCHEMA.encode_blocks(table).whole().tolist()
 
 
-@pytest.mark.parametrize(
-    ("ending", "late"), [("csv", "error"), *((ending, "next-step") for ending in ENDINGS)]
-)
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet", "ndjson", "ndjson.gz"])
+@pytest.mark.parametrize("late", ["error", "next-step"])
 def test_objects_give_the_steps_that_files_give(
     tmp_path: Path, bucket: Place, ending: str, late: str
 ) -> None:
     (tmp_path / "data" / "more").mkdir(parents=True)
     for part, name in enumerate([f"data/a.{ending}", f"data/more/b.{ending}", f"data/.hidden.{ending}"]):
-        data = as_bytes(records(part), ending)
-        (tmp_path / name).write_bytes(data)
-        put(*bucket, name, data)
+        put(*bucket, name, write_rows(tmp_path / name, records(part), ["day", "zip"]).read_bytes())
     url, more = bucket
     for schema in (None, SCHEMA):
         here, there = (
-            open_source(options(path, late=late), ReadOptions(base=tmp_path, columns=["zip"], schema=schema))
+            source_of(options(path, late=late), base=tmp_path, columns=["zip"], schema=schema)
             for path in (f"data/**/*.{ending}", f"{url}/data/**/*.{ending}{more}")
         )
         steps, position = taken(here)
@@ -92,9 +72,10 @@ def test_objects_give_the_steps_that_files_give(
 def test_each_object_may_be_a_step(tmp_path: Path, bucket: Place) -> None:
     url, more = bucket
     cut = {"every": "files", "time_column": None, "start": None, "end": None, "complete": "done"}
-    source = FileSource(options(f"{url}/in/*.parquet{more}", **cut), ReadOptions(columns=["zip"]))
+    source = source_of(options(f"{url}/in/*.parquet{more}", **cut), columns=["zip"])
     for part in (1, 2, 3):
-        put(*bucket, f"in/{part}.parquet", as_bytes([{"zip": "101"}] * part, "parquet"))
+        path = write_rows(tmp_path / "a.parquet", [{"zip": "101"}] * part, ["zip"])
+        put(*bucket, f"in/{part}.parquet", path.read_bytes())
     with pytest.raises(UnreadableError, match="no file matches"):
         source.files()
     for part in (1, 2):
@@ -106,24 +87,25 @@ def test_each_object_may_be_a_step(tmp_path: Path, bucket: Place) -> None:
     assert source.signature() != before
 
 
-def test_a_large_object_is_counted_while_it_is_read(bucket: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_object_is_counted_while_it_is_read(
+    tmp_path: Path, bucket: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     url, more = bucket
-    put(*bucket, "in/1.parquet", as_bytes([{"zip": "101"}, {"zip": "103"}], "parquet"))
+    path = write_rows(tmp_path / "a.parquet", [{"zip": "101"}, {"zip": "103"}], ["zip"])
+    put(*bucket, "in/1.parquet", path.read_bytes())
     monkeypatch.setattr(counted_file, "_LARGE", 1)
     cut = {"every": "files", "time_column": None, "start": None, "end": None}
-    (step,) = FileSource(
-        options(f"{url}/in/*{more}", **cut), ReadOptions(columns=["zip"], schema=SCHEMA)
-    ).steps()
+    (step,) = source_of(options(f"{url}/in/*{more}", **cut), columns=["zip"], schema=SCHEMA).steps()
     assert step.inserts is None
     assert rows(step.engine.whole()) == [[0], [2]]
 
 
 def test_an_object_that_is_replaced_is_no_mixture(bucket: Place) -> None:
     url, more = bucket
-    place = put(*bucket, "in/1.csv", as_bytes(records(1), "csv"))
-    source = FileSource(options(f"{url}/in/*.csv{more}"), ReadOptions(columns=["zip"]))
+    place = put(*bucket, "in/1.csv", b"day,zip\n2026-01-05,101\n2026-01-06,102\n")
+    source = source_of(options(f"{url}/in/*.csv{more}"), columns=["zip"])
     (path,) = source.files()
-    place.write(arrow_input(as_bytes(records(1)[:-1], "csv")).read_buffer())
+    place.write(arrow_input(b"day,zip\n2026-01-05,101\n").read_buffer())
     source.files = lambda: [path]  # type: ignore[method-assign]
     with pytest.raises(DataError, match="changed during reading"):
         list(source.steps())
@@ -132,19 +114,19 @@ def test_an_object_that_is_replaced_is_no_mixture(bucket: Place) -> None:
 def test_what_cannot_be_read_is_said_without_a_secret(bucket: Place, endpoint: str) -> None:
     url, more = bucket
     with pytest.raises(UnreadableError, match="no file matches"):
-        FileSource(options(f"{url}/nothing/*.csv{more}")).files()
+        source_of(options(f"{url}/nothing/*.csv{more}")).files()
     put(*bucket, "in/1.parquet", b"PAR1 no")
     with pytest.raises(UnreadableError, match="damaged"):
-        list(FileSource(options(f"{url}/in/*.parquet{more}")).steps())
+        list(source_of(options(f"{url}/in/*.parquet{more}")).steps())
     nobody = "?endpoint_override=127.0.0.1:9&scheme=http&region=us-east-1"
     with pytest.raises(UnreadableError, match="cannot be reached") as told:
-        FileSource(options(f"s3://elsewhere/in/*.csv{nobody}")).files()
+        source_of(options(f"s3://elsewhere/in/*.csv{nobody}")).files()
     assert "127.0.0.1" not in str(told.value)
     two = [f"{url}/in/1.parquet{more}", f"s3://bucket-1/in/1.parquet{more}"]
     if url != "s3://bucket-1":
         put("s3://bucket-1", more, "in/1.parquet", b"")
         with pytest.raises(ConfigError, match="two files named"):
-            FileSource(SourceOptions.parse({"path": two, "every": "files"})).files()
+            source_of({"path": two, "every": "files"}).files()
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from row_files import source_of
 
 from dpstream.core.errors import DataError, SchemaError
 from dpstream.core.schema import Boolean, Categorical, Column, Date, DateTime, Integer, Real, Schema
 from dpstream.core.schema.dates import borders, parse_every
 from dpstream.core.schema.fine import fine
-from dpstream.io.sources import FileSource, SourceOptions
 from dpstream.io.sources.pieces import join
-from dpstream.io.sources.source import ReadOptions
 
 PERIODS = ["day", "week", "month", "quarter", "year", "14 days", "1 day"]
 whole = st.integers(-(2**62), 2**62)
@@ -544,8 +543,7 @@ def test_a_null_in_another_file_stops_nothing(tmp_path: Path) -> None:
         "b": pa.array([7.0, float("nan")], from_pandas=True),
     }.items():
         pq.write_table(pa.table({"when": times, "id": ids}), tmp_path / f"{name}.parquet")
-    options = SourceOptions.parse({"path": "*.parquet", "time_column": "when", "end": 1})
-    (step,) = FileSource(options, ReadOptions(base=tmp_path)).steps()
+    (step,) = source_of({"path": "*.parquet", "time_column": "when", "end": 1}, base=tmp_path).steps()
     column = Categorical("id", [7], other="o", missing="m")
     assert Schema([column]).encode(step.inserts).ravel().tolist() == [0, 1, 0, 2]
 

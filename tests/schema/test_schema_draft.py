@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from row_files import write_rows
 
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.schema import Boolean, Categorical, Integer
@@ -78,8 +78,7 @@ def test_zero_and_one_are_a_boolean(values: list[object]) -> None:
 @pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".parquet", ".ndjson"])
 def test_files_of_every_kind_give_the_same_draft(tmp_path: Path, ending: str) -> None:
     table = pa.table({k: v for k, v in example().items() if k not in ("seen at", "empty", "born")})
-    path = tmp_path / f"data{ending}"
-    write(table, path)
+    path = write_rows(tmp_path / f"data{ending}", table.to_pylist(), table.column_names)
     schema = read_schema(tomllib.loads(draft_config(path, "file_date")))
     typed = read_schema(tomllib.loads(draft_config(table, "file_date")))
     assert schema == typed
@@ -90,23 +89,6 @@ def test_files_of_every_kind_give_the_same_draft(tmp_path: Path, ending: str) ->
     for source in (tmp_path, tmp_path / "*.*"):
         assert read_sample(source, 7).num_rows == 7
         assert read_schema(tomllib.loads(draft_config(source, "file_date"))) == schema
-
-
-def write(table: pa.Table, path: Path) -> None:
-    """One file by its ending; nulls are empty in text files."""
-    if path.suffix == ".parquet":
-        pq.write_table(table, path)
-        return
-    rows = table.to_pylist()
-    if path.suffix == ".ndjson":
-        text = "\n".join(json.dumps(row, default=str) for row in rows)
-    else:
-        lines = [
-            ",".join("" if v is None else str(v).replace("True", "true") for v in r.values()) for r in rows
-        ]
-        text = "\n".join([",".join(table.column_names), *lines]) + "\n"
-    data = text.encode()
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
 
 
 @settings(max_examples=150, deadline=None)

@@ -8,6 +8,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +34,13 @@ FIELDS = descriptor(SCHEMA)["resources"][0]["schema"]["fields"]
 RECORD_ID = {"name": "record_id", "type": "integer"}
 
 
-Look = Callable[[], list[tuple[Any, ...]] | None]
-
-
+@dataclass
 class Case:
     """A sink, and a way to look at the table beside the folder."""
 
-    def __init__(self, make: Callable[[], Publisher], look: Look, out: io.BytesIO | None = None) -> None:
-        self.make = make
-        self.look = look
-        self.out = out
+    make: Callable[[], Publisher]
+    look: Callable[[], list[tuple[Any, ...]] | None]
+    out: io.BytesIO | None = None
 
 
 def rows_of(table: Any) -> list[tuple[Any, ...]]:
@@ -123,6 +121,11 @@ def files(
 def publish(sink: Publisher, step: int, release: Mapping[str, bytes]) -> None:
     for target in sink.targets:
         target.put(StepFiles.of(step, release, FIELDS))
+
+
+def list_steps(sink: Publisher, entries: list[dict[str, Any]]) -> None:
+    catalogue = {"format": 1, "part_steps": 100, "closed_parts": 0, "stream_id": "aa", "steps": entries}
+    sink.index("catalogue.json", json.dumps(catalogue).encode())
 
 
 def folder_files(folder: Path) -> dict[str, bytes]:
@@ -225,8 +228,7 @@ def test_releases_are_compared_and_restored(case: Case, tmp_path: Path) -> None:
         publish(sink, step, release)
     book = json.dumps({**descriptor(SCHEMA), "resources": [{"schema": {"fields": [*FIELDS, RECORD_ID]}}]})
     sink.index("codebook.json", book.encode())
-    catalogue = {"format": 1, "part_steps": 100, "closed_parts": 0, "stream_id": "aa", "steps": entries}
-    sink.index("catalogue.json", json.dumps(catalogue).encode())
+    list_steps(sink, entries)
     for deep in (False, True):
         assert case.make().compared(committed, deep=deep) == {}
     (name,) = (one for one in given[1] if one != "manifest.json")
@@ -234,11 +236,11 @@ def test_releases_are_compared_and_restored(case: Case, tmp_path: Path) -> None:
     (sink.directory / "step-000005" / name).unlink()
     found = case.make().compared(committed, deep=False)
     assert dict(found) == {(1, name): "missing", (1, "manifest.json"): "missing", (5, name): "missing"}
-    before = None if case.out is None else case.out.getvalue()
+    before = case.out and case.out.getvalue()
     for step in (1, 5):
         for target in case.make().targets:
             target.put(StepFiles.of(step, given[step], FIELDS), mend=True)
-    assert before is None or case.out is None or case.out.getvalue() == before, "told once"
+    assert (case.out and case.out.getvalue()) == before, "told once"
     for deep in (False, True):
         assert case.make().compared(committed, deep=deep) == {}
     (sink.directory / "step-000001" / name).write_bytes(b"edited")
@@ -279,12 +281,7 @@ def test_a_lost_database_gets_what_the_store_makes(case: Case, tmp_path: Path) -
 def test_another_release_or_stream_is_refused(case: Case, tmp_path: Path) -> None:
     sink = case.make()
     publish(sink, 1, files(sink, 1, full=FIRST))
-    sink.index(
-        "catalogue.json",
-        json.dumps(
-            {"format": 1, "part_steps": 100, "closed_parts": 0, "stream_id": "aa", "steps": []}
-        ).encode(),
-    )
+    list_steps(sink, [])
     with pytest.raises(StoreDamagedError):
         publish(case.make(), 1, files(sink, 1, full=SECOND))
     folder, good = sink.directory / "step-000001", files(sink, 1, full=FIRST)

@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from row_files import write_rows
+from row_files import source_of, write_rows
 
 from dpstream.core.schema import Categorical, Integer, Schema
 from dpstream.core.tables import PresentTable
 from dpstream.core.tables.access import ReadRequest
 from dpstream.core.tables.keyed_reading import read_keyed
-from dpstream.io.sources import SourceOptions, open_source
-from dpstream.io.sources.source import ReadOptions
+from dpstream.io.sources import SourceOptions
 
 SCHEMA = Schema(
     [
@@ -93,7 +92,7 @@ def history(seed: int, keys: int = 40, *, updates: bool = True) -> History:
 
 def read(options: SourceOptions, base: Path, **more: Any) -> Iterable[Any]:
     """The steps of a source, as a stream asks for them."""
-    return open_source(options, ReadOptions(base=base, columns=SCHEMA.names, **more)).steps()
+    return source_of(options, base=base, columns=SCHEMA.names, **more).steps()
 
 
 def outcome(entries: Iterable[Any], returns: str = "new") -> list[tuple[Any, ...]]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING, Any
 
-from dpstream.io.sources import SourceOptions, open_source, replication
-from dpstream.io.sources.source import ReadOptions
+from row_files import source_of
+
+from dpstream.io.sources import SourceOptions, replication
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,6 +78,6 @@ class ReplicatedTable:
 
     def open(self, options: SourceOptions, columns: Sequence[str]) -> Any:
         """The source, on the day after the last one that has ended."""
-        source = open_source(options, ReadOptions(columns=columns))
+        source = source_of(options, columns=columns)
         source.today = FIRST_DAY + datetime.timedelta(len(self.borders))
         return source

@@ -1,4 +1,4 @@
-"""Rows in files of every format that a source reads."""
+"""Rows in files of every format that a source reads, and the sources."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from dpstream.io.sources import SourceOptions, open_source
+from dpstream.io.sources.source import ReadOptions
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Path:
@@ -40,3 +43,9 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], names: Sequence[st
         data = "".join(json.dumps(line, default=str) + "\n" for line in lines).encode()
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
     return path
+
+
+def source_of(keys: Any, **reading: Any) -> Any:
+    """The source that keys of ``[source]``, or read ones, describe; ``reading``: of ``ReadOptions``."""
+    options = keys if isinstance(keys, SourceOptions) else SourceOptions.parse(keys)
+    return open_source(options, ReadOptions(**reading))

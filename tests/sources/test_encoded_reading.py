@@ -19,7 +19,8 @@ import pytest
 from cli_stream import make
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from row_files import write_rows
+from row_files import source_of, write_rows
+from second_place import contents
 
 from dpstream.core import threads
 from dpstream.core.errors import ConfigError, DataError, DpstreamError
@@ -29,10 +30,9 @@ from dpstream.core.schema.code_blocks import CodeBlocks
 from dpstream.core.schema.encoded_table import EncodedTable
 from dpstream.core.tables import MultisetHash, count_marginals, counting
 from dpstream.core.tables.access import BatchAccess, ReadRequest
-from dpstream.io.sources import SourceOptions, UnreadableError, counted_file, formats, open_source
+from dpstream.io.sources import SourceOptions, UnreadableError, counted_file, formats
 from dpstream.io.sources import files as files_module
 from dpstream.io.sources.counted_file import CountedFile
-from dpstream.io.sources.source import ReadOptions
 from dpstream.project import Config, taken_steps
 from dpstream.stream import Batch
 from dpstream.stream.admission import RecordRows, encode_batch, encode_blocks
@@ -50,9 +50,7 @@ NAMES = ["when", "op", "who", "zip", "age"]
 def outcome(folder: Path, options: SourceOptions, schema: Schema, *, early: bool) -> list[Any]:
     """What each step gives: codes and users, or the message, after which nothing is read."""
     found: list[Any] = []
-    source = open_source(
-        options, ReadOptions(base=folder, columns=schema.names, schema=schema if early else None)
-    )
+    source = source_of(options, base=folder, columns=schema.names, schema=schema if early else None)
     try:
         for entry in source.steps():
             assert not early or isinstance(entry.inserts, EncodedTable)
@@ -139,9 +137,7 @@ def test_the_first_broken_record_of_the_file_is_named(
     (tmp_path / "b.csv.gz").write_bytes(gzip.compress(text)[:-4])
     for name in ("a.csv", "b.csv.gz"):
         options = SourceOptions.parse({"path": name, "every": "files"})
-        source = open_source(
-            options, ReadOptions(base=tmp_path, columns=LOOSE.names, schema=LOOSE, reveal=True)
-        )
+        source = source_of(options, base=tmp_path, columns=LOOSE.names, schema=LOOSE, reveal=True)
         with pytest.raises(DataError, match=r"line 62: a line has 1 columns, the first line 2"):
             list(source.steps())
 
@@ -154,7 +150,7 @@ def test_text_does_not_wait_for_its_step(tmp_path: Path, some_threads: int) -> N
     schema = Schema([Categorical(name, words.to_pylist(), **BINS) for name in ("zip", "age")])
     options = SourceOptions.parse({"path": "*.parquet", "every": "files"})
     before = pa.total_allocated_bytes()
-    (step,) = open_source(options, ReadOptions(base=tmp_path, columns=schema.names, schema=schema)).steps()
+    (step,) = source_of(options, base=tmp_path, columns=schema.names, schema=schema).steps()
     assert pa.total_allocated_bytes() - before < rows  # the text has 40 times as many bytes
     assert sum(part.nbytes for part in step.inserts.parts) == 2 * rows
     assert np.array_equal(schema.encode(step.inserts), np.repeat(np.arange(rows)[:, None] % 5, 2, axis=1))
@@ -187,7 +183,7 @@ def test_files_of_other_types(tmp_path: Path, some_threads: int) -> None:
 def test_the_schema_is_the_one_that_encoded(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("zip,age\nnorth,7\n")
     options = SourceOptions.parse({"path": "a.csv", "every": "files"})
-    (step,) = open_source(options, ReadOptions(base=tmp_path, columns=LOOSE.names, schema=LOOSE)).steps()
+    (step,) = source_of(options, base=tmp_path, columns=LOOSE.names, schema=LOOSE).steps()
     assert LOOSE.encode(step.inserts).tolist() == [[0, 7]]
     with pytest.raises(ConfigError, match="another schema"):
         STRICT.encode(step.inserts)
@@ -225,16 +221,9 @@ def test_results_and_failures_come_in_the_order_of_the_tasks(some_threads: int) 
         raise OSError
 
     assert list(threads.in_order(work, range(7))) == list(range(7))
-    for most, kind in (
-        (0, OSError),
-        (1, OSError),
-        (2, OSError),
-        (6, OSError),
-        (9, ValueError),
-        (99, ValueError),
-    ):
+    for most in (0, 1, 2, 6, 9, 99):
         seen: list[int] = []
-        with pytest.raises(kind):
+        with pytest.raises(OSError if most < 7 else ValueError):
             seen.extend(threads.in_order(work, tasks(most)))
         assert seen == list(range(min(most, 7)))
     # Who stops in the middle waits for nothing but what was begun.
@@ -309,8 +298,7 @@ def taken(config: Config, place: Path, *, large: bool, counts: bool = True) -> d
             except DpstreamError as error:
                 return str(error)
         assert len(granted) == (steps if large and counts else 0)
-    files = (path for path in out.rglob("*") if path.is_file() and path.name != ".head.json")
-    return {str(path.relative_to(out)): path.read_bytes() for path in files}
+    return contents(out)
 
 
 @pytest.mark.parametrize("threads", ["1", "3"])
@@ -349,7 +337,7 @@ def test_messages_are_the_same(tmp_path: Path) -> None:
 def granted(folder: Path, monkeypatch: pytest.MonkeyPatch, *cliques: tuple[int, int]) -> BatchAccess:
     monkeypatch.setattr(counted_file, "_LARGE", 0)
     options = SourceOptions(path=("*.parquet",), every="files")
-    (entry,) = open_source(options, ReadOptions(base=folder, columns=SCHEMA.names, schema=SCHEMA)).steps()
+    (entry,) = source_of(options, base=folder, columns=SCHEMA.names, schema=SCHEMA).steps()
     assert entry.engine is not None
     assert entry.inserts is None
     return entry.engine.grant(ReadRequest("counts", SCHEMA, "event", None, b"", "step 1", cliques))

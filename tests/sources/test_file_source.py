@@ -19,7 +19,7 @@ import pyarrow.parquet
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from row_files import write_rows
+from row_files import source_of, write_rows
 
 from dpstream.core.errors import ConfigError, DataError, StepError
 from dpstream.io.sources import (
@@ -28,21 +28,18 @@ from dpstream.io.sources import (
     StepInput,
     UnreadableError,
     formats,
-    open_source,
     read_table,
 )
 from dpstream.io.sources import files as files_module
 from dpstream.io.sources.calendar import day_number, period_grid
 from dpstream.io.sources.pieces import StepRows
-from dpstream.io.sources.source import ReadOptions
 
-ENDINGS = ("csv", "csv.gz", "parquet", "ndjson", "ndjson.gz")
 START = datetime.date(1997, 1, 2)
 TODAY = datetime.date(2020, 1, 1)
-Row = tuple[Any, str, str]  # day or number, operation, value
 
 
-def write(path: Path, rows: Sequence[Row], names: Sequence[str] = ("when", "op", "zip")) -> None:
+def write(path: Path, rows: Sequence[Any], names: Sequence[str] = ("when", "op", "zip")) -> None:
+    """Rows of a day or number, an operation and a value."""
     write_rows(path, [dict(zip(names, row, strict=True)) for row in rows], names)
 
 
@@ -72,7 +69,7 @@ def numbered(**changes: Any) -> SourceOptions:
         max_size=3,
     ).filter(any),
     st.integers(1, 11),
-    st.sampled_from(ENDINGS),
+    st.sampled_from(["csv", "csv.gz", "parquet", "ndjson", "ndjson.gz"]),
 )
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 def test_any_order_of_records_gives_the_same_steps(files: Any, start_step: int, ending: str) -> None:
@@ -96,7 +93,7 @@ def test_any_order_of_records_gives_the_same_steps(files: Any, start_step: int, 
         patch.setattr(formats, "_BLOCK_BYTES", 64)
         for i, rows in enumerate(tables):
             write(Path(folder) / f"part-{i}.{ending}", rows)
-        source = FileSource(numbered(start=0), ReadOptions(base=folder))
+        source = source_of(numbered(start=0), base=folder)
         source.today = TODAY
         assert contents(source.steps(start_step)) == expected
         assert "v0" not in repr(next(source.steps()))
@@ -106,11 +103,11 @@ def test_any_order_of_records_gives_the_same_steps(files: Any, start_step: int, 
 
 def test_records_that_come_late(tmp_path: Path) -> None:
     write(tmp_path / "a.csv", [(1, "insert", "a"), (2, "insert", "b"), (4, "insert", "early")])
-    first = FileSource(numbered(end=2), ReadOptions(base=tmp_path))
+    first = source_of(numbered(end=2), base=tmp_path)
     assert contents(first.steps())[2] == ("step-2", ["b"], [])
     seen = json.loads(json.dumps(first.position))
     assert seen == {"a.csv": 3}
-    following = FileSource(numbered(end=2, late="next-step"), ReadOptions(base=tmp_path))
+    following = source_of(numbered(end=2, late="next-step"), base=tmp_path)
     list(following.steps())
     followed = following.position
     # An appended and a new file, each with a record of a released step.
@@ -127,7 +124,7 @@ def test_records_that_come_late(tmp_path: Path) -> None:
     write(tmp_path / "b.csv", [(2, "insert", "late2"), (3, "insert", "d")])
 
     def run(late: str, seen: Any, *, reveal: bool = False) -> Any:
-        source = FileSource(numbered(late=late), ReadOptions(base=tmp_path, reveal=reveal))
+        source = source_of(numbered(late=late), base=tmp_path, reveal=reveal)
         return contents(source.steps(3, seen=seen))
 
     with pytest.raises(DataError, match=r"a\.csv: found a record of a released step"):
@@ -148,7 +145,7 @@ def test_a_moved_record_does_not_pass_for_a_late_one(tmp_path: Path) -> None:
     rows = [(1, "insert", f"v{i}") for i in range(3)]
     path = tmp_path / "a.csv"
     write(path, rows)
-    source = FileSource(numbered(late="next-step"), ReadOptions(base=tmp_path))
+    source = source_of(numbered(late="next-step"), base=tmp_path)
     assert len(list(source.steps())) == 1
     seen = source.position
     write(path, [*rows, (2, "insert", "w")])
@@ -168,8 +165,8 @@ def test_a_moved_record_does_not_pass_for_a_late_one(tmp_path: Path) -> None:
 def test_records_before_the_start(tmp_path: Path) -> None:
     write(tmp_path / "a.csv", [(0, "insert", "zero"), (1, "insert", "one")])
     with pytest.raises(DataError, match=r"a\.csv: found a record before the start"):
-        FileSource(numbered(), ReadOptions(base=tmp_path)).steps()
-    source = FileSource(numbered(late="next-step"), ReadOptions(base=tmp_path))
+        source_of(numbered(), base=tmp_path).steps()
+    source = source_of(numbered(late="next-step"), base=tmp_path)
     assert contents(source.steps()) == {1: ("step-1", ["zero", "one"], [])}
 
 
@@ -177,7 +174,7 @@ def test_a_period_is_handed_out_once_it_is_over(tmp_path: Path) -> None:
     write(tmp_path / "a.csv", [(START, "insert", "a"), (datetime.date(2050, 1, 1), "insert", "misprint")])
 
     def count(today: str, **changes: Any) -> int:
-        source = FileSource(weekly(**changes), ReadOptions(base=tmp_path))
+        source = source_of(weekly(**changes), base=tmp_path)
         source.today = datetime.date.fromisoformat(today)
         return len(list(source.steps()))
 
@@ -196,8 +193,7 @@ def test_rows(tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch) -> N
     rows = [(i, "insert", f"v{i}") for i in range(17)]
     write(tmp_path / f"a.{ending}", rows[:7])
     write(tmp_path / f"b.{ending}", rows[7:])
-    by_rows = SourceOptions.parse({"path": "*", "rows": 5, "op_column": "op"})
-    source = FileSource(by_rows, ReadOptions(base=tmp_path))
+    source = source_of({"path": "*", "rows": 5, "op_column": "op"}, base=tmp_path)
     assert contents(source.steps()) == {
         k: (f"block-{k}", [f"v{i}" for i in range(5 * k - 5, 5 * k)], []) for k in (1, 2, 3)
     }
@@ -220,7 +216,7 @@ def test_a_position_in_many_files_stays_small_and_notices_every_other_file(
         write(tmp_path / name, [(i, "insert", f"v{i}")])
 
     def source() -> FileSource:
-        return FileSource(SourceOptions.parse({"path": "*", "every": "files"}), ReadOptions(base=tmp_path))
+        return source_of({"path": "*", "every": "files"}, base=tmp_path)
 
     def positions() -> Iterator[dict[str, int]]:
         one = source()
@@ -272,7 +268,7 @@ def test_sorted_files_are_read_with_little_memory(tmp_path: Path, monkeypatch: p
             waiting.append(sum(t.num_rows for tables in self._waiting.values() for _, t in tables))
 
     monkeypatch.setattr(files_module, "StepRows", Watched)
-    sizes = [s.inserts.num_rows for s in FileSource(numbered(start=0), ReadOptions(base=tmp_path)).steps()]
+    sizes = [s.inserts.num_rows for s in source_of(numbered(start=0), base=tmp_path).steps()]
     assert sizes == [100] * 200
     assert len(waiting) >= 40
     assert max(waiting) <= 600
@@ -296,9 +292,8 @@ def test_times_have_an_offset_in_all_files_or_in_none(tmp_path: Path, first: str
         pyarrow.parquet.write_table(table, tmp_path / f"{name}.parquet")
     zoned = [form in ("zoned", "offsets") for form in (first, second)]
     for offsets in (False, True):
-        source = FileSource(
-            weekly(every="day", start="1997-01-01", offsets=offsets, path="*.parquet"),
-            ReadOptions(base=tmp_path),
+        source = source_of(
+            weekly(every="day", start="1997-01-01", offsets=offsets, path="*.parquet"), base=tmp_path
         )
         source.today = TODAY
         if zoned == [offsets, offsets]:
@@ -313,7 +308,7 @@ def test_far_away_step_numbers_are_refused(tmp_path: Path) -> None:
     for number in (10**9, 9 * 10**17):
         write(tmp_path / "a.csv", [(1, "insert", "a"), (number, "insert", "b")])
         with pytest.raises(DataError, match="more than 1000000 steps"):
-            FileSource(numbered(), ReadOptions(base=tmp_path)).steps()
+            source_of(numbered(), base=tmp_path).steps()
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
@@ -352,9 +347,7 @@ def test_files_that_exchange_places_during_a_reading_give_no_step(
         for number, path in enumerate(paths):
             write(path, [(i + 1, ("insert", "delete")[number], "12"[number]) for i in range(4)], names)
             os.utime(path, (0, 0))
-        source = open_source(
-            SourceOptions.parse({"path": "[ab].*", **cut}), ReadOptions(base=tmp_path, columns=["zip"])
-        )
+        source = source_of({"path": "[ab].*", **cut}, base=tmp_path, columns=["zip"])
         if not stops:
             assert list(source.steps())
             continue
@@ -374,7 +367,7 @@ OF_WORDS: dict[str, Any] = {"path": "*.csv", "time_column": "when", "end": "data
 
 
 def fed(folder: Path, **changes: Any) -> list[tuple[list[str], list[str]]]:
-    source = FileSource(SourceOptions.parse({**OF_WORDS, **changes}), ReadOptions(base=folder))
+    source = source_of({**OF_WORDS, **changes}, base=folder)
     return [(s.inserts["zip"].to_pylist(), s.deletes["zip"].to_pylist()) for s in source.steps()]
 
 

@@ -8,17 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import keyed_history as told
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from keyed_history import FEED, SCHEMA, STEPS, History, outcome, read
+from row_files import source_of
 
-from dpstream.core.errors import DataError
+from dpstream.core.errors import DataError, DpstreamError
 from dpstream.core.schema.arrow import to_table
 from dpstream.core.tables import KeyedBatch, Snapshot
-from dpstream.io.sources import SourceOptions, open_source
+from dpstream.core.tables.keyed_reading import hash_keys
+from dpstream.io.sources import SourceOptions
 from dpstream.io.sources import stdin as stdin_module
-from dpstream.io.sources.source import ReadOptions
 
-SEEDS = (1, 2)
 Writer = Callable[[History, Path], SourceOptions]
 FEEDS: dict[str, Writer] = {
     "csv": lambda h, d: told.write_feed(h, d, "feed.csv"),
@@ -58,10 +60,6 @@ def expected(history: History) -> list[tuple[set[Any], ...]]:
 
 def unhashed(history: History, changes: list[tuple[Any, ...]]) -> list[tuple[set[Any], ...]]:
     """The same of what the stream computes, its hashed keys taken back by a dictionary of all keys."""
-    import pyarrow as pa
-
-    from dpstream.core.tables.keyed_reading import hash_keys
-
     names = sorted({stay.key for stay in history.stays})
     hashes = hash_keys(pa.chunked_array([pa.array(names)]), told.SECRET, "test").tolist()
     known = {tuple(words): name for words, name in zip(hashes, names, strict=True)}
@@ -81,7 +79,7 @@ def unhashed(history: History, changes: list[tuple[Any, ...]]) -> list[tuple[set
     return found
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", [1, 2])
 def test_every_shape_gives_the_changes_of_plain_dictionaries(seed: int, tmp_path: Path) -> None:
     pytest.importorskip("duckdb")
     history = told.history(seed)
@@ -112,14 +110,14 @@ def test_a_step_is_the_same_whatever_step_reading_begins_at(name: str, tmp_path:
     pytest.importorskip("duckdb")
     history = told.history(5, keys=20, updates=name not in STAYS)
     options = {**FEEDS, **SNAPSHOTS, **STAYS}[name](history, tmp_path)
-    source = open_source(options, ReadOptions(base=tmp_path, columns=SCHEMA.names))
+    source = source_of(options, base=tmp_path, columns=SCHEMA.names)
     whole, seen = [], {}
     for entry in source.steps():
         whole.append(entry)
         seen[entry.step] = source.position
     assert list(seen) == list(range(1, STEPS + 1))
     for start in range(2, STEPS + 1):
-        source = open_source(options, ReadOptions(base=tmp_path, columns=SCHEMA.names))
+        source = source_of(options, base=tmp_path, columns=SCHEMA.names)
         again = list(source.steps(start, seen=seen[start - 1]))
         assert [rows_of(entry) for entry in again] == [rows_of(entry) for entry in whole[start - 1 :]]
 
@@ -169,8 +167,6 @@ def feed(tmp_path: Path, *lines: str, head: str = "when,op,id,group,size", **mor
 def test_bad_input_of_a_feed_stops_by_the_declared_rule(
     lines: tuple[str, ...], rules: dict[str, Any], what: str, tmp_path: Path
 ) -> None:
-    from dpstream.core.errors import DpstreamError
-
     with pytest.raises(DpstreamError, match=what) as caught:
         outcome(read(feed(tmp_path, *lines, **rules), tmp_path))
     assert "7" not in str(caught.value).replace("1 to 7", "").replace("step-7", "")
@@ -202,13 +198,9 @@ def test_late_rows_of_a_feed(tmp_path: Path) -> None:
     """A row that comes after its step was read is an error, or counts at the next step."""
     first, late = ("1,insert,7,a,1", "2,insert,8,a,1"), "1,update,7,b,1"
     for rule in ("error", "next-step"):
-        source = open_source(
-            feed(tmp_path, *first, late=rule), ReadOptions(base=tmp_path, columns=SCHEMA.names)
-        )
+        source = source_of(feed(tmp_path, *first, late=rule), base=tmp_path, columns=SCHEMA.names)
         _, seen, *_ = [source.position for _ in source.steps()]
-        again = open_source(
-            feed(tmp_path, *first, late, late=rule), ReadOptions(base=tmp_path, columns=SCHEMA.names)
-        )
+        again = source_of(feed(tmp_path, *first, late, late=rule), base=tmp_path, columns=SCHEMA.names)
         if rule == "error":
             with pytest.raises(DataError, match="released step"):
                 list(again.steps(3, seen=seen))
@@ -288,9 +280,6 @@ def test_stays_of_one_key_that_are_over_within_a_step_leave_no_trace(tmp_path: P
 
 def test_an_empty_text_keeps_the_value_in_csv_files_only(tmp_path: Path) -> None:
     """Other formats have nulls, and an empty text may be a declared value there."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     options = feed(tmp_path, "1,insert,7,a,1", "2,update,7,,2", updates="changed")
     _, csv, *_ = read(options, tmp_path)
     assert csv.keyed.events["group"].to_pylist() == [None]

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from cli_stream import dpstream, make
-from row_files import write_rows
+from row_files import source_of, write_rows
 
 from dpstream.core.errors import ConfigError, DataError, DpstreamError
-from dpstream.io.sources import SourceOptions, UnreadableError, open_source
-from dpstream.io.sources.source import ReadOptions
+from dpstream.io.sources import SourceOptions, UnreadableError
 
 if TYPE_CHECKING:
     from mariadb_server import Server
@@ -63,11 +62,6 @@ def table(shop: Server) -> Server:
 NAMES = ["id", "day", "op", "zip", "paid", "arrived", "gone"]
 
 
-def as_file(folder: Path) -> str:
-    lines = [dict(zip(NAMES, row, strict=True)) for row in rows()]
-    return str(write_rows(folder / "visits.csv", lines, NAMES))
-
-
 def options(shop: Any, **keys: Any) -> SourceOptions:
     url = {} if "url_env" in keys else {"url": shop.url()}
     return SourceOptions(**{"kind": "mysql", **url, **WEEKS, **keys})
@@ -111,12 +105,11 @@ QUERY = (
 def test_a_server_gives_the_steps_that_files_give(
     table: Server, tmp_path: Path, there: dict[str, Any], file: dict[str, Any]
 ) -> None:
-    path = as_file(tmp_path)
+    lines = [dict(zip(NAMES, row, strict=True)) for row in rows()]
+    path = str(write_rows(tmp_path / "visits.csv", lines, NAMES))
     ignored = [name for name in ("id", "day", "op", "arrived", "gone") if name not in file.values()]
-    here = open_source(
-        SourceOptions(path=(path,), **{**WEEKS, **file}), ReadOptions(columns=COLUMNS, ignored=ignored)
-    )
-    source = open_source(options(table, **there), ReadOptions(columns=COLUMNS))
+    here = source_of(SourceOptions(path=(path,), **{**WEEKS, **file}), columns=COLUMNS, ignored=ignored)
+    source = source_of(options(table, **there), columns=COLUMNS)
     expected = contents(here)
     assert contents(source) == expected
     assert contents(source, 3) == expected[2:]
@@ -132,7 +125,7 @@ def test_the_zone_of_the_server_moves_no_record_to_another_step(shop: Server) ->
         for zone in ("+00:00", "+09:00", "-09:00"):
             shop.execute(f"SET GLOBAL time_zone = '{zone}'")
             for there in ({"table": "moments", **BY_DAY, "time_column": "at"}, by_query):
-                steps = open_source(options(shop, **keys, **there), ReadOptions(columns=["zip"])).steps()
+                steps = source_of(options(shop, **keys, **there), columns=["zip"]).steps()
                 assert [one.batch_id for one in steps if len(one.inserts)] == ["2026-01-14"]
     finally:
         shop.execute("SET GLOBAL time_zone = 'SYSTEM'")
@@ -144,10 +137,10 @@ def test_snapshots_are_of_one_moment(table: Server) -> None:
     asked = options(table, table="visits", key_column="id", shape="snapshots")
     query = "SELECT id, zip, paid FROM visits WHERE day < ?"
     then = options(table, query=query, key_column="id", shape="snapshots")
-    for one in open_source(asked, ReadOptions(columns=COLUMNS)).steps():
+    for one in source_of(asked, columns=COLUMNS).steps():
         assert one.keyed is not None
         assert plain(one.keyed.rows) == sorted((str(r[0]), str(r[4]), r[3] or "") for r in rows())
-    grown = [len(one.keyed.rows) for one in open_source(then, ReadOptions(columns=COLUMNS)).steps()]
+    grown = [len(one.keyed.rows) for one in source_of(then, columns=COLUMNS).steps()]
     ends = [datetime.date(2026, 1, 12) + datetime.timedelta(days=7 * i) for i in range(4)]
     assert grown == [sum(row[1] < end for row in rows()) for end in ends]
     with MySQLSession(asked, "a test") as session:
@@ -230,17 +223,13 @@ def test_nothing_is_written_and_no_value_is_said(table: Server, tmp_path: Path) 
     ]  # fmt: skip
     for keys, kind, what in cases:
         with pytest.raises(kind, match=what) as told:
-            list(open_source(options(table, **keys), ReadOptions(columns=["zip"])).steps())
+            list(source_of(options(table, **keys), columns=["zip"]).steps())
         assert SECRET not in str(told.value)
     assert table.execute("SELECT COUNT(*) FROM visits") == [(61,)]
     assert not place.exists()
     table.execute("SET GLOBAL read_only = 1")
     try:
         with pytest.raises(ConfigError, match="read-only"):
-            list(
-                open_source(
-                    options(table, table="visits", time_column="day"), ReadOptions(columns=["zip"])
-                ).steps()
-            )
+            list(source_of(options(table, table="visits", time_column="day"), columns=["zip"]).steps())
     finally:
         table.execute("SET GLOBAL read_only = 0")

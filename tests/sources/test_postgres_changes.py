@@ -489,10 +489,6 @@ def test_messages_that_are_cut_short_or_unknown_are_refused() -> None:
 # Records with keys
 
 
-if TYPE_CHECKING:
-    from postgres_server import Cluster
-
-
 class Table(ReplicatedTable):
     """A replicated table with a primary key."""
 

@@ -19,10 +19,9 @@ import pytest
 from cli_stream import dpstream, make, released, status
 from postgres_log import FIRST_DAY as FIRST
 from postgres_log import FIRST_DAY_NUMBER, ReplicatedTable
-from row_files import write_rows
+from row_files import source_of, write_rows
 
-from dpstream.io.sources import SourceOptions, open_source, replication
-from dpstream.io.sources.source import ReadOptions
+from dpstream.io.sources import SourceOptions, replication
 
 if TYPE_CHECKING:
     from postgres_server import Cluster
@@ -350,7 +349,7 @@ def test_the_guides_statements_are_enough(server: Cluster, monkeypatch: pytest.M
         for text in tables:
             given = {**tomllib.loads(text), "url": f"postgresql://dpreader@/postgres?host={server.home}"}
             more = {"late": "next-step", "xid_column": "tx"} if given["kind"] == "postgres" else {}
-            source = open_source(SourceOptions.parse({**given, **more}), ReadOptions(columns=["zip"]))
+            source = source_of({**given, **more}, columns=["zip"])
             first = next(iter(source.steps()))
             found.append(first.inserts["zip"].to_pylist())
             source.committed(source.position)

@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from row_files import source_of
 
 from dpstream.core.errors import ConfigError, DataError, StepError
 from dpstream.io.libpq import connection_settings
-from dpstream.io.sources import SourceOptions, UnreadableError, open_source
+from dpstream.io.sources import SourceOptions, UnreadableError
 from dpstream.io.sources import pg_session as server_module
-from dpstream.io.sources.source import ReadOptions
 
 if TYPE_CHECKING:
     from postgres_server import Cluster
 
 SECRET = "Q7731"
-COLUMNS = ("zip", "rent")
 
 
 @pytest.fixture
@@ -56,13 +55,15 @@ def options(server: Cluster, **changes: Any) -> SourceOptions:
 class Reader:
     """Takes steps, and keeps the position as the store does: with the step."""
 
-    def __init__(self, server: Cluster, *, columns: tuple[str, ...] = COLUMNS, **changes: Any) -> None:
+    def __init__(
+        self, server: Cluster, *, columns: tuple[str, ...] = ("zip", "rent"), **changes: Any
+    ) -> None:
         self.options, self.columns = options(server, **changes), columns
         self.step, self.position, self.records = 0, None, []
 
     def take(self, day: int, position: Mapping[str, int] | None = None) -> list[Any]:
         """The steps that are over on a day of January; only the zip codes."""
-        source = open_source(self.options, ReadOptions(columns=self.columns))
+        source = source_of(self.options, columns=self.columns)
         source.today = datetime.date(2026, 1, day)
         found = []
         for entry in source.steps(self.step + 1, seen=position or self.position):
@@ -247,7 +248,7 @@ def test_operations_users_views_partitions_and_texts(server: Cluster, table: psy
     )
     for name, extra in (("t", {}), ("public.v", {"xid_column": "tx"}), ("parts", {})):
         given = options(server, table=name, op_column="op", user_column="who", **extra)
-        source = open_source(given, ReadOptions(columns=["zip", "rent", "paid"]))
+        source = source_of(given, columns=["zip", "rent", "paid"])
         source.today = datetime.date(2026, 1, 7)
         first, second = source.steps()
         assert first.inserts.to_pylist() == [{"zip": "a", "rent": "1.5", "paid": "true"}]
@@ -255,7 +256,7 @@ def test_operations_users_views_partitions_and_texts(server: Cluster, table: psy
         assert [part.to_pylist() for part in first.users] == [["ann"], ["bob"]]
         assert second.inserts["zip"].to_pylist() == ([] if name == "public.v" else ["c"])
     # Without a schema all columns but the marks leave the server.
-    assert next(iter(open_source(options(server)).steps())).inserts.column_names == [
+    assert next(iter(source_of(options(server)).steps())).inserts.column_names == [
         "id", "op", "zip", "rent", "who", "paid", "tx",
     ]  # fmt: skip
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import keyed_history as told
 import pytest
 from keyed_history import SCHEMA, STEPS, outcome
+from row_files import source_of
 
 from dpstream.core.errors import ConfigError, DataError, DpstreamError
-from dpstream.io.sources import SourceOptions, open_source
-from dpstream.io.sources.source import ReadOptions
+from dpstream.io.sources import SourceOptions
 
 if TYPE_CHECKING:
     from postgres_server import Cluster
@@ -43,7 +43,7 @@ class Database:
 
     def read(self, **more: Any) -> list[Any]:
         options = SourceOptions.parse({**self.keys, **CALENDAR, **more})
-        return list(open_source(options, ReadOptions(base=self.base, columns=SCHEMA.names)).steps())
+        return list(source_of(options, base=self.base, columns=SCHEMA.names).steps())
 
     def stays(self, query: str = "SELECT * FROM t", **more: Any) -> list[Any]:
         return self.read(query=query, **TIMES, **more)
@@ -167,11 +167,7 @@ def test_nothing_can_be_written_through_a_query(server: Cluster, tmp_path: Path)
     ):
         with pytest.raises(DpstreamError, match=what):
             # All columns are asked for, so that all of the query is run.
-            list(
-                open_source(
-                    SourceOptions.parse({**database.keys, **CALENDAR, "query": query, "shape": "snapshots"})
-                ).steps()
-            )
+            list(source_of({**database.keys, **CALENDAR, "query": query, "shape": "snapshots"}).steps())
         assert len(database.execute("SELECT id FROM t")) == 2, query
     database.execute("DROP TABLE t; DROP SEQUENCE s; DROP FUNCTION eats")
 
@@ -183,12 +179,10 @@ def test_a_query_is_planned_before_a_first_step_is_due(server: Cluster, tmp_path
         ("SELECT id FROM t", "unknown column 'group'"),
         ("SELECT x FROM t", "UndefinedColumn"),
     ):
-        source = open_source(
-            SourceOptions.parse({**options, "query": query}), ReadOptions(columns=SCHEMA.names)
-        )
+        source = source_of({**options, "query": query}, columns=SCHEMA.names)
         with pytest.raises(DpstreamError, match=what):
             list(source.steps())
-    assert list(open_source(SourceOptions.parse({**options, "query": "TABLE t"})).steps()) == []
+    assert list(source_of({**options, "query": "TABLE t"}).steps()) == []
 
 
 def test_ends_that_are_open_late_or_moved(database: Database) -> None:

@@ -39,6 +39,24 @@ def on_postgres(postgres: Cluster) -> Iterator[Cluster]:
         yield postgres
 
 
+@pytest.fixture
+def small_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts so small that every loop over rows with a sum goes round, and ends with a part that is not full."""
+    from dpstream.stream.store import sqlite, summed_rows
+
+    monkeypatch.setattr(summed_rows, "_CHUNK", 3)
+    monkeypatch.setattr(summed_rows, "_PAGE", 4)
+    monkeypatch.setattr(sqlite, "_ROWS", 3)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are drawn in several blocks."""
+    from dpstream.stream.release import table_blocks
+
+    monkeypatch.setattr(table_blocks, "BLOCK", 8)
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def each_database(request: pytest.FixtureRequest) -> None:
     """The test runs with its stores in files, and again with all of them on the server."""

@@ -18,6 +18,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from toy_stream import SCHEMA, ToyPlan, batch, start
 
 from dpstream.core import durable
 from dpstream.core.contracts import StreamPlan
-from dpstream.core.errors import StoreError
+from dpstream.core.errors import DpstreamError, StoreError
 from dpstream.core.privacy import Randomness
 from dpstream.core.schema import Schema
 from dpstream.io.sinks import StepFiles, read_catalogue
@@ -186,20 +187,37 @@ def forked() -> int:
     raise RuntimeError("no child came out of ten forks")
 
 
-def in_child(work: Callable[[], None]) -> int:
-    """Exit status of ``work`` in a forked child: 0, minus the signal, or 1 for an exception."""
-    child = forked()
-    if child == 0:
-        status = 1
-        try:
-            work()
-            status = 0
-        except BaseException:  # noqa: BLE001  (a child must never return into the test runner)
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+def at_once(*works: Callable[[], object]) -> list[int]:
+    """Exit status of each in a forked child: 0, minus the signal, that of a typed error, or 1 for another one."""
+    children = []
+    for work in works:
+        children.append(forked())
+        if children[-1] == 0:
+            status = 1
+            try:
+                work()
+                status = 0
+            except BaseException as error:  # noqa: BLE001  (a child must never return into the test runner)
+                traceback.print_exc()
+                status = error.exit_code if isinstance(error, DpstreamError) else 1
+            finally:
+                sys.stderr.flush()
+                os._exit(status)
+    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+
+
+def in_child(work: Callable[[], object]) -> int:
+    """Exit status of the only one."""
+    return at_once(work)[0]
+
+
+def failing_with(error: BaseException) -> Callable[..., None]:
+    """A function that raises the error, whatever it is given."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
 
 
 def outcome(home: Path) -> dict[str, str]:
@@ -286,9 +304,13 @@ def violations_at_end(home: Path, before: dict[int, str]) -> list[str]:
     if {entry["step"]: entry["manifest_sha256"] for entry in listed} != committed:
         found.append("the catalogue is not the ledger's")
     read(home / "releases")
-    strays = [p.name for p in home.rglob("*") if p.name.endswith(".tmp") or ".new" in p.name]
-    strays += [p.name for p in home.glob("state/staged/*")]
-    return found + [f"{name} was left behind" for name in strays]
+    return found + strays(home)
+
+
+def strays(home: Path) -> list[str]:
+    """Files of attempts that are over."""
+    left = [path for path in home.rglob("*") if path.name.endswith(".tmp") or ".new" in path.name]
+    return [f"{path.name} was left behind" for path in [*left, *home.glob("state/staged/*")]]
 
 
 def faults_in(
@@ -327,6 +349,19 @@ def faults_in(
         yield home, names[at - 1]
 
 
+def finish(home: Path, at: object, work: Callable[[], object], expected: dict[str, str]) -> None:
+    """What was stopped breaks no promise; ``work`` finishes it, and then nothing is broken either."""
+    violations = violations_after_stop(home)
+    assert not violations, (at, violations)
+    before = committed_steps(home)
+    work()
+    violations = violations_at_end(home, before)
+    assert not violations, (at, violations)
+    # Creating the state takes words of the first seed: once it is reopened, step 1 sees other noise.
+    if before:
+        assert outcome(home) == expected, at
+
+
 def killed_at_every(stride: int, folder: Path, subject: Subject = TOY, *, wrong_order: bool = False) -> int:
     """Kill a stream before every ``stride``-th durability call, finish it in another process, judge it.
 
@@ -338,15 +373,12 @@ def killed_at_every(stride: int, folder: Path, subject: Subject = TOY, *, wrong_
 
     last = 0
     for home, name in faults_in(folder, work, calls=slice(1, None, stride)):
-        expected, at = outcome(folder / "undisturbed"), (home.name, name)
-        violations = violations_after_stop(home)
-        assert not violations, (at, violations)
-        before = committed_steps(home)
-        assert in_child(lambda home=home: work(home)) == 0, at  # type: ignore[misc]
-        assert violations_at_end(home, before) == [], at
-        # Creating the state takes words of the first seed: once it is reopened, step 1 sees other noise.
-        if before:
-            assert outcome(home) == expected, at
+        at = (home.name, name)
+
+        def in_another(home: Path = home, at: object = at) -> None:
+            assert in_child(partial(work, home)) == 0, at
+
+        finish(home, at, in_another, outcome(folder / "undisturbed"))
         subject.judge(home)
         last = int(home.name)
     return last
@@ -363,11 +395,6 @@ def fails_clearly_at(calls: slice, fault: Fault, folder: Path, subject: Subject)
             failed.append(home)
 
     for home, name in faults_in(folder, work, fault=fault, calls=calls):
-        at = (home.name, name)
-        assert failed[-1:] == [home], at
-        assert violations_after_stop(home) == [], at
-        before = committed_steps(home)
-        run_stream(home, subject=subject, decide=True)
-        assert violations_at_end(home, before) == [], at
-        if before:
-            assert outcome(home) == outcome(folder / "undisturbed"), at
+        assert failed[-1:] == [home], (home.name, name)
+        again = partial(run_stream, home, subject=subject, decide=True)
+        finish(home, (home.name, name), again, outcome(folder / "undisturbed"))

@@ -46,10 +46,7 @@ def mirrored(home: Path, form: Format = "parquet") -> Publisher:
     return Publisher(home / "releases", format=form, beside=second)
 
 
-__all__ = ["SecondFolder", "mirrored"]
-
-
-def contents(root: Path) -> dict[Path, bytes]:
+def contents(root: Path) -> dict[str, bytes]:
     """All files of a place by their names, but for the witness, which is in the first place only."""
     files = (path for path in root.rglob("*") if path.is_file() and path.name != ".head.json")
-    return {path.relative_to(root): path.read_bytes() for path in files}
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in files}

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow.parquet
 import pytest
-from fault_harness import killed_at_every, sql
+from fault_harness import failing_with, killed_at_every, sql
 from toy_stream import SCHEMA, ToyPlan, batch, start
 
 from dpstream.core import durable
@@ -34,15 +34,17 @@ from dpstream.stream.store.upkeep import rekey_store
 KEYS = (None, StateKey(b"a" * 32), StateKey(b"b" * 32))
 KEY = KEYS[1]
 HOLD = Publishing(approve=True)
-
-
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_blocks, "BLOCK", 8)
+pytestmark = pytest.mark.usefixtures("small_blocks")
 
 
 def opened(home: Path, form: Any = "parquet", **options: Any) -> Stream:
     return start(home, form=form, randomness=Randomness.seeded(1), **options)
+
+
+def lived(home: Path, *steps: int, **options: Any) -> None:
+    with opened(home, **options) as stream:
+        for step in steps:
+            stream.step(batch(step), f"b{step}")
 
 
 def staged(home: Path) -> list[Path]:
@@ -98,12 +100,9 @@ def test_a_full_disk_while_a_table_is_staged_is_a_failure_after_drawing(
     Nothing is left behind."""
     monkeypatch.setattr(table_files, "CHUNK", chunk)
 
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     with opened(tmp_path, form=form) as stream:
         with monkeypatch.context() as patch:
-            patch.setattr(durable, "write", full)
+            patch.setattr(durable, "write", failing_with(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
             with pytest.raises(StoreError, match="could not be written: No space left"):
                 stream.step(batch(1), "b1")
         assert staged(tmp_path) == []
@@ -188,32 +187,25 @@ def test_a_sealed_table_is_opened_once_for_folder_and_feed(
     assert (len(opens), len(made)) == (2, 1)
 
 
-def test_leftovers_of_a_step_that_was_never_committed_are_removed(tmp_path: Path) -> None:
-    hold(tmp_path)
-    folder = tmp_path / "state" / "staged"
-    (folder / "step-000002-table.parquet").write_bytes(b"half of it")
-    with opened(tmp_path):
-        assert [path.name for path in staged(tmp_path)] == ["step-000001-table.parquet"]
-
-
 def test_where_files_cannot_be_linked_copies_survive_a_kill_at_every_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuses(*_: object) -> None:
-        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
-
-    monkeypatch.setattr(durable, "link", refuses)
+    monkeypatch.setattr(durable, "link", failing_with(OSError(errno.EXDEV, os.strerror(errno.EXDEV))))
     killed_at_every(9, tmp_path)
     tables = list(tmp_path.glob("undisturbed/releases/step-*/table.csv"))
     assert [table.stat().st_mode & 0o777 for table in tables] == [0o644]
 
 
-def test_a_staged_folder_is_for_its_owner_and_no_link(tmp_path: Path) -> None:
+def test_a_staged_folder_is_for_its_owner_and_no_link_and_loses_what_was_never_committed(
+    tmp_path: Path,
+) -> None:
     hold(tmp_path)
     folder = tmp_path / "state" / "staged"
+    (folder / "step-000002-table.parquet").write_bytes(b"half of it")
     folder.chmod(0o755)
     with pytest.warns(UserWarning, match="0755 and are now 0700"):
         opened(tmp_path).close()
+    assert [path.name for path in staged(tmp_path)] == ["step-000001-table.parquet"]
     folder.rename(tmp_path / "elsewhere")
     folder.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StoreError, match="link"):
@@ -226,8 +218,7 @@ def test_tables_that_were_drawn_at_once_are_made_again_at_once(
     """What an earlier version drew, whatever its size."""
     with monkeypatch.context() as patch:
         patch.setattr(table_blocks, "BLOCK", 10**6)
-        with opened(tmp_path) as stream:
-            stream.step(batch(1), "b1")
+        lived(tmp_path, 1)
     before = table_hash(tmp_path)
     (tmp_path / "releases" / "step-000001" / "table.parquet").unlink()
     with opened(tmp_path) as stream:
@@ -236,19 +227,15 @@ def test_tables_that_were_drawn_at_once_are_made_again_at_once(
     assert "drawn_in_blocks_of" not in read_manifest(tmp_path / "releases", 1)
 
 
-def test_a_file_that_was_thrown_away_writes_nothing_more(tmp_path: Path) -> None:
+def test_a_file_that_was_thrown_away_writes_nothing_more_and_a_link_is_not_published(tmp_path: Path) -> None:
     """A writer that is dropped writes its end, when its descriptor may be that of the store."""
-    staging = Staging(tmp_path)
+    staging, outside = Staging(tmp_path), tmp_path / "outside"
     with suppress(RuntimeError), staging.file(1, "table.parquet") as file:
         file.put(b"one")
         raise RuntimeError
     with pytest.raises(ValueError, match="closed"):
         file.put(bytes(2**21))
     assert staging.names() == []
-
-
-def test_a_link_in_the_staged_folder_is_not_published(tmp_path: Path) -> None:
-    staging, outside = Staging(tmp_path), tmp_path / "outside"
     outside.write_bytes(b"whole")
     outside.chmod(0o600)
     digest = hashlib.sha256(b"whole").hexdigest()
@@ -317,9 +304,7 @@ def listed(home: Path) -> list[tuple[int, str]]:
 def test_a_held_table_that_cannot_be_made_stays_held_and_can_be_rejected(
     tmp_path: Path, other_bytes: Any
 ) -> None:
-    with opened(tmp_path, publishing=HOLD) as stream:
-        stream.step(batch(1), "b1")
-        stream.step(batch(2), "b2")
+    lived(tmp_path, 1, 2, publishing=HOLD)
     shutil.rmtree(tmp_path / "state" / "staged")
     other_bytes()
     with opened(tmp_path, publishing=HOLD) as stream:
@@ -335,9 +320,7 @@ def test_a_held_table_that_cannot_be_made_stays_held_and_can_be_rejected(
 def test_a_committed_table_that_cannot_be_made_stops_steps_and_can_be_withdrawn(
     tmp_path: Path, other_bytes: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with opened(tmp_path) as stream:
-        stream.step(batch(1), "b1")
-        stream.step(batch(2), "b2")
+    lived(tmp_path, 1, 2)
     set_pending(tmp_path)
     shutil.rmtree(tmp_path / "releases" / "step-000001")
     other_bytes()
@@ -355,10 +338,8 @@ def test_a_committed_table_that_cannot_be_made_stops_steps_and_can_be_withdrawn(
 
 
 def test_readers_do_not_hear_of_a_step_that_cannot_be_made(tmp_path: Path, other_bytes: Any) -> None:
-    with opened(tmp_path) as stream:
-        stream.step(batch(1), "b1")
-    with opened(tmp_path, publishing=HOLD) as stream:
-        stream.step(batch(2), "b2")
+    lived(tmp_path, 1)
+    lived(tmp_path, 2, publishing=HOLD)
     shutil.rmtree(tmp_path / "state" / "staged")
     set_pending(tmp_path, after=1)
     other_bytes()
@@ -368,8 +349,7 @@ def test_readers_do_not_hear_of_a_step_that_cannot_be_made(tmp_path: Path, other
 
 
 def test_a_table_that_is_published_already_is_taken_from_its_folder(tmp_path: Path, other_bytes: Any) -> None:
-    with opened(tmp_path) as stream:
-        stream.step(batch(1), "b1")
+    lived(tmp_path, 1)
     set_pending(tmp_path)
     other_bytes()
     with opened(tmp_path):

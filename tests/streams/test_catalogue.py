@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import toy_stream
-from fault_harness import committed_steps, database, faults_in, in_child, outcome, violations_after_stop
+from fault_harness import committed_steps, faults_in, in_child, outcome, sql, violations_after_stop
 from toy_stream import batch
 
 from dpstream.core import durable
@@ -45,15 +45,10 @@ run = partial(toy_stream.run, form="csv", max_rows=5)
 def ledger_says(home: Path) -> list[dict[str, Any]]:
     """What the catalogue has to list, from all rows of the store: the oracle."""
     entries, before = [], None
-    with database(home) as db:
-        steps = db.execute(
-            "SELECT step, publication, manifest_sha256, manifest FROM steps ORDER BY step"
-        ).fetchall()
-        stored: dict[int, dict[str, Any]] = {step: {} for step, *_ in steps}
-        for step, name, digest, data in db.execute(
-            "SELECT step, name, sha256, bytes FROM files ORDER BY name"
-        ):
-            stored[step][name] = (digest, data)
+    steps = sql(home, "SELECT step, publication, manifest_sha256, manifest FROM steps ORDER BY step")
+    stored: dict[int, dict[str, Any]] = {step: {} for step, *_ in steps}
+    for step, name, digest, data in sql(home, "SELECT step, name, sha256, bytes FROM files ORDER BY name"):
+        stored[step][name] = (digest, data)
     for step, publication, digest, manifest in steps:
         files, listed = stored[step], json.loads(manifest)["files"]
         state = "full" if "table.csv" in files else "change"

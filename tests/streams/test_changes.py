@@ -14,13 +14,11 @@ import pyarrow as pa
 import pytest
 import toy_keyed
 import toy_stream
-from fault_harness import database
+from fault_harness import sql
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from toy_stream import SCHEMA, ToyPlan, ToySynthesis, batch
-from toy_stream import batch as plain_batch
-from toy_stream import start as start_plain
 
 from dpstream.core.errors import ConfigError, DataError, StepError, StoreDamagedError
 from dpstream.core.graphical import Model, junction_tree
@@ -62,9 +60,9 @@ def expected(synthesis: ModelSynthesis, rows: int) -> NDArray[np.float64]:
     return rows * np.exp(synthesis.log_density(CELLS))
 
 
-def counts(codes: NDArray[np.int32]) -> NDArray[np.int64]:
-    cells = np.ravel_multi_index(tuple(codes.T), SMALL.domain.sizes)
-    return np.bincount(cells, minlength=len(CELLS))
+def counts(codes: NDArray[np.int32], schema: Schema = SMALL) -> NDArray[np.int64]:
+    cells = np.ravel_multi_index(tuple(codes.T), schema.domain.sizes)
+    return np.bincount(cells, minlength=math.prod(schema.domain.sizes))
 
 
 CHAINS = {
@@ -172,7 +170,7 @@ def test_records_come_back_from_the_state() -> None:
     assert split_packed(own) == (own, None, 1)
     assert join_packed(own, None, 1) is own
     broken = {**packed.arrays, "records/0/ids": packed.arrays["records/0/ids"][:-1]}
-    with pytest.raises(StoreDamagedError, match="inconsistent"):
+    with pytest.raises(StoreDamagedError, match="unreadable"):
         split_packed(type(packed)(packed.meta, broken))
 
 
@@ -186,7 +184,6 @@ def start(
     return toy_stream.start(home, form=form, keep=keep, randomness=randomness, publishing=Publishing(**more))
 
 
-PERSISTENT = {"records": "persistent"}
 CHANGES = {"records": "persistent", "publish": "changes", "full_every": 3}
 
 
@@ -227,7 +224,7 @@ def test_changes_and_tables_tell_the_same(tmp_path: Path, form: Any) -> None:
 
 
 def test_records_may_begin_and_end_to_persist(tmp_path: Path) -> None:
-    kinds = [{}, PERSISTENT, CHANGES, {}, CHANGES, CHANGES]
+    kinds = [{}, {"records": "persistent"}, CHANGES, {}, CHANGES, CHANGES]
     seen: set[int] = set()
     for step, kind in enumerate(kinds, start=1):
         with start(tmp_path, **kind) as stream:
@@ -319,8 +316,7 @@ def rebuilt(root: Path, step: int) -> str | None:
 
 def content_of(home: Path, step: int) -> str:
     """The content hash of a step's table as the store knows it, also where readers know nothing of it."""
-    with database(home) as db:
-        [(manifest,)] = db.execute("SELECT manifest FROM steps WHERE step = ?", (step,)).fetchall()
+    [(manifest,)] = sql(home, "SELECT manifest FROM steps WHERE step = ?", step)
     return str(json.loads(manifest)["records"]["content_sha256"])
 
 
@@ -384,7 +380,6 @@ def test_what_cannot_be_published_is_refused(tmp_path: Path) -> None:
     for wrong, words in (
         ({"publish": "changes"}, "needs persistent records"),
         ({"records": "sticky"}, "fresh, persistent"),
-        ({"full_every": 0}, "a number from 1"),
     ):
         with pytest.raises(ConfigError, match=words):
             Publishing(**wrong)  # type: ignore[arg-type]
@@ -411,13 +406,6 @@ def by_id(records: PersistentRecords) -> dict[int, tuple[int, ...]]:
     return dict(zip(records.ids.tolist(), map(tuple, records.codes.tolist()), strict=True))
 
 
-def cells(records: PersistentRecords) -> NDArray[np.int64]:
-    return np.bincount(
-        np.ravel_multi_index(tuple(records.codes.T), SCHEMA.domain.sizes),
-        minlength=SCHEMA.domain.cells((0, 1, 2)),
-    )
-
-
 @settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 40)), min_size=2, max_size=5),
@@ -434,7 +422,7 @@ def test_changes_lead_to_the_table_and_updates_keep_most_of_a_record(
         synthesis: Any = ToySynthesis(SCHEMA.domain, sizes, 1.0)
         made = carry(before, synthesis, SCHEMA, rows, step, may_change=may_change)
         same = carry(beside, synthesis, SCHEMA, rows, step)
-        assert (cells(made.records) == cells(same.records)).all()
+        assert (counts(made.records.codes, SCHEMA) == counts(same.records.codes, SCHEMA)).all()
         stored = PersistentRecords.unpack(made.records.pack())
         assert stored.with_ids.equals(made.records.with_ids)
         assert (stored.codes == made.records.codes).all()
@@ -502,15 +490,12 @@ def test_an_equal_neighbour_is_found_among_many() -> None:
         (["update"], [1], ["a"], "changes nothing"),
         (["update"], [3], [None], "changes nothing"),
         (["delete", "update"], [1, 1], ["a", "b"], "a record changes twice"),
-        (["update", "update"], [1, 1], ["b", "c"], "a record changes twice"),
         (["delete"], [9], ["a"], "is missing"),
     ],
 )
 def test_changes_that_contradict_the_table_are_refused(
     ops: list[str], ids: list[int], zips: list[str | None], words: str
 ) -> None:
-    import pyarrow as pa
-
     table = pa.table({"record_id": [1, 2, 3], "zip": ["a", "b", None]})
     changes = pa.table({"op": ops, "record_id": ids, "zip": pa.array(zips, pa.string())})
     with pytest.raises(DataError, match=words):
@@ -588,11 +573,8 @@ def test_records_without_keys_have_no_updates_unless_asked_for(tmp_path: Path) -
     for kind in (None, "any"):
         home = tmp_path / str(kind)
         publishing = Publishing(records="persistent", publish="both", may_change=kind)
-        with start_plain(home, publishing=publishing, randomness=Randomness.seeded(1)) as stream:
+        with toy_stream.start(home, publishing=publishing, randomness=Randomness.seeded(1)) as stream:
             for step in range(1, 5):
-                stream.step(plain_batch(step), f"b{step}")
+                stream.step(batch(step), f"b{step}")
         assert ("update" in ops_of(home, range(2, 5))) == (kind == "any")
         assert ("updates" in read_manifest(home / "releases", 4)["records"]) == (kind == "any")
-
-
-# Stopped, and stored by the version before

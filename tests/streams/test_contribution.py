@@ -23,10 +23,9 @@ from dpstream.core.errors import ConfigError, DataError, StepError, StoreDamaged
 from dpstream.core.privacy import Randomness, User
 from dpstream.core.tables.contribution import admit, id_bytes, read_owners
 from dpstream.stream import Batch, StateKey, Stream, open_stream
-from dpstream.stream.store import sqlite, summed_rows
+from dpstream.stream.store import summed_rows
 
 KEY = b"k" * 32
-COLUMNS = 2
 
 
 def bounded(steps, bound, key=KEY, order=None):
@@ -36,7 +35,7 @@ def bounded(steps, bound, key=KEY, order=None):
         rows = list(events) if order is None else order(list(events))
         parts = [[event for event in rows if event[1] == side] for side in (False, True)]
         users = tuple(pa.chunked_array([pa.array([e[0] for e in part], pa.string())]) for part in parts)
-        codes = [np.array([e[2] for e in part], np.int32).reshape(-1, COLUMNS) for part in parts]
+        codes = [np.array([e[2] for e in part], np.int32).reshape(-1, 2) for part in parts]
         owners = read_owners(users, (len(parts[0]), len(parts[1])), key=key, where="test")
         before = np.array([used.get(user, 0) for user in owners.ids], np.int64)
         found = admit(codes[0], codes[1], owners, before, bound, key)
@@ -193,14 +192,6 @@ def test_a_changed_or_lost_counter_is_damage(tmp_path, damage):
 # The counters in the store
 
 
-@pytest.fixture
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So small that every loop over parts goes round, and ends with a part that is not full."""
-    monkeypatch.setattr(summed_rows, "_CHUNK", 3)
-    monkeypatch.setattr(summed_rows, "_PAGE", 4)
-    monkeypatch.setattr(sqlite, "_ROWS", 3)
-
-
 def counters(db: Any) -> dict[bytes, int]:
     """All counters, by the hash of the user."""
     pages = list(summed_rows.value_pages(db, "users"))
@@ -223,7 +214,7 @@ def damaged(db: Any, key: bytes) -> bool:
 LIVES = st.lists(st.tuples(st.lists(st.integers(0, 29), max_size=24), st.booleans()), min_size=1, max_size=5)
 
 
-@pytest.mark.usefixtures("small_parts")
+@pytest.mark.usefixtures("small_sums")
 @pytest.mark.parametrize("place", ["sqlite", "encrypted", "postgres"])
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(stream=LIVES, bound=st.integers(1, 5))

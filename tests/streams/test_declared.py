@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fault_harness import database
+from fault_harness import sql
+from row_files import source_of
 from toy_stream import SCHEMA, ToyPlan, batch, run, start
 
 import dpstream
@@ -17,8 +18,7 @@ from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.privacy import Event
 from dpstream.core.schema import Categorical, Schema
 from dpstream.io.sinks import read_manifest
-from dpstream.io.sources import FileSource, SourceOptions
-from dpstream.io.sources.source import ReadOptions
+from dpstream.io.sources import SourceOptions
 from dpstream.stream import Batch, open_stream, read_status
 from dpstream.stream.declared import declared_public
 
@@ -117,14 +117,11 @@ def test_fingerprints_of_files_need_the_streams_key(tmp_path: Path) -> None:
         run(tmp_path / name, 1)
         with start(tmp_path / name) as stream:
             key = stream.source_key
-            source = FileSource(
-                SourceOptions.parse({**WEEKS, "late": "next-step"}), ReadOptions(base=tmp_path)
-            )
+            source = source_of({**WEEKS, "late": "next-step"}, base=tmp_path)
             list(source.steps(key=key))
             found.append(source.position)
             list(source.steps(2, seen=source.position, key=key))
-        with database(tmp_path / name) as db:
-            assert key not in [value for (value,) in db.execute("SELECT value FROM meta")]
+        assert (key,) not in sql(tmp_path / name, "SELECT value FROM meta")
     assert found[0]["a.csv"] == found[1]["a.csv"] == 1
     assert found[0]["blake2b:a.csv"] != found[1]["blake2b:a.csv"]
     json.dumps(found)
@@ -135,11 +132,11 @@ def test_a_stream_that_continues_another_says_what_becomes_of_records_before_its
 ) -> None:
     options = replace(SourceOptions.parse({**WEEKS, "end": "2026-01-18"}), continues=True)
     (tmp_path / "a.csv").write_text("day,zip\n2026-01-05,1\n2026-01-12,2\n")
-    source = FileSource(options, ReadOptions(base=tmp_path, columns=["zip"]))
+    source = source_of(options, base=tmp_path, columns=["zip"])
     assert next(iter(source.steps())).inserts.num_rows == 1
     with (tmp_path / "a.csv").open("a") as file:
         file.write("2026-01-04,3\n")
-    again = FileSource(options, ReadOptions(base=tmp_path, columns=["zip"]))
+    again = source_of(options, base=tmp_path, columns=["zip"])
     assert sum(step.inserts.num_rows for step in again.steps(2, seen=source.position)) == 1
     (sentence,) = set(declared_public(ToyPlan(), SCHEMA, (), options.pinned(), begins=True)) - set(
         declared_public(ToyPlan(), SCHEMA, (), options.pinned())
@@ -147,7 +144,7 @@ def test_a_stream_that_continues_another_says_what_becomes_of_records_before_its
     assert "before the start" in sentence
     late = replace(options, late="next-step")
     assert sentence in declared_public(ToyPlan(), SCHEMA, (), late.pinned(), begins=True)
-    source = FileSource(late, ReadOptions(base=tmp_path, columns=["zip"]))
+    source = source_of(late, base=tmp_path, columns=["zip"])
     assert [step.inserts.num_rows for step in source.steps(key=b"k" * 32)] == [1, 1]
 
 

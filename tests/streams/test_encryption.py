@@ -46,10 +46,11 @@ def opened(home: Path, key: StateKey | None = KEY, server: PostgresServer | None
     return start(home, plan=ToyPlan(unit=User(2)), form="csv", server=server, key=key)  # type: ignore[arg-type]
 
 
-def step(stream: Stream, number: int) -> None:
-    """40 records of 7 users, a few of them with more than two events."""
-    frame = {**batch(number).inserts, "person": [f"usr-9f41c7d2e{i % 7 + number}" for i in range(40)]}
-    stream.step(Batch(frame, users="person"), f"b{number}", position=SOURCE)
+def step(stream: Stream, *numbers: int) -> None:
+    """40 records of 7 users each, a few of them with more than two events."""
+    for number in numbers:
+        frame = {**batch(number).inserts, "person": [f"usr-9f41c7d2e{i % 7 + number}" for i in range(40)]}
+        stream.step(Batch(frame, users="person"), f"b{number}", position=SOURCE)
 
 
 def secrets_of(stream: Stream) -> dict[str, bytes]:
@@ -95,8 +96,7 @@ def test_nothing_private_can_be_read_without_the_key(tmp_path: Path, key: StateK
     """Searched: the state directory while the stream is open (log included) and afterwards, and an archive. Without
     encryption everything is found."""
     with opened(tmp_path, key) as stream:
-        for number in (1, 2, 3):
-            step(stream, number)
+        step(stream, 1, 2, 3)
         marks, left_out = secrets_of(stream), stream.dropped_events
         places = {"open": list(files_of(tmp_path / "state"))}
         assert sum(path.name.endswith("-wal") for path in (tmp_path / "state").iterdir()) == 1
@@ -121,8 +121,7 @@ def test_a_servers_operator_sees_nothing_private(
 ) -> None:
     server = PostgresServer(postgres.url, f"t_secret_{key is None}".lower())
     with opened(tmp_path, key, server) as stream:
-        for number in (1, 2, 3):
-            step(stream, number)
+        step(stream, 1, 2, 3)
         marks = secrets_of(stream)
         assert seen(marks, rows_of(postgres, server.schema)) == (set() if key else set(marks))
     with opened(tmp_path, key, server) as stream:
@@ -162,8 +161,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("made")
     for place in (home, home / "second"):
         with opened(place) as stream:
-            for number in (1, 2, 3):
-                step(stream, number)
+            step(stream, 1, 2, 3)
     return home
 
 
@@ -247,8 +245,7 @@ def test_killed_anywhere_a_store_has_one_of_the_two_keys(
     leaves no trace of what was readable."""
     made = tmp_path / "made"
     with opened(made, old) as stream:
-        for number in (1, 2):
-            step(stream, number)
+        step(stream, 1, 2)
         marks = secrets_of(stream)
     expected = values_of(made, old)
     assert seen(marks, files_of(made / "state")) == (set(marks) if old is None else set())

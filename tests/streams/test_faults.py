@@ -13,19 +13,12 @@ import pytest
 from fault_harness import Fault, fails_clearly_at, full_disk, killed_at_every, lying_commit
 from fault_subjects import SUBJECTS
 
-from dpstream.stream.release import table_blocks
-
 if TYPE_CHECKING:
     from postgres_server import Cluster
 
+pytestmark = pytest.mark.usefixtures("small_blocks")
 #: Of all subjects, instead of their own.
 STRIDE = int(os.environ.get("DPSTREAM_KILL_STRIDE", "0"))
-
-
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables are drawn in several blocks."""
-    monkeypatch.setattr(table_blocks, "BLOCK", 8)
 
 
 @pytest.mark.parametrize("name", SUBJECTS)

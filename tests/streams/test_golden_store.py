@@ -38,6 +38,8 @@ def test_a_store_of_this_format_is_opened_and_goes_on(tmp_path: Path) -> None:
     with opened(tmp_path) as stream:
         assert stream.position == {"rows": 120}
         assert stream.release(2).total != 0
+        step(stream, 3)  # by its fingerprint, the same records
+        assert stream.last_step == 3
         step(stream, 4)
         assert (stream.last_step, stream.dropped_events > 0) == (4, True)
 

@@ -39,11 +39,10 @@ def run(home: Path, form: Any, policy: Publishing, steps: int = 4) -> dict[str, 
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.glob("step-*/*"))}
 
 
-FRESH = Publishing()
 BOTH = Publishing(records="persistent", publish="both")
 
 
-@pytest.mark.parametrize("policy", [FRESH, BOTH], ids=["fresh", "persistent"])
+@pytest.mark.parametrize("policy", [Publishing(), BOTH], ids=["fresh", "persistent"])
 def test_every_file_says_what_it_is(tmp_path: Path, policy: Publishing) -> None:
     run(tmp_path / "p", "parquet", policy)
     made = run(tmp_path / "c", "csv", policy)

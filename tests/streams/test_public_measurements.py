@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from cli_stream import dpstream
 from door_runs import drawn_and_published
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from toy_stream import batch, run, start
 
 import dpstream as dp
-from dpstream.cli import main
 from dpstream.core.contracts import NoisyCounts, marginal_query
 from dpstream.core.errors import ConfigError, LimitError, SchemaError, StoreDamagedError
 from dpstream.core.privacy import CubeNoise, PureDP, Randomness
@@ -101,14 +100,13 @@ def test_an_owner_who_publishes_none_says_so(tmp_path: Path) -> None:
 
 def test_on_the_command_line(tmp_path: Path) -> None:
     run(tmp_path, 3)
-    folder = str(tmp_path / "releases")
+    folder = tmp_path / "releases"
     zips = dp.read(folder).measured(["zip"])
     assert zips is not None
 
-    def said(*arguments: str) -> str:
-        result = CliRunner().invoke(main, ["measured", folder, *arguments])
-        assert result.exit_code == 0, result.output
-        return result.stdout
+    def said(*arguments: object, code: int = 0) -> str:
+        told = dpstream("measured", folder, *arguments, code=code)
+        return told.stdout if code == 0 else told.output
 
     cells = json.loads(said("--column", "zip", "--json"))
     assert [cell["measured"] for cell in cells["cells"]] == zips.values.tolist()
@@ -130,8 +128,7 @@ def test_on_the_command_line(tmp_path: Path) -> None:
         (["--csv"], "CSV holds counts of columns"),
         (["--question", "paid", "--column", "zip"], "names its columns itself"),
     ):
-        result = CliRunner().invoke(main, ["measured", folder, *wrong])
-        assert (result.exit_code, words in " ".join(result.output.split())) == (2, True), result.output
+        assert words in " ".join(said(*wrong, code=2).split())
 
 
 # The files.
@@ -612,14 +609,12 @@ def test_widths_hold_their_probability_and_little_more(law: WeightedSum) -> None
 
 
 POOR = Schema((Boolean("poor"),))
-LABELS = {"poor": ("false", "true")}
 SEEDED = Randomness.seeded(1)
 CONFIDENCE = 0.9
-Numbers = NDArray[np.float64]
 
 
 def known(counts: Iterable[NoisyCounts]) -> OtherKinds:
-    return OtherKinds(tuple((one.as_of or one.last, one) for one in counts), LABELS)
+    return OtherKinds(tuple((one.as_of or one.last, one) for one in counts), {"poor": ("false", "true")})
 
 
 def holds(found: list[tuple[Estimate, Any]], narrower: float = 1.0) -> bool:

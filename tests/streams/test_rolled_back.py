@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_harness import sql
+from fault_harness import failing_with, sql
 from toy_stream import batch, run, start
 
 from dpstream.core.errors import StoreDamagedError, StoreError
@@ -185,13 +185,10 @@ def test_what_nobody_was_told_may_be_forgotten(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_head_that_cannot_be_written_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: Any, **__: Any) -> None:
-        raise OSError(28, "full")
-
     publish(tmp_path)
     with opened(tmp_path) as stream:
         with monkeypatch.context() as patch:
-            patch.setattr("dpstream.core.durable.replace_file", full)
+            patch.setattr("dpstream.core.durable.replace_file", failing_with(OSError(28, "full")))
             with pytest.raises(StoreError, match="full"):
                 stream.withdraw(2, "a test")
         stream.withdraw(2, "a test")

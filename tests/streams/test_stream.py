@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fault_harness import failing_with
 from toy_stream import SCHEMA, ToyPlan, batch, run, start
 
 from dpstream.core.errors import ConfigError, DataError, LimitError, StepError, StoreError
@@ -106,26 +107,14 @@ def test_repeating_a_batch_gives_the_stored_release_and_draws_nothing(tmp_path: 
         assert stream.step(batch(2), "b").step == 2
 
 
-def test_state_continues_exactly_after_reopening(tmp_path: Path) -> None:
-    """With the same noise, a stream that is reopened at every step equals one that stays open."""
-    estimates = []
-    for reopen in (False, True):
-        home = tmp_path / str(reopen)
-        randomness = Randomness.seeded(5)
-        stream = start(home, randomness=randomness)
-        for step in range(1, 5):
-            release = stream.step(batch(step), f"b{step}")
-            if reopen:
-                stream.close()
-                stream = start(home, randomness=randomness)
-        stream.close()
-        estimates.append((release.marginal(["zip"]).values.tolist(), release.manifest))
-    assert estimates[0] == estimates[1]
-    assert estimates[0][1]["made_with_test_seed"] is True
-    with start(tmp_path / "True") as stream:
-        sticky = stream.step(batch(9), "real entropy").manifest
-    assert sticky["made_with_test_seed"] is True, "predictable noise stays in the sums"
-    assert sticky["guarantee"]["words"].startswith("NO GUARANTEE")
+def test_predictable_noise_stays_in_the_sums(tmp_path: Path) -> None:
+    """That a stream goes on as it was: ``test_a_stream_that_is_opened_again_at_every_step_is_the_same_stream``."""
+    run(tmp_path, 1, randomness=Randomness.seeded(5))
+    with start(tmp_path) as stream:
+        manifests = [stream.release(1).manifest, stream.step(batch(9), "real entropy").manifest]
+    for manifest in manifests:
+        assert manifest["made_with_test_seed"] is True
+        assert manifest["guarantee"]["words"].startswith("NO GUARANTEE")
 
 
 def test_wrong_input_spends_nothing(tmp_path: Path) -> None:
@@ -149,7 +138,6 @@ def test_wrong_input_spends_nothing(tmp_path: Path) -> None:
                 stream.step(batch(2), name)
         with pytest.raises(ConfigError, match="period"):
             stream.step(batch(2), "b", period="\x00")
-        assert stream.last_step == 1
         assert stream.last_step == 1
         assert stream.step(batch(2), "b").step == 2
 
@@ -274,13 +262,9 @@ def test_a_failure_before_drawing_keeps_the_reservation_of_an_earlier_attempt(
 
 def test_publishing_that_fails_is_made_up_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with start(tmp_path) as stream:
-
-        def refuse(*_: object, **__: object) -> None:
-            raise OSError(28, "No space left on device")
-
         stream.step(batch(1), "a")
         with monkeypatch.context() as patch:
-            patch.setattr(Publisher, "put", refuse)
+            patch.setattr(Publisher, "put", failing_with(OSError(28, "No space left on device")))
             with pytest.raises(StoreError, match="No space left on device"):
                 stream.step(batch(2), "b")
             assert read_status(tmp_path / "state").unpublished == (2,)
@@ -313,46 +297,25 @@ def full(stream: Stream, _: pytest.MonkeyPatch) -> type[BaseException]:
 
 def before_commit(stream: Stream, patch: pytest.MonkeyPatch) -> type[BaseException]:
     """An error after all rows are written, before COMMIT."""
-
-    def fail(*_: object) -> None:
-        raise OSError(5, "Input/output error")
-
     stream._renderer._policy = type(stream._renderer._policy)(1, stream._renderer._policy.max_rows)
-    patch.setattr(Store, "_expire", fail)
+    patch.setattr(Store, "_expire", failing_with(OSError(5, "Input/output error")))
     return OSError
 
 
-def interrupt_before(stream: Stream, patch: pytest.MonkeyPatch) -> type[BaseException]:
-    """Ctrl-C between the computation and the commit."""
+def interrupted(target: type, name: str) -> Fault:
+    """Ctrl-C in the place of a call."""
 
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
+    def interrupt(_: Stream, patch: pytest.MonkeyPatch) -> type[BaseException]:
+        patch.setattr(target, name, failing_with(KeyboardInterrupt()))
+        return KeyboardInterrupt
 
-    patch.setattr(Store, "commit_step", stop)
-    return KeyboardInterrupt
-
-
-def interrupt_inside(stream: Stream, patch: pytest.MonkeyPatch) -> type[BaseException]:
-    """Ctrl-C when the mechanism has advanced its state."""
-
-    def stop(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    patch.setattr(ToyPlan, "pack_state", stop)
-    return KeyboardInterrupt
+    return interrupt
 
 
-def interrupt_after(stream: Stream, patch: pytest.MonkeyPatch) -> type[BaseException]:
-    """Ctrl-C just after the commit: the repetition finds the step."""
-
-    def stop(*_: object, **options: object) -> None:
-        raise KeyboardInterrupt
-
-    patch.setattr(Store, "write_head", stop)
-    return KeyboardInterrupt
-
-
-INTERRUPTIONS = (before_commit, interrupt_before, interrupt_inside, interrupt_after)
+#: The commit is done: the repetition finds the step.
+AFTER = interrupted(Store, "write_head")
+#: Before the commit, and when the mechanism has advanced its state.
+INTERRUPTIONS = (before_commit, interrupted(Store, "commit_step"), interrupted(ToyPlan, "pack_state"), AFTER)
 
 
 @pytest.mark.parametrize(
@@ -372,7 +335,7 @@ def test_a_failed_step_that_is_repeated_is_counted_once(tmp_path: Path, fault: F
             policy = stream._renderer._policy
             with pytest.MonkeyPatch.context() as patch:
                 error = fault(stream, patch)
-                for _ in range(2 if fault is not interrupt_after else 1):
+                for _ in range(2 if fault is not AFTER else 1):
                     with pytest.raises(error):
                         stream.step(batch(step), f"b{step}")
             stream._renderer._policy = policy

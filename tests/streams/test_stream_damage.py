@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fault_harness import outcome, sql
+from fault_harness import failing_with, in_child, outcome, sql
 from toy_stream import SCHEMA, ToyPlan, batch, run, start
 
 from dpstream import User, errors
@@ -318,14 +318,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     with start(tmp_path) as stream:
         with pytest.raises(errors.StoreLockedError, match="another process"):
             start(tmp_path)
-        child = os.fork()
-        if child == 0:
-            try:
-                stream.step(batch(1), "from the child")
-            except errors.StoreError:
-                os._exit(7)
-            os._exit(0)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        assert in_child(lambda: stream.step(batch(1), "from the child")) == errors.StoreError.exit_code
     with start(tmp_path, publish=False) as stream:
         assert stream.last_step == 0
     with pytest.raises(errors.StoreError, match="closed"):
@@ -376,12 +369,9 @@ def test_the_state_is_for_its_owner_only(tmp_path: Path) -> None:
 def test_a_reservation_that_cannot_be_withdrawn_is_still_told(tmp_path: Path) -> None:
     """A failure that cannot be recorded: ``test_a_failure_after_drawing_is_decided_by_hand``."""
 
-    def full(_: Store) -> None:
-        raise errors.StoreError("the disk is full")
-
     with start(tmp_path) as stream, pytest.MonkeyPatch.context() as patch:
         patch.setattr(ToyPlan, "step", lambda *_: 1 / 0)
-        patch.setattr(Store, "release_reservation", full)
+        patch.setattr(Store, "release_reservation", failing_with(errors.StoreError("the disk is full")))
         with pytest.raises(ZeroDivisionError) as caught:
             stream.step(batch(1), "a")
     (note,) = caught.value.__notes__
@@ -435,10 +425,7 @@ def test_a_network_file_system_is_told(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_file_system_without_locks_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    def flock(*_: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(fcntl, "flock", flock)
+    monkeypatch.setattr(fcntl, "flock", failing_with(OSError(number, os.strerror(number))))
     with pytest.raises(StoreError, match="cannot be locked"):
         start(tmp_path)
 

@@ -8,7 +8,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from fault_harness import Fault, faults_in, full_disk, in_child, kill
+from fault_harness import Fault, failing_with, faults_in, full_disk, in_child, kill
 from toy_stream import ToyPlan, batch, run, start
 
 from dpstream.core.errors import ConfigError, DataError, StoreDamagedError, StoreError
@@ -16,7 +16,6 @@ from dpstream.stream import Account, Batch, Limit, StateKey, Stream, read_status
 from dpstream.stream.inspection import check_store
 
 OTHER = ToyPlan(label="other")
-KEY = StateKey.generate()
 
 
 def unspent(home: Path, **options: object) -> None:
@@ -31,7 +30,7 @@ def plan_of(home: Path) -> str:
 
 @pytest.mark.usefixtures("each_database")
 def test_another_plan_takes_the_place_of_one_that_spent_nothing(tmp_path: Path) -> None:
-    for key in (None, KEY):
+    for key in (None, StateKey.generate()):
         home = tmp_path / str(key is None)
         unspent(home, key=key)
         assert read_status(home / "state").unspent
@@ -49,11 +48,8 @@ def test_another_plan_takes_the_place_of_one_that_spent_nothing(tmp_path: Path) 
 def stopped(home: Path, target: object, name: str, error: BaseException) -> None:
     """A first step in which this raises an error."""
 
-    def stop(*_: object) -> None:
-        raise error
-
     with start(home) as stream, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(target, name, stop)
+        patch.setattr(target, name, failing_with(error))
         with pytest.raises(type(error)):
             stream.step(batch(1), "b1")
 

@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import toy_stream
 from fault_harness import (
     Fault,
     PublishFirst,
+    at_once,
     disk_error,
     faulty,
     forked,
@@ -373,24 +375,20 @@ def move_clock(seconds: int) -> None:
 def race(home: Path, settings: Settings, lives: list[int], at: int | None) -> list[int]:
     """Two processes at once; the first may be killed. Whoever finds the stream taken tries again for a while."""
     same = lives[0] < 10
-    children = []
-    for position, life in enumerate(lives):
-        child = forked()
-        if child == 0:
-            code = LOCKED
-            end = time.monotonic() + 60
-            while code == LOCKED and time.monotonic() < end:
-                code = in_child(lambda life=life, p=position: _racer(home, settings, life, same, p, at))
-                time.sleep(0.01)
-            os._exit(code if code >= 0 else 128 - code)
-        children.append(child)
-    found = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+
+    def racer(position: int, life: int) -> None:
+        def lived() -> None:
+            with faulty(at if position == 0 else None, kill):
+                live(home, settings, life=0 if same else life)
+
+        code, end = LOCKED, time.monotonic() + 60
+        while code == LOCKED and time.monotonic() < end:
+            code = in_child(lived)
+            time.sleep(0.01)
+        os._exit(code if code >= 0 else 128 - code)
+
+    found = at_once(*(partial(racer, position, life) for position, life in enumerate(lives)))
     return [code if code < 128 else 128 - code for code in found]
-
-
-def _racer(home: Path, settings: Settings, life: int, same: bool, position: int, at: int | None) -> None:
-    with faulty(at if position == 0 else None, kill):
-        live(home, settings, life=0 if same else life)
 
 
 # What owners do besides: each verb is stopped somewhere, and repeated

@@ -19,7 +19,6 @@ from dpstream.stream import KeyedBatch, KeyRules
 STEPS = 8
 #: Values of a record: zip, paid, rent.
 Values = tuple[str, bool, int | None]
-ZIPS = ["94102", "94103", "94110", "10001"]
 NAMES = ("zip", "paid", "rent")
 
 
@@ -57,7 +56,11 @@ class KeyedPlan(ToyPlan):
 
 def values(rng: np.random.Generator) -> Values:
     rent = int(rng.integers(-200, 2001))
-    return ZIPS[rng.integers(4)], bool(rng.random() < 0.5), None if rent < 0 else rent
+    return (
+        ("94102", "94103", "94110", "10001")[rng.integers(4)],
+        bool(rng.random() < 0.5),
+        None if rent < 0 else rent,
+    )
 
 
 def frame(rows: Mapping[Any, Values]) -> dict[str, list[Any]]:

@@ -16,6 +16,8 @@ from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import EncodedBatch, count_marginals
 from dpstream.core.tables import counting as counting_module
 
+DOMAIN = Domain(("zip", "paid"), (3, 2))
+
 
 def brute_force(codes: np.ndarray, domain: Domain, cliques: list[Clique]) -> list[list[int]]:
     tables = []
@@ -95,15 +97,14 @@ def test_one_compiled_version_serves_everything() -> None:
 
 
 def test_codes_are_checked_and_the_message_names_the_column_but_no_value() -> None:
-    domain = Domain(("zip", "paid"), (3, 2))
     good = np.zeros((4, 2), np.int32)
     for value in (2, 17, -1):
         bad = good.copy()
         bad[2, 1] = value
         for build in (
-            lambda bad=bad: EncodedBatch(domain, good, bad),
-            lambda bad=bad: EncodedBatch(domain, bad),
-            lambda bad=bad: count_marginals(bad, domain, [(0, 1)]),
+            lambda bad=bad: EncodedBatch(DOMAIN, good, bad),
+            lambda bad=bad: EncodedBatch(DOMAIN, bad),
+            lambda bad=bad: count_marginals(bad, DOMAIN, [(0, 1)]),
         ):
             with pytest.raises(DataError, match="column 'paid'") as caught:
                 build()
@@ -111,14 +112,13 @@ def test_codes_are_checked_and_the_message_names_the_column_but_no_value() -> No
     masked = np.ma.masked_equal(good, 1)
     for wrong in (good[:, :1], good.astype(np.int64), good.astype(">i4"), good[0], [[0, 0]], masked):
         with pytest.raises(DataError):
-            EncodedBatch(domain, wrong)
+            EncodedBatch(DOMAIN, wrong)
 
 
 def test_the_batch_is_sealed() -> None:
     """Later changes of the caller's array change nothing, and no number of records shows."""
-    domain = Domain(("zip", "paid"), (3, 2))
     codes = np.zeros((41, 2), np.int32)
-    batch = EncodedBatch(domain, codes)
+    batch = EncodedBatch(DOMAIN, codes)
     codes[:] = 1_000_000
     assert batch.count([(0, 1)])[0].tolist() == [41, 0, 0, 0, 0, 0]
     assert "41" not in repr(batch)
@@ -127,7 +127,6 @@ def test_the_batch_is_sealed() -> None:
 
 def test_arrays_from_elsewhere() -> None:
     """Unaligned, strided, read-only and subclassed arrays count like plain ones."""
-    domain = Domain(("zip", "paid"), (3, 2))
     plain = np.array([[2, 1], [0, 1], [2, 0]], np.int32)
     raw = np.zeros(plain.nbytes + 1, np.uint8)
     unaligned = raw[1:].view(np.int32).reshape(2, 3).T
@@ -136,17 +135,16 @@ def test_arrays_from_elsewhere() -> None:
     strided[:] = plain
     read_only = np.asfortranarray(plain)
     read_only.flags.writeable = False
-    expected = brute_force(plain, domain, [(0, 1), (1,)])
-    assert expected == [c.tolist() for c in count_marginals(plain, domain, [(0, 1), (1,)])]
+    expected = brute_force(plain, DOMAIN, [(0, 1), (1,)])
+    assert expected == [c.tolist() for c in count_marginals(plain, DOMAIN, [(0, 1), (1,)])]
     assert not unaligned.flags.aligned
     for codes in (unaligned, strided, read_only, plain.view(np.recarray)):
-        assert [c.tolist() for c in count_marginals(codes, domain, [(0, 1), (1,)])] == expected
-        assert [c.tolist() for c in EncodedBatch(domain, codes).count([(0, 1), (1,)])] == expected
+        assert [c.tolist() for c in count_marginals(codes, DOMAIN, [(0, 1), (1,)])] == expected
+        assert [c.tolist() for c in EncodedBatch(DOMAIN, codes).count([(0, 1), (1,)])] == expected
 
 
 def test_wrong_requests() -> None:
-    domain = Domain(("zip", "paid"), (3, 2))
-    batch = EncodedBatch(domain, np.zeros((1, 2), np.int32))
+    batch = EncodedBatch(DOMAIN, np.zeros((1, 2), np.int32))
     for clique in ((1, 0), (0, 0), (2,), (-1,), (0, 2)):
         with pytest.raises(ConfigError, match=": expected a clique of the domain"):
             batch.count([clique])

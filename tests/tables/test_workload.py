@@ -101,11 +101,6 @@ def test_one_column_points_to_all_1_way() -> None:
         Workload.parse(single, [{"pairs_with": ["zip"]}])
 
 
-def test_weights_and_tables_differ_in_number() -> None:
-    with pytest.raises(ConfigError, match="differ in number"):
-        Workload.of(DOMAIN, [["zip"]], [1, 2])
-
-
 def test_enormous_workloads_are_refused_before_they_are_listed() -> None:
     wide = Domain(tuple(f"c{i}" for i in range(60)), (2,) * 60)
     with pytest.raises(LimitError, match="75394027566 tables"):
@@ -121,6 +116,8 @@ def test_positions_are_checked_too() -> None:
             Workload(DOMAIN, (clique,), (Fraction(1),))
     with pytest.raises(ConfigError, match="unusable weight"):
         Workload(DOMAIN, ((0,),), (1.0,))
+    with pytest.raises(ConfigError, match="differ in number"):
+        Workload.of(DOMAIN, [["zip"]], [1, 2])
 
 
 def test_groups_of_pairs_and_weights() -> None:
