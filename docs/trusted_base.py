@@ -74,11 +74,11 @@ PUBLIC_NAMES: Mapping[str, frozenset[str]] = {
         "core.tables.counting": "count_marginals check_cells",
         "core.tables.keyed_reading": "KeyRules",
         "core.tables.multiset_hash": "MultisetHash",
-        "io.sources.calendar": "DayPeriods EVERY Grid MonthPeriods StepNumbers day_number period_grid",
+        "io.sources.calendar": "CalendarPeriods DayPeriods EVERY Grid MonthPeriods StepNumbers day_number period_grid",
         "io.sources.file_opening": "UnreadableError",
         # Of public tables: priors and constraints.
         "io.sources.formats": "read_table",
-        "io.sources.operations": "BY_KEY Operations",
+        "io.sources.operations": "BY_KEY Operations WORDS_ALLOWED",
         # A source that nobody has read: its private method is ``steps``.
         "io.sources.source": "ReadOptions Source",
         "io.sources.source_opening": "open_source",
@@ -97,7 +97,7 @@ PUBLIC_NAMES: Mapping[str, frozenset[str]] = {
         "stream.store.sqlite": "SQLiteDatabase create_file",
         "stream.store.step_rows": "Step",
         "stream.store.store": "Store publication_states published_files rollback_problems",
-        "stream.store.store_database": "Sealing StoreDatabase UNSEALED file_errors",
+        "stream.store.store_database": "NEWEST_OR_NEW Sealing StoreDatabase UNSEALED file_errors",
         "stream.store.upkeep": "rekey_store stored_key",
     }.items()
 }

@@ -17,9 +17,14 @@ COLUMNS = DEFAULTS["columns"]
 ROWS = ["a,true,x", "b,false,y", "c,true,y", "a,false,x", "b,true,x"]
 
 
-def dpstream(*args: object, code: int = 0, error: bool = True) -> Result:
-    """Run the command in this process and check its exit code; ``error``: one above 0 comes with its line."""
-    result = CliRunner().invoke(main, [str(arg) for arg in args])
+def invoke(*args: object, **more: Any) -> Result:
+    """Run the command in this process; ``more``: of click's runner, such as ``input``."""
+    return CliRunner().invoke(main, [str(arg) for arg in args], **more)
+
+
+def dpstream(*args: object, code: int = 0, error: bool = True, **more: Any) -> Result:
+    """As ``invoke``, and check its exit code; ``error``: one above 0 comes with its line."""
+    result = invoke(*args, **more)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert result.exit_code == code, result.output
@@ -65,6 +70,10 @@ def write_step(folder: Path, step: int, rows: list[str] | None = None) -> None:
 
 def released(folder: Path) -> dict[str, bytes]:
     return dict(sorted(contents(folder / "releases").items()))
+
+
+def silent(_: str) -> None:
+    """Hears of progress and tells nobody."""
 
 
 def status(config: Path) -> dict[str, Any]:

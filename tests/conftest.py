@@ -30,10 +30,11 @@ from dpstream.core.privacy import Randomness
 from dpstream.core.privacy.entropy import Entropy
 
 # Helpers of several folders are imported by their names.
-_HELPERS = ("streams", "cli", "sources", "spark", "service/desk", "service/pages", "service/releases")
+_FOLDERS = ("cli", "config", "evaluate", "growing", "project", "sources", "spark", "streams")
+_HELPERS = (*_FOLDERS, "service/desk", "service/pages", "service/releases")
 sys.path[:0] = [str(Path(__file__).parent / folder) for folder in (".", *_HELPERS)]
-# What makes pages of the documentation is tested, too.
-sys.path.append(str(Path(__file__).parents[1] / "docs"))
+# What makes pages of the documentation is tested, too, and what measures.
+sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("docs", "benchmarks")]
 
 # Whether compiled code was kept must not show in what a test compares.
 compiling._said.update({"core.tables", "core.graphical", "io.sources", "families.panel"})

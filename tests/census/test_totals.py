@@ -123,9 +123,7 @@ def test_a_burst_of_departures_is_believed(turnover: object) -> None:
     plan = recipe.calibrate(epsilon=4)
     for step, release in enumerate(releases(plan, batches(crowd_now, 12, TINY), "burst"), start=1):
         if step == 3:
-            assert release.total == pytest.approx(1000.0, rel=0.12), (
-                "before it, most are still expected there"
-            )
+            assert release.total == pytest.approx(1000.0, rel=0.12), "before it"
         if step >= 4:
             assert release.total == pytest.approx(400.0, abs=60.0)
             counted = release.accuracy().get("counted")

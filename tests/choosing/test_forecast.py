@@ -10,9 +10,9 @@ from statistics import median
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from cli_stream import dpstream
+from small_configs import rewrite
 
-from dpstream.cli import main
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import Randomness
 from dpstream.project import Config
@@ -90,9 +90,7 @@ def test_a_plan_shows_it_or_says_why_not(tmp_path: Path) -> None:
     path = example(tmp_path, "stock")
 
     def plan(*words: str) -> str:
-        done = CliRunner().invoke(main, ["plan", str(path), *words])
-        assert done.exit_code == 0, done.output
-        return done.stdout
+        return dpstream("plan", path, *words).stdout
 
     facts = json.loads(plan("--json", "--seconds", "1"))
     found = facts["forecast"]
@@ -110,8 +108,5 @@ def test_a_plan_shows_it_or_says_why_not(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="at most can be invented"):
         forecast(config, 10**6)
     path.write_text(text.split("[expect]")[0] + text[text.index("[schema") :], encoding="utf-8")
-    path.write_text(
-        path.read_text(encoding="utf-8").replace('name = "census"', 'name = "census"\nturnover = 4'),
-        encoding="utf-8",
-    )
+    rewrite(path, 'name = "census"', 'name = "census"\nturnover = 4')
     assert "into [expect]" in plan()

@@ -11,14 +11,12 @@ from typing import Any
 
 import pytest
 import test_cli_evolution
-from cli_stream import dpstream, make, status, write_step
-from click.testing import CliRunner
+from cli_stream import dpstream, invoke, make, status, write_step
 from scipy.stats import beta
 from small_configs import write_rows
 from test_cli_evolution import Ran
 
 import dpstream as dp
-from dpstream.cli import main
 from dpstream.core.privacy.convert import best_guess
 from dpstream.io.sinks import read_manifest
 from dpstream.io.sinks import read_table as read
@@ -161,7 +159,7 @@ def test_what_an_old_record_loses_to_the_new_tables_is_told(tmp_path: Path) -> N
 
 def health(config: Path) -> str:
     """Its line, whatever the exit code."""
-    return CliRunner().invoke(main, ["status", str(config), "--health"]).output
+    return invoke("status", config, "--health").output
 
 
 def go_on(folder: Path, name: str) -> None:

@@ -10,11 +10,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from cli_stream import dpstream, make
-from click.testing import CliRunner
+from bad_input import device
+from cli_stream import dpstream, invoke, make
 
 import dpstream as package
-from dpstream.cli import main
 from dpstream.cli.failures import explain
 from dpstream.core import durable, paths
 from dpstream.core.errors import ConfigError, SchemaError
@@ -29,7 +28,7 @@ def test_a_log_that_cannot_be_opened_stops_no_run(tmp_path: Path, place: str) ->
     done = dpstream("run", config, "--until", 1, "--log-json", tmp_path / place)
     assert done.stderr.count("the log ends here, the run goes on") == 1
     assert "1 new step" in done.stdout
-    told = CliRunner().invoke(main, ["run", str(config)], env={"DPSTREAM_LOG": str(tmp_path / place)})
+    told = invoke("run", config, env={"DPSTREAM_LOG": str(tmp_path / place)})
     assert told.exit_code == 0
     assert "1 new step" in told.stdout
     assert told.stderr.count("the log ends here, the run goes on") == 1
@@ -39,19 +38,10 @@ def test_a_log_that_cannot_be_opened_stops_no_run(tmp_path: Path, place: str) ->
     assert failed.stderr.count("the log ends here") == 1
 
 
-def device(path: Path) -> Path:
-    """A device that may be lost, where the tests may make one; else a named pipe."""
-    try:
-        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 3))
-    except PermissionError:
-        os.mkfifo(path)
-    return path
-
-
 def test_nothing_but_a_file_is_replaced(tmp_path: Path) -> None:
     made = make(tmp_path, 1)
     dpstream("run", made)
-    target = device(tmp_path / "null")
+    device(target := tmp_path / "null")
     whole = tmp_path / "whole"
     whole.write_bytes(b"x")
     link = tmp_path / "link"
@@ -162,7 +152,7 @@ def test_times_that_no_calendar_has(tmp_path: Path, kind: pa.DataType) -> None:
     values = pa.array([2**31 - 1, -(2**31), 0], pa.int32())
     table = pa.table({"t": values.cast(pa.int64()).cast(kind) if kind != pa.date32() else values.cast(kind)})
     pa.parquet.write_table(table, tmp_path / "t.parquet")
-    done = CliRunner().invoke(main, ["init", str(tmp_path / "t.parquet"), "--out", str(tmp_path / "d.toml")])
+    done = invoke("init", tmp_path / "t.parquet", "--out", tmp_path / "d.toml")
     assert done.exit_code in (0, 2), done.exception
     assert "Mars" not in done.stderr
 

@@ -50,14 +50,10 @@ def test_a_scheduler_runs_from_a_file_through_every_verb(tmp_path: Path) -> None
     assert table.num_rows == 360
     assert np.mean(table.column("paid").to_numpy(zero_copy_only=False)) > 0.7
     assert status(made)["spent"] == "epsilon = 2 (pure)"
-    sentences = dpstream("statement", made).output
-    assert "every run reads all records so far" in sentences
-    assert "charged in its step" not in sentences
+    assert "every run reads all records so far" in dpstream("statement", made).output
     assert json.loads(dpstream("evaluate", made, "--json").stdout)
     dpstream("report", made, "--out", tmp_path / "page.html")
-    page = " ".join((tmp_path / "page.html").read_text(encoding="utf-8").split())
-    assert ", a public number" in page
-    assert "noisy number" not in page
+    assert "noisy number" not in (tmp_path / "page.html").read_text(encoding="utf-8")
     refused = dpstream("init", "--after", made, "--out", tmp_path / "next.toml", code=2).stderr
     assert "'scheduler' cannot begin with another stream's table" in refused
     dpstream("sample", made, "--step", 6, "--rows", 10, "--out", tmp_path / "more.csv")
@@ -119,17 +115,10 @@ def test_a_classifier_runs_from_a_file_through_the_verbs(tmp_path: Path) -> None
 TARGET = 'target = "paid"'
 WRONG = [
     (config, (SCHEDULER, "private"), "[stream] total: a growing database cannot protect the unit 'event'", 2),
-    (config, (f"{SCHEDULER}\nsize = 3",), "black_box = 'mwem-pgm' has no option 'size'", 2),
     (config, (f'{SCHEDULER}\nblack_box = "smalldb"\nsize = 60',), "databases of 60 records over 6 cells", 3),
     (classifier, ("",), "target: the key is missing", 2),
     (classifier, (f'{TARGET}\npositive = "maybe"',), "lacks the label 'maybe'", 2),
-    (classifier, (f'{TARGET}\nworkload = "all-1-way"',), "has no option 'workload'", 2),
-    (
-        classifier,
-        (f'{TARGET}\npredictors = ["paid"]',),
-        "predictors are missing, repeated, or include the target",
-        2,
-    ),
+    (classifier, (f'{TARGET}\npredictors = ["paid"]',), "include the target", 2),
     (classifier, (TARGET, 'records = "persistent"'), "a classifier has no persistent records", 2),
 ]
 

@@ -16,12 +16,10 @@ from typing import Any
 
 import pytest
 from cli_stream import certain as make
-from cli_stream import dpstream, write_step
-from click.testing import CliRunner, Result
+from cli_stream import dpstream, status, write_step
 from small_configs import rewrite
 
 import dpstream as package
-from dpstream.cli import main
 from dpstream.cli.logs import JsonLog
 from dpstream.cli.shared import ATTENTION
 from dpstream.core import durable
@@ -42,7 +40,7 @@ def short(path: Path) -> list[tuple[object, ...]]:
     return [(one["level"], one["event"], one["step"], one["state"]) for one in events(path)]
 
 
-def test_a_run_is_one_line_per_event(tmp_path: Path) -> None:
+def test_a_run_is_one_line_per_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config, log = make(tmp_path, 2), tmp_path / "run.log"
     before = datetime.datetime.now(datetime.UTC)
     dpstream("run", config, "--log-json", log)
@@ -58,16 +56,10 @@ def test_a_run_is_one_line_per_event(tmp_path: Path) -> None:
         ("info", "step", n, "repeated") for n in (1, 2)
     ]
     assert not logging.getLogger("dpstream.streams").handlers
-
-
-def test_the_log_may_come_from_the_environment_and_go_to_standard_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = make(tmp_path, 1)
-    monkeypatch.setenv("DPSTREAM_LOG", "-")
+    monkeypatch.setenv("DPSTREAM_LOG", "-")  # standard error
     done = dpstream("run", config, "--json")
     assert json.loads(done.stderr.splitlines()[0])["state"] == "begun"
-    assert json.loads(done.stdout)["step"] == 1
+    assert json.loads(done.stdout.splitlines()[0])["step"] == 1
 
 
 def test_failures_are_told_by_kind_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,13 +134,8 @@ def test_each_event_is_documented_and_logged_somewhere() -> None:
     assert lines == 1, "of ``log_step`` itself"
 
 
-def asked(config: Path, *args: object) -> Result:
-    return CliRunner().invoke(main, ["status", str(config), "--health", *map(str, args)])
-
-
 def healthy(config: Path, *args: object, code: int = ATTENTION) -> str:
-    done = asked(config, *args)
-    assert done.exit_code == code, done.output
+    done = dpstream("status", config, "--health", *args, code=code, error=False)
     (line,) = done.stdout.splitlines()
     name, word, _ = line.split(": ", 2)
     assert name == "test"
@@ -194,12 +181,14 @@ def test_health_over_a_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_health_of_a_horizon_of_a_seed_and_of_damage(tmp_path: Path) -> None:
-    config = make(tmp_path, 2)
+    config = make(tmp_path, 3)
     rewrite(config, 'epsilon = "100"', 'epsilon = "100"\nhorizon = 2')
     dpstream("run", config, "--until", 1)
     assert healthy(config, code=0) == "healthy"
-    dpstream("run", config)
+    assert "step 3" in dpstream("run", config, code=3).stderr
     assert healthy(config) == "used-up"
+    facts = status(config)
+    assert (facts["steps"], facts["steps_left"], facts["begun"]) == (2, 0, None)
     other = make(tmp_path / "seeded", 1)
     dpstream("run", other, "--test-seed", 1)
     assert healthy(other) == "no-guarantee"
@@ -216,7 +205,8 @@ def test_age_is_that_of_the_newest_release(tmp_path: Path) -> None:
     os.utime(manifest, (then, then))
     assert healthy(config, "--max-age", "1h") == "stale"
     assert healthy(config, "--max-age", "3h", code=0) == "healthy"
-    facts = json.loads(asked(config, "--max-age", "1h", "--json").stdout)
+    told = dpstream("status", config, "--health", "--max-age", "1h", "--json", code=ATTENTION, error=False)
+    facts = json.loads(told.stdout)
     assert (facts["health"], facts["stream"]) == ("stale", "test")
     dpstream("run", config)
     assert healthy(config, "--max-age", "1h", code=0) == "healthy"

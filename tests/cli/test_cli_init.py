@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 from cli_stream import dpstream
-from click.testing import CliRunner, Result
-
-from dpstream.cli import main
+from click.testing import Result
 
 ROWS = "".join(
     f"2026-01-{5 + n % 7:02},p{n % 9},{40.5 + n / 100},{-74 + n / 100},{'ab'[n % 2]}\n" for n in range(63)
@@ -27,9 +25,7 @@ def data(tmp_path: Path) -> Path:
 
 def answered(data: Path, *answers: str, code: int = 0) -> Result:
     arguments = ["init", data, "--time-column", "day", "--interactive", "--out", data.with_suffix(".toml")]
-    result = CliRunner().invoke(main, [str(one) for one in arguments], input="\n".join([*answers, ""]))
-    assert result.exit_code == code, result.output
-    return result
+    return dpstream(*arguments, code=code, error=False, input="\n".join([*answers, ""]))
 
 
 def test_answers_become_the_draft(data: Path) -> None:

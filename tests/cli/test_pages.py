@@ -5,13 +5,12 @@ Quick pages run in every test run, all others with ``DPSTREAM_PAGES=1`` (``make 
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
 from pathlib import Path
-from typing import Any
 
+import notebooks
 import page_blocks
 import pytest
 
@@ -53,29 +52,16 @@ def test_the_files_of_the_page_are_configurations(name: str, tmp_path: Path) -> 
         Config.load(tmp_path / "dpstream.toml").plan()
 
 
-@pytest.fixture(scope="module")
-def notebooks() -> Any:
-    """What makes the notebooks, which is no part of a package."""
-    found = importlib.util.spec_from_file_location("notebooks", page_blocks.DOCS / "notebooks.py")
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
-
-
 @LANE
 @pytest.mark.parametrize("source", SOURCES, ids=lambda one: one.stem)
-def test_the_notebook_runs(
-    source: Path, notebooks: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_notebook_runs(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
     made = notebooks.notebook(source)
     assert sum(bool(cell.get("outputs")) for cell in made["cells"]) >= 4
 
 
-def test_notebooks_are_those_of_their_sources(notebooks: Any) -> None:
+def test_notebooks_are_those_of_their_sources() -> None:
     assert len(SOURCES) >= 2
     for source in SOURCES:
         kept = json.loads(source.with_suffix(".ipynb").read_text(encoding="utf-8"))

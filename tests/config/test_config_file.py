@@ -35,9 +35,7 @@ def test_defaults_and_their_reasons(tmp_path: Path) -> None:
         if not key.mechanisms or DEFAULT_MECHANISM in key.mechanisms:
             assert noted["mechanism", key.name].reason
     assert noted["budget", "epsilon"].reason is None
-    assert (
-        noted["output", "format"].line() == "[output] format = parquet (default: it keeps the columns' types)"
-    )
+    assert noted["output", "format"].line().startswith("[output] format = parquet (default: ")
     chosen = load(tmp_path, mechanism='name = "dpstabs"').plan()
     assert isinstance(chosen, DPStabsPlan)
     assert chosen.recipe == DPStabs(chosen.recipe.workload, k=3)
@@ -73,10 +71,7 @@ def test_the_baseline_may_run_aim(tmp_path: Path) -> None:
         if value is not None:
             assert used[key].value == str(value).lower()
             assert str(value).lower() in str(keys_of("mechanism")[key].default)
-    assert (
-        used["iterations"].reason
-        == "enough for a fit from little (dpstabs and aim, from the last model, need fewer)"
-    )
+    assert "enough for a fit from little" in str(used["iterations"].reason)
     assert describe(config)["noise"]["one_measurement"] is None
     plan = load(tmp_path, mechanism=f"{lines}\niterations = 7\nmax_cells = 999", budget='rho = "1/3"').plan()
     assert isinstance(plan, BaselinePlan)
@@ -91,9 +86,7 @@ def test_an_operation_column_makes_the_baseline_handle_deletes(tmp_path: Path, o
     plan = config.plan()
     assert isinstance(plan, BaselinePlan)
     (iterations,) = [used for used in config.used if used.key == "iterations"]
-    assert (
-        iterations.reason == "enough for a fit from little (dpstabs and aim, from the last model, need fewer)"
-    )
+    assert "enough for a fit from little" in str(iterations.reason)
     assert plan.recipe == Baseline(plan.recipe.workload, offline=MWEMPGM(k=3), deletions=op, prior="uniform")
 
 
@@ -188,9 +181,7 @@ def test_the_page_about_the_file_shows_every_section() -> None:
     marked = " ".join(re.findall(r"<!-- keys: ([a-z ]+) -->", page)).split()
     assert sorted([*marked, "schema", ""]) == sorted(SECTIONS)
     assert "## `[schema]`" in page
-    assert with_tables(page) == page, (
-        "make it again: python docs/key_tables.py docs/reference/configuration.md"
-    )
+    assert with_tables(page) == page, "python docs/key_tables.py docs/reference/configuration.md"
     assert "|`epsilon`|" in page
 
 

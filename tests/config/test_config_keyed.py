@@ -102,7 +102,6 @@ PLAIN, LATE = DEFAULTS["source"], '\nlate = "drop-and-count-nothing"'
 CONTRADICTIONS = [
     source(PLAIN, "unit = record needs a key"),
     case("the unit 'event' has no key column", stream=""),
-    case("the unit 'user' has no key column", stream='unit = "user"\nmax_events = 3'),
     source(FEED + '\nuser_column = "who"', "has no user column"),
     source(FEED.replace('"id"', '"zip"'), "declared in the schema as well"),
     source(STAYS.replace('"until"', '"zip"'), "declared in the schema as well"),
@@ -124,10 +123,7 @@ CONTRADICTIONS = [
     source(FEED + "\nshrinks = 0.5", "shrinks has no meaning"),
     source(FEED + "\nrows = 10", "rows"),
     source(FEED + '\ndelete_time_column = "until"', "delete_time_column has no meaning"),
-    source(
-        FEED + '\nop_values = {insert = "c", change = "u"}',
-        "expected lists of words: insert, update, delete, ignore",
-    ),
+    source(FEED + '\nop_values = {insert = "c", change = "u"}', "of words: insert, update, delete, ignore"),
     source(FEED + '\nop_values = {insert = "c", update = "c"}', "stands in two lists"),
     source(FEED.replace('\nop_column = "op"', "") + '\nknown = "error"', "without op_column"),
     source(SNAPSHOTS + "\nshrinks = 1.5", ": expected a share"),
@@ -136,9 +132,7 @@ CONTRADICTIONS = [
     source(SNAPSHOTS.replace("data/*.csv", "-"), "standard input"),
     source(STAYS.replace('\ndelete_time_column = "until"', ""), "delete_time_column is missing"),
     source(STAYS.replace("end = 9", 'end = "data"'), 'end = "data" has no meaning with shape = "stays"'),
-    source(
-        STAYS + LATE, 'late = "drop-and-count-nothing" has no meaning with kind = "files" and shape = "stays"'
-    ),
+    source(STAYS + LATE, 'has no meaning with kind = "files" and shape = "stays"'),
     source(FEED + LATE, 'has no meaning with kind = "files" and shape = "changes"'),
     source(LOG + LATE, 'has no meaning with kind = "postgres-changes" and shape = "changes"'),
     source(STAYS + '\nknown = "update"', 'known = "update" has no meaning with late = "error"'),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +19,18 @@ from dpstream.project.keys import keys_of
 Case = tuple[dict[str, str], tuple[str, ...], type[DpstreamError]]
 
 
-def stream(text: str, *words: str, kind: type[DpstreamError] = ConfigError, **parts: str) -> Case:
-    return {"stream": text, **parts}, words, kind
+def case(part: str, text: str, *words: str, kind: type[DpstreamError] = ConfigError, **parts: str) -> Case:
+    return {part: text, **parts}, words, kind
 
 
-def source(text: str, *words: str, kind: type[DpstreamError] = ConfigError, **parts: str) -> Case:
-    return {"source": text, **parts}, words, kind
+stream, source, mechanism, budget, rest = (
+    partial(case, part) for part in ("stream", "source", "mechanism", "budget", "rest")
+)
 
 
 def more(text: str, *words: str) -> Case:
     """Further keys of a source that is right without them."""
     return source(f"{DEFAULTS['source']}\n{text}", *words)
-
-
-def mechanism(text: str, *words: str, kind: type[DpstreamError] = ConfigError, **parts: str) -> Case:
-    return {"mechanism": text, **parts}, words, kind
 
 
 def dpstabs(text: str, *words: str) -> Case:
@@ -41,14 +39,6 @@ def dpstabs(text: str, *words: str) -> Case:
 
 def points(text: str, *words: str, kind: type[DpstreamError] = ConfigError, **parts: str) -> Case:
     return {**POINTS["points"], "mechanism": f'name = "points"\n{text}', **parts}, words, kind
-
-
-def budget(text: str, *words: str, kind: type[DpstreamError] = ConfigError) -> Case:
-    return {"budget": text}, words, kind
-
-
-def rest(text: str, *words: str, kind: type[DpstreamError] = ConfigError) -> Case:
-    return {"rest": text}, words, kind
 
 
 USERS = 'unit = "user"\nmax_events = 3'

@@ -8,19 +8,23 @@ from pathlib import Path
 import pytest
 from small_configs import KEYED, load
 
+from dpstream.core.contracts import StepPeriods
 from dpstream.core.errors import DpstreamError
 
-HEADLINE = '[accuracy]\nheadline = [["zip"], ["zip", "kind"]]'
+HEADLINE = '[accuracy]\nheadline = ["zip", ["zip", "kind"]]'
+PERIODS = f'{HEADLINE}\nperiods = "3 steps"'
 
 
 def test_headlines_reach_the_plan(tmp_path: Path) -> None:
-    config = load(tmp_path, rest=HEADLINE)
+    assert load(tmp_path, rest=HEADLINE).recipe.periods == StepPeriods(1)
+    config = load(tmp_path, rest=PERIODS)
+    assert (config.recipe.periods, config.recipe.number) == (StepPeriods(3), StepPeriods(3))
     assert config.recipe.headline == (("zip",), ("zip", "kind"))
     assert config.recipe.headline_share == Fraction(1, 5)
     assert config.plan().options()["headline"] == [["zip"], ["zip", "kind"]]
     used = {(one.section, one.key): one.value for one in config.used}
     assert used["accuracy", "headline"] == "zip, zip x kind"
-    shared = load(tmp_path, rest=f'{HEADLINE}\nheadline_share = "1/3"')
+    shared = load(tmp_path, rest=f'{PERIODS}\nheadline_share = "1/3"')
     assert shared.plan().options()["headline_share"] == "1/3"
 
 
@@ -34,7 +38,8 @@ WRONG = {
     "unknown column": ('headline = [["rent"]]', "headline, marginal 1", "rent"),
     "column twice": ('headline = [["zip", "zip"]]', "headline, marginal 1", "twice"),
     "marginal twice": ('headline = [["zip", "kind"], ["kind", "zip"]]', "headline", "occurs twice"),
-    "columns only": ('headline = ["zip"]', "headline", "expected marginals"),
+    "a month without one": ('headline = ["zip"]\nperiods = "month"', "periods", "'month' needs a calendar"),
+    "unknown length": ('headline = ["zip"]\nperiods = "fortnight"', "periods", "'fortnight' is unknown"),
     "no column": ("headline = [[]]", "headline", "expected marginals"),
     "none": ("headline = []", "headline", "the list is empty"),
     "all": ('headline = [["zip"]]\nheadline_share = 1', "headline_share", "not a share"),
@@ -69,3 +74,41 @@ def test_other_mechanisms_measure_none(name: str, tmp_path: Path) -> None:
 def test_a_census_takes_headlines(tmp_path: Path) -> None:
     config = load(tmp_path, rest=HEADLINE, **KEYED["census"] | {"mechanism": 'name = "census"\nturnover = 3'})
     assert config.plan().options()["headline"] == [["zip"], ["zip", "kind"]]
+
+
+def test_other_mechanisms_have_no_periods(tmp_path: Path) -> None:
+    with pytest.raises(DpstreamError, match="measures nothing by periods"):
+        load(tmp_path, mechanism='name = "dpstabs"', rest='[accuracy]\nperiods = "2 steps"')
+
+
+WEEKS = 'path = "d.csv"\ntime_column = "t"\nevery = "week"\nstart = 2026-01-05\nend = 2030-01-06'
+
+
+@pytest.mark.parametrize(
+    ("expected", "headline", "periods"),
+    [
+        (None, '["zip"]', "quarter"),
+        (10_000, '["zip"]', "month"),
+        (5, '["zip"]', "quarter"),
+        (1, '["zip", "kind"]', "year"),
+    ],
+)
+def test_a_calendar_gives_periods(expected: int | None, headline: str, periods: str, tmp_path: Path) -> None:
+    """The shortest length whose mean count is above two standard errors, by the public guess alone."""
+    rest = f"[accuracy]\nheadline = {headline}\n"
+    if expected is not None:
+        rest += f"[expect]\nrecords_per_step = {expected}\n"
+    recipe = load(tmp_path, source=WEEKS, rest=rest).recipe
+    assert (recipe.periods.name, recipe.number.name) == (periods, "month")
+
+
+def test_without_headlines_the_number_of_records_gets_little(tmp_path: Path) -> None:
+    shares = [
+        load(tmp_path, source=WEEKS, rest=f"[expect]\nrecords_per_step = {many}").recipe.number_share
+        for many in (10, 10_000)
+    ]
+    assert shares == [Fraction(1, 20), Fraction(1, 50)]
+    short = load(
+        tmp_path, source=WEEKS.replace('"week"', '"3 months"').replace("2026-01-05", "2026-02-01")
+    ).recipe
+    assert short.number.name == "quarter"

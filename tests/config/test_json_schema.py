@@ -8,11 +8,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from cli_stream import dpstream
 from schema_check import faults
 from small_configs import RENT, load, of_mechanism, write_config
 
-from dpstream.cli import main
 from dpstream.families.registry import mechanisms
 from dpstream.project.json_schema import json_schema
 from dpstream.tools.simulate import EXAMPLES, simulate
@@ -43,18 +42,14 @@ def test_a_draft_names_the_schema_beside_it(tmp_path: Path) -> None:
     (tmp_path / "data" / "1.csv").write_text("day,zip\n2026-01-05,10101\n", encoding="utf-8")
     for name in ("first.toml", "second.toml"):
         out = tmp_path / name
-        done = CliRunner().invoke(
-            main, ["init", str(tmp_path / "data"), "--time-column", "day", "--out", str(out)]
-        )
-        assert done.exit_code == 0, done.output
+        dpstream("init", tmp_path / "data", "--time-column", "day", "--out", out)
         line = out.read_text(encoding="utf-8").splitlines()[0]
         beside = tmp_path / line.removeprefix("#:schema ")
         if name == "first.toml":
             assert json.loads(beside.read_text(encoding="utf-8")) == json_schema()
             beside.write_text("{}", encoding="utf-8")
     assert beside.read_text(encoding="utf-8") == "{}"
-    printed = CliRunner().invoke(main, ["init", "--json-schema"])
-    assert (printed.exit_code, json.loads(printed.output)) == (0, json_schema())
+    assert json.loads(dpstream("init", "--json-schema").output) == json_schema()
 
 
 def test_every_example_of_the_repository_fits() -> None:

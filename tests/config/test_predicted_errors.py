@@ -30,9 +30,7 @@ def test_the_default_says_when_it_measures_and_what_it_cannot_say(
     assert "pooled" not in instead
     assert [part["name"] for part in instead["parts"]] == ["measure"]
     public = describe(load(tmp_path, stream=PUBLIC, mechanism='staleness = "1/2"'))["pooled"]
-    assert (public["measured_one_by_one"], public["epoch_ends"][:4]) == (1, [1, 3, 7, 9]), (
-        "the last planned step"
-    )
+    assert (public["measured_one_by_one"], public["epoch_ends"][:4]) == (1, [1, 3, 7, 9]), "the last step"
 
 
 def test_a_public_total_has_no_error(tmp_path: Path) -> None:

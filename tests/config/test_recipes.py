@@ -145,10 +145,7 @@ def test_a_recipe_in_a_recipe_is_read_with_its_own_options() -> None:
     ("table", "words"),
     [
         ({"box": "third"}, ("file [mechanism] box", "'third'", "inner, other")),
-        (
-            {"width": 2},
-            ("file [mechanism] width", "box = 'inner' has no option 'width'", 'with box = "other"'),
-        ),
+        ({"width": 2}, ("file [mechanism] width", "box = 'inner' has no option", 'with box = "other"')),
         ({"box": "other", "depth": 2}, ("file [mechanism] depth", "box = 'other' has no option 'depth'")),
         ({"depth": 0}, ("file [mechanism] depth", "0 is not a whole number")),
         ({"sure": 1}, ("file [mechanism] sure", "1 is not a choice", "true, false")),

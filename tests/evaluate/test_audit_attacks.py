@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from itertools import chain
 
 import numpy as np
 import pytest
-from cli_stream import dpstream, make
+from cli_stream import dpstream, make, silent
 from scipy.stats import beta
+from small_configs import rewrite
 
 from dpstream.core.contracts import marginal_query
 from dpstream.core.errors import ConfigError
@@ -31,10 +33,6 @@ from dpstream.tools.audit.attack import (
 from dpstream.tools.audit.controls import QuietNoise
 from dpstream.tools.audit.invented import InventedStream
 from dpstream.tools.simulate import simulate
-
-
-def silent(text):
-    pass
 
 
 @pytest.fixture
@@ -113,12 +111,7 @@ REPLACED = ('unit = "event"', 'unit = "event-replace"\ntotal = "public"')
 
 def attacked_stream(tmp_path, name, *changes):
     made = simulate(name, 6, tmp_path / name, rows_per_step=None if name == "stock" else 20)
-    text = made.read_text(encoding="utf-8")
-    for old, new in changes:
-        assert old in text
-        text = text.replace(old, new)
-    made.write_text(text, encoding="utf-8")
-    return AttackedStream(Config.load(made), Randomness.seeded(1))
+    return AttackedStream(Config.load(rewrite(made, *chain(*changes))), Randomness.seeded(1))
 
 
 @pytest.mark.parametrize("name", ["census", "evictions", "stock", "points", "panel"])
@@ -244,10 +237,7 @@ def test_a_leak_is_caught_and_the_program_is_not(config, monkeypatch):
     seed). Without noise it must."""
     monkeypatch.setattr(attack, "_planned", lambda *given: (40, 40))
     found = list(attack_of(Config.load(config))("short", Randomness.seeded(2), silent))
-    assert [one.subject for one in found] == [
-        "attack on the releases, without noise",
-        "attack on the releases",
-    ]
+    assert [one.subject for one in found] == [f"attack on the releases{s}" for s in (", without noise", "")]
     assert all(one.passed for one in found)
     assert found[1].detail.endswith("targets among 240 records")
 

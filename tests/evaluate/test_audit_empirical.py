@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from dpstream.core.counters import SimpleCounter, TreeCounter
 from dpstream.core.counters.intervals import CalibratedIntervalCounter
-from dpstream.core.errors import DataError
 from dpstream.core.privacy import ZCDP, Event, PureDP, Randomness
 from dpstream.tools.audit.controls import quiet_counter
 from dpstream_lab.audits import controls
@@ -119,8 +118,6 @@ def test_bounds_on_rho_are_right_as_often_as_they_say():
     quieter = norm.rvs(size=40_000, random_state=generator) * 2 / 3 + 1
     assert rho(quieter, quieter - 1, confidence=COUNTERS_CONFIDENCE) > 0.5
     assert rho(b, b, confidence=COUNTERS_CONFIDENCE) == 0.0
-    with pytest.raises(DataError, match="too few"):
-        rho(a[:3], b, confidence=0.9)
 
 
 def test_the_error_is_shared_out_among_pairs():

@@ -7,7 +7,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from cli_stream import dpstream, make
+from cli_stream import dpstream, make, silent
+from small_configs import rewrite
 
 from dpstream.core.privacy import CubeNoise, DiscreteGaussian, DiscreteLaplace, HistogramsNoise, Randomness
 from dpstream.core.privacy._samplers import uniform_below
@@ -29,17 +30,11 @@ COLUMNS = "".join(
 )
 
 
-def silent(text: str) -> None:
-    pass
-
-
 def config(tmp_path, mechanism='name = "pooled"\n', stream="", **source):
     """A stream of events with deletes, where nothing else is said."""
     source = source or {"op_column": '"op"'}
     path = make(tmp_path / "stream", steps=4, mechanism=mechanism, columns=COLUMNS, **source)
-    text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace('name = "test"', f'name = "test"\n{stream}', 1), encoding="utf-8")
-    return Config.load(path)
+    return Config.load(rewrite(path, 'name = "test"', f'name = "test"\n{stream}'))
 
 
 #: In place of events with deletes.

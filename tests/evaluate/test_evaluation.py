@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from evaluated_runs import COLUMNS, NAMES, fingerprint, net, run, typical, write_run, write_step
+from small_configs import rewrite
 
 from dpstream.core.errors import ConfigError, DataError, StepError
 from dpstream.core.schema import Boolean, Categorical, Integer, Schema
@@ -71,14 +72,11 @@ def test_every_number_is_the_one_of_the_files(finished):
             moved.append(gap(*shares, pair) / 2)
         assert entry.churn == pytest.approx(float(np.mean(moved)))
     assert found.last.errors.l1[found.worst(1)[0][0]] == found.last.errors.as_dict()["MaxL1"]
-    assert found.mean()["AvgWE"] == pytest.approx(
-        np.mean([entry.errors.as_dict()["AvgWE"] for entry in found.steps])
-    )
+    errors = [entry.errors.as_dict() for entry in found.steps]
+    assert found.mean()["AvgWE"] == pytest.approx(np.mean([one["AvgWE"] for one in errors]))
     assert found.mean_words(2) == "mean of the last 2"
     assert found.mean_words(99).startswith("mean of steps ")
-    assert found.mean(2)["MaxL1"] == pytest.approx(
-        np.mean([entry.errors.as_dict()["MaxL1"] for entry in found.steps[-2:]])
-    )
+    assert found.mean(2)["MaxL1"] == pytest.approx(np.mean([one["MaxL1"] for one in errors[-2:]]))
     assert any("1 deletes match no row" in note for note in found.notes)
     assert any("NO GUARANTEE" in note for note in found.notes), "made with a test seed"
 
@@ -176,10 +174,7 @@ def test_late_records_dropped_tables_and_steps_to_come(tmp_path):
     ],
 )
 def test_releases_of_something_else_are_refused(copied, old, new, message):
-    text = copied.path.read_text()
-    assert old in text
-    copied.path.write_text(text.replace(old, new))
-    other = Config.load(copied.path)
+    other = Config.load(rewrite(copied.path, old, new))
     with pytest.raises(ConfigError, match=message):
         evaluate_run(other)
 
@@ -192,9 +187,9 @@ def test_what_is_not_there_is_said(copied):
     other = Schema([Boolean("paid"), Boolean("zip")]).domain
     with pytest.raises(ConfigError, match="the workload has other columns"):
         evaluate_run(copied, workload=Workload.all_k_way(other, 2))
-    copied.path.write_text(copied.path.read_text().replace('path = "data/*.csv"', 'path = "-"'))
+    piped = rewrite(copied.path, 'path = "data/*.csv"', 'path = "-"')
     with pytest.raises(ConfigError, match="cannot be read again"):
-        list(true_steps(Config.load(copied.path)))
+        list(true_steps(Config.load(piped)))
 
 
 def test_a_source_that_shrank_or_broke_stops_the_evaluation(copied):

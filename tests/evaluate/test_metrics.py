@@ -121,9 +121,7 @@ def test_cramers_v_is_the_corrected_one(table):
         assert found == pytest.approx(bergsma(table), abs=1e-6)
     # A root of a rounded zero is 1e-8.
     assert found == pytest.approx(cramers_v(table.T), abs=1e-6, nan_ok=True)
-    assert found == pytest.approx(cramers_v(np.pad(table, 1)), abs=1e-6, nan_ok=True), (
-        "empty rows do not count"
-    )
+    assert found == pytest.approx(cramers_v(np.pad(table, 1)), abs=1e-6, nan_ok=True), "empty rows"
 
 
 def test_where_there_is_no_association():

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from cli_stream import ROWS, dpstream, make
 from report_pages import Page
+from small_configs import rewrite
 from small_streams import small_stream
 
 from dpstream.core.errors import ConfigError, DpstreamError, SchemaError, StoreDamagedError
@@ -129,12 +130,6 @@ def empty(folder: Path) -> Path:
     return folder / "releases"
 
 
-def other_budget(folder: Path) -> Path:
-    path = folder / "dpstream.toml"
-    path.write_text(path.read_text().replace('epsilon = "1"', 'epsilon = "2"'))
-    return path
-
-
 @pytest.mark.parametrize(
     ("damage", "kind", "words"),
     [
@@ -142,7 +137,7 @@ def other_budget(folder: Path) -> Path:
         (lambda folder: folder / "data", ConfigError, "releases are missing"),
         (lambda folder: make(folder / "fresh", 1), ConfigError, "releases are missing"),
         (empty, ConfigError, "no step is released yet"),
-        (other_budget, ConfigError, "another plan"),
+        (lambda f: rewrite(f / "dpstream.toml", "epsilon", "rho"), ConfigError, "another plan"),
         (damaged("step-000006/table.csv", '"a"', '"b"'), StoreDamagedError, "published hash"),
         (damaged("step-000002/manifest.json", '"step": 2', '"step": 3'), StoreDamagedError, "hash"),
         (damaged("codebook.json", '"label": "a"', '"label": "q"'), StoreDamagedError, "codebook"),
@@ -212,8 +207,7 @@ def test_nulls_of_other_and_missing(tmp_path: Path) -> None:
         '[schema.columns.c]\ntype = "date"\nevery = "month"\nstart = 2024-01-01\nend = 2024-03-31\nmissing = "none"\n'
     )
     config = make(tmp_path / "s", 2, columns=columns)
-    text = config.read_text().replace('format = "csv"', 'format = "parquet"')
-    config.write_text(text.replace('epsilon = "1"', 'epsilon = "100"'))
+    rewrite(config, 'format = "csv"', 'format = "parquet"', 'epsilon = "1"', 'epsilon = "100"')
     for step in (1, 2):
         body = "".join(
             f"{step},{a},{b},{c}\n"

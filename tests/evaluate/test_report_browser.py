@@ -5,24 +5,22 @@ from __future__ import annotations
 import html
 import json
 import re
-import shutil
-import subprocess
+from collections.abc import Iterator
 from math import inf
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from chromium import PROGRAM, Browser
 from cli_stream import dpstream, make
 from report_pages import Page, classifier, simulated
-from small_configs import PUBLIC, write_config, write_rows
+from small_configs import PUBLIC, rewrite, write_config, write_rows
 
 from dpstream.tools.audit.audit_page import AuditReport, audit_html
 from dpstream.tools.audit.finding import AuditFinding
 from dpstream.tools.report import write_report
 
-_NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
-BROWSER = next((path for name in _NAMES if (path := shutil.which(name))), None)
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on this machine")
 
 #: Ends a script, an attribute, a comment; writes from right to left; is wide, long, and not in the BMP.
 HOSTILE = [
@@ -39,29 +37,22 @@ HOSTILE = [
 FRAME = (Path(__file__).parent / "browser_frame.html").read_text(encoding="utf-8")
 
 
-def look(page: Path, tmp_path: Path, *, width: int = 360, dark: bool = False) -> dict[str, object]:
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    made = Browser(tmp_path_factory.mktemp("chromium"))
+    yield made
+    made.close()
+
+
+def look(browser: Browser, page: Path, *, width: int = 360, dark: bool = False) -> dict[str, object]:
     """What a browser makes of a page."""
-    frame = tmp_path / "frame.html"
+    frame = page.with_name("frame.html")
     text = html.escape(page.read_text(encoding="utf-8"))
     frame.write_text(FRAME.replace("@WIDTH@", str(width)).replace("@PAGE@", text), encoding="utf-8")
-    assert BROWSER is not None
-    result = subprocess.run(
-        [
-            BROWSER,
-            *["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-extensions", "--no-first-run"],
-            *["--virtual-time-budget=6000", "--dump-dom"],
-            f"--user-data-dir={tmp_path / 'profile'}",
-            f"--blink-settings=preferredColorScheme={0 if dark else 1}",
-            f"--window-size={max(width, 500)},1000",
-            frame.as_uri(),
-        ],
-        capture_output=True,
-        check=False,
-        timeout=200,
-    )
-    found = re.search(rb'<html[^>]*data-facts="([^"]+)"', result.stdout)
-    assert found, result.stderr.decode(errors="replace")[-2000:]
-    facts: dict[str, object] = json.loads(unquote(found[1].decode()))
+    browser.size(max(width, 600), dark=dark)
+    browser.go(frame.as_uri())
+    browser.until("document.documentElement.dataset.facts !== undefined")
+    facts: dict[str, object] = json.loads(unquote(browser.script("document.documentElement.dataset.facts")))
     return facts
 
 
@@ -77,10 +68,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     config = make(folder / "s", 5, columns=columns)
     name = json.dumps("</title><script>alert(1)</script> \"&'")
-    text = config.read_text(encoding="utf-8")
     # Noise must not hide a label: the page draws the pairs that the release shows.
-    text = text.replace('name = "test"', f"name = {name}").replace('epsilon = "1"', 'epsilon = "100"')
-    config.write_text(text, encoding="utf-8")
+    rewrite(config, 'name = "test"', f"name = {name}", 'epsilon = "1"', 'epsilon = "100"')
     for step in range(1, 6):
         rows = "".join(
             f'{step},"{HOSTILE[i % 6].replace(chr(34), chr(34) * 2)}",{i % 31},{"true" if i % 3 else "false"}\n'
@@ -105,13 +94,13 @@ def fits(facts: dict[str, object], page: Path) -> None:
     assert facts.get("ready") == ("true" if charts else None)
 
 
-def test_hostile_labels_stay_labels(folder: Path, tmp_path: Path) -> None:
+def test_hostile_labels_stay_labels(browser: Browser, folder: Path, tmp_path: Path) -> None:
     page = write_report(folder / "dpstream.toml", tmp_path / "r.html")
     read = Page(page)
     assert len(read.scripts) == 2
     assert len(read.data["charts"]) >= 4
     assert HOSTILE[0] in read.words
-    facts = look(page, tmp_path)
+    facts = look(browser, page)
     fits(facts, page)
     assert str(facts["title"]).startswith("</title><script>alert(1)</script> \"&'")
     assert any("</script><b>zip" in option for option in facts["options"])  # type: ignore[attr-defined]
@@ -120,9 +109,9 @@ def test_hostile_labels_stay_labels(folder: Path, tmp_path: Path) -> None:
     assert facts["frame"] == 360
 
 
-def test_dark_and_wide(folder: Path, tmp_path: Path) -> None:
+def test_dark_and_wide(browser: Browser, folder: Path, tmp_path: Path) -> None:
     page = write_report(folder / "releases", tmp_path / "r.html")
-    light, dark = (look(page, tmp_path, width=1200, dark=dark) for dark in (False, True))
+    light, dark = (look(browser, page, width=1200, dark=dark) for dark in (False, True))
     brightness = [sum(map(int, re.findall(r"\d+", str(facts["paper"]))[:3])) for facts in (light, dark)]
     assert brightness[0] > 700
     assert brightness[1] < 90
@@ -130,7 +119,7 @@ def test_dark_and_wide(folder: Path, tmp_path: Path) -> None:
     fits(dark, page)
 
 
-def test_what_was_not_there_is_stopped_or_seen(folder: Path, tmp_path: Path) -> None:
+def test_what_was_not_there_is_stopped_or_seen(browser: Browser, folder: Path, tmp_path: Path) -> None:
     """Control: a script and an image that somebody adds are refused and recorded, and too wide a table is seen."""
     page = write_report(folder / "releases", tmp_path / "r.html")
     text = page.read_text(encoding="utf-8")
@@ -140,7 +129,7 @@ def test_what_was_not_there_is_stopped_or_seen(folder: Path, tmp_path: Path) -> 
         "<svg></svg>"
     )
     page.write_text(text.replace("</body>", f"{evil}</body>"), encoding="utf-8")
-    facts = look(page, tmp_path)
+    facts = look(browser, page)
     assert "owned" not in facts
     assert "policy: img-src" in str(facts["errors"])
     assert "policy: script-src" in str(facts["errors"])
@@ -198,7 +187,7 @@ def audited(page: Path) -> Path:
     ],
 )
 def test_every_page_fits_a_phone_by_day_and_by_night(
-    folder: Path, tmp_path: Path, kind: str, charts: int
+    browser: Browser, folder: Path, tmp_path: Path, kind: str, charts: int
 ) -> None:
     page = tmp_path / "page.html"
     if kind == "audit":
@@ -221,11 +210,9 @@ def test_every_page_fits_a_phone_by_day_and_by_night(
         dpstream("run", config)
         write_report(config, page)
     for dark in (False, True):
-        facts = look(page, tmp_path, dark=dark)
+        facts = look(browser, page, dark=dark)
         fits(facts, page)
         assert facts["unreached"] == []
         assert facts["figures"] >= charts  # type: ignore[operator]
         if kind == "points":
-            assert facts["slides"] == [[False, True], [True, False]], (
-                "two maps, of which each is shown at a time"
-            )
+            assert facts["slides"] == [[False, True], [True, False]], "two maps, one at a time"

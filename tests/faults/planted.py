@@ -173,13 +173,25 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
             "expected = float(side.counts[self.cells.part(0)].sum())",
         ),
         "the rate at the start is that of exact counts": (
-            "measured: list[NoisyCounts] = []\n        # The last step may",
+            "measured = self._close_periods(state, randomness)\n",
             "if state.step == 1:\n"
             "            for side in state.sides:\n"
             "                side.rate = float(side.counts[self.cells.part(0)].sum())\n"
-            "        measured: list[NoisyCounts] = []\n"
-            "        # The last step may",
+            "        measured = self._close_periods(state, randomness)\n",
         ),
+        "a period's counts go on in the next one": (
+            "side.periods[place] = np.zeros_like(side.periods[place])",
+            "pass",
+        ),
+        "headlines and tables both have the whole budget": ("rest -= share", "rest -= 0"),
+        "the number of records pays nothing": ("rest -= number", "rest -= 0"),
+    },
+    "families/tabular/pooled_clock.py": {
+        "the newest period is left out of the number of records": (
+            "self.values[series] += value",
+            "self.values[series] = value",
+        ),
+        "a table reads a period that nobody measured": ("self.many += 1", "self.many += 2"),
     },
     "families/tabular/pooled_run.py": {
         "the model at the start is fitted to exact columns": (
@@ -308,6 +320,13 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
         "an error after drawing leaves the step free to be drawn again": (", Exception) ", ", ValueError) "),
         "a withdrawn release is given": ("if committed.publication in _TAKEN_BACK:", "if False:"),
     },
+    "stream/release/flows.py": {
+        "a change keeps the noise of periods that both spans have": (
+            "for span in _without(earlier, later)]",
+            "for span in [earlier]]",
+        ),
+        "records a day are records": ("(1.0 / later.days, later)", "(1.0, later)"),
+    },
     "tools/report/markup.py": {
         "a value of the table becomes markup": ("autoescape=True,", "autoescape=False,"),
         "a label ends the script that holds it": ('for sign in "<>&":', 'for sign in "&":'),
@@ -324,7 +343,8 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "families/growing": ("evaluate/test_published_is_measured.py", "growing"),
     "families/panel": ("evaluate/test_published_is_measured.py", "panel"),
     "families/points": ("evaluate/test_audit_points.py", "evaluate/test_published_is_measured.py", "points"),
-    "families/tabular": ("evaluate/test_published_is_measured.py", "tabular"),
+    "families/tabular/pooled_clock.py": ("tabular/test_periods.py",),
+    "families/tabular": ("tabular/test_periods.py", "evaluate/test_published_is_measured.py", "tabular"),
     "io/sinks": ("sinks", "streams/test_stream.py", "streams"),
     "io/sources/calendar.py": ("sources/test_file_source.py",),
     "io/sources/files.py": ("sources/test_file_source.py",),
@@ -332,6 +352,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "service": ("service",),
     "stream": ("streams/test_stream.py", "streams/test_keyed.py", "streams"),
     "stream/ledger": ("streams/test_account.py", "streams/test_ledger.py"),
+    "stream/release/flows.py": ("streams/test_flows.py",),
     "stream/store": ("streams/test_stream_damage.py", "streams/test_keyed.py", "streams"),
     "stream/store/archive.py": ("streams/test_moves.py", "streams"),
     "stream/store/encryption.py": ("streams/test_encryption.py",),

@@ -18,7 +18,7 @@ from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload, count_marginals
 from dpstream.families.growing.blackbox import BlackBox, Counts, Database, LinearQuery
 from dpstream.families.growing.boxes import MWEMPGMBox, OwnMechanism, SmallDB, _Counted
-from dpstream.families.growing.tables import PowerLaw, RowsTable, WeightsTable, check_universe
+from dpstream.families.growing.tables import PowerLaw, RowsTable, WeightsTable
 from dpstream.mechanisms import MWEMPGM
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
@@ -108,9 +108,7 @@ def test_some_table_holds_what_is_promised_of_the_best_one(universe: int, size: 
 
 
 def test_smalldb_says_how_large_it_would_be() -> None:
-    with pytest.raises(
-        LimitError, match=r"would compare 293930 databases of 12 records over 10 cells.*up to 200000"
-    ):
+    with pytest.raises(LimitError, match=r"would compare 293930 databases.*up to 200000"):
         SmallDB(Workload.all_k_way(Domain(("a",), (10,)), 1), size=12)
     with pytest.raises(LimitError, match=r"at least 10201 databases of 1 records.*up to 1960"):
         SmallDB(Workload.all_k_way(Domain(("a", "b"), (101, 101)), 1), size=1)
@@ -123,12 +121,6 @@ def test_smalldb_says_how_large_it_would_be() -> None:
     fitted = SmallDB(ONE).fitted(0.5)
     assert fitted.size == math.ceil(math.log(3) / 0.25)
     assert SmallDB(ONE).fitted(None).size == SmallDB(ONE).fitted(7.0).size == 2
-
-
-def test_a_universe_that_does_not_fit_is_refused() -> None:
-    wide = Domain(tuple("abcdefgh"), (10,) * 8)
-    with pytest.raises(LimitError, match="100000000 cells"):
-        check_universe(wide)
 
 
 # A user's own function.
@@ -182,21 +174,15 @@ def test_a_database_of_another_size_than_it_says_is_refused() -> None:
 
 
 def test_declarations_are_checked() -> None:
-    with pytest.raises(ConfigError, match="no version"):
-        OwnMechanism(histogram, Counts(ONE.domain, ONE.cliques), "")
-    with pytest.raises(ConfigError, match="zCDP budgets only"):
-        own(definitions=("zcdp",))
-    with pytest.raises(ConfigError, match="p = 0"):
-        PowerLaw(0.0, 1.0)
-    with pytest.raises(ConfigError, match="outside"):
-        LinearQuery((0,), np.array([0.0, 1.5]))
-    with pytest.raises(ConfigError, match="2 values for 3 cells"):
-        LinearQuery((0,), np.ones(2)).check(ONE.domain)
-    with pytest.raises(ConfigError, match="must be declared"):
-        MWEMPGMBox(PAIRS).recipe.calibrate(PAIRS, PureDP(Fraction(1)), Event("replace")).run(
-            _wrong_counts(), "inserts", Randomness.seeded(1)
-        )
-
-
-def _wrong_counts() -> Any:
-    return _Counted(Counts(PAIRS.domain, PAIRS.cliques), database(records(3), PAIRS))
+    counts = _Counted(Counts(PAIRS.domain, PAIRS.cliques), database(records(3), PAIRS))
+    plan = MWEMPGM().calibrate(PAIRS, PureDP(Fraction(1)), Event("replace"))
+    for make, words in (
+        (lambda: OwnMechanism(histogram, Counts(ONE.domain, ONE.cliques), ""), "no version"),
+        (lambda: own(definitions=("zcdp",)), "zCDP budgets only"),
+        (lambda: PowerLaw(0.0, 1.0), "p = 0"),
+        (lambda: LinearQuery((0,), np.array([0.0, 1.5])), "outside"),
+        (lambda: LinearQuery((0,), np.ones(2)).check(ONE.domain), "2 values for 3 cells"),
+        (lambda: plan.run(counts, "inserts", Randomness.seeded(1)), "must be declared"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            make()

@@ -195,13 +195,7 @@ def test_where_theory_promises_nothing_it_is_said() -> None:
 # Refusals.
 
 CASES: list[tuple[str, Any, dict[str, Any], type[DpstreamError], str]] = [
-    (
-        "gamma 1",
-        lambda b: BBScheduler(b, 10, gamma=1),
-        {"epsilon": 1},
-        ConfigError,
-        "newer than the last run",
-    ),
+    ("gamma 1", lambda b: BBScheduler(b, 10, gamma=1), {"epsilon": 1}, ConfigError, "newer than the last"),
     ("gamma tiny", lambda b: BBScheduler(b, 10, gamma="1/2000"), {"epsilon": 1}, ConfigError, "too frequent"),
     ("no gamma", lambda b: BBScheduler(b, 10), {"epsilon": 1}, ConfigError, "gamma cannot be derived for"),
     ("c large", lambda b: BBImprover(b, 1, c="3/4"), {"rho": 1}, ConfigError, "1/1000 to 1/2"),

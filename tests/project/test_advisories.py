@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from cli_stream import invoke
 from small_streams import small_stream
 
 import dpstream as dp
-from dpstream.cli import main
 from dpstream.project.advisories import read_advisories
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +36,7 @@ def releases(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def asked(releases: Path, folder: Path, *flaws: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     path = folder / "advisories.json"
     path.write_text(json.dumps({"format": 1, "advisories": list(flaws)}))
-    done = CliRunner().invoke(main, ["advisory", "check", str(releases), "--file", str(path), "--json"])
+    done = invoke("advisory", "check", releases, "--file", path, "--json")
     return done.exit_code, json.loads(done.output) if done.exit_code in (0, 6) else {"error": done.stderr}
 
 
@@ -84,7 +83,7 @@ def test_what_cannot_be_understood_is_refused(releases: Path, tmp_path: Path, ch
 
 def test_nothing_is_known_yet_and_the_example_can_be_read(releases: Path, tmp_path: Path) -> None:
     assert read_advisories() == ()
-    done = CliRunner().invoke(main, ["advisory", "check", str(releases)])
+    done = invoke("advisory", "check", releases)
     assert (done.exit_code, done.output) == (0, "no advisory is known to this version; 3 steps looked at\n")
     page = (ROOT / "docs/guide/upgrading.md").read_text(encoding="utf-8")
     found = re.search(r"```json\n(.*?)```", page, re.DOTALL)

@@ -21,14 +21,8 @@ CONVERSIONS = {
     "tools/audit/door.py": (2, "the door of audits, on invented records"),
     "core/contracts/noisy_counts.py": (2, "a part of noisy counts; a published line that is read"),
     "core/counters/binned.py": (2, "another shape; the public half of a counter"),
-    "core/counters/forest.py": (
-        2,
-        "sums of measured nodes, and where counts cancel; the public half of a counter",
-    ),
-    "families/tabular/dpstabs.py": (
-        1,
-        "differences of two estimates of a counter, which the state keeps as one array",
-    ),
+    "core/counters/forest.py": (2, "sums of measured nodes; the public half of a counter"),
+    "families/tabular/dpstabs.py": (1, "differences of two estimates of a counter, kept as one array"),
     "families/panel/window.py": (1, "less the public padding"),
     "families/panel/cumulative.py": (1, "a part of the counters' estimates"),
     "families/points/points_plan.py": (1, "measured counts that the state keeps as floats"),

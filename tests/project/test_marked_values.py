@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from click.testing import CliRunner
+from fault_harness import in_child
 from leak_search import COUNT, DAY, NUMBER, PERSON, REAL, TEXT, Spill, spill
 from small_configs import write_config
 
@@ -239,16 +240,6 @@ def test_failures_of_the_program_and_its_surroundings(
     spill.run("report", config, "--out", tmp_path / "report.html")
     assert spill.found() == []
     assert spill.wrong_modes() == []
-
-
-def in_child(work: Callable[[], object]) -> int:
-    child = os.fork()
-    if child == 0:
-        try:
-            work()
-        finally:
-            os._exit(1)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 @pytest.mark.parametrize("call", ["write", "sync_file", "rename", "commit"])

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from cli_stream import dpstream
 from small_configs import PAID, ZIP, write_config
 
-from dpstream.cli import main
 from dpstream.core.contracts import ExpectedTable
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import ZCDP, Budget, Event, Individual, PureDP, Randomness
@@ -107,9 +106,7 @@ def test_marginals_that_are_always_measured_have_exact_errors_and_give_their_col
     column, pair = one.of(["a"]), one.of(["a", "d"])
     assert column is not None
     assert pair is not None
-    assert column.error == pytest.approx(pair.error * math.sqrt(2)), (
-        "the sum of two cells of the smallest pair"
-    )
+    assert column.error == pytest.approx(pair.error * math.sqrt(2)), "two cells of the smallest pair"
 
 
 def test_panels_are_as_wrong_as_predicted() -> None:
@@ -189,8 +186,7 @@ def config(folder: Path, *, steps: str = "52", horizon: str = "horizon = 52", **
 
 
 def plan(path: Path, *words: str, code: int = 0) -> Any:
-    done = CliRunner().invoke(main, ["plan", str(path), *words])
-    assert done.exit_code == code, done.output
+    done = dpstream("plan", path, *words, code=code)
     return " ".join(done.output.split()) if code or "--json" not in words else json.loads(done.stdout)
 
 
@@ -225,7 +221,7 @@ def test_a_plan_predicts_and_judges(tmp_path: Path) -> None:
     }
     assert [one["use"] for one in found["verdicts"]] == ["totals", "columns", "pairs", "small groups"]
     assert "records_per_step = 100 is published ([expect])" in str(facts["declared_public"])
-    statement = CliRunner().invoke(main, ["statement", str(config(tmp_path))]).output.replace("\\", "")
+    statement = dpstream("statement", config(tmp_path)).output.replace("\\", "")
     for one in found["verdicts"]:
         assert one["words"] in statement
     # Without guesses nothing is called fine.
@@ -235,7 +231,7 @@ def test_a_plan_predicts_and_judges(tmp_path: Path) -> None:
 def test_a_hopeless_budget_is_told(tmp_path: Path) -> None:
     def hopeless(**parts: str) -> bool:
         path = config(tmp_path, horizon="horizon = 4", **parts)
-        text = CliRunner().invoke(main, ["plan", str(path), "--quick"]).stdout
+        text = dpstream("plan", path, "--quick").stdout
         told = plan(path, "--json")["expected_errors"]["hopeless"]
         assert ("HOPELESS" in text.splitlines()[1]) == bool(told)
         return bool(told)
@@ -304,28 +300,16 @@ def test_what_no_budget_reaches_is_said(tmp_path: Path) -> None:
         ({}, ["--want", "zip, paid within 5 %"], "predicts no error of zip, paid at step 52"),
         ({}, ["--at", "53"], "step 53 lies beyond the horizon"),
         ({"expect": ""}, ["--at", "3"], "--at: nothing says how large the table will be"),
-        (
-            {"horizon": "", "steps": '"data"'},
-            ["--want", "zip within 5 %"],
-            "nothing says when the wish is to hold",
-        ),
+        ({"horizon": "", "steps": '"data"'}, ["--want", "zip within 5 %"], "when the wish is to hold"),
         ({"expect": ""}, ["--want", "zip within 5 %"], "nothing says how large the table will be"),
         ({"expect": "[expect]"}, [], "the section holds no guess"),
         ({"expect": "[expect]\nsize = 5"}, [], None),
         ({"expect": "[expect]\nsize = 5", "horizon": ""}, [], "size needs a horizon"),
-        (
-            {"expect": "[expect]\nsize = 50\nrecords_per_step = 100"},
-            [],
-            "100 records come in a step and stay",
-        ),
+        ({"expect": "[expect]\nsize = 50\nrecords_per_step = 100"}, [], "100 records come in a step"),
         ({"expect": "[expect]\nsize = 100000\nrecords_per_step = 100"}, [], "52 steps bring 5200 records"),
         ({"expect": "[expect]\nsize = 15000\nrecords_per_step = 100"}, [], None),
-        (
-            # Most of them leave within a step.
-            {"expect": "[expect]\nsize = 50\nrecords_per_step = 100", "source": 'op_column = "op"'},
-            [],
-            None,
-        ),
+        # Most of them leave within a step.
+        ({"expect": "[expect]\nsize = 50\nrecords_per_step = 100", "source": 'op_column = "op"'}, [], None),
     ],
 )
 def test_one_sentence_for_what_cannot_be(

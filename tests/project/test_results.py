@@ -12,7 +12,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 LIST = RESULTS / "README.md"
-sys.path.insert(0, str(ROOT / "benchmarks"))
 made_by = pytest.importorskip("made_by", reason="the benchmarks are not here (an installed package)")
 
 
@@ -44,19 +43,11 @@ def test_every_result_names_its_command_and_commit() -> None:
     assert results()
     for path in results():
         made = made_by.read_line(path)
-        assert made is not None, (
-            f"{name_of(path)}: no line 'Made by `COMMAND` at commit ..., DATE.' (made_by.py)"
-        )
-        assert made_by.measured(made.command), (
-            f"{name_of(path)}: nothing is known of what {made.command!r} measures"
-        )
+        assert made is not None, f"{name_of(path)}: no line 'Made by `COMMAND` at commit ..., DATE.'"
+        assert made_by.measured(made.command), f"{name_of(path)}: what measures {made.command!r}?"
         script = ROOT / str(re.findall(r"benchmarks/\w+\.py", made.command + " benchmarks/run.py")[0])
-        assert script.is_file() != (name_of(path) in of_history()), (
-            f"{name_of(path)}: is its script in history?"
-        )
-    assert listed() | of_history() <= {name_of(path) for path in results()}, (
-        "the list names results that are not there"
-    )
+        assert script.is_file() != (name_of(path) in of_history()), f"{name_of(path)}: in history?"
+    assert listed() | of_history() <= {name_of(path) for path in results()}, "results that are gone"
 
 
 def test_results_older_than_their_code_are_listed() -> None:
@@ -65,9 +56,7 @@ def test_results_older_than_their_code_are_listed() -> None:
     except (OSError, subprocess.CalledProcessError, ValueError):
         top, cut = "", ""
     if Path(top) != ROOT or cut == "true":
-        pytest.skip(
-            "no git, or not the whole history: which results are older than their code cannot be told"
-        )
+        pytest.skip("no git, or not the whole history")
     older = {name_of(path): made_by.changed_since(made_by.read_line(path)) for path in results()}
     missing = [f"* `{name}`: {', '.join(places)}" for name, places in older.items() if places]
     missing = [text for text in missing if text.split("`")[1] not in listed() | of_history()]

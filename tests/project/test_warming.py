@@ -9,9 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from cli_stream import dpstream
 
-from dpstream.cli import main
 from dpstream.core import compiling
 
 
@@ -61,13 +60,9 @@ def test_streams_need_nothing_beyond_it(tmp_path: Path) -> None:
 
 
 def test_it_says_where_the_code_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    done = CliRunner().invoke(main, ["warm"])
-    assert done.exit_code == 0
-    assert done.stdout == f"all loops are compiled, and kept in {compiling.kept_in()}\n"
+    assert dpstream("warm").stdout == f"all loops are compiled, and kept in {compiling.kept_in()}\n"
     monkeypatch.setattr(compiling, "_told", True)
-    refused = CliRunner().invoke(main, ["warm"])
-    assert refused.exit_code == 2
-    assert "compiled code cannot be kept" in refused.stderr
+    assert "compiled code cannot be kept" in dpstream("warm", code=2).stderr
 
 
 def test_what_is_compiled_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:

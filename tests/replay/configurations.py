@@ -264,7 +264,8 @@ CONFIGURATIONS: dict[str, Configuration] = {
     "pooled, deletes, expected": Configuration(POOLED, source=DELETES, rest=EXPECT, data="deletes"),
     "pooled, expected": Configuration(POOLED, rest=EXPECT),
     "pooled, expected, rho": Configuration(POOLED, budget=RHO, rest=EXPECT),
-    "pooled, headline": Configuration(POOLED, rest='[accuracy]\nheadline = [["zip"], ["zip", "kind"]]'),
+    "pooled, headline": Configuration(POOLED, rest=(
+        '[accuracy]\nheadline = ["zip", ["zip", "kind"]]\nperiods = "2 steps"\n')),
     "pooled, persistent": Configuration(POOLED, rest=LASTING),
     "pooled, season": Configuration(POOLED, "season = 2"),
     "pooled, days": Configuration(POOLED, source='path = "data.csv"\ntime_column = "day"\nevery = "day"\n'

@@ -174,10 +174,7 @@ def test_an_unprotected_session_is_refused(spark: Any, made: Made, monkeypatch: 
             def getConf() -> dict[str, str]:
                 return {"spark.master": "spark://somewhere:7077"}
 
-    with pytest.raises(
-        ConfigError,
-        match="the Spark session sends private counts unencrypted or unauthenticated",
-    ) as caught:
+    with pytest.raises(ConfigError, match="sends private counts unencrypted or unauthenticated") as caught:
         require_protected(Plain, allow_plain_shuffle=False, where="x")
     for name in ("spark.io.encryption.enabled", "spark.authenticate", "spark.network.crypto.enabled"):
         assert f"{name} = true" in str(caught.value)

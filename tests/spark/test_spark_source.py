@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,12 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from cli_stream import dpstream
-from click.testing import CliRunner
-from small_configs import PAID, ZIP
+from small_configs import PAID, ZIP, rewrite
 from spark_cases import KEY, SECRET, WANTED, in_process, table
 
 import dpstream as dp
-from dpstream.cli import main
 from dpstream.core.errors import ConfigError, DataError, DpstreamError
 from dpstream.core.privacy import InsertedRecord, Randomness
 from dpstream.io.sources import SourceOptions, UnreadableError, open_source
@@ -53,9 +52,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def stops(file: Path, verb: str, words: str) -> None:
-    result = CliRunner().invoke(main, [verb, str(file)])
-    assert result.exit_code == 2
-    assert words in " ".join(result.output.split())
+    assert words in " ".join(dpstream(verb, file, code=2, error=False).output.split())
 
 
 def test_a_file_runs_from_check_to_releases_and_compares_on_the_next_run(spark: Any, folder: Path) -> None:
@@ -241,7 +238,7 @@ MANY = "\n".join(f'[schema.columns.c{i}]\ntype = "integer"\nmin = 1\nmax = 90\n'
         ({**OF_RECORDS, OP: f'{OP}\norder_column = "who"\nkey_column = "who"'}, "name one column"),
         (
             {**OF_RECORDS, OP: 'shape = "snapshots"\nkey_column = "who"', TIME: ""},
-            'shape = "snapshots" has no meaning with kind = "spark"',
+            'shape = "snapshots" has no',
         ),
         # Plans that Spark cannot feed, before anything starts.
         (
@@ -256,14 +253,10 @@ MANY = "\n".join(f'[schema.columns.c{i}]\ntype = "integer"\nmin = 1\nmax = 90\n'
     ],
 )
 def test_mistakes_in_the_file_are_named(tmp_path: Path, changes: dict[str, str], words: str) -> None:
-    text = FILE
-    for old, new in changes.items():
-        assert old in text
-        text = text.replace(old, new, 1)
     path = tmp_path / "dpstream.toml"
-    path.write_text(text, encoding="utf-8")
+    path.write_text(FILE, encoding="utf-8")
     with pytest.raises(DpstreamError, match=words) as caught:
-        Config.load(path)
+        Config.load(rewrite(path, *chain(*changes.items())))
     assert "abc" not in str(caught.value)
 
 
@@ -278,9 +271,7 @@ def test_what_is_pinned_and_told(tmp_path: Path) -> None:
     path.write_text(FILE.replace('op_column = "op"', 'op_column = "op"\nallow_plain_shuffle = true'))
     told = Config.load(path)
     assert told.facts() != before
-    assert any(
-        "disks and network of the Spark cluster are trusted" in words for words in told.declared_public()
-    )
+    assert any("disks and network of the Spark cluster" in words for words in told.declared_public())
     assert told.source_options.repeatable
     assert SECRET not in json.dumps(before)
 

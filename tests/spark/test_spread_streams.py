@@ -239,10 +239,7 @@ def test_a_step_that_fails_leaves_nothing(
         before, kept = set(folder.iterdir()), kind.kept(tmp_path, stream)
         with monkeypatch.context() as patch:
             patch.setattr(passes, "missing_files", lambda *_: ["one"])
-            with pytest.raises(
-                ConfigError,
-                match="the driver cannot see the folder where executors write",
-            ):
+            with pytest.raises(ConfigError, match="the driver cannot see the folder where executors write"):
                 stream.step(kind.in_spark(2), "b2")
         assert set(folder.iterdir()) > before
         with pytest.raises(DataError, match=r"lacks a user id|an unknown key"):

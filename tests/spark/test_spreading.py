@@ -431,11 +431,7 @@ AT: list[tuple[Any, Change, str]] = [
     (Records, lambda t: t.drop_columns(["at"]), "unknown column 'at'"),
     (Records, lambda t: t.set_column(5, "at", pa.array([1.5] * 60)), "of type double cannot order rows"),
     (Records, lambda t: t.set_column(5, "at", pa.array([5] * 60)), "a key has several rows in one step, and"),
-    (
-        Records,
-        lambda t: t.set_column(5, "at", pa.array([None] + [1] * 59, pa.int64())),
-        "column 'at' holds a null, so it cannot order",
-    ),
+    (Records, lambda t: t.set_column(5, "at", pa.array([None] + [1] * 59, pa.int64())), "holds a null, so"),
     (Records, lambda t: t.set_column(3, "id", pa.array([1.5] * 60)), "keys have the type double"),
     (Records, lambda t: t.set_column(3, "id", pa.array([None] + ["a"] * 59)), "lacks a key"),
     (Records, lambda t: t.set_column(4, "op", pa.array([SECRET] * 60)), "holds a null or unknown operation"),
@@ -477,19 +473,11 @@ def test_nulls_and_rows_without_an_order_are_problems_by_their_column() -> None:
 def test_users_and_keys_where_they_are_not_used_and_the_reverse() -> None:
     owned, keyed = plain_split(Users.rows(5, 1)), plain_split(shuffled(Records.rows(5, 1)))
     for call, error, words in (
-        (
-            lambda: batch(owned, users="who").grant(WANTED),
-            DataError,
-            "the unit 'event' has no users",
-        ),
+        (lambda: batch(owned, users="who").grant(WANTED), DataError, "the unit 'event' has no users"),
         (lambda: batch(owned).grant(USERS), DataError, "needs the batch"),
         (lambda: batch(owned, users="zip").grant(USERS), ConfigError, r"'zip' .* also in the schema"),
         (lambda: batch(owned, users=["who"]), ConfigError, "users: expected a column, got list"),  # type: ignore[arg-type]
-        (
-            lambda: keyed_batch(keyed, "id").grant(WANTED),
-            ConfigError,
-            "the mechanism needs inserts and deletes, not keyed records",
-        ),
+        (lambda: keyed_batch(keyed, "id").grant(WANTED), ConfigError, "deletes, not keyed records"),
         (lambda: batch(keyed).grant(PRESENT), ConfigError, r"needs keys .*keyed_batch"),
         (lambda: keyed_batch(keyed, "zip").grant(PRESENT), ConfigError, r"'zip' .* also in the schema"),
     ):

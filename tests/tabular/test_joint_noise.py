@@ -62,10 +62,10 @@ def test_headlines_are_drawn_together_within_their_share(relation: str) -> None:
     unit = Event() if relation == "add-remove" else Event("replace")
     plan = own.calibrate(PureDP.of(1), unit=unit, horizon=5)
     assert sum(part.total for part in plan.parts()) == 1
-    budgets = plan.runner.headline_budgets
-    assert sum(budget.amount for _, budget in budgets) == Fraction(1, 4)
+    (clock,) = plan.clocks
+    assert sum(budget.amount for _, budget, _ in clock.draws) == Fraction(1, 4)
     apart = plan.runner.noise_of([0], PureDP.of(Fraction(1, 12)))
-    for _, noise in plan.runner.headline_noises:
+    for _, _, noise in clock.draws:
         assert max(getattr(noise, "variances", (noise.variance,))) <= apart.variance * 1.002
     counts = plan.step(
         plan.start(), drawn_batches(DOMAIN, 1, 300, seed=1)[0], Randomness.seeded(8)

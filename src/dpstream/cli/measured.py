@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,6 +14,7 @@ from dpstream.core.errors import ConfigError
 if TYPE_CHECKING:
     from dpstream.stream.public_release import PublicRelease
     from dpstream.stream.release.estimates import Combine, Estimate
+    from dpstream.stream.release.flows import Events
 
 
 #: Rows of the first screen.
@@ -40,6 +42,18 @@ _MOST = 12
     help='Count people, "at least 2", patterns (panels), departures, or "depth 5" (points).',
 )
 @click.option("--as-of", type=Whole(), help="The end of this step (the last measured).")
+@click.option("--from", "start", metavar="DAY", help="What came from this day (or step) on; with --to.")
+@click.option("--to", "end", metavar="DAY", help="The last day (or step) of a flow, included.")
+@click.option("--change", "earlier", metavar="DAY/DAY", help="The flow --from --to less that of these days.")
+@click.option("--every", metavar="LENGTH", help="The flow of each week, month, quarter, year or N steps.")
+@click.option(
+    "--events",
+    type=click.Choice(["net", "came", "left"]),
+    default="net",
+    show_default=True,
+    help="Which records a flow counts; net: those that came less those that left.",
+)
+@click.option("--cover", is_flag=True, help="Widen a flow to the nearest days that are measured as a whole.")
 @click.option("--least-squares", is_flag=True, help="Use all overlapping measurements.")
 @click.option("--confidence", default=0.95, show_default=True, help="Of each interval.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
@@ -50,6 +64,12 @@ def command(
     question: str | None,
     kind: str | None,
     as_of: int | None,
+    start: str | None,
+    end: str | None,
+    earlier: str | None,
+    every: str | None,
+    events: Events,
+    cover: bool,
     least_squares: bool,
     confidence: float,
     as_csv: bool,
@@ -64,10 +84,19 @@ def command(
     Examples:
       dpstream measured releases
       dpstream measured releases --question "rent >= 1000" --confidence 0.99
+      dpstream measured releases --column zip --every quarter
+      dpstream measured releases --column zip --from 2024-04-01 --to 2024-06-30 --change 2024-01-01/2024-03-31
     """
     import dpstream
 
-    if as_csv and (as_json or not (columns or kind)):
+    timed = any(one is not None for one in (start, end, earlier, every))
+    if timed and (as_of is not None or kind is not None or question is not None):
+        raise ConfigError(
+            "flows are of the number of records, or of columns",
+            where="--from, --to, --change, --every",
+            allowed="with --column or alone, without --as-of, --of and --question",
+        )
+    if as_csv and (as_json or not (columns or kind or timed)):
         raise ConfigError(
             "CSV holds counts of columns", where="--csv", allowed="with --column or --of, without --json"
         )
@@ -84,7 +113,11 @@ def command(
             allowed="without --column and --least-squares",
         )
     release = dpstream.read(releases)
-    if question is not None:
+    combine: Combine = "least squares" if least_squares else "mean"
+    if timed:
+        asked = _Asked(columns, events, combine, confidence)
+        _over_time(release, asked, start, end, earlier, every, cover, as_csv, as_json)
+    elif question is not None:
         _answer(release, question, as_of, confidence, as_json)
     elif kind is not None:
         kinds = release.measured_kinds()
@@ -96,10 +129,10 @@ def command(
             )
         _cells(kinds[kind], confidence, as_csv, as_json)
     elif columns:
-        estimate = _estimate(release, columns, as_of, "least squares" if least_squares else "mean")
+        estimate = _estimate(release, columns, as_of, combine)
         _cells(estimate, confidence, as_csv, as_json)
     else:
-        _known(release, as_of, "least squares" if least_squares else "mean", as_json)
+        _known(release, as_of, combine, as_json)
 
 
 def _estimate(
@@ -114,6 +147,69 @@ def _estimate(
             allowed="what `dpstream measured RELEASES` lists, or an earlier --as-of",
         )
     return estimate
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What flows are of."""
+
+    columns: tuple[str, ...]
+    events: Events
+    combine: Combine
+    confidence: float
+
+
+def _over_time(
+    release: PublicRelease,
+    asked: _Asked,
+    start: str | None,
+    end: str | None,
+    earlier: str | None,
+    every: str | None,
+    cover: bool,
+    as_csv: bool,
+    as_json: bool,
+) -> None:
+    """A flow, a change or a series."""
+    how: dict[str, Any] = {"events": asked.events, "combine": asked.combine}
+    if every is not None:
+        if start is not None or end is not None or earlier is not None:
+            raise ConfigError(
+                "--every gives all periods", where="--every", allowed="without --from, --to, --change"
+            )
+        length = every.removesuffix("steps").removesuffix("step").strip()
+        series = release.series(asked.columns, int(length) if length.isdigit() else every, **how)
+        _rows(series.to_table(asked.confidence), "", asked, as_csv, as_json)
+        return
+    span = _moment(start), _moment(end)
+    if earlier is None:
+        flow = release.flow(asked.columns, *span, cover=cover, **how)
+        _cells(flow, asked.confidence, as_csv, as_json)
+        return
+    first, slash, last = earlier.partition("/")
+    if not slash or None in span:
+        allowed = "--from DAY --to DAY --change DAY/DAY, both included"
+        raise ConfigError("a change is between two spans of days", where="--change", allowed=allowed)
+    change = release.change(asked.columns, earlier=(_moment(first), _moment(last)), later=span, **how)  # type: ignore[arg-type]
+    _rows(change.to_table(asked.confidence), change.difference.note, asked, as_csv, as_json)
+
+
+def _moment(text: str | None) -> str | int | None:
+    return int(text) if text is not None and text.isdigit() else text
+
+
+def _rows(table: Any, note: str, asked: _Asked, as_csv: bool, as_json: bool) -> None:
+    if as_csv:
+        from dpstream.io.sinks.table_files import to_bytes
+
+        click.echo(to_bytes(table, "csv").decode(), nl=False)
+        return
+    rows = table.to_pylist()
+    names = [name for name in table.column_names if name not in ("low", "high")]
+    facts = {"confidence": asked.confidence, "note": note, "rows": rows}
+    percent = f"{100 * asked.confidence:g}"
+    shown = {"names": names, "newest": rows[-_MOST:], "more": len(rows) - _MOST, "percent": percent}
+    print_facts("measured_rows", facts, as_json=as_json, wrap=True, **shown)
 
 
 def _cells(estimate: Estimate, confidence: float, as_csv: bool, as_json: bool) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from dpstream.core.contracts import HEADLINE_SHARE, Headline, check_share
+from dpstream.core.contracts import HEADLINE_SHARE, Headline, Periods, check_share
 from dpstream.core.errors import ConfigError, DpstreamError, LimitError
 from dpstream.core.graphical import tree_cells
 from dpstream.core.privacy.joint import HistogramsNoise
@@ -74,8 +74,23 @@ def headline_words(draws: Sequence[tuple[Sequence[int], Noise | HistogramsNoise]
     return ", ".join([*shared, *(f"each by itself with {one}" for one in dict.fromkeys(alone))])
 
 
-def headline_options(headline: Headline, share: Fraction) -> dict[str, Any]:
-    """Both options for manifests, where there are headlines."""
-    if not headline:
-        return {}
-    return {"headline": [list(columns) for columns in headline], "headline_share": str(share)}
+#: Fields of recipes that say what is measured by headlines, in the order of ``headline_options``.
+HEADLINE_OPTIONS = ("headline", "headline_share", "periods", "number", "number_share")
+
+
+def headline_options(
+    headline: Headline,
+    share: Fraction,
+    periods: Periods | None = None,
+    number: Periods | None = None,
+    number_share: Fraction | None = None,
+) -> dict[str, Any]:
+    """The options for manifests, where there are headlines, and where the number of records has periods."""
+    found: dict[str, Any] = {}
+    if headline:
+        found = {"headline": [list(columns) for columns in headline], "headline_share": str(share)}
+        if periods is not None:
+            found["periods"] = periods.name
+    if number is not None:
+        found |= {"number": number.name, "number_share": str(number_share)}
+    return found

@@ -11,7 +11,7 @@ from dpstream.core import counters
 from dpstream.core.contracts import Option, PublicPrior, RecipeContext, SectionReader, located, shown
 from dpstream.core.contracts.recipe_options import COUNT, NUMBER, TEXTS
 from dpstream.core.tables import Workload
-from dpstream.mechanisms.headlines import headline_options
+from dpstream.mechanisms.headlines import HEADLINE_OPTIONS, headline_options
 from dpstream.mechanisms.limits import DEFAULT_ROUNDS, default_rounds
 
 
@@ -48,7 +48,7 @@ def as_json(recipe: Any, **known: Any) -> dict[str, Any]:
     if isinstance(values.get("prior"), PublicPrior):
         values["prior"] = dict(values["prior"].facts)
     if "headline" in values:
-        values |= headline_options(values.pop("headline"), values.pop("headline_share"))
+        values |= headline_options(*(values.pop(name, None) for name in HEADLINE_OPTIONS))
     return {
         name: value.as_option()
         if isinstance(value, Workload)

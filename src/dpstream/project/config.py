@@ -22,6 +22,7 @@ from dpstream.project.public_knowledge import (
     expected_words,
     of_stays,
     read_expected,
+    read_periods,
     read_prior,
     read_season,
 )
@@ -249,13 +250,22 @@ def read_settings(
         step_name=None if source is None else source.period_name,
         headline=accuracy.headline,
         headline_share=accuracy.headline_share,
+        **read_periods(
+            sections["accuracy"],
+            accuracy,
+            None if source is None else source.grid,
+            unit,
+            budget.budget,
+            expected,
+            schema.domain,
+        ),
         season=read_season(sections["stream"], keys.season, None if source is None else source.grid),
         prior=read_prior(sections["prior"], schema) if sections["prior"].written else None,
         cancels=source is None or source.cancels,
     )
     if recipe is None:
         recipe = read_recipe(mechanism, context, *default_mechanism(sections["stream"], sections["source"]))
-        check_taken(where, context, recipe)
+        check_taken(where, context, recipe, periods=accuracy.periods is not None)
     output = read_output(outputs, family.limits_of(recipe), schema.names)
     state = states.read(StateKeys)
     check_places(state.dir, output.dir, states.place("dir"))

@@ -86,6 +86,8 @@ def _headline(section: Section, given: Any, earlier: Mapping[str, Any]) -> Headl
     if not section.has("headline"):
         return ()
     marginals = section.raw("headline")
+    if isinstance(marginals, list):
+        marginals = [[one] if isinstance(one, str) else one for one in marginals]
     if not isinstance(marginals, list) or not all(
         isinstance(names, list) and names and all(isinstance(name, str) for name in names)
         for names in marginals
@@ -285,17 +287,41 @@ class Accuracy:
 
     headline: Headline = option(
         (),
-        allowed='a list of marginals such as [["zip"], ["zip", "cause"]], with name = "pooled" or "census"',
-        meaning="Marginals in every measurement: their counts have exact errors.",
+        allowed='a list of columns and groups of columns such as ["zip", ["zip", "cause"]], with name = "pooled" or '
+        '"census"',
+        meaning="Marginals that readers follow over time: measured once a period (a census: each time), with exact "
+        "errors.",
         reason="each takes budget from the others",
         read=_headline,
         shown="none",
-        fragment={"type": "array", "items": {**TEXTS, "minItems": 1}, "minItems": 1},
+        fragment={
+            "type": "array",
+            "items": {"anyOf": [{"type": "string"}, {**TEXTS, "minItems": 1}]},
+            "minItems": 1,
+        },
+    )
+    periods: str | None = option(
+        None,
+        allowed='"week", "month", "quarter" or "year" where the source has a calendar; a number of steps such as '
+        '"13 steps"; with name = "pooled"',
+        meaning="How often headlines are measured: at the end of each period. With a calendar the number of records is "
+        "measured every month.",
+        reason="the shortest of month, quarter and year whose mean count [expect] puts above two standard errors; "
+        '"quarter" without [expect], each step without a calendar',
+        shown="see the reason",
+    )
+    year_begins: int = option(
+        1,
+        allowed="a month, 1 to 12, with periods",
+        meaning="The month in which a year of the periods begins; quarters follow it.",
+        reason="a calendar year",
+        needs=("periods",),
+        fragment={**COUNT, "minimum": 1, "maximum": 12},
     )
     headline_share: Fraction = option(
         HEADLINE_SHARE,
         allowed="an exact number between 0 and 1, with a headline",
-        meaning="Their share of the budget, in equal parts.",
+        meaning="Their share of the budget, in equal parts; the number of records gets a tenth of it.",
         reason="the rest gets most",
         needs=("headline",),
     )

@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import hashlib
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -14,13 +16,24 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import ExpectedTable, PublicPrior, RecipeContext, StreamRecipe
+from dpstream.core.contracts import (
+    NUMBER_SHARE,
+    ExpectedTable,
+    Periods,
+    PublicPrior,
+    RecipeContext,
+    StepPeriods,
+    StreamRecipe,
+    shown,
+)
 from dpstream.core.contracts.expectations import VARIES
 from dpstream.core.errors import ConfigError, DpstreamError
-from dpstream.core.privacy import Individual, InsertedRecord, Record, Unit
+from dpstream.core.privacy import Budget, Event, Individual, InsertedRecord, Record, Unit, User
+from dpstream.core.privacy.noise import noise_for
 from dpstream.core.schema import Schema
-from dpstream.io.sources.calendar import DayPeriods, Grid, MonthPeriods
-from dpstream.project.keys import ExpectKeys, PriorKeys
+from dpstream.core.schema.domain import Domain
+from dpstream.io.sources.calendar import CalendarPeriods, DayPeriods, Grid, MonthPeriods
+from dpstream.project.keys import Accuracy, ExpectKeys, PriorKeys
 from dpstream.project.reader import Section
 
 if TYPE_CHECKING:
@@ -93,8 +106,14 @@ _TAKEN = {
 }
 
 
-def check_taken(file: str, context: RecipeContext, recipe: StreamRecipe) -> None:
-    """ConfigError where the file has headlines, a prior or a season, and the mechanism has no use for them."""
+def check_taken(file: str, context: RecipeContext, recipe: StreamRecipe, *, periods: bool = False) -> None:
+    """ConfigError where the file has headlines, periods, a prior or a season, and the mechanism has no use for them."""
+    if periods and not hasattr(recipe, "periods"):
+        raise ConfigError(
+            "the mechanism of this file measures nothing by periods",
+            where=f"{file} [accuracy] periods",
+            allowed='no periods, or name = "pooled" under [mechanism]',
+        )
     for name, (place, what, allowed) in _TAKEN.items():
         value = getattr(context, name)
         # The baseline has a prior, which is a word.
@@ -326,3 +345,72 @@ def _of_calendar(section: Section, word: str, grid: Grid | None) -> Fraction:
         f"season = {word!r} needs steps of a calendar",
         "the number of steps of a season; or [source] every with a time column",
     )
+
+
+_WITHOUT_CALENDAR = 'a number of steps, such as "13 steps"; or [source] every with a time column'
+#: Days of a period, about.
+_PERIOD_DAYS = {"week": 7.0, "month": 365.25 / 12, "quarter": 365.25 / 4, "year": 365.25}
+#: By default a period's mean count has so many standard errors.
+_WORTH = 2.0
+#: Without headlines the number of records gets this share where it is then known to so much of a period's records.
+_LEAST_SHARE, _ENOUGH = Fraction(1, 50), 0.02
+
+
+def read_periods(
+    section: Section,
+    keys: Accuracy,
+    grid: Grid | None,
+    unit: Unit,
+    budget: Budget,
+    expected: ExpectedTable | None,
+    domain: Domain,
+) -> dict[str, Any]:
+    """The periods of headlines and of the number of records, for a ``RecipeContext``.
+
+    Errors:
+        ConfigError: an unknown length; a period of the calendar without a calendar, or shorter than a step.
+    """
+    if not isinstance(unit, Event | User):
+        return {}
+    calendar = grid if isinstance(grid, DayPeriods | MonthPeriods) else None
+    steps = None if keys.periods is None else re.fullmatch(r"([1-9][0-9]{0,5}) steps?", keys.periods)
+    if steps is not None:
+        own: Periods = StepPeriods(int(steps[1]))
+        return {"periods": own, "number": own if calendar is None else _fitting(calendar, "month", keys)}
+    if keys.periods is not None and keys.periods not in _PERIOD_DAYS:
+        raise section.wrong("periods", f"{shown(keys.periods)} is unknown")
+    if calendar is None:
+        if keys.periods is not None:
+            raise section.wrong("periods", f"{shown(keys.periods)} needs a calendar", _WITHOUT_CALENDAR)
+        return {}
+    number = _fitting(calendar, "month", keys)
+    if keys.periods is not None:
+        wanted = CalendarPeriods(keys.periods, calendar, keys.year_begins)
+        if not wanted.fits:
+            raise section.wrong("periods", f"a {keys.periods} is shorter than a step", "a longer period")
+        return {"periods": wanted, "number": number}
+    event, share = unit.per_event(budget), keys.headline_share
+    rate = 0.0 if expected is None else expected.records_per_step / _step_days(calendar)
+    if not keys.headline:
+        error = math.sqrt(noise_for(event.scaled(_LEAST_SHARE), 1, 1).variance)
+        known = isinstance(number, CalendarPeriods) and error <= _ENOUGH * rate * _PERIOD_DAYS[number.name]
+        return {"number": number, "number_share": _LEAST_SHARE if known else NUMBER_SHARE}
+    length = "quarter"
+    if rate:
+        each = event.scaled(share * Fraction(9, 10) / len(keys.headline))
+        error = math.sqrt(noise_for(each, 1, 1).variance)
+        cells = max(domain.cells(domain.clique(names)) for names in keys.headline)
+        counts = {name: rate * _PERIOD_DAYS[name] / cells for name in ("month", "quarter", "year")}
+        length = next((name for name, mean in counts.items() if mean >= _WORTH * error), "year")
+    return {"periods": _fitting(calendar, length, keys), "number": number}
+
+
+def _fitting(grid: DayPeriods | MonthPeriods, length: str, keys: Accuracy) -> Periods:
+    """The periods of a length, or the next longer ones that no step is longer than; else every step."""
+    names = list(_PERIOD_DAYS)
+    longer = (CalendarPeriods(name, grid, keys.year_begins) for name in names[names.index(length) :])
+    return next((periods for periods in longer if periods.fits), StepPeriods(1))
+
+
+def _step_days(grid: DayPeriods | MonthPeriods) -> float:
+    return float(grid.days) if isinstance(grid, DayPeriods) else grid.months * _PERIOD_DAYS["month"]

@@ -24,6 +24,7 @@ from dpstream.io.sinks.release_reader import (
     released_alike,
     released_schema,
 )
+from dpstream.stream.release import flows
 from dpstream.stream.release.answers import (
     Answer,
     check_cells,
@@ -33,6 +34,7 @@ from dpstream.stream.release.answers import (
     with_simulated,
 )
 from dpstream.stream.release.estimates import CellsOf, Combine, Estimate, Missing, Published, misfit
+from dpstream.stream.release.flows import Change, Events, Moment, Series, Timeline
 from dpstream.stream.release.released_verdicts import NumberOfRecords, number_of_records
 from dpstream.stream.release.showing import codes_of, release_html, spent_of
 
@@ -151,6 +153,68 @@ class PublicRelease:
         """
         found = self._published(step).estimate(columns, as_of, combine)
         return found if isinstance(found, Missing) else None
+
+    def flow(
+        self,
+        columns: Sequence[str] = (),
+        start: Moment | None = None,
+        end: Moment | None = None,
+        *,
+        events: Events = "net",
+        cover: bool = False,
+        combine: Combine = "mean",
+    ) -> Estimate:
+        """How many records came from one day to another, both included: a sum of measurements, with exact intervals.
+
+        Args:
+            columns: names; none for the number of records. start, end: days, ``"2024-03-31"``, or numbers of steps.
+            events: ``net``: those that came less those that left; ``came``; ``left``.
+            cover: widen a span that is not measured as a whole to the nearest one that is; ``span`` says which.
+            combine: as of ``measured``.
+
+        Errors:
+            ConfigError: a span with gaps in what is measured; it names the nearest ones. Others as ``measured``.
+        """
+        timeline = self._timeline()
+        return timeline.flow(columns, timeline.asked(start, end), events, combine, cover=cover)
+
+    def change(
+        self,
+        columns: Sequence[str] = (),
+        *,
+        earlier: tuple[Moment, Moment],
+        later: tuple[Moment, Moment],
+        events: Events = "net",
+        combine: Combine = "mean",
+    ) -> Change:
+        """The later flow less the earlier one; periods in both cancel, with their noise. Arguments and errors as of
+        ``flow``. ``Change.direction`` says what rose and what fell."""
+        timeline = self._timeline()
+        spans = timeline.asked(*earlier), timeline.asked(*later)
+        return flows.change(timeline, columns, *spans, events, combine)
+
+    def series(
+        self,
+        columns: Sequence[str] = (),
+        every: str | int | None = None,
+        *,
+        events: Events = "net",
+        combine: Combine = "mean",
+    ) -> Series:
+        """The flow of each period, one after the other; ``to_table`` has a row a period and value.
+
+        Args:
+            every: ``week``, ``month``, ``quarter``, ``year`` or a number of steps; None: as it was measured. A step
+                belongs to the period that holds its last day.
+
+        Errors:
+            ConfigError: no period is measured as a whole, or an unknown one.
+        """
+        return flows.series(self._timeline(), columns, every, events, combine)
+
+    def _timeline(self) -> Timeline:
+        manifests = [manifest for manifest, _ in self._measured(None)]
+        return Timeline.of(self._published(None), manifests)
 
     def people(self, times: int | None = None, step: int | None = None) -> Estimate | None:
         """Of a panel: the number of its people, without padding; None where it was not measured.

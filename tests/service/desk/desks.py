@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cli_stream import make
-from small_configs import PAID, ZIP
+from small_configs import PAID, ZIP, rewrite
 
 from dpstream.service.desk import Desk, Person
 from dpstream.service.desk.board import HeldRow, write_board
@@ -58,11 +58,9 @@ def make_service(
     """
     (folder / place).mkdir(parents=True)
     config = make(folder / place, 0, columns=columns, mechanism=mechanism, end=steps)
-    text = config.read_text(encoding="utf-8").replace(
-        'name = "test"\n', f"name = {json.dumps(name)}\n{stream}\n"
-    )
-    text = text.replace('epsilon = "1"\n', 'epsilon = "1"  # decided\n')
-    config.write_text(f"{text}approve = {str(approve).lower()}\n", encoding="utf-8")
+    rewrite(config, 'name = "test"\n', f"name = {json.dumps(name)}\n{stream}\n")
+    rewrite(config, 'epsilon = "1"\n', 'epsilon = "1"  # decided\n')
+    rewrite(config, "[output]\n", f"[output]\napprove = {str(approve).lower()}\n")
     for step in range(1, steps + 1):
         lines = "\n".join([f"{head},step", *(f"{row},{step}" for row in [*rows] * times), ""])
         (folder / place / "data" / f"{private}{step}.csv").write_text(lines, encoding="utf-8")

@@ -7,10 +7,9 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from cli_stream import invoke
 from desks import ANNA, OWNER, make_service, tell
 
-from dpstream.cli import main
 from dpstream.core.errors import StoreDamagedError
 from dpstream.service.desk import Desk
 from dpstream.service.desk.decisions import HEAD, decision_hash, write_head
@@ -32,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def verify(folder: Path) -> tuple[int, str]:
-    result = CliRunner().invoke(main, ["ledger", "verify", str(folder)])
+    result = invoke("ledger", "verify", folder)
     return result.exit_code, result.output
 
 
@@ -49,7 +48,7 @@ def test_a_sound_log_prints_the_hash_to_keep(folder: Path) -> None:
     assert code == 0, told
     last = Desk.open(folder).decisions(OWNER)[-1]
     assert decision_hash(last.line()) in told
-    shown = json.loads(CliRunner().invoke(main, ["ledger", "verify", str(folder), "--json"]).output)
+    shown = json.loads(invoke("ledger", "verify", folder, "--json").output)
     assert (shown["sound"], shown["decisions"], shown["service"]) == (True, 4, "office")
 
 

@@ -9,20 +9,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from cli_stream import dpstream
 from desks import ANNA, OWNER, make_service
 
-from dpstream.cli import main
 from dpstream.service.desk import Desk
 from dpstream.service.desk.worker import Worker
 from dpstream.service.tokens import TokenFile
 
 
 def said(*words: object, code: int = 0) -> str:
-    result: Result = CliRunner().invoke(main, [str(word) for word in words])
-    assert result.exit_code == code, result.output
-    assert "Traceback" not in result.output
-    return result.output
+    return dpstream(*words, code=code).output
 
 
 def test_a_service_is_drafted_and_people_are_looked_after(tmp_path: Path) -> None:
@@ -36,10 +32,8 @@ def test_a_service_is_drafted_and_people_are_looked_after(tmp_path: Path) -> Non
     said("serve", "people", "add", folder, "Anna", "--role", "owner", "--by", "root")
     said("serve", "people", "add", folder, "Zoe", "--role", "analyst")
     said("serve", "people", "roles", folder, "Zoe", "--role", "auditor", "--role", "approver")
-    assert json.loads(said("serve", "people", "list", folder, "--json"))[1] == {
-        "name": "Zoe",
-        "roles": ["approver", "auditor"],
-    }
+    people = json.loads(said("serve", "people", "list", folder, "--json"))
+    assert people[1] == {"name": "Zoe", "roles": ["approver", "auditor"]}
     desk = Desk.open(folder)
     secret, where = said("serve", "people", "token", folder, "Zoe").splitlines()
     assert where == "for one sign-in within a day at http://127.0.0.1:8420/sign-in"

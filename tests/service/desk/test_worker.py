@@ -14,6 +14,7 @@ from unittest import mock
 
 import pytest
 from desks import ANNA, OWNER, QUESTIONS, ROWS, make_service, work
+from small_configs import rewrite
 
 from dpstream.core.errors import ConfigError, StoreError, StoreLockedError
 from dpstream.io.sinks import read_catalogue, read_manifest, read_table
@@ -123,9 +124,7 @@ def test_no_name_of_a_batch_and_no_exact_number_is_told(tmp_path: Path) -> None:
     """Nor a value outside the public domain. Batches are files here, so that their names are those of files; and the
     numbers of records are odd ones."""
     folder = make_service(tmp_path / "numbers", steps=3, private="PLANTED-")
-    config = folder / "dpstream.toml"
-    text = config.read_text().replace('time_column = "step"\nend = 3', 'every = "files"')
-    config.write_text(text, encoding="utf-8")
+    rewrite(folder / "dpstream.toml", 'time_column = "step"\nend = 3', 'every = "files"')
     planted = ("731", "1913", "2644", "SECRET-9317", "PLANTED")
     for step, rows in ((1, 731), (2, 1913), (3, 0)):
         lines = [ROWS[row % 5] for row in range(rows)] or [f"{planted[3]},true"]
@@ -282,11 +281,9 @@ def test_nothing_is_answered_while_steps_are_held(tmp_path: Path) -> None:
 
 def test_what_is_not_due_is_not_taken(tmp_path: Path) -> None:
     folder = make_service(tmp_path / "calendar", steps=1)
-    config = folder / "dpstream.toml"
     last = datetime.date.today() + datetime.timedelta(days=400)
     calendar = f'every = "week"\nstart = "{last}"\nend = "today"'
-    text = config.read_text().replace("end = 1", calendar)
-    config.write_text(text.replace('time_column = "step"', 'time_column = "day"'), encoding="utf-8")
+    rewrite(folder / "dpstream.toml", "end = 1", calendar, '"step"', '"day"')
     desk = Desk.open(folder)
     assert work(desk) == []
     card = desk.card(OWNER, "test")

@@ -55,11 +55,7 @@ def test_the_board_says_what_the_plan_says(template: Path, tmp_path: Path) -> No
     assert "decided" not in draft(path, WantedPlan("2"))
     assert sorted(str(one) for one in template.rglob("*")) == before
     # As it is, there is one row less.
-    assert [row.name for row in plan_board(path, WantedPlan()).rows] == [
-        "half",
-        "the file's",
-        "twice",
-    ]
+    assert [row.name for row in plan_board(path, WantedPlan()).rows] == ["half", "the file's", "twice"]
 
 
 @pytest.mark.parametrize(
@@ -161,9 +157,8 @@ def test_what_is_beyond_noise_comes_first(office: Office, monkeypatch: pytest.Mo
     other = dataclasses.replace(same, table=pa.table({"x": [1]}))
     assert "differ from the configuration" in preview(other, config.schema(), config.output.dir).why_not
     bad = {**manifest, "rows": 30, "rows_in_table": 30}
-    assert "noise alone" in str(
-        preview(dataclasses.replace(same, manifest=bad), config.schema(), config.output.dir).unfit
-    )
+    unfit = preview(dataclasses.replace(same, manifest=bad), config.schema(), config.output.dir).unfit
+    assert "noise alone" in str(unfit)
 
 
 def test_documents_are_made_once_from_releases(office: Office) -> None:
@@ -178,9 +173,7 @@ def test_documents_are_made_once_from_releases(office: Office) -> None:
     assert documents.statement(config) is statement
     releases = config.output.dir
     catalogue = json.loads((releases / "catalogue.json").read_text(encoding="utf-8"))
-    (releases / "catalogue.json").write_text(
-        json.dumps({**catalogue, "steps": catalogue["steps"][:3]}), encoding="utf-8"
-    )
+    (releases / "catalogue.json").write_text(json.dumps({**catalogue, "steps": catalogue["steps"][:3]}))
     assert "3 tables are published" in documents.statement(config)
     other = dataclasses.replace(config, name="another")
     with pytest.raises(ConfigError, match="another plan"):

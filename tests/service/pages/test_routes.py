@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 import pytest
 from offices import EVIL, EVIL_VALUE, PLANTED, Office
+from small_configs import rewrite
 
 from dpstream.core.errors import ConfigError
 from dpstream.service.desk import Person
@@ -209,12 +210,8 @@ def test_a_form_of_somebody_else_does_nothing(office: Office) -> None:
         answer = anna.http.post("/withdraw", data=good, headers={"sec-fetch-site": site})
         assert answer.status_code == 400
     assert anna.http.post("/withdraw", json=good).status_code == 400
-    assert (
-        anna.http.post(
-            "/withdraw", files={key: (None, str(value)) for key, value in good.items()}
-        ).status_code
-        == 400
-    )
+    several = {key: (None, str(value)) for key, value in good.items()}
+    assert anna.http.post("/withdraw", files=several).status_code == 400
     kind = {"content-type": "application/x-www-form-urlencoded"}
     parts = iter([urlencode(good).encode()])  # without a length
     assert anna.http.post("/withdraw", content=parts, headers=kind).status_code == 400
@@ -224,9 +221,8 @@ def test_a_form_of_somebody_else_does_nothing(office: Office) -> None:
     for wrong in ("PUT", "DELETE", "PATCH"):
         assert anna.http.request(wrong, "/withdraw").status_code == 405
     assert office.tasks() == []
-    assert (
-        anna.http.post("/withdraw", data=good, headers={"sec-fetch-site": "same-origin"}).status_code == 303
-    )
+    answer = anna.http.post("/withdraw", data=good, headers={"sec-fetch-site": "same-origin"})
+    assert answer.status_code == 303
     assert office.tasks() == [("withdraw", "waiting")]
 
 
@@ -280,10 +276,8 @@ def test_an_ended_login_goes_back_to_where_one_was(office: Office) -> None:
     assert hidden
     back = html.unescape(hidden[1])
     assert back == f"{page}&told=expired"
-    assert (
-        anna.post("/sign-in", page="/sign-in", once=office.token_of("Anna"), next=back).headers["location"]
-        == back
-    )
+    answer = anna.post("/sign-in", page="/sign-in", once=office.token_of("Anna"), next=back)
+    assert answer.headers["location"] == back
     assert "nothing was done" in anna.get(back).text
     # A page that refreshes itself leads the whole page to the login; one that came from a mail asks once more.
     office.desk.sign_out(anna.http.cookies["dpstream_login"])
@@ -302,9 +296,7 @@ def test_programs_come_with_a_token_for_numbers_only(office: Office) -> None:
     head = {"authorization": f"Bearer {token}"}
     assert office.client().http.get("/metrics", headers=head).status_code == 401
     office.close()
-    file = office.folder / "service.toml"
-    text = file.read_text(encoding="utf-8")
-    file.write_text(text.replace("[service]", '[service]\ntokens = "tokens.txt"'), encoding="utf-8")
+    rewrite(office.folder / "service.toml", "[service]", '[service]\ntokens = "tokens.txt"')
     office = Office.served(office.folder)
     http = office.client().http
     told = http.get("/metrics", headers=head)

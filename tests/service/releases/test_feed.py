@@ -91,10 +91,8 @@ def test_a_file_of_the_folder_is_given_byte_for_byte(made: Path, feed: httpx.Cli
         answer = feed.get(f"{BASE}/{file.relative_to(made / 'releases')}")
         assert answer.content == file.read_bytes()
         assert answer.headers["x-content-type-options"] == "nosniff"
-    assert (
-        feed.get(f"{BASE}/steps/1/table.parquet").content
-        == (made / "releases/step-000001/table.parquet").read_bytes()
-    )
+    table = (made / "releases/step-000001/table.parquet").read_bytes()
+    assert feed.get(f"{BASE}/steps/1/table.parquet").content == table
 
 
 @pytest.mark.parametrize("path", ["steps/1/table.parquet", "steps/3/table.parquet", "steps/3/table.csv"])
@@ -187,9 +185,7 @@ def test_withdrawn_is_gone_for_its_reason(stream: Path) -> None:
         assert {"table.parquet", "measurements.ndjson"} == set(feed.get(f"{BASE}/steps/3").json()["files"])
         with opened(stream) as one:
             one.withdraw(LAST, "the source sent it twice")
-        assert f"<td>{LAST}</td><td>3</td></tr>" in feed.get("/").text, (
-            "the newest table is one that is there"
-        )
+        assert f"<td>{LAST}</td><td>3</td></tr>" in feed.get("/").text, "the newest that is there"
         listed = feed.get(f"{BASE}/steps").json()["steps"]
         assert [one["readable"] for one in listed] == [True, False, True, False]
 

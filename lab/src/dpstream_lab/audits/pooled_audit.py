@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import NoisyCounts, PrivateBatch
+from dpstream.core.contracts import NoisyCounts, PrivateBatch, StepPeriods
 from dpstream.core.privacy import Event, Noisy, PureDP, Randomness
 from dpstream.core.privacy.budget import ZCDP
 from dpstream.core.schema.domain import Domain
@@ -46,7 +46,8 @@ def pooled_subjects() -> Iterator[Subject]:
         return made.calibrate(budget or PureDP.of(1), horizon=_STEPS, **more)
 
     pure = plan(recipe)
-    heads = plan(replace(recipe, headline=(("a",), ("b", "c"))))
+    by_periods = replace(recipe, headline=(("a",), ("b", "c")), periods=StepPeriods(3), number=StepPeriods(2))
+    heads = plan(by_periods)
     few = plan(replace(recipe, workload=Workload.all_k_way(_ONE_SIGN, 2)))
     for name, honest in (
         ("pure", pure),
@@ -54,6 +55,10 @@ def pooled_subjects() -> Iterator[Subject]:
         ("zCDP", plan(recipe, ZCDP.of("1/8"))),
         ("deletions", plan(replace(recipe, deletions=True))),
         ("headlines", heads),
+        ("headlines, zCDP", plan(by_periods, ZCDP.of("1/8"))),
+        ("headlines, deletions", plan(replace(by_periods, deletions=True))),
+        ("headlines, replace", plan(by_periods, unit=Event("replace"))),
+        ("number of records by periods", plan(replace(recipe, number=StepPeriods(2)))),
         ("joint histograms", plan(replace(ternary, headline=(("a",), ("b",))))),
         ("joint histograms, replace", plan(ternary, unit=Event("replace"))),
         ("few marginals", replace(few, runner=rebuilt(_Sparse, few.runner))),
@@ -61,8 +66,9 @@ def pooled_subjects() -> Iterator[Subject]:
         yield pooled_subject(honest, f"pooled, {name}")
     little, joint = plan(replace(recipe, select_share=_TENTH)), plan(replace(ternary, select_share=_TENTH))
     many = plan(replace(ternary, headline=(("a",), ("b",), ("c",)), headline_share=Fraction(1, 2)))
-    ((_, joined),) = many.runner.headline_noises
-    beside = replace(heads.runner, budget=heads.budget, headline_budget=heads.budget)
+    ((_, _, joined),) = many.clocks[0].draws
+    overlapping = plan(replace(by_periods, select_share=_TENTH))
+    beside = tuple(replace(clock, budget=heads.budget) for clock in heads.clocks)
     for name, broken, wrap in (
         ("joint histograms drawn apart", joint, LoneHistograms),
         ("joint headlines drawn apart", many, lambda inner: LoneHistograms(inner, joined)),
@@ -72,7 +78,9 @@ def pooled_subjects() -> Iterator[Subject]:
         ("counts that outlive their epoch", rebuilt(_Remembering, pure), None),
         ("borders that follow the number of records", rebuilt(_Following, pure), None),
         ("an exact count among its noisy ones", rebuilt(Leaking, pure), None),
-        ("headlines beside the budget", replace(heads, runner=beside), None),
+        ("headlines beside the budget", replace(heads, clocks=beside), None),
+        ("counts that outlive their period", rebuilt(_LastingPeriods, heads), None),
+        ("a period that counts a step of the one before", rebuilt(_Overlapping, overlapping), None),
     ):
         more: dict[str, Any] = {} if wrap is None else {"wrap": wrap}
         yield pooled_subject(broken, f"pooled with {name}", control=True, **more)
@@ -135,6 +143,29 @@ class _Remembering(PooledPlan):
         before = side.counts
         result = super()._run(side, known, step, length, randomness, **more)
         side.counts = before
+        return result
+
+
+class _LastingPeriods(PooledPlan):
+    """BROKEN: keeps a period's counts for the next period."""
+
+    def _close_periods(self, state: PooledState, randomness: Randomness) -> Any:
+        before = [side.periods.copy() for side in state.sides]
+        result = super()._close_periods(state, randomness)
+        for side, counts in zip(state.sides, before, strict=True):
+            side.periods = counts
+        return result
+
+
+class _Overlapping(PooledPlan):
+    """BROKEN: the step that ends a period is in the next one, too."""
+
+    def step(self, state: PooledState, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
+        result = super().step(state, batch, randomness)
+        counts = np.concatenate(batch.count(self.cells.cliques))
+        for place, clock in enumerate(self.clocks):
+            if clock.ends(state.step, self.epochs.end):
+                state.sides[0].periods[place] = clock.read(counts)
         return result
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
+from dpstream.core.contracts.periods import EACH_STEP, Periods
 from dpstream.core.contracts.public_prior import PublicPrior
 from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.privacy.budget import Budget
@@ -37,6 +38,8 @@ NUMBER: Mapping[str, Any] = {"type": ["number", "string"]}
 Headline = tuple[tuple[str, ...], ...]
 #: The part of a budget that headline marginals get where nothing else is said.
 HEADLINE_SHARE = Fraction(1, 5)
+#: The part of a budget that the number of records gets without headlines.
+NUMBER_SHARE = Fraction(1, 20)
 
 
 def words(*choices: str | int) -> Mapping[str, Any]:
@@ -88,6 +91,8 @@ class RecipeContext:
         prior: public knowledge of the table ([prior]).
         headline, headline_share: [accuracy]: marginals that are measured whenever anything is, and their part of the
             budget.
+        periods, number: how long periods of headlines, and of the number of records, are; None: it has none.
+        number_share: the part of the budget for the number of records, without headlines.
         season: steps after which what comes repeats itself, as the owner says; None: nobody says so.
     """
 
@@ -100,6 +105,9 @@ class RecipeContext:
     step_name: Callable[[int], str | None] | None = None
     headline: Headline = ()
     headline_share: Fraction = HEADLINE_SHARE
+    periods: Periods = EACH_STEP
+    number: Periods | None = None
+    number_share: Fraction = NUMBER_SHARE
     budget: Budget | None = None
     records_per_step: int | None = None
     season: Fraction | None = None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -28,12 +29,12 @@ from dpstream.core.graphical import Model
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema.domain import Clique
 from dpstream.families.tabular.pooled_book import PooledBook, PublicSide, look_ahead
+from dpstream.families.tabular.pooled_clock import EPOCHS, Clock, Flows
 from dpstream.families.tabular.pooled_estimates import Estimates
 from dpstream.families.tabular.pooled_facts import PooledFacts, PooledOptions
 from dpstream.families.tabular.pooled_run import Outcome, Runner
 from dpstream.mechanisms.engine import Selector
 from dpstream.mechanisms.headlines import headline_cliques, headline_words
-from dpstream.mechanisms.joint_groups import split_budget
 from dpstream.mechanisms.limits import check_domain
 from dpstream.mechanisms.plans import event_unit, read_events
 from dpstream.mechanisms.run_outputs import published
@@ -45,9 +46,10 @@ from dpstream.mechanisms.workload_cells import Cells, MeasuredCells
 
 @dataclass
 class PooledSide(PublicSide):
-    """The same, and private: the open epoch's counts of all followed marginals."""
+    """The same, and private: the open epoch's counts of all followed marginals, and of each clock's open period."""
 
     counts: NDArray[np.int64] = field(kw_only=True)
+    periods: list[NDArray[np.int64]] = field(kw_only=True)
 
 
 @dataclass
@@ -58,7 +60,12 @@ class PooledState(PooledBook):
 
 
 def fresh_state(
-    cells: Cells, sides: int, border: int, season: float | None = None, first: int = 0
+    cells: Cells,
+    sides: int,
+    border: int,
+    season: float | None = None,
+    first: int = 0,
+    clocks: Sequence[Clock] = (),
 ) -> PooledState:
     """The state before the first step: nothing is counted, and models are uniform.
 
@@ -72,7 +79,11 @@ def fresh_state(
         border=border,
         sides=tuple(
             PooledSide(
-                Estimates.fresh(cells, season), 0.0, 0.0, rate, counts=np.zeros(cells.total, dtype=np.int64)
+                Estimates.fresh(cells, season),
+                rate,
+                flows=[Flows(np.zeros(sum(clock.sizes))) for clock in clocks],
+                counts=np.zeros(cells.total, dtype=np.int64),
+                periods=[np.zeros(sum(clock.sizes), dtype=np.int64) for clock in clocks],
             )
             for rate in (float(first), *[0.0] * (sides - 1))
         ),
@@ -83,15 +94,21 @@ def fresh_state(
         base=np.zeros(cells.total),
         base_total=0.0,
         base_variance=0.0,
+        began=[0] * len(clocks),
     )
 
 
-def unpack(packed: Packed, cells: Cells, season: float | None = None) -> PooledState:
+def unpack(
+    packed: Packed, cells: Cells, season: float | None = None, clocks: Sequence[Clock] = ()
+) -> PooledState:
     """The inverse of ``pack_fields``; StoreDamagedError if the arrays do not fit the workload."""
     state = unpack_fields(PooledState, packed, cells=cells, season=season)
     for side in state.sides:
         if len(side.counts) != cells.total:
             raise StoreDamagedError("an epoch's counts do not fit the workload", where="state")
+        sizes = [sum(clock.sizes) for clock in clocks]
+        if [len(own) for own in side.periods] != sizes or [len(own.values) for own in side.flows] != sizes:
+            raise StoreDamagedError("a period's counts do not fit the headlines", where="state")
         side.estimates.check()
     return state
 
@@ -101,35 +118,45 @@ class Pooled(PooledOptions, Recipe["PooledPlan"]):
     """Epochs of public length, each measured once; one model of the table from all measurements.
 
     Guarantee: the budget, for the whole stream and one event, or one user, whose events each get a part of it. An
-    event is in one epoch, whose counts one run reads at its end: epochs compose in parallel (docs/theory/pooled.md).
+    event is in one epoch and one period: each is measured once, for fixed shares (docs/theory/pooled.md, periods.md).
 
     Args:
         workload: the marginals to preserve. iterations, max_cells: of the fits and their junction trees.
         staleness: a release is never older than this share of the steps so far, or one step: so long are epochs.
         deletions: records may leave; inserts and deletes have epochs apart. cancels: equal rows that come and leave in
-            a step are not counted. select_share, headline_share: parts of a run's budget.
-        headline: marginals, by names of columns, that every run measures. season: steps of a season; None: none.
+            a step are not counted. select_share: part of a run's budget. season: steps of a season; None: none.
+        headline, headline_share: marginals measured at the end of each of ``periods``, and their part of the budget.
+        number, number_share: periods of the number of records; its part without headlines.
         first_records: a public guess of the first step's records. prior: public knowledge of the table.
-
-    Cost: a step counts the workload; an epoch (about ``log(steps) / staleness`` of them) takes a few fits, and adds
-    its measurements to the state.
+    Cost: a step counts the workload; an epoch (about ``log(steps) / staleness`` of them) takes a few fits.
     """
 
     def _plan(self, terms: Terms) -> PooledPlan:
         """Fix the budget of a run."""
         protected = event_unit(terms.unit)
-        headline = headline_cliques(self.workload.domain, self.headline)
-        rest, each = split_budget(protected.per_event(terms.budget), len(headline), self.headline_share)
+        followed = MeasuredCells(self.workload, headline_cliques(self.workload.domain, self.headline))
+        whole, clocks = protected.per_event(terms.budget), list[Clock]()
+        public = protected.relation == "replace"
+        number, rest = Fraction(0) if public or self.number is None else self.number_share, Fraction(1)
+        if self.headline:
+            number = self.headline_share / 10 if number else number
+            share = self.headline_share - number
+            rest -= share
+            clocks.append(
+                Clock(self.periods, followed.cells, followed.headlines, whole.scaled(share), protected.event)
+            )
+        if number and self.number is not None:
+            rest -= number
+            clocks.append(Clock(self.number, followed.cells, (), whole.scaled(number), protected.event))
         runner = Runner(
-            followed=MeasuredCells(self.workload, headline),
-            budget=rest,
+            followed=followed,
+            budget=whole.scaled(rest),
             unit=protected.event,
             select_share=self.select_share,
             iterations=self.iterations,
             max_cells=self.max_cells,
-            headline_budget=each,
         )
-        return PooledPlan(self, terms.budget, protected, terms.horizon, runner)
+        return PooledPlan(self, terms.budget, protected, terms.horizon, runner, tuple(clocks))
 
 
 @dataclass(frozen=True)
@@ -161,10 +188,11 @@ class PooledPlan(PooledFacts):
             f"event's budget: {columns}"
         )
         heads: tuple[Part, ...] = ()
-        if own.headline_budget is not None:
-            many = len(own.followed.headlines)
-            detail = f"an epoch's headline marginals, {headline_words(own.headline_noises)}"
-            heads = (Part("headline", times * many, own.headline_budget, detail),)
+        for clock in self.clocks:
+            noises = headline_words([(group, drawn) for group, _, drawn in clock.draws])
+            about = "headline marginals, " if clock.places else "number of records, "
+            detail = f"the {about}at the end of each {clock.periods.name}, {noises}"
+            heads += (Part("headline" if clock.places else "number", times, clock.budget, detail),)
         if not own.followed.choosable:
             return (*heads, Part("measure", times, own.budget, f"an epoch's {columns}"))
         select, measure = own.budget.split(self.recipe.select_share, 1 - self.recipe.select_share)
@@ -178,14 +206,14 @@ class PooledPlan(PooledFacts):
     def start(self) -> PooledState:
         """The state before the first step: nothing is counted, and the model is uniform."""
         sides, first = len(self.recipe.sides), self.recipe.first_records or 0
-        return fresh_state(self.cells, sides, self.epochs.after(0), self._season, first)
+        return fresh_state(self.cells, sides, self.epochs.after(0), self._season, first, self.clocks)
 
     def start_from(self, base: StartTable) -> PooledState:
         """The state that begins with the base: its marginals are added to what the epochs say."""
         check_domain(base, self.domain)
         state = self.start()
         state.base = np.concatenate(base.marginals(self.cells.cliques))
-        state.base_total = base.total
+        state.base_total = state.table_total = base.total
         state.base_variance = None if base.total_error is None else base.total_error**2
         state.table = self._fit(state.base, np.ones(len(self.cells.cliques)), base.total)[0]
         state.models = tuple(state.table for _ in state.models)
@@ -196,18 +224,41 @@ class PooledPlan(PooledFacts):
         batch = read_events(batch, deletions=self.recipe.deletions, cancels=self.cancels)
         state.step += 1
         for part, side in zip(self.recipe.sides, state.sides, strict=True):
-            side.counts += np.concatenate(batch.count(self.cells.cliques, part))
+            counts = np.concatenate(batch.count(self.cells.cliques, part))
+            side.counts += counts
+            side.periods = [
+                own + clock.read(counts) for clock, own in zip(self.clocks, side.periods, strict=True)
+            ]
         if self.unit.relation == "replace":
             # Public by the owner's declaration; under "add-remove" no size is ever read.
             state.open_total = sum(
                 sign * float(side.counts[self.cells.part(0)].sum())
                 for sign, side in zip((1, -1), state.sides, strict=False)
             )
-        measured: list[NoisyCounts] = []
+        measured = self._close_periods(state, randomness)
         # The last step may have been moved since the border was set.
         if state.step in (state.border, self.last_step):
-            measured = self._close_epoch(state, randomness)
+            measured += self._close_epoch(state, randomness)
         return replace(self._synthesis(state), noisy_counts=tuple(measured))
+
+    def _close_periods(self, state: PooledState, randomness: Randomness) -> list[NoisyCounts]:
+        """Measure each clock whose period ends here, on every side; gives what it drew."""
+        measured, moved = list[NoisyCounts](), False
+        for place, clock in enumerate(self.clocks):
+            if not clock.ends(state.step, self.epochs.end):
+                continue
+            first, state.began[place] = state.began[place] + 1, state.step
+            moved |= bool(clock.places)
+            for part, side in zip(self.recipe.sides, state.sides, strict=True):
+                values, outputs = clock.measure(side.periods[place], randomness)
+                side.periods[place] = np.zeros_like(side.periods[place])
+                side.flows[place].add(values)
+                if not clock.places:
+                    self._count_period(side, float(values[0]), clock.variances[0], state.step)
+                measured += published(outputs, f"step {state.step}, {part}", part, first, state.step)
+        if moved:
+            state.moved = self._moved(state)
+        return measured
 
     def _close_epoch(self, state: PooledState, randomness: Randomness) -> list[NoisyCounts]:
         """Measure the open epoch of every side, whatever it holds, and fit the table's model; gives what it drew."""
@@ -215,12 +266,13 @@ class PooledPlan(PooledFacts):
         models, measured = [], list[NoisyCounts]()
         for part, side, known in zip(self.recipe.sides, state.sides, state.models, strict=True):
             outcome = self._run(side, known, state.step, length, randomness, tests=side is state.sides[0])
+            self._take_flows(side, state.step, state.began)
             models.append(outcome.model)
             measured += published(outcome.outputs, f"step {state.step}, {part}", part, first, state.step)
         shapes = state.models
         state.models, state.latest = tuple(models), models[0]
         state.closed, state.border = state.step, self.epochs.after(state.step)
-        state.open_total = 0.0
+        state.open_total, state.moved = 0.0, None
         answers = [
             side.estimates.answer(shape.flat_marginals(self.cells.cliques))
             for side, shape in zip(state.sides, shapes, strict=True)
@@ -229,6 +281,7 @@ class PooledPlan(PooledFacts):
             side.steady = answer.steady
         values, variances = self._estimates(state, answers)
         volatile = {index for answer in answers for index in answer.volatile}
+        state.table_total = state.total
         state.table, kept = self._fit(values, variances, state.total, volatile)
         if len(state.sides) == 1:
             state.models = (state.table,)
@@ -250,10 +303,11 @@ class PooledPlan(PooledFacts):
         outcome = self.runner.run(side.counts, known, design, randomness, side.estimates.seen)
         side.counts = np.zeros_like(side.counts)
         side.estimates.add(outcome.epoch, step, outcome.total_variance)
-        side.total += outcome.epoch.records
-        side.variance += outcome.total_variance
-        side.rate = outcome.epoch.records / length
-        side.rate_variance = outcome.total_variance / length**2
+        alone = not self._counts_periods
+        side.number.add(EPOCHS, outcome.epoch.records, outcome.total_variance, step, alone=alone)
+        if alone or not side.number.periods:
+            side.rate = outcome.epoch.records / length
+            side.rate_variance = outcome.total_variance / length**2
         return outcome
 
     def pack_state(self, state: PooledState) -> Packed:
@@ -262,4 +316,4 @@ class PooledPlan(PooledFacts):
 
     def unpack_state(self, packed: Packed) -> PooledState:
         """The inverse of ``pack_state``."""
-        return unpack(packed, self.cells, self._season)
+        return unpack(packed, self.cells, self._season, self.clocks)

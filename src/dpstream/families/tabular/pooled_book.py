@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.core.contracts import Periods, ends, next_end
 from dpstream.core.graphical import Measurement, Model, fit
+from dpstream.core.schema.domain import Clique
+from dpstream.families.tabular.pooled_clock import Flows, Number
 from dpstream.families.tabular.pooled_estimates import Estimates
 from dpstream.mechanisms.workload_cells import Cells
 
@@ -67,18 +71,29 @@ class PublicSide:
 
     Attributes:
         estimates: what closed epochs said.
-        total: noisy number of events in closed epochs, and ``variance`` of its noise.
-        rate: noisy number of events per step of the last closed epoch; before there is one, the guessed number.
+        rate: noisy number of events per step, of the last closed epoch or as the newest periods let expect; before
+            there is one, the guessed number.
         rate_variance: of the noise in ``rate``.
         steady: whether no column was found to drift at the last border.
+        number: of events. flows: what periods gave since the last border at which one ended, by clock.
     """
 
     estimates: Estimates
-    total: float
-    variance: float
     rate: float
     rate_variance: float = 0.0
     steady: bool = False
+    number: Number = field(default_factory=Number)
+    flows: list[Flows] = field(default_factory=list)
+
+    @property
+    def total(self) -> float:
+        """Noisy number of events, as far as they are measured."""
+        return self.number.known[0]
+
+    @property
+    def variance(self) -> float:
+        """Of the noise in it."""
+        return self.number.known[1]
 
 
 @dataclass
@@ -96,6 +111,9 @@ class PooledBook:
         table: the table's model at the last border (public).
         base: marginals of the table that the stream began with, all cells; zeros if it began empty.
         base_total: its number of records; ``base_variance`` of that, None where it is not known.
+        table_total: number of records at the last border.
+        began: the step before each clock's open period.
+        moved: the shape of the records since then, where headlines told it: a period ended.
         ahead: with a season, what the steps up to the next border let expect (public); None: they go on as the last
             closed epoch.
     """
@@ -111,22 +129,32 @@ class PooledBook:
     base: NDArray[np.float64]
     base_total: float
     base_variance: float | None
+    began: list[int]
+    table_total: float = 0.0
+    moved: Model | None = None
     ahead: Ahead | None = None
 
     @property
+    def counted(self) -> int:
+        """The step up to which the number of records is measured."""
+        return self.sides[0].number.known[2]
+
+    @property
     def total(self) -> float:
-        """Noisy number of records at the last border."""
+        """Noisy number of records then."""
         return self.base_total + self.sides[0].total - sum(side.total for side in self.sides[1:])
 
-    def expected_growth(self, since: int) -> float:
-        """How many records more the table has ``since`` steps after the border: as the last closed epoch went.
+    def expected_growth(self) -> float:
+        """How many records more the table has than when they were counted: as the last closed epoch went, or as the
+        newest periods let expect.
 
         Where records leave, growth is a small difference of two noisy numbers: only its ``clear_part`` is expected. A
         table that shrinks does so in proportion to what is left.
         """
+        since, counted = self.step - self.counted, self.counted - self.closed
         growth = (self.sides[0].rate - sum(side.rate for side in self.sides[1:])) * since
         if self.ahead is not None and since:
-            growth = self.ahead.growth(since)
+            growth = self.ahead.growth(since + counted) - (self.ahead.growth(counted) if counted else 0.0)
         if len(self.sides) == 1 or not since:
             return growth
         growth = float(clear_part(growth, sum(side.rate_variance for side in self.sides) * since**2))
@@ -137,13 +165,13 @@ class PooledBook:
         before = total - growth * length / since
         return float(total * ((total / before) ** (since / length) - 1.0))
 
-    def total_error(self, since: int, *, exact: bool) -> float | None:
-        """Standard error of the noisy total, ``since`` steps after the border; None where events are only expected.
+    def total_error(self, *, exact: bool) -> float | None:
+        """Standard error of the noisy total; None where events are only expected.
 
         Args:
             exact: the numbers of events are public.
         """
-        if self.base_variance is None or (since and not exact):
+        if self.base_variance is None or (self.step > self.counted and not exact):
             return None
         return math.sqrt(self.base_variance + (0.0 if exact else sum(side.variance for side in self.sides)))
 
@@ -164,6 +192,8 @@ def look_ahead(state: PooledBook, cells: Cells) -> Ahead | None:
 
 def open_model(state: PooledBook, cells: Cells, since: int, max_cells: int) -> Model:
     """The shape of the open epoch's records: a known model, moved to the columns that are expected."""
+    if state.moved is not None:
+        return state.moved
     if state.ahead is None:
         return state.latest
     counts = np.maximum(state.ahead.columns[since - 1], 1e-6)
@@ -175,6 +205,32 @@ def open_model(state: PooledBook, cells: Cells, since: int, max_cells: int) -> M
         targets,
         total=total,
         warm=_start(state).with_total(total),
+        iterations=_ITERATIONS,
+        max_cells=max_cells,
+    )
+
+
+def moved_model(
+    shape: Model, told: Sequence[tuple[Clique, NDArray[np.float64], float]], max_cells: int
+) -> Model:
+    """A shape of records, moved to marginals that were measured: by the part of their distance that noise does not
+    explain (as James and Stein have it).
+
+    Args:
+        told: a marginal, its cells, and the variance of the noise in one of them.
+    """
+    total, targets = max(float(np.mean([values.sum() for _, values, _ in told])), 1e-6), list[Measurement]()
+    for clique, values, variance in told:
+        answer = shape.with_total(total).marginal(clique)
+        apart = values - answer
+        beside = float(apart @ apart)
+        believed = max(0.0, 1.0 - variance * len(values) / beside) if beside > 0.0 else 0.0
+        targets.append(Measurement(clique, np.maximum(answer + believed * apart, 1e-6), 1.0))
+    return fit(
+        shape.domain,
+        targets,
+        total=total,
+        warm=shape.with_total(total),
         iterations=_ITERATIONS,
         max_cells=max_cells,
     )
@@ -194,6 +250,10 @@ class Epochs:
     that share of all steps, or a single one. The stream's last step is a border, too: the horizon's, and the last one
     that the owner plans (``last``), which may be moved, also after a stream has passed it.
 
+    With ``periods`` an epoch ends with the period end that is nearest to that border, if it makes the epoch at most
+    half longer; else with the last one inside, if any. An epoch that begins inside a period ends with it or before: so
+    every period is made of whole epochs, or every epoch of whole periods.
+
     >>> epochs, border, borders = Epochs(Fraction(1, 10), 40), 0, []
     >>> while border < 40:
     ...     border = epochs.after(border)
@@ -205,10 +265,28 @@ class Epochs:
     staleness: Fraction
     horizon: int | None
     last: int | None = None
+    periods: Periods | None = None
+
+    @property
+    def end(self) -> int | None:
+        """The last step, as far as it is planned."""
+        return self.horizon if self.last is None else self.last
 
     def after(self, border: int) -> int:
         """The first border after one (0: before the first step)."""
         following = int(border // (1 - self.staleness)) + 1
+        if self.periods is not None:
+            following = self._aligned(self.periods, border, following)
         if self.last is not None and border < self.last:
             following = min(following, self.last)
         return following if self.horizon is None else min(following, self.horizon)
+
+    def _aligned(self, periods: Periods, border: int, following: int) -> int:
+        inside, end = border, next_end(periods, border)
+        if not border or ends(periods, border):
+            while end < following:
+                inside, end = end, next_end(periods, end)
+        nearest = inside if border < inside and following - inside <= end - following else end
+        if 2 * (nearest - border) <= 3 * (following - border):
+            return nearest
+        return inside if inside > border else following

@@ -59,6 +59,8 @@ class Hypotheses:
         return np.where(self.swings > 0.0, 1.0 / swinging, 1.0)
 
 
+#: The least variance of noise beside that of the sample: what floating point can tell apart.
+_LEAST_NOISE = 1e-9
 PLAIN = Hypotheses(_DRIFTS, np.zeros(len(_DRIFTS)))
 SEASONAL = Hypotheses(np.tile(_DRIFTS, len(_SWINGS)), np.repeat(_SWINGS, len(_DRIFTS)))
 
@@ -89,13 +91,14 @@ class Walk:
     """One marginal's measurements, as distributions less their bases; everything for all drifts at once.
 
     Attributes:
-        at: epochs that measured it; ``noise``: variances there.
+        reads: of each measurement, the parts of its events that are in each epoch, shape (measurements, epochs);
+            ``noise``: its variance.
         times: the middles of all epochs, as shares of the stream; ``records``: their events.
         diversity: ``1 - sum p^2``: a sampled record's variance, of all cells together.
         season: of all epochs, from ``waves``.
     """
 
-    at: NDArray[np.int64]
+    reads: _Floats
     times: _Floats
     apart: _Floats
     noise: _Floats
@@ -122,10 +125,13 @@ class Walk:
     @cached_property
     def inverse(self) -> _Floats:
         """The inverse of the measurements' covariance, for every hypothesis."""
-        own, among = np.diag(self.sampling[self.at] + self.noise), self.hypotheses
-        moved = among.drifts[:, None, None] * self.walk[np.ix_(self.at, self.at)]
+        reads, among = self.reads, self.hypotheses
+        own = (reads * self.sampling) @ reads.T
+        # Measurements of the same epochs share their sample: without any noise the matrix has no inverse.
+        own = own + np.diag(np.maximum(self.noise, _LEAST_NOISE * np.diag(own)))
+        moved = among.drifts[:, None, None] * (reads @ self.walk @ reads.T)
         if among.swings.any():
-            moved = moved + among.swings[:, None, None] * self.swing[np.ix_(self.at, self.at)]
+            moved = moved + among.swings[:, None, None] * (reads @ self.swing @ reads.T)
         return np.asarray(np.linalg.inv(moved + own))
 
     @cached_property
@@ -143,10 +149,8 @@ class Walk:
         inverse, walk = self.inverse[hypothesis], self.hypotheses.drifts[hypothesis] * self.walk
         if self.hypotheses.swings[hypothesis]:
             walk = walk + self.hypotheses.swings[hypothesis] * self.swing
-        shared = walk[:, self.at]
-        shared[self.at, np.arange(len(self.at))] += self.sampling[
-            self.at
-        ]  # an epoch's own sample is in the sum
+        # An epoch's own sample is in the sum.
+        shared = walk @ self.reads.T + self.sampling[:, None] * self.reads.T
         ones = inverse.sum(axis=0)
         plain = shared @ inverse
         missing = 1.0 - plain.sum(axis=1)
@@ -160,13 +164,16 @@ class Walk:
 
     def ahead(self, hypothesis: int, times: _Floats, season: _Floats) -> _Floats:
         """The distance from the base at some later times, shape (times, cells); ``season``: from ``waves``."""
+        return np.asarray(self.ahead_weights(hypothesis, times, season) @ self.apart)
+
+    def ahead_weights(self, hypothesis: int, times: _Floats, season: _Floats) -> _Floats:
+        """The weights of the measurements in ``ahead``, shape (times, measurements)."""
         inverse, among = self.inverse[hypothesis], self.hypotheses
-        shared = np.minimum(times[:, None], self.times[self.at]) * among.drifts[hypothesis]
-        shared = shared + among.swings[hypothesis] * (season @ self.season[self.at].T)
+        shared = np.minimum(times[:, None], self.times) * among.drifts[hypothesis]
+        shared = (shared + among.swings[hypothesis] * (season @ self.season.T)) @ self.reads.T
         plain = shared / self.apart.shape[1] @ inverse
         ones = inverse.sum(axis=0)
-        weights = plain + np.outer(1.0 - plain.sum(axis=1), ones / ones.sum())
-        return np.asarray(weights @ self.apart)
+        return np.asarray(plain + np.outer(1.0 - plain.sum(axis=1), ones / ones.sum()))
 
 
 def choose(likelihood: _Floats) -> list[int]:
@@ -235,9 +242,11 @@ class Estimates:
     Attributes:
         records: noisy number of events of each epoch.
         ends: steps at which epochs ended.
-        epochs, marginals, variances: of each measurement: its epoch and marginal, and the variance of its noise.
+        epochs, marginals, variances: of each measurement: its last epoch, its marginal, and the variance of its noise.
+        spans: how many epochs each measurement is about: periods may hold several.
         measured: the measurements' cells.
         sums: of all epochs' values, measured or answered (all cells), and ``variance`` of one cell (per marginal).
+        open_sums, open_variance: the part of these that no period has measured yet.
         season: how many steps a season has that columns and rates of events may follow; None: none.
         spreads: with a season, the variance of the noise in each epoch's number of events.
     """
@@ -253,26 +262,54 @@ class Estimates:
     measured: list[_Floats] = field(default_factory=list)
     season: float | None = field(default=None, metadata=UNPACKED)
     spreads: list[float] = field(default_factory=list)
+    spans: list[int] = field(default_factory=list)
+    open_sums: _Floats = field(default_factory=lambda: np.zeros(0))
+    open_variance: _Floats = field(default_factory=lambda: np.zeros(0))
 
     @classmethod
     def fresh(cls, cells: Cells, season: float | None = None) -> Estimates:
         """The estimates before the first epoch."""
-        return cls(cells, np.zeros(cells.total), np.zeros(len(cells.cliques)), season=season)
+        sums, variance = np.zeros(cells.total), np.zeros(len(cells.cliques))
+        return cls(cells, sums, variance, season=season, open_sums=sums.copy(), open_variance=variance.copy())
 
     def add(self, epoch: Epoch, end: int, spread: float = 0.0) -> None:
         """Take in one epoch that ended at a step; ``spread``: the variance of the noise in its number of events."""
         if self.season is not None:
             self.spreads.append(spread)
         for index in np.flatnonzero(epoch.measured).tolist():
-            self.epochs.append(len(self.records))
-            self.marginals.append(index)
-            self.variances.append(float(epoch.variance[index]))
-            self.measured.append(epoch.values[self.cells.part(index)].copy())
+            values = epoch.values[self.cells.part(index)].copy()
+            self._measure(len(self.records), 1, index, values, float(epoch.variance[index]))
         # An epoch without (noisily) any record says nothing about a distribution.
         self.records.append(max(epoch.records, 1.0))
         self.ends.append(end)
         self.sums += epoch.values
         self.variance += epoch.variance
+        self.open_sums += epoch.values
+        self.open_variance += epoch.variance
+
+    def add_flows(self, index: int, first: int, values: _Floats, variance: float) -> None:
+        """Take in what periods gave of a marginal, over the epochs from ``first`` to the newest one."""
+        part, newest = self.cells.part(index), len(self.records) - 1
+        self._measure(newest, newest - first + 1, index, values.copy(), variance)
+        self.sums[part] += values - self.open_sums[part]
+        self.variance[index] += variance - self.open_variance[index]
+        self.open_sums[part], self.open_variance[index] = 0.0, 0.0
+
+    def _measure(self, epoch: int, span: int, index: int, values: _Floats, variance: float) -> None:
+        self.epochs.append(epoch)
+        self.spans.append(span)
+        self.marginals.append(index)
+        self.variances.append(variance)
+        self.measured.append(values)
+
+    def _reads(self, mine: Sequence[int]) -> tuple[_Floats, _Floats]:
+        """Of some measurements: the parts of their events in each epoch, and their numbers of events."""
+        records, reads = np.array(self.records), np.zeros((len(mine), len(self.records)))
+        for row, j in enumerate(mine):
+            last = self.epochs[j] + 1
+            reads[row, last - self.spans[j] : last] = records[last - self.spans[j] : last]
+        events = reads.sum(axis=1)
+        return reads / events[:, None], events
 
     @property
     def known(self) -> NDArray[np.bool_]:
@@ -282,7 +319,7 @@ class Estimates:
     @property
     def seen(self) -> _Floats:
         """Number of events in the epochs that measured each marginal."""
-        records = np.array(self.records)[self.epochs] if self.epochs else np.empty(0)
+        records = self._reads(range(len(self.epochs)))[1]
         events = np.bincount(self.marginals, weights=records, minlength=len(self.cells.cliques))
         return events.astype(np.float64)
 
@@ -290,7 +327,7 @@ class Estimates:
         """See ``Evidence``: of the epochs that measured the marginal."""
         mine = [j for j, own in enumerate(self.marginals) if own == index]
         measured = np.sum([self.measured[j] for j in mine], axis=0)
-        records = sum(self.records[self.epochs[j]] for j in mine)
+        records = float(self._reads(mine)[1].sum())
         return measured, records, float(sum(self.variances[j] for j in mine))
 
     def answer(self, shape: _Floats) -> Answer:
@@ -343,7 +380,7 @@ class Estimates:
         rates = records / np.diff(ends, prepend=0.0)
         usual = float(rates.mean())
         walk = self._walk_of(
-            np.arange(len(records)),
+            np.eye(len(records)),
             (rates / usual)[:, None],
             np.array(self.spreads) / records**2,
             1.0,
@@ -400,31 +437,67 @@ class Estimates:
 
     def _walk(self, mine: NDArray[np.int64], base: _Floats, shares: _Floats, *, wide: bool) -> Walk:
         """The measurements of one marginal as a walk."""
-        at, records = np.array(self.epochs)[mine], np.array(self.records)
+        reads, events = self._reads(mine.tolist())
         return self._walk_of(
-            at,
-            np.array([self.measured[j] for j in mine]) / records[at, None] - base[at],
-            np.array(self.variances)[mine] / records[at] ** 2,
+            reads,
+            np.array([self.measured[j] for j in mine]) / events[:, None] - reads @ base,
+            np.array(self.variances)[mine] / events**2,
             max(1.0 - float(shares @ shares), 0.0),
             self._hypotheses(wide=wide),
         )
 
     def _walk_of(
-        self, at: NDArray[np.int64], apart: _Floats, noise: _Floats, diversity: float, among: Hypotheses
+        self, reads: _Floats, apart: _Floats, noise: _Floats, diversity: float, among: Hypotheses
     ) -> Walk:
         ends = np.array(self.ends, dtype=np.float64)
         times = (ends + np.append(0.0, ends[:-1])) / (2.0 * ends[-1])
         season = waves(None if among is PLAIN else self.season, [0, *self.ends[:-1]], self.ends)
-        return Walk(at, times, apart, noise, np.array(self.records), diversity, among, season)
+        return Walk(reads, times, apart, noise, np.array(self.records), diversity, among, season)
 
     def check(self) -> None:
         """StoreDamagedError if these do not fit the marginals."""
         cells, epochs = self.cells, len(self.records)
-        sizes = [len(self.sums), len(self.variance), len(self.ends), *map(len, self.measured)]
-        wanted = [cells.total, len(cells.cliques), epochs, *cells.sizes[self.marginals].tolist()]
-        lists = {len(self.epochs), len(self.marginals), len(self.variances)}
+        sizes = [len(self.sums), len(self.variance), len(self.open_sums), len(self.open_variance)]
+        sizes += [len(self.ends), *map(len, self.measured)]
+        wanted = [
+            cells.total,
+            len(cells.cliques),
+            cells.total,
+            len(cells.cliques),
+            epochs,
+            *cells.sizes[self.marginals].tolist(),
+        ]
+        lists = {len(self.epochs), len(self.marginals), len(self.variances), len(self.spans)}
         if sizes != wanted or len(lists) > 1 or (self.season is not None and len(self.spreads) != epochs):
             raise StoreDamagedError("the epochs' measurements do not fit the workload", where="state")
+
+
+def expected_rate(
+    begun: int, ends: Sequence[int], events: Sequence[float], noise: Sequence[float]
+) -> tuple[float, float]:
+    """How many events a step after the newest period lets expect, and the variance of the noise in that.
+
+    The rate walks at random from period to period, with as much drift as the periods make likely.
+
+    Args:
+        begun: the step before the first period. noise: variances of the noise in ``events``.
+    """
+    last = np.array(ends, dtype=np.float64) - begun
+    lengths, counts = np.diff(last, prepend=0.0), np.maximum(np.array(events), 1.0)
+    rates = np.array(events) / lengths
+    usual = max(float(np.sum(events)) / float(last[-1]), 1e-9)
+    times = (last - lengths / 2.0) / last[-1]
+    season = waves(None, [0] * len(last), [1] * len(last))
+    walk = Walk(
+        np.eye(len(last)), times, (rates / usual)[:, None], np.array(noise) / (lengths * usual) ** 2,
+        counts, 1.0, PLAIN, season,
+    )  # fmt: skip
+    odds = np.exp(walk.likelihood - walk.likelihood.max())
+    weights = odds @ np.array(
+        [walk.ahead_weights(i, np.array([1.0]), season[:1])[0] for i in range(len(odds))]
+    )
+    weights = weights / odds.sum()
+    return max(float(weights @ rates), 0.0), float(weights**2 @ (np.array(noise) / lengths**2))
 
 
 # What an epoch's measurements tell of columns, and a model's answers moved to them. Public: measurements only.

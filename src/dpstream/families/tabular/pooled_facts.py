@@ -13,17 +13,21 @@ from typing import Any
 import numpy as np
 
 from dpstream.core.contracts import (
+    EACH_STEP,
     HEADLINE_SHARE,
+    NUMBER_SHARE,
     Events,
     ExpectedErrors,
     ExpectedTable,
     Headline,
     MarginalError,
     Packed,
+    Periods,
     PublicPrior,
     StreamPlan,
     check_share,
     check_whole,
+    next_end,
     option,
 )
 from dpstream.core.contracts.expectations import check_steps
@@ -34,8 +38,16 @@ from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.unit import EventUnit
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
-from dpstream.families.tabular.pooled_book import Epochs, PooledBook, growth_error, open_model
-from dpstream.families.tabular.pooled_estimates import Answer, Estimates
+from dpstream.families.tabular.pooled_book import (
+    Epochs,
+    PooledBook,
+    PublicSide,
+    growth_error,
+    moved_model,
+    open_model,
+)
+from dpstream.families.tabular.pooled_clock import EPOCHS, PERIODS, Clock, Number
+from dpstream.families.tabular.pooled_estimates import Answer, Estimates, expected_rate
 from dpstream.families.tabular.pooled_run import Design, Runner
 from dpstream.mechanisms import options
 from dpstream.mechanisms.description import headline_facts, table_facts
@@ -82,6 +94,7 @@ class Prediction:
     runner: Runner
     epochs: Epochs
     sides: int
+    clocks: Sequence[Clock] = ()
     tests: bool = False
     first: float = 0.0
     known: dict[float, EpochNoise] = field(default_factory=dict)
@@ -98,11 +111,13 @@ class Prediction:
         own = self.runner.followed
         followed = _followed(self.runner)
         sums = EpochNoise((0.0,) * len(followed), 0.0)
-        found, last, public = dict[int, tuple[EpochNoise, float]](), 0, self.runner.division.public_total
+        found, last, public = dict[int, tuple[list[float], float]](), 0, self.runner.division.public_total
+        number, counts = Number(), any(not clock.places for clock in self.clocks)
         length, newest = 1, 0.0
         rates = [self.first, *[0.0] * (self.sides - 1)]
         for step in sorted(set(asked)):
             while (border := self.epochs.after(last)) <= step and last != horizon:
+                self._count_periods(number, border)
                 before = sums.total
                 for side, upto in enumerate([expected.came, expected.left][: self.sides]):
                     came = upto(border) - upto(last)
@@ -110,9 +125,17 @@ class Prediction:
                     guess = came if public else rates[side] * (border - last)
                     rates[side] = came / (border - last)
                     sums = sums + self._epoch(guess)
-                length, newest, last = border - last, sums.total - before, border
-            added = 0.0 if public else self._unmeasured(last, step, length, newest, expected)
-            found[step] = sums, sums.total + added
+                number.add(EPOCHS, 0.0, sums.total - before, border, alone=not counts)
+                if not counts:
+                    length, newest = border - last, sums.total - before
+                last = border
+            self._count_periods(number, step)
+            if number.ends:
+                length = number.ends[-1] - (number.ends[-2] if len(number.ends) > 1 else number.begun)
+                newest = number.noise[-1]
+            variance, counted = number.known[1:]
+            added = 0.0 if public else self._unmeasured(counted, step, length, newest, expected)
+            found[step] = self._with_flows(sums.marginals, last), variance + added
         names = [tuple(own.workload.domain.names[i] for i in own.cells.cliques[at]) for at in followed]
         cells = [int(own.cells.sizes[at]) for at in followed]
         return tuple(
@@ -122,11 +145,37 @@ class Prediction:
                 math.sqrt(found[step][1]),
                 tuple(
                     MarginalError(columns, size, math.sqrt(variance))
-                    for columns, size, variance in zip(names, cells, found[step][0].marginals, strict=True)
+                    for columns, size, variance in zip(names, cells, found[step][0], strict=True)
+                    if math.isfinite(variance)
                 ),
             )
             for step in asked
         )
+
+    def _count_periods(self, number: Number, step: int) -> None:
+        """Add the periods of the number of records that have ended by a step."""
+        for clock in self.clocks:
+            while not clock.places and (end := self._end(clock, number.upto[PERIODS])) <= step:
+                number.add(PERIODS, 0.0, self.sides * clock.variances[0], end, alone=False)
+                if end == self.epochs.end:
+                    return
+
+    def _end(self, clock: Clock, step: int) -> int:
+        end = next_end(clock.periods, step)
+        return end if self.epochs.end is None or step >= self.epochs.end else min(end, self.epochs.end)
+
+    def _with_flows(self, variances: Sequence[float], step: int) -> list[float]:
+        """The variances of followed marginals at a border, with what periods said of headlines up to then."""
+        found, columns = list(variances), self.runner.followed.columns
+        for clock in self.clocks:
+            end, many = 0, 0
+            while clock.places and end < step and (end := self._end(clock, end)) <= step:
+                many += 1
+            for place, variance in zip(clock.places, clock.variances, strict=False):
+                at = place if place < columns else columns + self.runner.followed.wide_headlines.index(place)
+                flows = self.sides * many * variance if many else math.inf
+                found[at] = _mean_variance(flows, found[at] if place < columns else math.inf)
+        return found
 
     def _unmeasured(self, last: int, step: int, length: int, newest: float, expected: ExpectedTable) -> float:
         """The variance that the steps after the last border add to the number of records.
@@ -158,6 +207,13 @@ class Prediction:
         return self.known[rounded]
 
 
+def _mean_variance(one: float, other: float) -> float:
+    """The variance of a mean by inverse variance; infinite where nothing is known."""
+    if math.inf in (one, other):
+        return min(one, other)
+    return one * other / (one + other) if one and other else 0.0
+
+
 def _rounded(events: float) -> float:
     """
     >>> [_rounded(n) for n in (0.0, 1.0, 100.0, 1000.0)]
@@ -179,15 +235,14 @@ def _noise(runner: Runner, design: Design) -> EpochNoise:
     division, cells = runner.division, runner.followed.cells
     joint = runner.signs.singles if division.joint(design) else ()
     single = runner.noise(design).variance if division.histograms(design) else math.inf
-    own, headline, sums = dict[int, float](), dict[int, float](), list[float]()
-    for found, draws in ((own, runner.column_draws(design)), (headline, runner.headline_noises)):
-        for group, noise in draws:
-            if isinstance(noise, HistogramsNoise):
-                found |= dict(zip(group, noise.variances, strict=True))
-                sums += [] if division.public_total else [1.0 / noise.sum_variance]
-            else:
-                found[group[0]] = noise.variance
-                sums.append(1.0 / (noise.variance * int(cells.sizes[group[0]])))
+    own, sums = dict[int, float](), list[float]()
+    for group, noise in runner.column_draws(design):
+        if isinstance(noise, HistogramsNoise):
+            own |= dict(zip(group, noise.variances, strict=True))
+            sums += [] if division.public_total else [1.0 / noise.sum_variance]
+        else:
+            own[group[0]] = noise.variance
+            sums.append(1.0 / (noise.variance * int(cells.sizes[group[0]])))
     signs = 0.0
     if joint:
         signs = runner.joint_draws(design)[0][0].variance
@@ -200,10 +255,18 @@ def _noise(runner: Runner, design: Design) -> EpochNoise:
         wide = cells.sizes[runner.followed.columns :]
         sums.append(chosen * float((1.0 / wide).mean()) / single)
     columns = [(first + signs) / 4.0 if i in joint else own[i] for i in range(runner.followed.columns)]
-    for at in set(runner.followed.headlines) - set(runner.followed.wide_headlines):
-        columns[at] = 1.0 / (1.0 / columns[at] + 1.0 / headline[at])
-    columns += [headline[at] for at in runner.followed.wide_headlines]
+    columns += [0.0] * len(runner.followed.wide_headlines)
     return EpochNoise(tuple(columns), 0.0 if public else 1.0 / sum(sums))
+
+
+def _clock_facts(clock: Clock) -> dict[str, Any]:
+    """What one clock measures, how often, and how noisily."""
+    names = clock.cells.workload.domain
+    return {
+        "length": clock.periods.name,
+        "headlines": [names.label(clique) for clique in clock.cliques] if clock.places else [],
+        "standard_errors": [float(f"{math.sqrt(variance):.6g}") for variance in clock.variances],
+    }
 
 
 #: What a step takes for each cell of the followed marginals, about (``benchmarks/results/wide_tables.md``): some twenty
@@ -226,6 +289,9 @@ class PooledOptions:
     max_cells: int = option(10_000, options.TREE_CELLS)
     headline: Headline = ()
     headline_share: Fraction = HEADLINE_SHARE
+    periods: Periods = EACH_STEP
+    number: Periods | None = None
+    number_share: Fraction = NUMBER_SHARE
     season: Fraction | None = None
     prior: PublicPrior | None = None
     first_records: int | None = None
@@ -244,6 +310,7 @@ class PooledOptions:
         checked = check_headline(self.workload.domain, self.headline, self.headline_share, self.max_cells)
         object.__setattr__(self, "headline", checked[0])
         object.__setattr__(self, "headline_share", checked[1])
+        object.__setattr__(self, "number_share", check_share(self.number_share, "number_share"))
         check_prior(self.prior, self.workload.domain)
         if self.first_records is not None:
             check_whole(self.first_records, "first_records", 1, 2**53)
@@ -263,6 +330,7 @@ class PooledFacts(StreamPlan):
     unit: EventUnit
     horizon: int | None
     runner: Runner
+    clocks: tuple[Clock, ...] = ()
     last_step: int | None = None
     name = "pooled"
     follows_constraints = True
@@ -275,7 +343,8 @@ class PooledFacts(StreamPlan):
     @cached_property
     def epochs(self) -> Epochs:
         """The borders of epochs, which are step numbers."""
-        return Epochs(self.recipe.staleness, self.horizon, self.last_step)
+        periods = self.clocks[0].periods if self.clocks else None
+        return Epochs(self.recipe.staleness, self.horizon, self.last_step, periods)
 
     @property
     def cells(self) -> Cells:
@@ -286,7 +355,8 @@ class PooledFacts(StreamPlan):
     def _prediction(self) -> Prediction:
         tests = self.recipe.prior is not None
         first = self.recipe.first_records or 0
-        return Prediction(self.runner, self.epochs, len(self.recipe.sides), tests, first)
+        sides = len(self.recipe.sides)
+        return Prediction(self.runner, self.epochs, sides, self.clocks, tests, first)
 
     def expected_errors(
         self, steps: Sequence[int], expected: ExpectedTable | None = None
@@ -315,9 +385,14 @@ class PooledFacts(StreamPlan):
         if recipe.deletions:
             facts["turnover"] = {"cancelled": self.cancels}
         labels = [self.domain.label(clique) for clique in runner.followed.headline]
-        heads = runner.headline_noises
+        heads = [(group, noise) for clock in self.clocks if clock.places for group, _, noise in clock.draws]
         facts |= headline_facts(labels, recipe.headline_share, heads, all_columns=runner.measures_all_columns)
-        first, most = (number * len(recipe.sides) for number in runner.numbers())
+        if self.clocks:
+            facts["periods"] = [_clock_facts(clock) for clock in self.clocks]
+        first, most = runner.numbers()
+        first += sum(sum(clock.sizes) for clock in self.clocks if clock.ends(1, self.epochs.end))
+        most += sum(sum(clock.sizes) for clock in self.clocks)
+        first, most = first * len(recipe.sides), most * len(recipe.sides)
         facts["noisy_counts"] = {
             "first": first,
             "most": most,
@@ -414,6 +489,36 @@ class PooledFacts(StreamPlan):
         # What no run measured has only the answers of models, which knew less than the next one will.
         return values, np.where(known, variances, np.inf)
 
+    @property
+    def _counts_periods(self) -> bool:
+        """Whether the number of records is measured by periods."""
+        return any(not clock.places for clock in self.clocks)
+
+    def _count_period(self, side: PublicSide, value: float, variance: float, step: int) -> None:
+        """Take in what a period gave of the number of events."""
+        side.number.add(PERIODS, value, variance, step, alone=False)
+        own = side.number
+        side.rate, side.rate_variance = expected_rate(own.begun, own.ends, own.periods, own.noise)
+
+    def _take_flows(self, side: PublicSide, step: int, began: Sequence[int]) -> None:
+        """Give the estimates what periods measured since the last border at which one ended, if one ends here."""
+        for clock, flows, end in zip(self.clocks, side.flows, began, strict=True):
+            if end != step or not flows.many:
+                continue
+            for place, part, variance in zip(clock.places, clock.parts, clock.variances, strict=False):
+                side.estimates.add_flows(place, flows.first, flows.values[part], flows.many * variance)
+            flows.values, flows.many = np.zeros_like(flows.values), 0
+            flows.first = len(side.estimates.records)
+
+    def _moved(self, state: PooledBook) -> Model:
+        """The shape of the open epoch's records, moved to what headlines say of them."""
+        clock, flows = self.clocks[0], state.sides[0].flows[0]
+        told = [
+            (clique, flows.values[part], flows.many * variance)
+            for clique, part, variance in zip(clock.cliques, clock.parts, clock.variances, strict=True)
+        ]
+        return moved_model(state.latest, told, self.recipe.max_cells)
+
     def _synthesis(self, state: PooledBook) -> ModelSynthesis:
         """The table at the last border, and as many records more as the steps since then let expect.
 
@@ -421,13 +526,12 @@ class PooledFacts(StreamPlan):
         goes at this time of it).
         """
         since, exact = state.step - state.closed, self.unit.relation == "replace"
-        growth = state.open_total if exact else state.expected_growth(since)
-        error = state.total_error(since, exact=exact)
+        total = state.total + (state.open_total if exact else state.expected_growth())
+        growth, error = total - state.table_total, state.total_error(exact=exact)
         passed = None
         if self.cancels:
             came, left = (side.total for side in state.sides)
             passed = (state.base_total + came, left)
-        total = state.total + growth
         part = growth / total if 0.0 < growth < total else 0.0
         if part == 0.0:
             models = (state.table.with_total(total),)

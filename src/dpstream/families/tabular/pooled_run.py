@@ -24,7 +24,7 @@ from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique
 from dpstream.families.tabular.pooled_estimates import Epoch, move_to_columns, with_margins
 from dpstream.mechanisms.engine import Run
-from dpstream.mechanisms.joint_groups import cost, draws, noise_of, together, weight_of
+from dpstream.mechanisms.joint_groups import cost, noise_of, together, weight_of
 from dpstream.mechanisms.limits import PRIOR_BOUND, TreeCapacity
 from dpstream.mechanisms.run_outputs import MIN_VARIANCE, RunOutput, signs_query
 from dpstream.mechanisms.workload_cells import MAX_RECORDS, Cells, MeasuredCells, Score
@@ -270,13 +270,13 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Runner:
-    """Measures pooled counts once, within ``budget`` and, for each headline marginal, ``headline_budget``.
+    """Measures pooled counts once, within ``budget``, for one record of the counts. Headlines are measured by periods
+    (``pooled_clock``), and never chosen here.
 
-    Guarantee: these together for one record of the counts. Headlines are measured first. Of ``budget``,
-    ``1 - select_share`` of it is divided between all columns (or none) and ``k`` further marginals; columns of two
-    values, and some of their pairs, are measured by one joint draw; all else with noise of its own, or (pure) by joint
-    draws of groups of histograms where these have less noise; ``k`` selections share the rest. With nothing to select,
-    measuring gets everything.
+    Guarantee: ``1 - select_share`` of the budget is divided between all columns (or none) and ``k`` further marginals;
+    columns of two values, and some of their pairs, are measured by one joint draw; all else with noise of its own, or
+    (pure) by joint draws of groups of histograms where these have less noise; ``k`` selections share the rest. With
+    nothing to select, measuring gets everything.
     The design, the division, where each fit starts, and who may be chosen follow from public values.
     """
 
@@ -286,7 +286,6 @@ class Runner:
     select_share: Fraction
     iterations: int
     max_cells: int
-    headline_budget: Budget | None = None
 
     def design(self, expected: float, *, drifts: bool) -> Design:
         """What a run measures. Public: it follows from released numbers.
@@ -369,21 +368,6 @@ class Runner:
         groups = division.column_groups(design)
         return [(group, self.noise_of(group, division.group_budget(design, group))) for group in groups]
 
-    @property
-    def headline_budgets(self) -> list[tuple[tuple[int, ...], Budget]]:
-        """Headline marginals in groups of one draw each, with their budgets; none without headlines."""
-        if self.headline_budget is None:
-            return []
-        indices = self.followed.headlines
-        sizes = self.followed.cells.sizes[list(indices)].tolist()
-        groups = draws(sizes, self.headline_budget.scaled(len(sizes)), self.unit)
-        return [(tuple(indices[place] for place in group), budget) for group, budget in groups]
-
-    @property
-    def headline_noises(self) -> list[tuple[tuple[int, ...], Noise | HistogramsNoise]]:
-        """The groups of headline marginals with their noise."""
-        return [(group, self.noise_of(group, budget)) for group, budget in self.headline_budgets]
-
     def noise(self, design: Design) -> Noise:
         """The noise of every cell of a histogram that is measured by itself."""
         return noise_for(
@@ -406,12 +390,11 @@ class Runner:
         apart = [i for i in range(len(cells.cliques)) if i not in joint]
         signs = len(own.singles) + int(bool(own.singles) and not self.division.public_total)
         columns = signs + sum(int(cells.sizes[i]) for i in apart if i < self.followed.columns)
-        headlines = int(cells.sizes[list(self.followed.headlines)].sum())
         most = signs + len(own.pairs) + int(cells.sizes[apart].sum())
         # In runs of few marginals those of two values are measured by themselves.
         most = most if self.measures_all_columns else max(most, cells.total)
-        most -= int(cells.sizes[list(self.followed.wide_headlines)].sum())  # those are measured once
-        return columns + headlines, most + headlines
+        most -= int(cells.sizes[list(self.followed.wide_headlines)].sum())  # periods measure those
+        return columns, most
 
     def cell_variance(self, design: Design) -> float:
         """The variance of the noise in a column's cell, on average over the columns of a run that measures all."""
@@ -477,8 +460,6 @@ class EpochRun(Run):
     def outcome(self, known: Model, seen: NDArray[np.float64]) -> Outcome:
         """Measure what the design says, then what the model explains worst."""
         runner, design, division = self.runner, self.design, self.runner.division
-        for group, budget in runner.headline_budgets:
-            self._together(group, budget, "headline")
         for group in division.column_groups(design):
             self._together(group, division.group_budget(design, group))
         pairs = runner.signs.order(known, seen)[: design.pairs]
@@ -488,7 +469,6 @@ class EpochRun(Run):
             # Measured, and not fitted: few records would leave their noise in the models of all later epochs.
             self._together([index], division.histogram_budget(design), chosen=True)
         fitted = list(range(design.fixed))
-        fitted += [index for index in runner.followed.headlines if index not in fitted]
         room = TreeCapacity(self.cells.workload, runner.max_cells, fitted)
         fitted += room.take_in_order(pairs)
         self.model = self.model.with_total(design.expected)
@@ -506,13 +486,11 @@ class EpochRun(Run):
             measured = [self.by_index[index] for index in fitted]
             self.fit(self.runner.iterations, self.runner.max_cells, measured=measured)
 
-    def _together(
-        self, group: Sequence[int], budget: Budget, kind: str = "", *, chosen: bool = False
-    ) -> None:
+    def _together(self, group: Sequence[int], budget: Budget, *, chosen: bool = False) -> None:
         """Measure the cells of marginals by one draw; of a marginal that was measured before, take the mean by
         precision."""
         cliques = [self.cells.cliques[index] for index in group]
-        for index, fresh in zip(group, self.measure(cliques, budget, kind, chosen=chosen), strict=True):
+        for index, fresh in zip(group, self.measure(cliques, budget, chosen=chosen), strict=True):
             self._book(index, fresh)
 
     def _book(self, index: int, fresh: Measurement) -> None:
@@ -576,7 +554,7 @@ class EpochRun(Run):
         bound = np.repeat(MAX_RECORDS // cells.sizes, cells.sizes)
         counts = np.concatenate([self.counts[clique] for clique in cells.cliques])
         scores = score.evaluate(np.minimum(counts, bound), self._answers())
-        room.left[list(self.by_index)] = False
+        room.left[[*self.by_index, *runner.followed.headlines]] = False
         chosen = list[int]()
         # Where the model is full, what is left of this run is charged, and not used.
         while len(chosen) < take and len(allowed := room.allowed()):

@@ -143,6 +143,45 @@ class StepNumbers(Grid):
         return None
 
 
+#: Periods of the calendar, in months; a week is the one that begins on Monday.
+CALENDAR_PERIODS = {"week": 0, "month": 1, "quarter": 3, "year": 12}
+
+
+@dataclass(frozen=True)
+class CalendarPeriods:
+    """Weeks, months, quarters or years: a step belongs to the one that holds its last day.
+
+    Args:
+        begins: the month in which a year begins; quarters follow from it.
+
+    >>> quarters = CalendarPeriods("quarter", DayPeriods(datetime.date(2020, 1, 6), 7))
+    >>> [step for step in range(1, 30) if quarters.number(step) != quarters.number(step + 1)]
+    [12, 25]
+    """
+
+    name: str
+    grid: DayPeriods | MonthPeriods
+    begins: int = 1
+
+    def number(self, step: int) -> int:
+        """See ``dpstream.core.contracts.Periods``."""
+        last = self.grid.period(step)[1] - datetime.timedelta(days=1)
+        months = CALENDAR_PERIODS[self.name]
+        if not months:
+            return (day_number(last) + 3) // 7
+        return (12 * last.year + last.month - self.begins) // months
+
+    @property
+    def fits(self) -> bool:
+        """Whether no period is shorter than a step."""
+        most = self.number(_COMPARED) - self.number(1)
+        return most < _COMPARED
+
+
+#: So many steps show how long they are beside a period.
+_COMPARED = 60
+
+
 def _beyond(step: int) -> ConfigError:
     return ConfigError(
         f"step {step} lies beyond the year 9999",

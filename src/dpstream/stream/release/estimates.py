@@ -417,6 +417,7 @@ class Estimate:
         about: what is counted, where that is not the records as of ``as_of``; ``epochs`` may be periods or numbers of
             points then.
         records: what the records that are counted are called: ``admitted records`` where a bound leaves some out.
+        span: of a flow: its steps, with their first and last day.
     """
 
     columns: tuple[str, ...]
@@ -428,6 +429,7 @@ class Estimate:
     _parts: tuple[Part, ...] = field(repr=False, compare=False)
     about: str = ""
     records: str = "records"
+    span: Any = None
 
     def sum(self, cells: NDArray[np.bool_]) -> Estimate:
         """The sum of some cells as an estimate of its own, with its exact law.
@@ -614,6 +616,68 @@ class Published:
             self._known[key] = self._estimate(names, as_of, combine)
         return self._known[key]
 
+    def flow(
+        self,
+        columns: Sequence[str],
+        begin: int,
+        end: int,
+        events: str = "net",
+        combine: Combine = "mean",
+    ) -> Estimate | Missing:
+        """What the steps after ``begin`` up to ``end`` brought: the sum of the measurements that lie in them.
+
+        Args:
+            events: ``came``, ``left``, or ``net``: the first less the second.
+
+        Errors:
+            As ``estimate``.
+        """
+        names = names_of(columns, self.schema)
+        found = list[_Block]()
+        for side in self._sides(events):
+            own = [
+                one for one in self.counts if one.counted == side and one.first > begin and one.last <= end
+            ]
+            blocks = self._cover(names, own, end, combine, begin)
+            if isinstance(blocks, Missing):
+                return blocks
+            away = side == "deletes" and events == "net"
+            found += [replace(b, combined=b.combined.negative()) if away else b for b in blocks]
+        if not found:
+            return Missing((), "Flows are known where records that come and go are measured by steps.")
+        return self._sum(names, end, found)
+
+    def borders(self, columns: Sequence[str], events: str, combine: Combine) -> list[int]:
+        """Steps between any two of which a flow is known: the ends of periods at which the marginal is measured; where
+        it has none, those of the cover that has the least noise."""
+        names = names_of(columns, self.schema)
+        found: list[set[int]] = []
+        for side in self._sides(events):
+            own = [one for one in self.counts if one.counted == side]
+            by_periods = [
+                one for one in own if "period" in one.query and set(names) <= set(one.columns or ())
+            ]
+            exact = [one for one in by_periods if set(one.columns or ()) == set(names)]
+            own = exact or by_periods or own
+            last = max((one.last for one in own), default=0)
+            blocks = self._cover(names, own, last, combine) if own else []
+            reach = {0} if isinstance(blocks, Missing) else {0, *(block.last for block in blocks)}
+            found.append(reach)
+        return sorted(set.intersection(*found)) if found else []
+
+    def _sides(self, events: str) -> list[Counted]:
+        if events not in ("net", "came", "left"):
+            raise ConfigError(f"events = {events!r}", where="flow", allowed="net, came, left")
+        kinds = {one.counted for one in self.counts}
+        if "net" in kinds:
+            return ["net"] if events != "left" else []
+        wanted: dict[str, list[Counted]] = {
+            "came": ["inserts"],
+            "left": ["deletes"],
+            "net": ["inserts", "deletes"],
+        }
+        return [side for side in wanted[events] if side in kinds]
+
     def column_errors(self, step: int) -> dict[str, float]:
         """The standard error of a count of one value as of a step, of each column where one is known.
 
@@ -666,9 +730,15 @@ class Published:
         return replace(newest, reason=words)
 
     def _cover(
-        self, names: tuple[str, ...], counts: Sequence[NoisyCounts], end: int, combine: Combine
+        self,
+        names: tuple[str, ...],
+        counts: Sequence[NoisyCounts],
+        end: int,
+        combine: Combine,
+        begin: int = 0,
     ) -> list[_Block] | Missing:
-        """The blocks of steps from 1 to ``end``, each step in one of them, whose sum has the smallest variance."""
+        """The blocks of the steps after ``begin`` up to ``end``, each step in one of them, whose sum has the smallest
+        variance."""
         spans: dict[tuple[int, int], list[NoisyCounts]] = {}
         for one in counts:
             if one.series is not None and one.first > 1:
@@ -679,14 +749,14 @@ class Published:
             for span, measured in spans.items()
             if (combined := self._combined(names, span, measured, combine)) is not None
         }
-        best: dict[int, tuple[float, tuple[int, int] | None]] = {0: (0.0, None)}
+        best: dict[int, tuple[float, tuple[int, int] | None]] = {begin: (0.0, None)}
         for first, last in sorted(known):
             if first - 1 in best and first <= last <= end:
                 variance = best[first - 1][0] + known[first, last].variance
                 if last not in best or variance < best[last][0]:
                     best[last] = variance, (first, last)
         if end not in best:
-            gaps = _gaps(names, known, max(best), end)
+            gaps = _gaps(names, known, max(best), end, begin)
             if combine == "mean" and any(_chose(one, names) for one in counts):
                 why = "or chosen by earlier measurements, which leaves no interval."
                 return replace(gaps, reason=f"{gaps.reason.rstrip('.')}, {why}")
@@ -830,12 +900,14 @@ def _chose(one: NoisyCounts, names: Sequence[str]) -> bool:
     return was_chosen(one, names)
 
 
-def _gaps(names: Sequence[str], known: Iterable[tuple[int, int]], reach: int, end: int) -> Missing:
-    """The steps of which nothing is known."""
+def _gaps(
+    names: Sequence[str], known: Iterable[tuple[int, int]], reach: int, end: int, begin: int = 0
+) -> Missing:
+    """The steps after ``begin`` of which nothing is known."""
     lacking = np.ones(end + 2, dtype=bool)
-    lacking[[0, end + 1]] = False
+    lacking[[*range(begin + 1), end + 1]] = False
     for first, last in known:
-        lacking[first : last + 1] = False
+        lacking[first : min(last, end) + 1] = False
     if not lacking.any():  # known, but in groups that overlap
         lacking[reach + 1 : end + 1] = True
     edges = np.flatnonzero(np.diff(lacking.astype(int))).tolist()

@@ -1,0 +1,67 @@
+"""Public periods, at whose ends headlines are measured.
+
+Borders follow from step numbers and options alone, so an event is in one period whatever the records are.
+
+Trusted base: kernel (which measurement reads an event).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from dpstream.core.errors import ConfigError
+
+
+class Periods(Protocol):
+    """Periods of whole steps, one after the other."""
+
+    @property
+    def name(self) -> str:
+        """How long they are: ``quarter``, ``13 steps``. Two objects of one stream with one name are equal."""
+        ...
+
+    def number(self, step: int) -> int:
+        """Which period a step belongs to; it never falls from one step to the next."""
+        ...
+
+
+@dataclass(frozen=True)
+class StepPeriods:
+    """Periods of so many steps.
+
+    >>> ends(StepPeriods(3), 3), next_end(StepPeriods(3), 3), StepPeriods(1).name
+    (True, 6, '1 step')
+    """
+
+    steps: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 1:
+            raise ConfigError(f"a period of {self.steps!r} steps", where="periods", allowed="1 step or more")
+
+    @property
+    def name(self) -> str:
+        """Their length."""
+        return "1 step" if self.steps == 1 else f"{self.steps} steps"
+
+    def number(self, step: int) -> int:
+        """See ``Periods``."""
+        return (step - 1) // self.steps
+
+
+#: A period is a step.
+EACH_STEP = StepPeriods(1)
+
+
+def ends(periods: Periods, step: int) -> bool:
+    """Whether a period ends with a step."""
+    return periods.number(step + 1) != periods.number(step)
+
+
+def next_end(periods: Periods, step: int) -> int:
+    """The first end of a period after a step (0: before the first one)."""
+    end = step + 1
+    while not ends(periods, end):
+        end += 1
+    return end

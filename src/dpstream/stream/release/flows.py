@@ -1,0 +1,382 @@
+"""Flows, changes and series: what published measurements say of spans of time. No secret is needed.
+
+A flow is the number of records that came (or left, or came less those that left) in a span of steps. It is the sum of
+measurements that lie in the span; so its error does not hold what lies before. Nothing is the difference of two tables.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.errors import ConfigError
+from dpstream.core.privacy.law import check_confidence
+from dpstream.stream.release.estimates import Combine, Estimate, Missing, Published, names_of
+
+#: A day, as text or date, or the number of a step.
+Moment = str | datetime.date | int
+#: Which events a flow counts: those that came, those that left, or the first less the second.
+Events = Literal["net", "came", "left"]
+#: Comparisons of one answer at most.
+MAX_COMPARISONS = 50_000
+
+
+@dataclass(frozen=True)
+class Span:
+    """Steps that follow each other, and their first and last day where they have days."""
+
+    first: int
+    last: int
+    first_day: datetime.date | None = None
+    last_day: datetime.date | None = None
+
+    @property
+    def days(self) -> int | None:
+        """How many days it has."""
+        if self.first_day is None or self.last_day is None:
+            return None
+        return (self.last_day - self.first_day).days + 1
+
+    def __str__(self) -> str:
+        steps = f"step {self.first}" if self.first == self.last else f"steps {self.first} to {self.last}"
+        return steps if self.first_day is None else f"{self.first_day} to {self.last_day} ({steps})"
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The days of a stream's steps, and what was measured in them.
+
+    Attributes:
+        days: first and last day of each step that has any; ``steps``: the published steps, in order.
+    """
+
+    published: Published
+    days: Mapping[int, tuple[datetime.date, datetime.date]]
+    steps: tuple[int, ...]
+
+    @classmethod
+    def of(cls, published: Published, manifests: Sequence[Mapping[str, Any]]) -> Timeline:
+        """From the manifests of published steps."""
+        days = {}
+        for manifest in manifests:
+            if manifest.get("period"):
+                first, last = str(manifest["period"]).split("/")
+                days[int(manifest["step"])] = (
+                    datetime.date.fromisoformat(first),
+                    datetime.date.fromisoformat(last),
+                )
+        return cls(published, days, tuple(int(manifest["step"]) for manifest in manifests))
+
+    def span(self, first: int, last: int) -> Span:
+        """Some steps, with their days."""
+        if first not in self.days or last not in self.days:
+            return Span(first, last)
+        return Span(first, last, self.days[first][0], self.days[last][1])
+
+    def asked(self, start: Moment | None, end: Moment | None) -> Span:
+        """The steps whose last day lies in the asked days, both included; or the steps with these numbers.
+
+        Errors:
+            ConfigError: something else than a day or a step; a span that holds no step; days where steps have none.
+        """
+        first = self.steps[0] if start is None else self._first(start)
+        last = self.steps[-1] if end is None else self._last(end)
+        if first > last or last > self.steps[-1]:
+            allowed = str(self.span(self.steps[0], self.steps[-1]))
+            raise ConfigError(f"no published step lies from {start} to {end}", where="span", allowed=allowed)
+        return self.span(first, last)
+
+    def _first(self, moment: Moment) -> int:
+        if isinstance(moment, int):
+            return moment
+        day = self._day(moment)
+        return min((step for step, (_, last) in self.days.items() if last >= day), default=self.steps[-1] + 1)
+
+    def _last(self, moment: Moment) -> int:
+        if isinstance(moment, int):
+            return moment
+        day = self._day(moment)
+        return max((step for step, (_, last) in self.days.items() if last <= day), default=0)
+
+    def _day(self, moment: str | datetime.date) -> datetime.date:
+        try:
+            day = datetime.date.fromisoformat(moment) if isinstance(moment, str) else moment
+        except ValueError:
+            raise ConfigError(
+                f"{moment!r} names no day", where="span", allowed="2024-03-31, or a step"
+            ) from None
+        if not self.days:
+            raise ConfigError(
+                "the steps of this stream have no days", where="span", allowed="numbers of steps"
+            )
+        return day
+
+    def borders(self, names: Sequence[str], events: Events, combine: Combine) -> list[int]:
+        """The steps at which a span may begin (after them) or end: all between which every step is measured."""
+        return self.published.borders(names, events, combine)
+
+    def flow(
+        self, names: Sequence[str], span: Span, events: Events, combine: Combine, *, cover: bool = False
+    ) -> Estimate:
+        """The flow of a span.
+
+        Errors:
+            ConfigError: it is not measured; ``allowed`` names the nearest spans that are.
+        """
+        found = self.published.flow(names, span.first - 1, span.last, events, combine)
+        if isinstance(found, Missing):
+            borders = self.borders(names, events, combine)
+            outer = _outer(borders, span)
+            if cover and outer is not None:
+                span = self.span(*outer)
+                found = self.published.flow(names, span.first - 1, span.last, events, combine)
+        if isinstance(found, Missing):
+            near = [
+                self.span(*one)
+                for one in dict.fromkeys([_outer(borders, span), _inner(borders, span)])
+                if one
+            ]
+            label = " x ".join(names) or "the number of records"
+            allowed = " or ".join(map(str, near)) or f"[accuracy] headline with {label} measures every period"
+            raise ConfigError(f"{span} has gaps: {found.reason}", where="flow", allowed=allowed)
+        return replace(found, about=f"the {found.records} that {_DID[events]} {span}", span=span)
+
+
+_DID = {"net": "came less those that left, in", "came": "came in", "left": "left in"}
+
+
+def _outer(borders: Sequence[int], span: Span) -> tuple[int, int] | None:
+    before = [border for border in borders if border < span.first]
+    after = [border for border in borders if border >= span.last]
+    return (max(before) + 1, min(after)) if before and after else None
+
+
+def _inner(borders: Sequence[int], span: Span) -> tuple[int, int] | None:
+    inside = [border for border in borders if span.first - 1 <= border <= span.last]
+    return (min(inside) + 1, max(inside)) if len(inside) > 1 else None
+
+
+@dataclass(frozen=True)
+class Change:
+    """A later flow less an earlier one. Periods in both cancel, with their noise.
+
+    Attributes:
+        earlier, later: the flows. difference: the later one less the earlier one.
+        daily: the same of records a day, where steps have days and the spans have none in common; what "higher than"
+            compares, as spans differ in length.
+    """
+
+    earlier: Estimate
+    later: Estimate
+    difference: Estimate
+    daily: Estimate | None
+
+    def direction(self, confidence: float = 0.95) -> NDArray[np.int64]:
+        """Of every cell: 1 where records a day rose, -1 where they fell, 0 where no difference can be seen. All cells
+        together hold with the stated confidence.
+
+        Errors:
+            ConfigError: too many cells; a difference without an interval.
+        """
+        own = self.daily or self.difference
+        interval = own.interval(simultaneous(confidence, own.values.size))
+        if interval is None:
+            raise ConfigError(own.note, where="change", allowed="combine = mean")
+        low, high = interval
+        return (low > 0).astype(np.int64) - (high < 0).astype(np.int64)
+
+    def to_table(self, confidence: float = 0.95) -> Any:
+        """One row a cell: labels, ``earlier``, ``later``, ``change``, its ``standard_error``, ``low``, ``high`` and
+        ``seen``: rose, fell, or nothing; as a pyarrow Table."""
+        import pyarrow as pa
+
+        table = self.difference.to_table(confidence)
+        seen = [_SEEN[int(one)] for one in self.direction(confidence).ravel()]
+        labels = {name: table[name] for name in self.difference.columns}
+        both = {"earlier": self.earlier.values.ravel(), "later": self.later.values.ravel()}
+        rest = {name: table[name] for name in ("standard_error", "low", "high")}
+        return pa.table(
+            {**labels, **both, "change": table["measured"], **rest, "seen": pa.array(seen, pa.string())}
+        )
+
+
+_SEEN = {1: "rose", 0: "no difference can be seen", -1: "fell"}
+
+
+def simultaneous(confidence: float, comparisons: int) -> float:
+    """The confidence of each of so many intervals that hold together with the stated one, whatever joins their errors
+    (Bonferroni).
+
+    Errors:
+        ConfigError: too many.
+    """
+    check_confidence(confidence)
+    if comparisons > MAX_COMPARISONS:
+        raise ConfigError(f"{comparisons} comparisons", where="change", allowed=f"{MAX_COMPARISONS} at most")
+    return 1.0 - (1.0 - confidence) / max(comparisons, 1)
+
+
+@dataclass(frozen=True)
+class Series:
+    """Flows of periods that follow each other.
+
+    Attributes:
+        spans: the periods. flows: of each; None where it is not measured, and ``why``.
+    """
+
+    columns: tuple[str, ...]
+    spans: tuple[Span, ...]
+    flows: tuple[Estimate | None, ...]
+    why: tuple[str, ...]
+
+    def to_table(self, confidence: float = 0.95) -> Any:
+        """One row a period and cell: ``from``, ``to`` (days, or steps), labels, ``count``, ``standard_error``, ``low``,
+        ``high``, ``status`` (measured, or why not); as a pyarrow Table."""
+        import pyarrow as pa
+
+        parts = []
+        known = [own.to_table(confidence) for own in self.flows if own is not None]
+        labels = {name: known[0][name].type for name in self.columns} if known else {}
+        for span, own, why in zip(self.spans, self.flows, self.why, strict=True):
+            rows = 1 if own is None else own.values.size
+            start, end = (span.first_day or span.first), (span.last_day or span.last)
+            ends = {"from": pa.array([str(start)] * rows), "to": pa.array([str(end)] * rows)}
+            if own is None:
+                cells = {name: pa.nulls(rows, kind) for name, kind in labels.items()}
+                numbers = {name: pa.nulls(rows, pa.float64()) for name in _NUMBERS}
+            else:
+                table = own.to_table(confidence)
+                cells = {name: table[name] for name in self.columns}
+                numbers = dict(zip(_NUMBERS, (table[name] for name in _MEASURED), strict=True))
+            parts.append(
+                pa.table({**ends, **cells, **numbers, "status": pa.array([why or "measured"] * rows)})
+            )
+        return pa.concat_tables(parts)
+
+
+_NUMBERS, _MEASURED = (
+    ("count", "standard_error", "low", "high"),
+    ("measured", "standard_error", "low", "high"),
+)
+
+
+def change(
+    timeline: Timeline, names: Sequence[str], earlier: Span, later: Span, events: Events, combine: Combine
+) -> Change:
+    """The change from one span to another.
+
+    Errors:
+        ConfigError: a span that is not measured.
+    """
+    first, second = (timeline.flow(names, span, events, combine) for span in (earlier, later))
+    apart = earlier.last < later.first or later.last < earlier.first
+    pieces = [(-1.0, span) for span in _without(earlier, later)] + [
+        (1.0, span) for span in _without(later, earlier)
+    ]
+    difference = _sum(timeline, names, pieces, events, combine, first)
+    about = f"the change from {earlier} to {later}"
+    daily = None
+    if apart and earlier.days and later.days:
+        weights = [(-1.0 / earlier.days, earlier), (1.0 / later.days, later)]
+        daily = replace(_sum(timeline, names, weights, events, combine, first), about=f"{about}, a day")
+    return Change(first, second, replace(difference, about=about), daily)
+
+
+def _without(span: Span, other: Span) -> list[Span]:
+    """The steps of a span that another one has not."""
+    ends = [(span.first, min(span.last, other.first - 1)), (max(span.first, other.last + 1), span.last)]
+    if other.last < span.first or span.last < other.first:
+        return [span]
+    return [Span(first, last) for first, last in ends if first <= last]
+
+
+def _sum(
+    timeline: Timeline,
+    names: Sequence[str],
+    pieces: Sequence[tuple[float, Span]],
+    events: Events,
+    combine: Combine,
+    like: Estimate,
+) -> Estimate:
+    """A weighted sum of flows of spans that have no step in common."""
+    values, parts, chosen = np.zeros(like.values.shape), [], False
+    epochs: list[tuple[int, int]] = []
+    for weight, span in pieces:
+        own = timeline.flow(names, span, events, combine)
+        values += weight * own.values
+        parts += [part.scaled(abs(weight)) for part in own._parts]  # type: ignore[attr-defined]
+        epochs += own.epochs
+        chosen |= own.chosen
+    return replace(like, values=values, _parts=tuple(parts), epochs=tuple(epochs), chosen=chosen, span=None)
+
+
+def series(
+    timeline: Timeline, names: Sequence[str], every: str | int | None, events: Events, combine: Combine
+) -> Series:
+    """The flows of periods, one after the other.
+
+    Args:
+        every: ``week``, ``month``, ``quarter``, ``year``, a number of steps; None: as the headline was measured.
+
+    Errors:
+        ConfigError: an unknown length, or days where steps have none; nothing is measured.
+    """
+    spans, flows, why = _spans(timeline, names, every, events, combine), list[Estimate | None](), list[str]()
+    for span in spans:
+        found = timeline.published.flow(names, span.first - 1, span.last, events, combine)
+        known = isinstance(found, Estimate)
+        flows.append(replace(found, span=span) if isinstance(found, Estimate) else None)
+        why.append("" if known else _status(timeline, names, span))
+    if all(why):
+        allowed = (
+            f"[accuracy] headline with {' x '.join(names) or 'the number of records'} measures every period"
+        )
+        raise ConfigError("none of these periods is measured as a whole", where="series", allowed=allowed)
+    return Series(names_of(names, timeline.published.schema), tuple(spans), tuple(flows), tuple(why))
+
+
+def _status(timeline: Timeline, names: Sequence[str], span: Span) -> str:
+    if set(range(span.first, span.last + 1)) - set(timeline.steps):
+        return "withdrawn"
+    known = [one.last for one in timeline.published.counts if set(names) <= set(one.columns or ())]
+    return "under way" if span.last > max(known, default=0) else "not measured"
+
+
+def _spans(
+    timeline: Timeline, names: Sequence[str], every: str | int | None, events: Events, combine: Combine
+) -> list[Span]:
+    first, last = timeline.steps[0], timeline.steps[-1]
+    if every is None:
+        borders = timeline.borders(names, events, combine)
+        return [timeline.span(begin + 1, end) for begin, end in pairwise(borders)]
+    if isinstance(every, int) and not isinstance(every, bool) and every > 0:
+        starts = range(1, last + 1, every)
+        return [timeline.span(start, min(start + every - 1, last)) for start in starts]
+    if every not in _LENGTHS:
+        raise ConfigError(
+            f"every = {every!r}", where="series", allowed=f"{', '.join(_LENGTHS)}, or a number of steps"
+        )
+    if not timeline.days:
+        raise ConfigError(
+            "the steps of this stream have no days", where="series", allowed="a number of steps"
+        )
+    groups: dict[Any, list[int]] = {}
+    for step in range(first, last + 1):
+        if step in timeline.days:
+            groups.setdefault(_LENGTHS[str(every)](timeline.days[step][1]), []).append(step)
+    return [timeline.span(steps[0], steps[-1]) for steps in groups.values()]
+
+
+#: A step belongs to the period that holds its last day.
+_LENGTHS: Mapping[str, Callable[[datetime.date], Any]] = {
+    "week": lambda day: day.isocalendar()[:2],
+    "month": lambda day: (day.year, day.month),
+    "quarter": lambda day: (day.year, (day.month - 1) // 3),
+    "year": lambda day: day.year,
+}

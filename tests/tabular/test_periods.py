@@ -1,0 +1,210 @@
+"""Headlines and the number of records by public periods: which events a measurement reads, what tables make of it, and
+borders of epochs that follow."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpstream.core.contracts import StepPeriods, ends
+from dpstream.core.errors import ConfigError
+from dpstream.core.privacy import Event, PureDP, Randomness, User
+from dpstream.core.privacy.budget import ZCDP
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.families.tabular import Pooled
+from dpstream.families.tabular.pooled_book import Epochs
+from dpstream.families.tabular.pooled_clock import EPOCHS, PERIODS, Number
+from dpstream.families.tabular.pooled_estimates import expected_rate
+from dpstream.io.sources.calendar import CALENDAR_PERIODS, CalendarPeriods, DayPeriods, MonthPeriods
+
+DOMAIN = Domain(("zip", "cause", "paid"), (8, 5, 2))
+START = datetime.date(1990, 1, 1)
+RECIPE = Pooled(
+    Workload.all_k_way(DOMAIN, 2),
+    headline=(("zip",), ("zip", "cause")),
+    periods=StepPeriods(3),
+    number=StepPeriods(2),
+    iterations=10,
+)
+
+
+def stream(steps: int, *, deletes: bool = False, rows: int = 60) -> list[EncodedBatch]:
+    generator, batches = np.random.default_rng(5), []
+    for _ in range(steps):
+        codes = generator.integers(0, DOMAIN.sizes, (generator.poisson(rows), 3)).astype(np.int32)
+        batches.append(EncodedBatch(DOMAIN, codes, codes[: len(codes) // 4] if deletes else None))
+    return batches
+
+
+def released(recipe: Pooled, steps: int, *, epsilon: str = "1", deletes: bool = False, seed: int = 1):
+    plan = replace(recipe, deletions=deletes, cancels=False).calibrate(epsilon=epsilon, horizon=steps)
+    state, found = plan.start(), []
+    for step, batch in enumerate(stream(steps, deletes=deletes), start=1):
+        found.append(plan.step(state, batch, Randomness.seeded(f"{seed} {step}")))
+    return found
+
+
+@given(
+    staleness=st.fractions(Fraction(1, 50), Fraction(1, 2)),
+    periods=st.one_of(
+        st.integers(1, 40).map(StepPeriods),
+        st.builds(
+            CalendarPeriods,
+            st.sampled_from(list(CALENDAR_PERIODS)[1:]),
+            st.builds(
+                DayPeriods,
+                st.dates(datetime.date(1990, 1, 1), datetime.date(2030, 1, 1)),
+                st.sampled_from([1, 7]),
+            ),
+            st.integers(1, 12),
+        ),
+    ),
+    horizon=st.one_of(st.none(), st.integers(1, 300)),
+)
+def test_every_period_is_made_of_whole_epochs_or_every_epoch_of_whole_periods(
+    staleness, periods, horizon
+) -> None:
+    aligned, plain = Epochs(staleness, horizon, None, periods), Epochs(staleness, horizon)
+    border = 0
+    while border < (horizon or 300):
+        following = aligned.after(border)
+        assert border < following <= border + 1 + 1.5 * (plain.after(border) - border)
+        inside = [step for step in range(border + 1, following) if ends(periods, step)]
+        begins = border == 0 or ends(periods, border)
+        # With a period's end inside, the epoch begins and ends with periods; the last step ends both.
+        assert not inside or (begins and (ends(periods, following) or following == horizon))
+        border = following
+
+
+@pytest.mark.parametrize("deletes", [False, True])
+@pytest.mark.parametrize("steps", [9, 11])
+def test_a_period_counts_each_of_its_events_once(steps: int, deletes: bool) -> None:
+    """At an epsilon without noise, measurements are the counts of their steps."""
+    batches = stream(steps, deletes=deletes)
+    seen: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for release in released(RECIPE, steps, epsilon="1000", deletes=deletes):
+        for one in release.noisy_counts:
+            if "period" not in one.query:
+                continue
+            part = {"net": "net", "inserts": "inserts", "deletes": "deletes"}[one.counted]
+            clique = DOMAIN.clique(one.columns)
+            true = sum(batch.count([clique or (0,)], part)[0] for batch in batches[one.first - 1 : one.last])
+            np.testing.assert_array_equal(one.values, true if clique else [true.sum()])
+            seen.setdefault((one.query["period"], one.counted), []).append((one.first, one.last))
+    sides = {"inserts", "deletes"} if deletes else {"net"}
+    assert {counted for _, counted in seen} == sides
+    for side in sides:
+        three = sorted(set(seen["3 steps", side]))
+        assert three == [(first, min(first + 2, steps)) for first in range(1, steps + 1, 3)]
+        two = seen["2 steps", side]
+        assert two == [(first, min(first + 1, steps)) for first in range(1, steps + 1, 2)]
+
+
+@pytest.mark.parametrize("budget", [PureDP.of(1), ZCDP.of("1/8")])
+@pytest.mark.parametrize("unit", [Event(), Event("replace"), User(3)])
+def test_shares_add_up_and_a_public_number_gets_none(budget, unit) -> None:
+    plan = RECIPE.calibrate(budget, unit, horizon=12)
+    parts = plan.parts()
+    assert sum(part.total for part in parts) == budget.amount
+    assert ("number" in {part.name for part in parts}) == (unit.relation != "replace")
+    alone = replace(RECIPE, headline=()).calibrate(budget, unit, horizon=12)
+    assert sum(part.total for part in alone.parts()) == budget.amount
+    if unit.relation != "replace":
+        number = next(part for part in alone.parts() if part.name == "number")
+        assert number.total == budget.amount / 20
+
+
+def test_the_number_of_records_is_measured_and_its_error_is_that_of_the_noise() -> None:
+    """Seeded. With half of the noise's size as its error, the same check fails."""
+    apart = []
+    for seed in range(30):
+        true, at = 0, 0
+        for release, batch in zip(released(RECIPE, 12, seed=seed), stream(12), strict=True):
+            at, true = at + 1, true + int(batch.count([(2,)])[0].sum())
+            if at % 2 == 0:
+                assert release.total_error is not None
+                apart.append((release.total - true) / release.total_error)
+    spread = float(np.std(apart))
+    assert 0.8 < spread < 1.2
+    assert not 0.8 < 2 * spread < 1.2
+
+
+def test_a_state_goes_on_bit_for_bit_inside_a_period() -> None:
+    plan = replace(RECIPE, deletions=True).calibrate(epsilon=1, horizon=12)
+    batches, state = stream(12, deletes=True), plan.start()
+    for step, batch in enumerate(batches, start=1):
+        copied = plan.unpack_state(plan.pack_state(state))
+        one = plan.step(state, batch, Randomness.seeded(step))
+        two = plan.step(copied, batch, Randomness.seeded(step))
+        assert one.total == two.total
+        assert [a == b for a, b in zip(one.noisy_counts, two.noisy_counts, strict=True)] == [True] * len(
+            one.noisy_counts
+        )
+        np.testing.assert_array_equal(one.marginal((0, 1)).values, two.marginal((0, 1)).values)
+
+
+def test_two_series_of_one_number_are_joined_where_both_end() -> None:
+    number = Number()
+    for value, end in ((10.0, 1), (20.0, 2)):
+        number.add(EPOCHS, value, 4.0, end, alone=False)
+    assert number.known == (30.0, 8.0, 2)
+    number.add(PERIODS, 36.0, 4.0, 2, alone=False)
+    value, variance, upto = number.known
+    assert (value, variance, upto) == (pytest.approx(34.0), pytest.approx(8 / 3), 2)
+    number.add(PERIODS, 7.0, 4.0, 4, alone=False)
+    number.add(EPOCHS, 5.0, 1.0, 3, alone=False)
+    assert number.known == (pytest.approx(41.0), pytest.approx(8 / 3 + 4.0), 4)
+
+
+def test_a_rate_follows_what_lasts_and_not_what_is_noise() -> None:
+    steps = list(range(4, 81, 4))
+    steady = expected_rate(0, steps, [400.0 + (-1) ** i * 20 for i in range(20)], [400.0] * 20)
+    assert steady[0] == pytest.approx(100.0, abs=2.0)
+    assert steady[1] < 400.0 / 16 / 5  # far less noise than one period has
+    jumped = expected_rate(0, steps, [400.0] * 10 + [1200.0] * 10, [400.0] * 20)
+    assert jumped[0] == pytest.approx(300.0, rel=0.05)
+
+
+def test_a_column_of_a_table_follows_its_headline() -> None:
+    """Between borders of epochs the table has the headline's last period: the burst of one value is seen."""
+    recipe = replace(RECIPE, headline=(("zip",),), periods=StepPeriods(2), number=StepPeriods(2))
+    plan = recipe.calibrate(epsilon=20, horizon=70)
+    state = plan.start()
+    generator = np.random.default_rng(0)
+    for step in range(1, 63):
+        codes = generator.integers(0, DOMAIN.sizes, (60, 3)).astype(np.int32)
+        if step > 60:
+            codes = np.repeat(np.array([[7, 0, 0]], np.int32), 600, axis=0)
+        release = plan.step(state, EncodedBatch(DOMAIN, codes), Randomness.seeded(step))
+    assert state.closed < 62  # no epoch ended with the burst
+    assert release.marginal((0,)).values[7] == pytest.approx(60 * 60 / 8 + 1200, rel=0.15)
+    assert release.total == pytest.approx(60 * 60 + 1200, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("grid", "name", "fits"),
+    [
+        (DayPeriods(datetime.date(2020, 1, 6), 7), "month", True),
+        (DayPeriods(datetime.date(2020, 1, 6), 7), "week", True),
+        (DayPeriods(datetime.date(2020, 1, 6), 14), "week", False),
+        (MonthPeriods(datetime.date(2020, 2, 1), 3), "quarter", True),
+        (MonthPeriods(datetime.date(2020, 2, 1), 3), "month", False),
+        (MonthPeriods(datetime.date(2020, 1, 1), 12), "year", True),
+    ],
+)
+def test_no_period_is_shorter_than_a_step(grid, name: str, fits: bool) -> None:
+    assert CalendarPeriods(name, grid).fits is fits
+
+
+def test_years_may_begin_in_any_month() -> None:
+    fiscal = CalendarPeriods("year", MonthPeriods(datetime.date(2020, 1, 1), 1), 4)
+    assert [step for step in range(1, 30) if ends(fiscal, step)] == [3, 15, 27]
+    with pytest.raises(ConfigError, match="a period of 0 steps"):
+        StepPeriods(0)
