@@ -251,7 +251,7 @@ def test_other_columns_and_deletes_are_refused(tmp_path: Path) -> None:
     with start(tmp_path, plan()) as stream:
         with pytest.raises(errors.SchemaError, match="lack"):
             stream.step(Batch({"x": [0.5]}), "b")
-        with pytest.raises(errors.DataError, match="hold undeclared"):
+        with pytest.raises(errors.DataError, match="undeclared column"):
             stream.step(Batch({**frame(1, 1), "y": [0.5]}), "b")
         with pytest.raises(errors.DataError, match="deletes"):
             stream.step(Batch(frame(1, 1), frame(1, 1)), "b")

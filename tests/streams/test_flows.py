@@ -112,7 +112,12 @@ def test_periods_in_both_spans_cancel_with_their_noise() -> None:
     found = change(known, ["zip"], Span(1, 6), Span(3, 8), "net", "mean")
     np.testing.assert_array_equal(found.difference.values, np.array([2, 2, 2]) - np.array([5, 1, 2]))
     assert found.difference.standard_error == pytest.approx((2 * NOISE.variance) ** 0.5)
-    assert found.daily is None  # spans with common steps have no rates
+    assert found.direction().tolist() == [0, 0, 0]
+    # Two weeks of 5 are as many a day as six weeks of 15, whatever the spans share.
+    steady = timeline(of_periods("net", [[500, 0, 0]] * 3), 6)
+    assert change(steady, ["zip"], Span(1, 2), Span(1, 6), "net", "mean").direction().tolist() == [0, 0, 0]
+    same = change(steady, ["zip"], Span(1, 2), Span(1, 2), "net", "mean")
+    assert (same.difference.values.tolist(), same.direction().tolist()) == ([0, 0, 0], [0, 0, 0])
     inner = change(known, ["zip"], Span(1, 8), Span(3, 4), "net", "mean")
     np.testing.assert_array_equal(inner.difference.values, -np.array([16, 7, 8]))
     assert inner.difference.standard_error == pytest.approx((3 * NOISE.variance) ** 0.5)
@@ -183,6 +188,8 @@ def test_series_say_what_is_measured_under_way_and_missing() -> None:
         ("2026-13-01", "2026-01-18", "names no day"),
         ("2027-01-01", "2027-02-01", "no published step"),
         (9, 40, "no published step"),
+        (0, 4, "unusable as a step"),
+        (True, 4, "unusable as a step"),
     ],
 )
 def test_spans_that_are_not_whole_are_refused_with_the_nearest(

@@ -384,6 +384,8 @@ def read_periods(
             raise section.wrong("periods", f"{shown(keys.periods)} needs a calendar", _WITHOUT_CALENDAR)
         return {}
     number = _fitting(calendar, "month", keys)
+    if keys.periods is not None and not keys.headline:
+        raise section.wrong("periods", "periods need a headline", 'headline = ["zip"], or no periods')
     if keys.periods is not None:
         wanted = CalendarPeriods(keys.periods, calendar, keys.year_begins)
         if not wanted.fits:
@@ -393,7 +395,7 @@ def read_periods(
     rate = 0.0 if expected is None else expected.records_per_step / _step_days(calendar)
     if not keys.headline:
         error = math.sqrt(noise_for(event.scaled(_LEAST_SHARE), 1, 1).variance)
-        known = isinstance(number, CalendarPeriods) and error <= _ENOUGH * rate * _PERIOD_DAYS[number.name]
+        known = isinstance(number, CalendarPeriods) and error <= _ENOUGH * rate * _PERIOD_DAYS[number.length]
         return {"number": number, "number_share": _LEAST_SHARE if known else NUMBER_SHARE}
     length = "quarter"
     if rate:

@@ -164,7 +164,7 @@ class _Overlapping(PooledPlan):
         result = super().step(state, batch, randomness)
         counts = np.concatenate(batch.count(self.cells.cliques))
         for place, clock in enumerate(self.clocks):
-            if clock.ends(state.step, self.epochs.end):
+            if clock.ends(state.step, self.last_step, self.horizon):
                 state.sides[0].periods[place] = clock.read(counts)
         return result
 

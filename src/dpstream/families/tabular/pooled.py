@@ -1,4 +1,4 @@
-"""The pooled stream: epochs with public borders, each measured once with the whole budget.
+"""The pooled stream: epochs with public borders, each measured once.
 
 Trusted base: kernel (counts and measures).
 """
@@ -239,13 +239,15 @@ class PooledPlan(PooledFacts):
         # The last step may have been moved since the border was set.
         if state.step in (state.border, self.last_step):
             measured += self._close_epoch(state, randomness)
+        if measured:
+            self._expect(state)
         return replace(self._synthesis(state), noisy_counts=tuple(measured))
 
     def _close_periods(self, state: PooledState, randomness: Randomness) -> list[NoisyCounts]:
         """Measure each clock whose period ends here, on every side; gives what it drew."""
         measured, moved = list[NoisyCounts](), False
         for place, clock in enumerate(self.clocks):
-            if not clock.ends(state.step, self.epochs.end):
+            if not clock.ends(state.step, self.last_step, self.horizon):
                 continue
             first, state.began[place] = state.began[place] + 1, state.step
             moved |= bool(clock.places)

@@ -79,9 +79,9 @@ class Clock:
             found |= dict(zip(group, own, strict=True))
         return [max(found[place], MIN_VARIANCE) for place in range(len(self.cliques))]
 
-    def ends(self, step: int, last: int | None) -> bool:
-        """Whether a period ends with a step, which may be the stream's last one."""
-        return step == last or ends(self.periods, step)
+    def ends(self, step: int, *last: int | None) -> bool:
+        """Whether a period ends with a step; ``last``: the stream's last steps, as planned at any time."""
+        return step in last or ends(self.periods, step)
 
     def read(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Its cells of a step's counts of all followed marginals. Private."""

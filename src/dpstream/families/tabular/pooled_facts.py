@@ -126,7 +126,7 @@ class Prediction:
                     rates[side] = came / (border - last)
                     sums = sums + self._epoch(guess)
                 number.add(EPOCHS, 0.0, sums.total - before, border, alone=not counts)
-                if not counts:
+                if not number.ends:
                     length, newest = border - last, sums.total - before
                 last = border
             self._count_periods(number, step)
@@ -390,7 +390,7 @@ class PooledFacts(StreamPlan):
         if self.clocks:
             facts["periods"] = [_clock_facts(clock) for clock in self.clocks]
         first, most = runner.numbers()
-        first += sum(sum(clock.sizes) for clock in self.clocks if clock.ends(1, self.epochs.end))
+        first += sum(sum(clock.sizes) for clock in self.clocks if clock.ends(1, self.last_step, self.horizon))
         most += sum(sum(clock.sizes) for clock in self.clocks)
         first, most = first * len(recipe.sides), most * len(recipe.sides)
         facts["noisy_counts"] = {
@@ -497,8 +497,13 @@ class PooledFacts(StreamPlan):
     def _count_period(self, side: PublicSide, value: float, variance: float, step: int) -> None:
         """Take in what a period gave of the number of events."""
         side.number.add(PERIODS, value, variance, step, alone=False)
-        own = side.number
-        side.rate, side.rate_variance = expected_rate(own.begun, own.ends, own.periods, own.noise)
+
+    def _expect(self, state: PooledBook) -> None:
+        """What the next steps let expect, by the periods of the number of events; runs of this step did not see it."""
+        for side in state.sides:
+            own = side.number
+            if own.periods:
+                side.rate, side.rate_variance = expected_rate(own.begun, own.ends, own.periods, own.noise)
 
     def _take_flows(self, side: PublicSide, step: int, began: Sequence[int]) -> None:
         """Give the estimates what periods measured since the last border at which one ended, if one ends here."""

@@ -159,14 +159,19 @@ class CalendarPeriods:
     [12, 25]
     """
 
-    name: str
+    length: str
     grid: DayPeriods | MonthPeriods
     begins: int = 1
+
+    @property
+    def name(self) -> str:
+        """The length, and where years begin."""
+        return self.length if self.begins == 1 else f"{self.length}, years from month {self.begins}"
 
     def number(self, step: int) -> int:
         """See ``dpstream.core.contracts.Periods``."""
         last = self.grid.period(step)[1] - datetime.timedelta(days=1)
-        months = CALENDAR_PERIODS[self.name]
+        months = CALENDAR_PERIODS[self.length]
         if not months:
             return (day_number(last) + 3) // 7
         return (12 * last.year + last.month - self.begins) // months

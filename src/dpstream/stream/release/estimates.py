@@ -632,6 +632,8 @@ class Published:
         Errors:
             As ``estimate``.
         """
+        if combine not in get_args(Combine):
+            raise ConfigError(f"combine = {combine!r}", where="flow", allowed=", ".join(get_args(Combine)))
         names = names_of(columns, self.schema)
         found = list[_Block]()
         for side in self._sides(events):
@@ -860,7 +862,7 @@ def error_words(estimate: Estimate, law: WeightedSum) -> str:
     if estimate.about and many > 1:
         sums = f"{many} measurements, added up"
     if law.variance == 0.0:
-        how = f"exact: the number of {'people' if estimate.about else 'records'} was declared public"
+        how = f"exact: the number of {'people' if estimate.about and estimate.span is None else 'records'} is public"
     elif law.exact:
         how = f"exact, by the law of noise in {sums}"
     else:

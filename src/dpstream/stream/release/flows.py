@@ -23,6 +23,8 @@ from dpstream.stream.release.estimates import Combine, Estimate, Missing, Publis
 Moment = str | datetime.date | int
 #: Which events a flow counts: those that came, those that left, or the first less the second.
 Events = Literal["net", "came", "left"]
+#: Records a day that are none.
+_ROUNDING = 1e-9
 #: Comparisons of one answer at most.
 MAX_COMPARISONS = 50_000
 
@@ -94,13 +96,13 @@ class Timeline:
 
     def _first(self, moment: Moment) -> int:
         if isinstance(moment, int):
-            return moment
+            return _whole(moment)
         day = self._day(moment)
         return min((step for step, (_, last) in self.days.items() if last >= day), default=self.steps[-1] + 1)
 
     def _last(self, moment: Moment) -> int:
         if isinstance(moment, int):
-            return moment
+            return _whole(moment)
         day = self._day(moment)
         return max((step for step, (_, last) in self.days.items() if last <= day), default=0)
 
@@ -129,6 +131,7 @@ class Timeline:
         Errors:
             ConfigError: it is not measured; ``allowed`` names the nearest spans that are.
         """
+        names = (names,) if isinstance(names, str) else names
         found = self.published.flow(names, span.first - 1, span.last, events, combine)
         if isinstance(found, Missing):
             borders = self.borders(names, events, combine)
@@ -146,6 +149,12 @@ class Timeline:
             allowed = " or ".join(map(str, near)) or f"[accuracy] headline with {label} measures every period"
             raise ConfigError(f"{span} has gaps: {found.reason}", where="flow", allowed=allowed)
         return replace(found, about=f"the {found.records} that {_DID[events]} {span}", span=span)
+
+
+def _whole(step: int) -> int:
+    if isinstance(step, bool) or step < 1:
+        raise ConfigError(f"{step!r} is unusable as a step", where="span", allowed="a day, or a step from 1")
+    return step
 
 
 _DID = {"net": "came less those that left, in", "came": "came in", "left": "left in"}
@@ -168,14 +177,14 @@ class Change:
 
     Attributes:
         earlier, later: the flows. difference: the later one less the earlier one.
-        daily: the same of records a day, where steps have days and the spans have none in common; what "higher than"
-            compares, as spans differ in length.
+        daily: the same of records a day (of steps without days: a step); what "higher than" compares, as spans differ
+            in length.
     """
 
     earlier: Estimate
     later: Estimate
     difference: Estimate
-    daily: Estimate | None
+    daily: Estimate
 
     def direction(self, confidence: float = 0.95) -> NDArray[np.int64]:
         """Of every cell: 1 where records a day rose, -1 where they fell, 0 where no difference can be seen. All cells
@@ -184,12 +193,13 @@ class Change:
         Errors:
             ConfigError: too many cells; a difference without an interval.
         """
-        own = self.daily or self.difference
+        own = self.daily
         interval = own.interval(simultaneous(confidence, own.values.size))
         if interval is None:
             raise ConfigError(own.note, where="change", allowed="combine = mean")
         low, high = interval
-        return (low > 0).astype(np.int64) - (high < 0).astype(np.int64)
+        # Differences of exact public numbers are what is left by rounding.
+        return (low > _ROUNDING).astype(np.int64) - (high < -_ROUNDING).astype(np.int64)
 
     def to_table(self, confidence: float = 0.95) -> Any:
         """One row a cell: labels, ``earlier``, ``later``, ``change``, its ``standard_error``, ``low``, ``high`` and
@@ -275,16 +285,19 @@ def change(
         ConfigError: a span that is not measured.
     """
     first, second = (timeline.flow(names, span, events, combine) for span in (earlier, later))
-    apart = earlier.last < later.first or later.last < earlier.first
     pieces = [(-1.0, span) for span in _without(earlier, later)] + [
         (1.0, span) for span in _without(later, earlier)
     ]
     difference = _sum(timeline, names, pieces, events, combine, first)
     about = f"the change from {earlier} to {later}"
-    daily = None
-    if apart and earlier.days and later.days:
-        weights = [(-1.0 / earlier.days, earlier), (1.0 / later.days, later)]
-        daily = replace(_sum(timeline, names, weights, events, combine, first), about=f"{about}, a day")
+    lengths = [own.days or own.last - own.first + 1 for own in (earlier, later)]
+    weights = [(-1.0 / lengths[0], one) for one in _without(earlier, later)]
+    weights += [(1.0 / lengths[1], one) for one in _without(later, earlier)]
+    common = Span(max(earlier.first, later.first), min(earlier.last, later.last))
+    if common.first <= common.last and lengths[0] != lengths[1]:
+        weights.append((1.0 / lengths[1] - 1.0 / lengths[0], common))
+    daily = _sum(timeline, names, weights, events, combine, first)
+    daily = replace(daily, about=f"{about}, a {'day' if earlier.days and later.days else 'step'}")
     return Change(first, second, replace(difference, about=about), daily)
 
 
