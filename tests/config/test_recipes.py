@@ -66,7 +66,7 @@ def test_a_draft_offers_all_options_and_is_read_once_it_is_filled_in(mechanism: 
     for key in family.keys:
         assert (f"\n{key.name} = " in text or f"\n# {key.name} = " in text) == (mechanism in key.mechanisms)
     path = tmp_path / "dpstream.toml"
-    path.write_text(text.replace("YYYY-MM-DD", "2026-01-01"), encoding="utf-8")
+    path.write_text(text.replace("YYYY-MM-DD", "2026-01-01").replace("FILL IN", "decided"), encoding="utf-8")
     config = Config.load(path)
     assert config.plan().name == mechanism
     assert config.unit.name == family.limits.units[0]
