@@ -325,7 +325,7 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
             "for span in _without(earlier, later)]",
             "for span in [earlier]]",
         ),
-        "records a day are records": ("(1.0 / later.days, later)", "(1.0, later)"),
+        "records a day are records": ("weights += [(1.0 / lengths[1], one)", "weights += [(1.0, one)"),
     },
     "tools/report/markup.py": {
         "a value of the table becomes markup": ("autoescape=True,", "autoescape=False,"),
