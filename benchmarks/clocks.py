@@ -28,8 +28,7 @@ from dpstream.families.tabular import Pooled
 from dpstream.io.sources.calendar import CalendarPeriods, DayPeriods
 
 LONG = "a quarter of an hour"
-#: Steps that are scored.
-SCORED = 20
+
 ARMS = ("table", "month", "quarter", "number")
 
 
@@ -80,7 +79,7 @@ def run(name: str, arm: str, seed: int, budget: str) -> dict[str, Any]:
         "flow": [],
         "told": [],
     }
-    at = {round(x) for x in np.linspace(20, stream.steps, SCORED)}
+    at = {round(x) for x in np.linspace(20, stream.steps, 20)}
     at = {step + (step % 13 == 0) for step in at}
     for step, changes in enumerate(stream.changes(), start=1):
         batch = EncodedBatch(domain, changes.codes)
