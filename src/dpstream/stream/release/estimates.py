@@ -862,7 +862,8 @@ def error_words(estimate: Estimate, law: WeightedSum) -> str:
     if estimate.about and many > 1:
         sums = f"{many} measurements, added up"
     if law.variance == 0.0:
-        how = f"exact: the number of {'people' if estimate.about and estimate.span is None else 'records'} was declared public"
+        counted = "people" if estimate.about and estimate.span is None else "records"
+        how = f"exact: the number of {counted} was declared public"
     elif law.exact:
         how = f"exact, by the law of noise in {sums}"
     else:
