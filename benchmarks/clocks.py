@@ -77,7 +77,7 @@ def run(name: str, arm: str, seed: int, budget: str) -> dict[str, Any]:
         "total": [],
         "headline": [],
         "flow": [],
-        "told": [],
+        "errors": [],
     }
     at = {round(x) for x in np.linspace(20, stream.steps, 20)}
     at = {step + (step % 13 == 0) for step in at}
@@ -93,7 +93,7 @@ def run(name: str, arm: str, seed: int, budget: str) -> dict[str, Any]:
                 found["flow"].append(float(np.mean((one.values - flow) ** 2)))
                 flow = np.zeros_like(flow)
         if release.total_error:
-            found["told"].append(abs(release.total - column.sum()) / release.total_error)
+            found["errors"].append(abs(release.total - column.sum()) / release.total_error)
         if step in at:
             made = release.marginals(cliques)
             size = max(column.sum(), 1.0)
@@ -105,7 +105,11 @@ def run(name: str, arm: str, seed: int, budget: str) -> dict[str, Any]:
             found["total"].append(abs(release.total - column.sum()))
             found["headline"].append(float(np.abs(release.marginals([(place,)])[0] - column).mean()))
     scores = {key: float(np.mean(values)) if values else float("nan") for key, values in found.items()}
-    return {**scores, "flow": scores["flow"] ** 0.5, "within": float(np.mean(np.array(found["told"]) < 1.96))}
+    return {
+        **scores,
+        "flow": scores["flow"] ** 0.5,
+        "within": float(np.mean(np.array(found["errors"]) < 1.96)),
+    }
 
 
 def main() -> None:

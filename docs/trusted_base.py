@@ -74,7 +74,8 @@ PUBLIC_NAMES: Mapping[str, frozenset[str]] = {
         "core.tables.counting": "count_marginals check_cells",
         "core.tables.keyed_reading": "KeyRules",
         "core.tables.multiset_hash": "MultisetHash",
-        "io.sources.calendar": "CalendarPeriods DayPeriods EVERY Grid MonthPeriods StepNumbers day_number period_grid",
+        "io.sources.calendar": "CalendarPeriods DayPeriods EVERY Grid MonthPeriods StepNumbers day_number period_grid "
+        "CALENDAR_PERIODS period_number",
         "io.sources.file_opening": "UnreadableError",
         # Of public tables: priors and constraints.
         "io.sources.formats": "read_table",

@@ -322,10 +322,10 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
     },
     "stream/release/flows.py": {
         "a change keeps the noise of periods that both spans have": (
-            "for span in _without(earlier, later)]",
-            "for span in [earlier]]",
+            "for span in _without(*pair)]",
+            "for span in pair[:1]]",
         ),
-        "records a day are records": ("weights += [(1.0 / lengths[1], one)", "weights += [(1.0, one)"),
+        "records a day are records": ("(rates[1], added)", "(1.0, added)"),
     },
     "tools/report/markup.py": {
         "a value of the table becomes markup": ("autoescape=True,", "autoescape=False,"),

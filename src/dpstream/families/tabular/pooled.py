@@ -239,18 +239,19 @@ class PooledPlan(PooledFacts):
         # The last step may have been moved since the border was set.
         if state.step in (state.border, self.last_step):
             measured += self._close_epoch(state, randomness)
+        elif self.recipe.headline and state.began[0] == state.step:
+            state.moved = self._moved(state)
         if measured:
             self._expect(state)
         return replace(self._synthesis(state), noisy_counts=tuple(measured))
 
     def _close_periods(self, state: PooledState, randomness: Randomness) -> list[NoisyCounts]:
         """Measure each clock whose period ends here, on every side; gives what it drew."""
-        measured, moved = list[NoisyCounts](), False
+        measured = list[NoisyCounts]()
         for place, clock in enumerate(self.clocks):
             if not clock.ends(state.step, self.last_step, self.horizon):
                 continue
             first, state.began[place] = state.began[place] + 1, state.step
-            moved |= bool(clock.places)
             for part, side in zip(self.recipe.sides, state.sides, strict=True):
                 values, outputs = clock.measure(side.periods[place], randomness)
                 side.periods[place] = np.zeros_like(side.periods[place])
@@ -258,8 +259,6 @@ class PooledPlan(PooledFacts):
                 if not clock.places:
                     self._count_period(side, float(values[0]), clock.variances[0], state.step)
                 measured += published(outputs, f"step {state.step}, {part}", part, first, state.step)
-        if moved:
-            state.moved = self._moved(state)
         return measured
 
     def _close_epoch(self, state: PooledState, randomness: Randomness) -> list[NoisyCounts]:

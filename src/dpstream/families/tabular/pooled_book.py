@@ -113,7 +113,7 @@ class PooledBook:
         base_total: its number of records; ``base_variance`` of that, None where it is not known.
         table_total: number of records at the last border.
         began: the step before each clock's open period.
-        moved: the shape of the records since then, where headlines told it: a period ended.
+        moved: the shape of the records since then, moved to the headlines of periods that ended.
         ahead: with a season, what the steps up to the next border let expect (public); None: they go on as the last
             closed epoch.
     """
@@ -211,16 +211,19 @@ def open_model(state: PooledBook, cells: Cells, since: int, max_cells: int) -> M
 
 
 def moved_model(
-    shape: Model, told: Sequence[tuple[Clique, NDArray[np.float64], float]], max_cells: int
+    shape: Model, measured: Sequence[tuple[Clique, NDArray[np.float64], float]], max_cells: int
 ) -> Model:
     """A shape of records, moved to marginals that were measured: by the part of their distance that noise does not
     explain (as James and Stein have it).
 
     Args:
-        told: a marginal, its cells, and the variance of the noise in one of them.
+        measured: a marginal, its cells, and the variance of the noise in one of them.
     """
-    total, targets = max(float(np.mean([values.sum() for _, values, _ in told])), 1e-6), list[Measurement]()
-    for clique, values, variance in told:
+    total, targets = (
+        max(float(np.mean([values.sum() for _, values, _ in measured])), 1e-6),
+        list[Measurement](),
+    )
+    for clique, values, variance in measured:
         answer = shape.with_total(total).marginal(clique)
         apart = values - answer
         beside = float(apart @ apart)

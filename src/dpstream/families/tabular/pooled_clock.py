@@ -5,8 +5,6 @@ Trusted base: kernel (counts and measures).
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -14,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import Periods, ends
+from dpstream.core.graphical import Measurement, estimate_total
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.noise import Noise
@@ -97,8 +96,8 @@ class Clock:
             fresh = run.measure([self.cliques[place] for place in group], budget, self.kind)
             for place, measured in zip(group, fresh, strict=True):
                 values[self.parts[place]] = measured.values
-        told = {"period": self.periods.name}
-        return values, [replace(output, query={**output.query, **told}) for output in run.outputs]
+        period = {"period": self.periods.name}
+        return values, [replace(output, query={**output.query, **period}) for output in run.outputs]
 
     @property
     def kind(self) -> str:
@@ -157,21 +156,23 @@ class Number:
         Args:
             alone: whether this is the only series.
         """
+        if alone:
+            self.settled, self.variance, self.upto = (
+                self.settled + value,
+                self.variance + variance,
+                [upto] * 2,
+            )
+            return
         self.values[series] += value
         self.variances[series] += variance
         self.upto[series] = upto
         if series == PERIODS:
             self._remember(value, variance, upto)
-        if alone:
-            self.upto[1 - series] = upto
-        if self.upto[0] != self.upto[1]:
-            return
-        own = self.variances if not alone else [self.variances[series], math.inf]
-        values = self.values if not alone else [self.values[series], 0.0]
-        weights = _weights(own)
-        self.settled += float(np.dot(weights, values))
-        self.variance += float(sum(w**2 * v for w, v in zip(weights, own, strict=True) if w))
-        self.values, self.variances = [0.0, 0.0], [0.0, 0.0]
+        if self.upto[EPOCHS] == self.upto[PERIODS]:
+            both = zip(self.values, self.variances, strict=True)
+            mean, spread = estimate_total(Measurement((), np.array([own]), noise) for own, noise in both)
+            self.settled, self.variance = self.settled + mean, self.variance + spread
+            self.values, self.variances = [0.0, 0.0], [0.0, 0.0]
 
     def _remember(self, value: float, variance: float, upto: int) -> None:
         self.periods.append(value)
@@ -190,12 +191,3 @@ class Number:
 
 #: Periods from which the next one's number is expected.
 _REMEMBERED = 60
-
-
-def _weights(variances: Sequence[float]) -> list[float]:
-    """Of a mean by inverse variance; what has no noise is all of it."""
-    if min(variances) == 0.0:
-        first = variances.index(0.0)
-        return [float(place == first) for place in range(len(variances))]
-    precision = [1.0 / variance for variance in variances]
-    return [one / sum(precision) for one in precision]

@@ -304,12 +304,19 @@ class Estimates:
 
     def _reads(self, mine: Sequence[int]) -> tuple[_Floats, _Floats]:
         """Of some measurements: the parts of their events in each epoch, and their numbers of events."""
-        records, reads = np.array(self.records), np.zeros((len(mine), len(self.records)))
+        reads, events = np.zeros((len(mine), len(self.records))), self._events(mine)
         for row, j in enumerate(mine):
-            last = self.epochs[j] + 1
-            reads[row, last - self.spans[j] : last] = records[last - self.spans[j] : last]
-        events = reads.sum(axis=1)
-        return reads / events[:, None], events
+            epochs = self._epochs(j)
+            reads[row, epochs] = np.array(self.records[epochs]) / events[row]
+        return reads, events
+
+    def _events(self, mine: Sequence[int]) -> _Floats:
+        """How many events some measurements are about."""
+        return np.array([sum(self.records[self._epochs(j)]) for j in mine])
+
+    def _epochs(self, j: int) -> slice:
+        """The epochs that a measurement is about."""
+        return slice(self.epochs[j] + 1 - self.spans[j], self.epochs[j] + 1)
 
     @property
     def known(self) -> NDArray[np.bool_]:
@@ -319,7 +326,7 @@ class Estimates:
     @property
     def seen(self) -> _Floats:
         """Number of events in the epochs that measured each marginal."""
-        records = self._reads(range(len(self.epochs)))[1]
+        records = self._events(range(len(self.epochs)))
         events = np.bincount(self.marginals, weights=records, minlength=len(self.cells.cliques))
         return events.astype(np.float64)
 
@@ -327,7 +334,7 @@ class Estimates:
         """See ``Evidence``: of the epochs that measured the marginal."""
         mine = [j for j, own in enumerate(self.marginals) if own == index]
         measured = np.sum([self.measured[j] for j in mine], axis=0)
-        records = float(self._reads(mine)[1].sum())
+        records = float(sum(self._events(mine)))
         return measured, records, float(sum(self.variances[j] for j in mine))
 
     def answer(self, shape: _Floats) -> Answer:

@@ -518,11 +518,11 @@ class PooledFacts(StreamPlan):
     def _moved(self, state: PooledBook) -> Model:
         """The shape of the open epoch's records, moved to what headlines say of them."""
         clock, flows = self.clocks[0], state.sides[0].flows[0]
-        told = [
+        measured = [
             (clique, flows.values[part], flows.many * variance)
             for clique, part, variance in zip(clock.cliques, clock.parts, clock.variances, strict=True)
         ]
-        return moved_model(state.latest, told, self.recipe.max_cells)
+        return moved_model(state.latest, measured, self.recipe.max_cells)
 
     def _synthesis(self, state: PooledBook) -> ModelSynthesis:
         """The table at the last border, and as many records more as the steps since then let expect.

@@ -147,6 +147,14 @@ class StepNumbers(Grid):
 CALENDAR_PERIODS = {"week": 0, "month": 1, "quarter": 3, "year": 12}
 
 
+def period_number(length: str, day: datetime.date, begins: int = 1) -> int:
+    """Which week, month, quarter or year holds a day; years begin with the month ``begins``."""
+    months = CALENDAR_PERIODS[length]
+    if not months:
+        return (day_number(day) + 3) // 7
+    return (12 * day.year + day.month - begins) // months
+
+
 @dataclass(frozen=True)
 class CalendarPeriods:
     """Weeks, months, quarters or years: a step belongs to the one that holds its last day.
@@ -171,10 +179,7 @@ class CalendarPeriods:
     def number(self, step: int) -> int:
         """See ``dpstream.core.contracts.Periods``."""
         last = self.grid.period(step)[1] - datetime.timedelta(days=1)
-        months = CALENDAR_PERIODS[self.length]
-        if not months:
-            return (day_number(last) + 3) // 7
-        return (12 * last.year + last.month - self.begins) // months
+        return period_number(self.length, last, self.begins)
 
     @property
     def fits(self) -> bool:

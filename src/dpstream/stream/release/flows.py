@@ -7,7 +7,7 @@ measurements that lie in the span; so its error does not hold what lies before. 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.law import check_confidence
+from dpstream.io.sources.calendar import CALENDAR_PERIODS, period_number
 from dpstream.stream.release.estimates import Combine, Estimate, Missing, Published, names_of
 
 #: A day, as text or date, or the number of a step.
@@ -119,10 +120,6 @@ class Timeline:
             )
         return day
 
-    def borders(self, names: Sequence[str], events: Events, combine: Combine) -> list[int]:
-        """The steps at which a span may begin (after them) or end: all between which every step is measured."""
-        return self.published.borders(names, events, combine)
-
     def flow(
         self, names: Sequence[str], span: Span, events: Events, combine: Combine, *, cover: bool = False
     ) -> Estimate:
@@ -134,7 +131,7 @@ class Timeline:
         names = (names,) if isinstance(names, str) else names
         found = self.published.flow(names, span.first - 1, span.last, events, combine)
         if isinstance(found, Missing):
-            borders = self.borders(names, events, combine)
+            borders = self.published.borders(names, events, combine)
             outer = _outer(borders, span)
             if cover and outer is not None:
                 span = self.span(*outer)
@@ -145,10 +142,13 @@ class Timeline:
                 for one in dict.fromkeys([_outer(borders, span), _inner(borders, span)])
                 if one
             ]
-            label = " x ".join(names) or "the number of records"
-            allowed = " or ".join(map(str, near)) or f"[accuracy] headline with {label} measures every period"
+            allowed = " or ".join(map(str, near)) or _advice(names)
             raise ConfigError(f"{span} has gaps: {found.reason}", where="flow", allowed=allowed)
         return replace(found, about=f"the {found.records} that {_DID[events]} {span}", span=span)
+
+
+def _advice(names: Sequence[str]) -> str:
+    return f"[accuracy] headline with {' x '.join(names) or 'the number of records'} measures every period"
 
 
 def _whole(step: int) -> int:
@@ -250,30 +250,20 @@ class Series:
         ``high``, ``status`` (measured, or why not); as a pyarrow Table."""
         import pyarrow as pa
 
-        parts = []
-        known = [own.to_table(confidence) for own in self.flows if own is not None]
-        labels = {name: known[0][name].type for name in self.columns} if known else {}
-        for span, own, why in zip(self.spans, self.flows, self.why, strict=True):
-            rows = 1 if own is None else own.values.size
+        tables = [None if own is None else own.to_table(confidence) for own in self.flows]
+        known, parts = next(table for table in tables if table is not None), []
+        for span, table, why in zip(self.spans, tables, self.why, strict=True):
+            rows = 1 if table is None else table.num_rows
             start, end = (span.first_day or span.first), (span.last_day or span.last)
-            ends = {"from": pa.array([str(start)] * rows), "to": pa.array([str(end)] * rows)}
-            if own is None:
-                cells = {name: pa.nulls(rows, kind) for name, kind in labels.items()}
-                numbers = {name: pa.nulls(rows, pa.float64()) for name in _NUMBERS}
-            else:
-                table = own.to_table(confidence)
-                cells = {name: table[name] for name in self.columns}
-                numbers = dict(zip(_NUMBERS, (table[name] for name in _MEASURED), strict=True))
-            parts.append(
-                pa.table({**ends, **cells, **numbers, "status": pa.array([why or "measured"] * rows)})
-            )
+            row = {"from": pa.array([str(start)] * rows), "to": pa.array([str(end)] * rows)}
+            for name, source in (*((name, name) for name in self.columns), *_NUMBERS.items()):
+                row[name] = pa.nulls(1, known[source].type) if table is None else table[source]
+            parts.append(pa.table({**row, "status": pa.array([why or "measured"] * rows)}))
         return pa.concat_tables(parts)
 
 
-_NUMBERS, _MEASURED = (
-    ("count", "standard_error", "low", "high"),
-    ("measured", "standard_error", "low", "high"),
-)
+#: Columns of a series, by those of its flows.
+_NUMBERS = {"count": "measured", **{name: name for name in ("standard_error", "low", "high")}}
 
 
 def change(
@@ -285,18 +275,18 @@ def change(
         ConfigError: a span that is not measured.
     """
     first, second = (timeline.flow(names, span, events, combine) for span in (earlier, later))
-    pieces = [(-1.0, span) for span in _without(earlier, later)] + [
-        (1.0, span) for span in _without(later, earlier)
-    ]
-    difference = _sum(timeline, names, pieces, events, combine, first)
+    gone, added = (
+        [timeline.flow(names, span, events, combine) for span in _without(*pair)]
+        for pair in ((earlier, later), (later, earlier))
+    )
     about = f"the change from {earlier} to {later}"
-    lengths = [own.days or own.last - own.first + 1 for own in (earlier, later)]
-    weights = [(-1.0 / lengths[0], one) for one in _without(earlier, later)]
-    weights += [(1.0 / lengths[1], one) for one in _without(later, earlier)]
+    difference = _sum([(-1.0, gone), (1.0, added)], first)
+    rates = [1.0 / (own.days or own.last - own.first + 1) for own in (earlier, later)]
     common = Span(max(earlier.first, later.first), min(earlier.last, later.last))
-    if common.first <= common.last and lengths[0] != lengths[1]:
-        weights.append((1.0 / lengths[1] - 1.0 / lengths[0], common))
-    daily = _sum(timeline, names, weights, events, combine, first)
+    shared: list[Estimate] = []
+    if common.first <= common.last and rates[0] != rates[1]:
+        shared = [timeline.flow(names, common, events, combine)]
+    daily = _sum([(-rates[0], gone), (rates[1], added), (rates[1] - rates[0], shared)], first)
     daily = replace(daily, about=f"{about}, a {'day' if earlier.days and later.days else 'step'}")
     return Change(first, second, replace(difference, about=about), daily)
 
@@ -309,23 +299,16 @@ def _without(span: Span, other: Span) -> list[Span]:
     return [Span(first, last) for first, last in ends if first <= last]
 
 
-def _sum(
-    timeline: Timeline,
-    names: Sequence[str],
-    pieces: Sequence[tuple[float, Span]],
-    events: Events,
-    combine: Combine,
-    like: Estimate,
-) -> Estimate:
+def _sum(weighted: Sequence[tuple[float, Sequence[Estimate]]], like: Estimate) -> Estimate:
     """A weighted sum of flows of spans that have no step in common."""
     values, parts, chosen = np.zeros(like.values.shape), [], False
     epochs: list[tuple[int, int]] = []
-    for weight, span in pieces:
-        own = timeline.flow(names, span, events, combine)
-        values += weight * own.values
-        parts += [part.scaled(abs(weight)) for part in own._parts]  # type: ignore[attr-defined]
-        epochs += own.epochs
-        chosen |= own.chosen
+    for weight, flows in weighted:
+        for own in flows:
+            values += weight * own.values
+            parts += [part.scaled(abs(weight)) for part in own._parts]  # type: ignore[attr-defined]
+            epochs += own.epochs
+            chosen |= own.chosen
     return replace(like, values=values, _parts=tuple(parts), epochs=tuple(epochs), chosen=chosen, span=None)
 
 
@@ -343,14 +326,12 @@ def series(
     spans, flows, why = _spans(timeline, names, every, events, combine), list[Estimate | None](), list[str]()
     for span in spans:
         found = timeline.published.flow(names, span.first - 1, span.last, events, combine)
-        known = isinstance(found, Estimate)
-        flows.append(replace(found, span=span) if isinstance(found, Estimate) else None)
-        why.append("" if known else _status(timeline, names, span))
+        flow = replace(found, span=span) if isinstance(found, Estimate) else None
+        flows.append(flow)
+        why.append(_status(timeline, names, span) if flow is None else "")
     if all(why):
-        allowed = (
-            f"[accuracy] headline with {' x '.join(names) or 'the number of records'} measures every period"
-        )
-        raise ConfigError("none of these periods is measured as a whole", where="series", allowed=allowed)
+        what = "none of these periods is measured as a whole"
+        raise ConfigError(what, where="series", allowed=_advice(names))
     return Series(names_of(names, timeline.published.schema), tuple(spans), tuple(flows), tuple(why))
 
 
@@ -366,30 +347,21 @@ def _spans(
 ) -> list[Span]:
     first, last = timeline.steps[0], timeline.steps[-1]
     if every is None:
-        borders = timeline.borders(names, events, combine)
+        borders = timeline.published.borders(names, events, combine)
         return [timeline.span(begin + 1, end) for begin, end in pairwise(borders)]
     if isinstance(every, int) and not isinstance(every, bool) and every > 0:
         starts = range(1, last + 1, every)
         return [timeline.span(start, min(start + every - 1, last)) for start in starts]
-    if every not in _LENGTHS:
-        raise ConfigError(
-            f"every = {every!r}", where="series", allowed=f"{', '.join(_LENGTHS)}, or a number of steps"
-        )
+    if every not in CALENDAR_PERIODS:
+        allowed = f"{', '.join(CALENDAR_PERIODS)}, or a number of steps"
+        raise ConfigError(f"every = {every!r}", where="series", allowed=allowed)
     if not timeline.days:
         raise ConfigError(
             "the steps of this stream have no days", where="series", allowed="a number of steps"
         )
-    groups: dict[Any, list[int]] = {}
+    # A step belongs to the period that holds its last day.
+    groups: dict[int, list[int]] = {}
     for step in range(first, last + 1):
         if step in timeline.days:
-            groups.setdefault(_LENGTHS[str(every)](timeline.days[step][1]), []).append(step)
+            groups.setdefault(period_number(str(every), timeline.days[step][1]), []).append(step)
     return [timeline.span(steps[0], steps[-1]) for steps in groups.values()]
-
-
-#: A step belongs to the period that holds its last day.
-_LENGTHS: Mapping[str, Callable[[datetime.date], Any]] = {
-    "week": lambda day: day.isocalendar()[:2],
-    "month": lambda day: (day.year, day.month),
-    "quarter": lambda day: (day.year, (day.month - 1) // 3),
-    "year": lambda day: day.year,
-}
