@@ -208,3 +208,16 @@ def test_years_may_begin_in_any_month() -> None:
     assert [step for step in range(1, 30) if ends(fiscal, step)] == [3, 15, 27]
     with pytest.raises(ConfigError, match="a period of 0 steps"):
         StepPeriods(0)
+
+
+def test_a_period_enters_the_estimates_with_its_steps_and_its_noise() -> None:
+    plan = RECIPE.calibrate(epsilon=1, horizon=12)
+    state, clock = plan.start(), plan.clocks[0]
+    for step, batch in enumerate(stream(6), start=1):
+        release = plan.step(state, batch, Randomness.seeded(step))
+    known = state.sides[0].estimates
+    mine = [j for j, span in enumerate(known.spans) if span == 3]
+    assert [known.epochs[j] for j in mine] == [2, 2, 5, 5]
+    assert [known.variances[j] for j in mine] == clock.variances * 2
+    zips = next(one for one in release.noisy_counts if one.columns == ("zip",) and "period" in one.query)
+    np.testing.assert_array_equal(known.measured[mine[2]], zips.values)
