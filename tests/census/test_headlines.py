@@ -13,8 +13,7 @@ from door_runs import drawn_and_published, only_drawn
 
 from dpstream.core.contracts import NoisyCounts
 from dpstream.core.errors import DpstreamError
-from dpstream.core.privacy import ZCDP, HistogramsNoise, PureDP, Randomness, Record
-from dpstream.core.privacy.budget import Budget
+from dpstream.core.privacy import ZCDP, Budget, HistogramsNoise, PureDP, Randomness, Record
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
 from dpstream.families.census.census_plan import Census

@@ -27,20 +27,14 @@ from dpstream.core.counters import (
     OptimalTreeCounter,
     SimpleCounter,
     TreeCounter,
+    UnboundedBlockCounter,
     counter_by_name,
 )
 from dpstream.core.counters.counter import FactoredCounter
-from dpstream.core.counters.intervals import (
-    CalibratedIntervalCounter,
-    Interval,
-    IntervalCounter,
-    UnboundedBlockCounter,
-)
+from dpstream.core.counters.intervals import CalibratedIntervalCounter, Interval, IntervalCounter
 from dpstream.core.errors import BudgetError, ConfigError
-from dpstream.core.privacy import Event
+from dpstream.core.privacy import DiscreteGaussian, DiscreteLaplace, Event, Noise, Randomness, noise_for
 from dpstream.core.privacy.budget import ZCDP, Budget, PureDP
-from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace, Noise, noise_for
-from dpstream.core.privacy.randomness import Randomness
 
 ONE, ADD = PureDP.of(1), Event()
 State = dict[str, NDArray[np.int64]]

@@ -12,8 +12,7 @@ from small_configs import DEFAULTS, load, write_rows
 
 from dpstream.core.errors import DataError, UnitError
 from dpstream.core.privacy import Randomness, User
-from dpstream.project import taken_steps
-from dpstream.project.planning import describe
+from dpstream.project import describe, taken_steps
 from dpstream_lab.experiments import replayed_streams as streams
 
 STREAM = 'unit = "user"\nmax_events = 3'

@@ -13,8 +13,7 @@ from small_configs import PAID, rewrite, write_config, write_rows
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import InsertedRecord, PureDP, handled_as
 from dpstream.io.sinks import read_manifest
-from dpstream.stream.ledger.account import Account
-from dpstream.stream.ledger.limit import Limit
+from dpstream.stream import Account, Limit
 
 INSERTS = 'path = "data/*.csv"\ntime_column = "step"\nend = 2\nkey_column = "booking"\ninsert_only = true'
 SNAPSHOTS = 'path = "data/*.csv"\nevery = "files"\nkey_column = "booking"\nshape = "snapshots"'

@@ -10,12 +10,10 @@ import pytest
 from small_configs import load
 
 from dpstream.core.errors import UnitError
-from dpstream.project import Config
-from dpstream.project.planning import describe
+from dpstream.project import Config, describe
 from dpstream.project.statement import statement
 from dpstream.project.status import status_facts
-from dpstream.stream.ledger.account import Account
-from dpstream.stream.ledger.limit import Limit
+from dpstream.stream import Account, Limit
 
 RECORD = 'unit = "record"'
 USER = 'unit = "user"\nmax_events = 1'

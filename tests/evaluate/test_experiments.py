@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy import Randomness
-from dpstream.tools.evaluate import METRICS, TrueTable, workload_errors
-from dpstream.tools.evaluate.private_folder import LABEL
+from dpstream.tools.evaluate import LABEL, METRICS, TrueTable, workload_errors
 from dpstream_lab.experiments import (
     KUMAR_METHODS,
     KUMAR_STREAMS,
@@ -40,7 +39,9 @@ from dpstream_lab.experiments import (
     run_grid,
     run_task,
 )
-from dpstream_lab.experiments import runs as runs_module
+from dpstream_lab.experiments import (
+    runs as runs_module,
+)
 from dpstream_lab.experiments.kumar_tables import at_or_below_print, errors_csv, markdown_table
 from dpstream_lab.experiments.private_output import PrivateFolder
 from dpstream_lab.experiments.replayed_streams import ADULT_COLUMNS

@@ -16,8 +16,7 @@ from door_runs import published_beside
 
 from dpstream.core.contracts import NoisyCounts
 from dpstream.core.privacy import ZCDP, Event, Individual, Noisy, PureDP, Randomness, Record
-from dpstream.core.schema import Boolean, Real, Schema
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Boolean, Domain, Real, Schema
 from dpstream.core.tables import EncodedBatch, EncodedRecords, EncodedReports, Workload
 from dpstream.families.points import Points
 from dpstream.families.tabular import Baseline, DPStabs, Pooled

@@ -24,9 +24,8 @@ from dpstream.core.privacy import Noise, Randomness
 from dpstream.families.growing.pmwg_facts import WEIGHT_BITS, linear_query
 from dpstream.families.growing.pmwg_plan import PMWGPlan, grid_values
 from dpstream.io.sinks import Publisher
-from dpstream.stream import AskingStream, Batch, PostgresServer, StateKey, open_stream, verify_ledger
+from dpstream.stream import Account, AskingStream, Batch, PostgresServer, StateKey, open_stream, verify_ledger
 from dpstream.stream.inspection import check_store, wrong_state
-from dpstream.stream.ledger.account import Account
 from dpstream.stream.ledger.limit import Limit
 from dpstream.stream.store.step_rows import Prepared
 

@@ -12,8 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from dpstream.core.errors import ConfigError, DataError
-from dpstream.core.graphical import Model
-from dpstream.core.graphical.junction_tree import junction_tree
+from dpstream.core.graphical import Model, junction_tree
 from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema
 from dpstream.io.sinks import Publisher
 from dpstream.io.sinks.change_tables import LABEL

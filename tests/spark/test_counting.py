@@ -15,10 +15,9 @@ import dpstream as dp
 from dpstream.core.errors import ConfigError, DataError, LimitError, SchemaError
 from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.io.sources.operations import Operations
-from dpstream.spark import batch, passes
+from dpstream.spark import SparkBatch, batch, passes
 from dpstream.spark.passes import require_room
 from dpstream.spark.sessions import require_protected
-from dpstream.spark.spark_batch import SparkBatch
 from dpstream.spark.tasks import EventColumns
 
 Made = Callable[[Any], Any]

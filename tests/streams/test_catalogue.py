@@ -21,11 +21,9 @@ from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StepError, StoreDamagedError
 from dpstream.io.sinks import catalogue, read_catalogue, read_manifest, readable_steps
 from dpstream.io.sinks import read_table as read
-from dpstream.stream import Batch, Stream
-from dpstream.stream.inspection import verify_ledger
+from dpstream.stream import Batch, Publishing, Stream, verify_ledger
 from dpstream.stream.release import persistent_records
 from dpstream.stream.release.persistent_records import Segment
-from dpstream.stream.release.publishing import Publishing
 from dpstream.stream.store import step_rows
 from dpstream.stream.store.sqlite import SQLiteDatabase
 

@@ -16,8 +16,7 @@ import dpstream as dp
 from dpstream.cli import main
 from dpstream.core.contracts import NoisyCounts, StepPeriods, marginal_query
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy import Noisy, Randomness
-from dpstream.core.privacy.noise import DiscreteLaplace
+from dpstream.core.privacy import DiscreteLaplace, Noisy, Randomness
 from dpstream.core.tables import Workload
 from dpstream.stream.release.estimates import Published
 from dpstream.stream.release.flows import Span, Timeline, change, series, simultaneous

@@ -28,8 +28,7 @@ from dpstream.families.panel.people_release import Weights
 from dpstream.io.sinks import read_changes, read_manifest
 from dpstream.io.sinks import read_table as read
 from dpstream.io.sinks.period_tables import add_periods
-from dpstream.stream import Batch, Release, Stream
-from dpstream.stream.release.publishing import Publishing
+from dpstream.stream import Batch, Publishing, Release, Stream
 from dpstream.stream.templates import words
 
 POOR = Schema((Boolean("poor"),))

@@ -13,8 +13,7 @@ from toy_stream import SCHEMA, ToyPlan, batch
 from dpstream.core.errors import StoreError
 from dpstream.io.sinks import DuckDBFeed, Publisher, read_catalogue
 from dpstream.io.sinks import read_table as read
-from dpstream.stream import Publishing, Stream, open_stream
-from dpstream.stream.inspection import read_status
+from dpstream.stream import Publishing, Stream, open_stream, read_status
 
 CHANGES = Publishing(records="persistent", publish="changes", full_every=9)
 

@@ -17,8 +17,7 @@ from offices import EVIL, EVIL_VALUE, Office
 
 from dpstream import read
 from dpstream.core.errors import ConfigError
-from dpstream.project import Config
-from dpstream.project.planning import describe
+from dpstream.project import Config, describe
 from dpstream.service.desk import Held
 from dpstream.service.pages import previews
 from dpstream.service.pages.board import WantedPlan, draft, plan_board
