@@ -22,7 +22,12 @@ from dpstream.io.sinks.target import MEASUREMENTS
 from dpstream.stream.declared import counted_records
 from dpstream.stream.predecessor_cost import base_words, covered
 from dpstream.stream.release.codebook import descriptor
-from dpstream.stream.release.released_verdicts import averages_verdict, number_of_records, released_verdicts
+from dpstream.stream.release.released_verdicts import (
+    averages_verdict,
+    number_of_records,
+    released_verdicts,
+    when_measured,
+)
 from dpstream.stream.templates import words
 
 if TYPE_CHECKING:
@@ -209,7 +214,7 @@ def _errors_of(
         "negative": synthesis.total if synthesis.total <= -0.5 else None,
         "passed": synthesis.passed,
         "records": records,
-        "when": counted.measured_when,
+        "when": when_measured(counted.measured_up_to, counted.period),
     }
     total = words(plan, "step_total", **number, **{**about, "measured_up_to": counted.measured_up_to})
     counts = words(plan, "step_counts", **about, **plan.step_facts(step, last))

@@ -60,11 +60,6 @@ class NumberOfRecords:
         """Whether records came since that are expected, not measured."""
         return self.measured_up_to < self.step
 
-    @property
-    def measured_when(self) -> str:
-        """The last measured step in words: its last day, where a period was given."""
-        return when_measured(self.measured_up_to, self.period)
-
 
 def number_of_records(manifest: Mapping[str, Any]) -> NumberOfRecords:
     """The number of records of the release that a manifest is about."""
@@ -149,7 +144,7 @@ def released_verdicts(
     found = (found[0], *only_good_news(found[1:])) if bounds else found
     totals, rest = found[:1], found[1:]
     if number.expected_since:
-        totals = as_of(totals, number.measured_up_to, number.measured_when)
+        totals = as_of(totals, number.measured_up_to, when_measured(number.measured_up_to, number.period))
     return (*totals, *(as_of(rest, counted, when_measured(counted, period)) if counted < step else rest))
 
 
