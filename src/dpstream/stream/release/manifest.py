@@ -187,10 +187,9 @@ def _errors_of(
     with_base: bool,
 ) -> dict[str, Any]:
     told = _MEASURED_WORDS.format(records=records) if MEASUREMENTS in files else ""
-    ends = {
-        "measured_up_to": synthesis.measured_up_to,
-        "total_measured_up_to": synthesis.total_measured_up_to,
-    }
+    ends = {"measured_up_to": synthesis.measured_up_to}
+    if synthesis.total_measured_up_to != synthesis.measured_up_to:
+        ends["total_measured_up_to"] = synthesis.total_measured_up_to
     up_to = dict[str, Any]()
     for key, end in ends.items():
         if end is not None:
