@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -20,10 +19,7 @@ from dpstream.core.counters import (
     ZCDP_COUNTER_NAMES,
     BlockCounter,
     Counter,
-    HybridCounter,
     SimpleCounter,
-    TreeCounter,
-    UnboundedBlockCounter,
     counter_by_name,
 )
 from dpstream.core.counters.binned import design_of
@@ -38,7 +34,6 @@ from dpstream.core.errors import (
     UnitError,
 )
 from dpstream.core.privacy.budget import ZCDP, Budget, PureDP
-from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event, Individual
 
@@ -70,30 +65,6 @@ def test_conformance(name: str, budget: Budget, unit: Event) -> None:
     recipe = counter_by_name(name, horizon=30)
     report = check_counter(recipe, budget=budget, unit=unit, ticks=30, arrays=PROMISES[name])
     assert report.passed, str(report)
-
-
-def test_noise_scales_are_exact_for_each_budget_and_relation() -> None:
-    """Scales by hand: levels times D1 over epsilon, levels times D2^2 over 2 rho."""
-    third = PureDP.of("1/3")
-    assert SimpleCounter().calibrate(third, Event()).materialize(1).scales[0] == DiscreteLaplace(Fraction(3))
-    assert SimpleCounter().calibrate(third, Event("replace")).materialize(1).scales[0] == DiscreteLaplace(
-        Fraction(6)
-    )
-    assert (
-        BlockCounter(4).calibrate(ZCDP.of("1/5"), Event("replace")).materialize(4).scales
-        == (DiscreteGaussian(Fraction(10)),) * 4
-    )
-    # T = 5 in blocks of 2: the last tick is in no block sum. T = 5 as a tree: a tree of 4 and one of 1.
-    assert [n.scale for n in BlockCounter(5, 2).calibrate(PureDP.of(1), Event()).materialize(5).scales] == [
-        2, 2, 2, 2, 1,
-    ]  # fmt: skip
-    assert [n.scale for n in TreeCounter(5).calibrate(PureDP.of(1), Event()).materialize(5).scales] == [
-        3, 3, 3, 3, 1,
-    ]  # fmt: skip
-    closed = UnboundedBlockCounter(close_partitions=True).calibrate(PureDP.of(1), Event())
-    assert [n.scale for n in closed.materialize(5).scales] == [3, 3, Fraction(3, 2), 3, 3]
-    hybrid = HybridCounter().calibrate(PureDP.of(1), Event())
-    assert [n.scale for n in hybrid.materialize(7).scales] == [1, 2, 2, 4, 4, 2, 2]
 
 
 BLOCKS: list[Counter] = [BlockCounter(600, size) for size in (1, 2, 600, 601)]

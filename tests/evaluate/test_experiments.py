@@ -236,17 +236,6 @@ def test_runs_of_one_name_are_refused(tmp_path: Path) -> None:
     assert not (out.path / "runs").exists()
 
 
-def test_several_processes_do_the_same_runs(tmp_path: Path) -> None:
-    source = ConfigSource("small", make(tmp_path / "s", 2))
-    tasks = [Task(source, Method(n, {"name": n}), "1", r) for n in ("baseline", "dpstabs") for r in range(2)]
-    watch = Noted()
-    results = run_grid(tasks, PrivateFolder(tmp_path / "out"), jobs=2, watch=watch)
-    # The costlier mechanism first; results in the order that was asked for.
-    assert [name.split("--")[1] for name in watch.runs] == ["dpstabs", "dpstabs", "baseline", "baseline"]
-    assert [r.values["settings"]["method"] for r in results] == ["baseline", "baseline", "dpstabs", "dpstabs"]
-    assert len({json.dumps(r.values["points"]) for r in results}) == 4  # every run has noise of its own
-
-
 def result(method: str, repeat: int, values: dict[str, float | None]) -> Result:
     source = KumarSource("Adult-randomized-bs-200", "Adult-randomized-bs-200", Path("nowhere"))
     final = {metric: values.get(metric, 1.0) for metric in METRICS}
