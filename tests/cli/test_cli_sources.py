@@ -1,4 +1,4 @@
-"""Pipes, users, late files and broken records on the command line: refused with a sentence, and nothing is spent."""
+"""Pipes, users, late files and broken records on the command line: one sentence, and nothing is spent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The units ``user`` and ``record``, one of them in several streams, from the configuration file to the released table."""
+"""The units ``user`` and ``record``, also in several streams, from the configuration file to the release."""
 
 from __future__ import annotations
 

@@ -79,25 +79,6 @@ def test_a_table_of_persistent_records_is_the_published_one(tmp_path: Path, appr
     assert release.table().equals(dp.read(tmp_path / "releases").table())
 
 
-def test_a_panel_opens_with_a_recipe_or_a_name(tmp_path: Path) -> None:
-    schema = dp.Schema([dp.Boolean("poor")])
-    rule: dict[str, Any] = {"budget": {"rho": 1, "horizon": 3}}
-    people = {"poor": [True, False] * 20}
-    ids = [f"p{i}" for i in range(40)]
-    recipe = dp.panel.PanelWindow(schema, window=1)
-    for number, given in enumerate(
-        [{"mechanism": recipe}, {"mechanism": {"name": "panel-window", "window": 1}}]
-    ):
-        with dp.open(
-            tmp_path / str(number), schema, randomness=Randomness.seeded(3), **given, **rule
-        ) as stream:
-            release = stream.step(people, name="1", users=ids)
-        again = dp.read(tmp_path / str(number) / "releases")
-        assert again.table().equals(release.table())
-        with pytest.raises(dp.errors.ConfigError, match="panel"):
-            again.answer("poor")
-
-
 def test_what_a_person_reads_is_escaped_and_tells_no_number_of_records(tmp_path: Path) -> None:
     with opened(tmp_path, stream={"name": "<b>notices</b>"}) as stream:
         assert "0 steps, spent nothing" in repr(stream)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,25 +77,6 @@ def test_what_was_not_known_is_counted_in_another_pass(
     assert granted.view is not None
     same(granted, in_process(came), [(2,), (0,), (2,)])
     assert runs == [CLIQUES, ((2,),)]
-
-
-def test_a_table_that_changes_between_passes_is_refused(made: Made, tmp_path: Path) -> None:
-    path = str(tmp_path / "later")
-
-    def moves(batches: Any) -> Any:
-        import os
-
-        for one in batches:
-            yield one.slice(0, 7) if os.path.exists(path) else one
-
-    frame = made(table(200))
-    moving = frame.mapInArrow(moves, frame.schema)
-    granted = batch(moving).grant(WANTED)
-    granted.rows.fingerprint(KEY)
-    assert granted.view is not None
-    open(path, "w").close()
-    with pytest.raises(DataError, match="the records changed while the step was read"):
-        granted.view.count([(2,)])
 
 
 def test_bad_records_are_told_by_column_and_kind(
