@@ -1,4 +1,4 @@
-"""What ``dpstream init`` drafts runs, for every shape of a table that changes; what it asks, and what check hints at."""
+"""What ``dpstream init`` drafts runs, for every shape of a table that changes; its questions, and hints of check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Families, sources and sinks that other packages bring: found through their entry points, without a line in the source."""
+"""Families, sources and sinks of other packages: found through their entry points, without a line in the source."""
 
 from __future__ import annotations
 
