@@ -11,27 +11,45 @@ from dpstream.core.errors import ConfigError, DpstreamError, LimitError
 from dpstream.core.graphical import tree_cells
 from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.noise import Noise
-from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.schema.domain import Clique, Domain, Fold
 from dpstream.core.tables import Workload
 
 _WHERE = "[accuracy] headline"
 
 
-def headline_cliques(domain: Domain, headline: Headline) -> tuple[Clique, ...]:
-    """The marginals by positions of columns.
+def headline_folds(domain: Domain, headline: Headline) -> tuple[tuple[Fold, ...], ...]:
+    """The marginals of each headline: one, or those of all levels of a tree, the coarsest first.
 
     Errors:
         ConfigError: an unknown column, one that a marginal has twice, or a marginal that is there twice.
     """
     if not headline:
         return ()
+    trees = dict(domain.trees)
+    levels = {f"{name}.{column}": column for name, columns in trees.items() for column in columns}
+
+    def group(names: Sequence[str]) -> list[Sequence[str]]:
+        if isinstance(names, str):  # refused below
+            return [names]
+        if len(names) == 1 and names[0] in trees:
+            return [(column,) for column in trees[names[0]]]
+        return [tuple(levels.get(name, name) for name in names)]
+
+    groups = [group(names) for names in headline]
     try:
-        return Workload.of(domain, headline).cliques
+        Workload.of(domain.released, [names for group in groups for names in group])
+        return tuple(tuple(domain.fold(names) for names in group) for group in groups)
     except DpstreamError as error:
         place = (error.where or "").removeprefix("workload").replace("table", "marginal")
         allowed = "each marginal once" if "twice" in error.what else error.allowed
         what = error.what.replace("the table", "the marginal")
         raise type(error)(what, where=f"{_WHERE}{place}", allowed=allowed) from None
+
+
+def headline_cliques(domain: Domain, headline: Headline) -> tuple[Clique, ...]:
+    """The marginals of measured columns among them, by positions of columns. Errors as of ``headline_folds``."""
+    folds = headline_folds(domain, headline)
+    return tuple(fold.clique for group in folds for fold in group if fold.cells is None)
 
 
 def check_headline(domain: Domain, headline: Any, share: Any, max_cells: int) -> tuple[Headline, Fraction]:

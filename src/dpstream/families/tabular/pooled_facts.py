@@ -112,7 +112,7 @@ class Prediction:
         followed = _followed(self.runner)
         sums = EpochNoise((0.0,) * len(followed), 0.0)
         found, last, public = dict[int, tuple[list[float], float]](), 0, self.runner.division.public_total
-        number, counts = Number(), any(not clock.places for clock in self.clocks)
+        number, counts = Number(), any(not clock.headlines for clock in self.clocks)
         length, newest = 1, 0.0
         rates = [self.first, *[0.0] * (self.sides - 1)]
         for step in sorted(set(asked)):
@@ -155,7 +155,7 @@ class Prediction:
     def _count_periods(self, number: Number, step: int) -> None:
         """Add the periods of the number of records that have ended by a step."""
         for clock in self.clocks:
-            while not clock.places and (end := self._end(clock, number.upto[PERIODS])) <= step:
+            while not clock.headlines and (end := self._end(clock, number.upto[PERIODS])) <= step:
                 number.add(PERIODS, 0.0, self.sides * clock.variances[0], end, alone=False)
                 if end == self.epochs.end:
                     return
@@ -169,9 +169,9 @@ class Prediction:
         found, columns = list(variances), self.runner.followed.columns
         for clock in self.clocks:
             end, many = 0, 0
-            while clock.places and end < step and (end := self._end(clock, end)) <= step:
+            while clock.headlines and end < step and (end := self._end(clock, end)) <= step:
                 many += 1
-            for place, variance in zip(clock.places, clock.variances, strict=False):
+            for place, _, variance in clock.followed:
                 at = place if place < columns else columns + self.runner.followed.wide_headlines.index(place)
                 flows = self.sides * many * variance if many else math.inf
                 found[at] = _mean_variance(flows, found[at] if place < columns else math.inf)
@@ -261,10 +261,9 @@ def _noise(runner: Runner, design: Design) -> EpochNoise:
 
 def _clock_facts(clock: Clock) -> dict[str, Any]:
     """What one clock measures, how often, and how noisily."""
-    names = clock.cells.workload.domain
     return {
         "length": clock.periods.name,
-        "headlines": [names.label(clique) for clique in clock.cliques] if clock.places else [],
+        "headlines": clock.labels,
         "standard_errors": [float(f"{math.sqrt(variance):.6g}") for variance in clock.variances],
     }
 
@@ -384,8 +383,10 @@ class PooledFacts(StreamPlan):
         }
         if recipe.deletions:
             facts["turnover"] = {"cancelled": self.cancels}
-        labels = [self.domain.label(clique) for clique in runner.followed.headline]
-        heads = [(group, noise) for clock in self.clocks if clock.places for group, _, noise in clock.draws]
+        labels = [label for clock in self.clocks for label in clock.labels]
+        heads = [
+            (group, noise) for clock in self.clocks if clock.headlines for group, _, noise in clock.draws
+        ]
         facts |= headline_facts(labels, recipe.headline_share, heads, all_columns=runner.measures_all_columns)
         if self.clocks:
             facts["periods"] = [_clock_facts(clock) for clock in self.clocks]
@@ -492,7 +493,7 @@ class PooledFacts(StreamPlan):
     @property
     def _counts_periods(self) -> bool:
         """Whether the number of records is measured by periods."""
-        return any(not clock.places for clock in self.clocks)
+        return any(not clock.headlines for clock in self.clocks)
 
     def _count_period(self, side: PublicSide, value: float, variance: float, step: int) -> None:
         """Take in what a period gave of the number of events."""
@@ -510,7 +511,7 @@ class PooledFacts(StreamPlan):
         for clock, flows, end in zip(self.clocks, side.flows, began, strict=True):
             if end != step or not flows.many:
                 continue
-            for place, part, variance in zip(clock.places, clock.parts, clock.variances, strict=False):
+            for place, part, variance in clock.followed:
                 side.estimates.add_flows(place, flows.first, flows.values[part], flows.many * variance)
             flows.values, flows.many = np.zeros_like(flows.values), 0
             flows.first = len(side.estimates.records)
@@ -519,8 +520,8 @@ class PooledFacts(StreamPlan):
         """The shape of the open epoch's records, moved to what headlines say of them."""
         clock, flows = self.clocks[0], state.sides[0].flows[0]
         measured = [
-            (clique, flows.values[part], flows.many * variance)
-            for clique, part, variance in zip(clock.cliques, clock.parts, clock.variances, strict=True)
+            (self.cells.cliques[place], flows.values[part], flows.many * variance)
+            for place, part, variance in clock.followed
         ]
         return moved_model(state.latest, measured, self.recipe.max_cells)
 
