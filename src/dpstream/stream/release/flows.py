@@ -66,14 +66,7 @@ class Timeline:
     @classmethod
     def of(cls, published: Published, manifests: Sequence[Mapping[str, Any]]) -> Timeline:
         """From the manifests of published steps."""
-        days = {}
-        for manifest in manifests:
-            if manifest.get("period"):
-                first, last = str(manifest["period"]).split("/")
-                days[int(manifest["step"])] = (
-                    datetime.date.fromisoformat(first),
-                    datetime.date.fromisoformat(last),
-                )
+        days = {int(manifest["step"]): days_of(manifest) for manifest in manifests if manifest.get("period")}
         return cls(published, days, tuple(int(manifest["step"]) for manifest in manifests))
 
     def span(self, first: int, last: int) -> Span:
@@ -145,6 +138,12 @@ class Timeline:
             allowed = " or ".join(map(str, near)) or _advice(names)
             raise ConfigError(f"{span} has gaps: {found.reason}", where="flow", allowed=allowed)
         return replace(found, about=f"the {found.records} that {_DID[events]} {span}", span=span)
+
+
+def days_of(manifest: Mapping[str, Any]) -> tuple[datetime.date, datetime.date]:
+    """The first and the last day of a step that has any."""
+    first, last = str(manifest["period"]).split("/")
+    return datetime.date.fromisoformat(first), datetime.date.fromisoformat(last)
 
 
 def _advice(names: Sequence[str]) -> str:
@@ -339,7 +338,7 @@ def _status(timeline: Timeline, names: Sequence[str], span: Span) -> str:
     if set(range(span.first, span.last + 1)) - set(timeline.steps):
         return "withdrawn"
     known = [one.last for one in timeline.published.counts if set(names) <= set(one.columns or ())]
-    return "under way" if span.last > max(known, default=0) else "not measured"
+    return "under way" if span.last > max(known, default=0) else "not known"
 
 
 def _spans(
