@@ -18,24 +18,29 @@ _WHERE = "[accuracy] headline"
 
 
 def headline_folds(domain: Domain, headline: Headline) -> tuple[tuple[Fold, ...], ...]:
-    """The marginals of each headline: one, or those of all levels of a tree, the coarsest first.
+    """The marginals of each headline: one, or those of all levels of a tree, the coarsest first. A level names its
+    tree.
 
     Errors:
         ConfigError: an unknown column, one that a marginal has twice, or a marginal that is there twice.
     """
     if not headline:
         return ()
-    trees = dict(domain.trees)
-    levels = {f"{name}.{column}": column for name, columns in trees.items() for column in columns}
+    trees, levels = dict[str, tuple[str, ...]](), dict[str, str]()
+    for name, columns in domain.trees:
+        levels |= {f"{name}.{column}": column for column in columns}
+        trees |= dict.fromkeys((name, *columns[:-1], *(f"{name}.{column}" for column in columns)), columns)
 
-    def group(names: Sequence[str]) -> list[Sequence[str]]:
+    def group(names: Sequence[str]) -> tuple[Sequence[str], ...]:
         if isinstance(names, str):  # refused below
-            return [names]
+            return (names,)
         if len(names) == 1 and names[0] in trees:
-            return [(column,) for column in trees[names[0]]]
-        return [tuple(levels.get(name, name) for name in names)]
+            return tuple((column,) for column in trees[names[0]])
+        return (tuple(levels.get(name, name) for name in names),)
 
-    groups = [group(names) for names in headline]
+    # Levels of one tree are one headline; marginals that are named twice are refused below.
+    found = [group(names) for names in headline]
+    groups = [own for place, own in enumerate(found) if len(own) == 1 or own not in found[:place]]
     try:
         Workload.of(domain.released, [names for group in groups for names in group])
         return tuple(tuple(domain.fold(names) for names in group) for group in groups)
