@@ -27,6 +27,7 @@ from dpstream.core.contracts import (
     StreamPlan,
     check_share,
     check_whole,
+    first_step,
     next_end,
     option,
 )
@@ -424,7 +425,7 @@ class PooledFacts(StreamPlan):
         facts["noisy_counts"] = {
             "first": first,
             "most": most,
-            "at": "epoch_ends",
+            "at": "epoch_ends_and_period_ends" if self.clocks else "epoch_ends",
             "first_is_least": recipe.first_records is not None,
         }
         return facts
@@ -444,6 +445,16 @@ class PooledFacts(StreamPlan):
     def step_facts(self, step: int, measured_up_to: int) -> dict[str, Any]:
         """The next step that is measured."""
         return {"next_measured": self.epochs.after(measured_up_to)}
+
+    def periods_of(self, step: int) -> list[dict[str, Any]]:
+        """See ``StreamPlan``; the last planned step ends all of them."""
+        found, planned = dict[str, dict[str, Any]](), self.epochs.end
+        for periods in (own for clock in self.clocks for own in clock.periods.related):
+            last = next_end(periods, step - 1)
+            last = last if planned is None or planned < step else min(last, planned)
+            first = first_step(periods, step)
+            found.setdefault(periods.length, {"length": periods.length, "first": first, "last": last})
+        return list(found.values())
 
     def options(self) -> dict[str, Any]:
         """All options, JSON-able."""
