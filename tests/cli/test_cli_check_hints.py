@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_stream import COLUMNS, ROWS, dpstream, make, write_step
+from cli_stream import COLUMNS, ROWS, dpstream, make, unfolded, write_step
 from small_configs import rewrite as replace
 
 from dpstream.cli.shared import ShownStream
@@ -24,9 +24,9 @@ def hints(config: Path) -> list[str]:
         terminal.setattr(ShownStream, "isatty", lambda self: True, raising=False)
         shown = dpstream("check", config).stdout
         told = json.loads(dpstream("check", config, "--json").stdout)["hints"]
-    found = [line.removeprefix("look: ") for line in shown.splitlines() if line.startswith("look: ")]
+    found = [line.removeprefix("look: ") for line in unfolded(shown) if line.startswith("look: ")]
     public = [one for one in found if not any(words in one for words in PRIVATE)]
-    assert told == public == [x.removeprefix("look: ") for x in piped.splitlines() if x.startswith("look: ")]
+    assert told == public == [x.removeprefix("look: ") for x in unfolded(piped) if x.startswith("look: ")]
     return found
 
 

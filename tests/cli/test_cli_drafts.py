@@ -128,7 +128,7 @@ def test_a_draft_runs_as_soon_as_its_owner_has_filled_it_in(name: str, ending: s
     steps = 3 if calendar else 2
     said = dpstream("check", config).stdout
     assert f"{steps} steps read: all rows fit the schema" in said
-    assert f"(shape = \"{shape}\"); column 'id' names the record." in said
+    assert f"(shape = \"{shape}\"); column 'id' names the record." in said.replace("\n  ", " ")
     plan = dpstream("plan", config, "--all", "--quick").stdout
     assert "· census ·" in plan
     assert "number of records" in plan
