@@ -194,9 +194,9 @@ class Prediction:
         """Add the periods that have ended by a step, to the number of records and to the headlines."""
         places = dict(zip(_followed(self.runner), marginals, strict=True))
         for series, clock in enumerate(self.clocks, 1):
-            begun = places[clock.places[0]].upto[1] if clock.places else number.upto[series]
+            begun = places[clock.followed[0][0]].upto[1] if clock.followed else number.upto[series]
             while begun != self.epochs.end and (end := self._end(clock, begun)) <= step:
-                for place, variance in zip(clock.places, clock.variances, strict=False):
+                for place, _, variance in clock.followed:
                     places[place].add(1, 0.0, self.sides * variance, end)
                 if not self.runner.division.public_total:
                     came = expected.came(end) - expected.came(begun)
@@ -293,12 +293,11 @@ _TOLD = 0.95
 
 def _clock_facts(clock: Clock, clocks: Sequence[Clock]) -> dict[str, Any]:
     """What one of the clocks measures, how often, and how noisily; headlines of its periods tell the number, too."""
-    names = clock.cells.workload.domain
     alike = [other for other in clocks if other.periods == clock.periods]
-    widths = clock.half_widths(_TOLD) if clock.places else [number_half_width(alike, _TOLD)]
+    widths = clock.half_widths(_TOLD) if clock.headlines else [number_half_width(alike, _TOLD)]
     return {
         "length": clock.periods.name,
-        "headlines": [names.label(clique) for clique in clock.cliques] if clock.places else [],
+        "headlines": clock.labels,
         "cells": clock.sizes,
         "steps": clock.usual_length,
         "half_widths": [float(f"{width:.6g}") for width in widths],
@@ -421,8 +420,10 @@ class PooledFacts(StreamPlan):
         }
         if recipe.deletions:
             facts["turnover"] = {"cancelled": self.cancels}
-        labels = [self.domain.label(clique) for clique in runner.followed.headline]
-        heads = [(group, noise) for clock in self.clocks if clock.places for group, _, noise in clock.draws]
+        labels = [label for clock in self.clocks for label in clock.labels]
+        heads = [
+            (group, noise) for clock in self.clocks if clock.headlines for group, _, noise in clock.draws
+        ]
         facts |= headline_facts(labels, recipe.headline_share, heads, all_columns=runner.measures_all_columns)
         if self.clocks:
             facts["periods"] = [_clock_facts(clock, self.clocks) for clock in self.clocks]
@@ -548,7 +549,7 @@ class PooledFacts(StreamPlan):
         for clock, flows, end in zip(self.clocks, side.flows, began, strict=True):
             if end != step or not flows.many:
                 continue
-            for place, part, variance in zip(clock.places, clock.parts, clock.variances, strict=False):
+            for place, part, variance in clock.followed:
                 side.estimates.add_flows(place, flows.first, flows.values[part], flows.many * variance)
             flows.values, flows.many = np.zeros_like(flows.values), 0
             flows.first = len(side.estimates.records)
@@ -557,8 +558,8 @@ class PooledFacts(StreamPlan):
         """The shape of the open epoch's records, moved to what headlines say of them."""
         clock, flows = self.clocks[0], state.sides[0].flows[0]
         measured = [
-            (clique, flows.values[part], flows.many * variance)
-            for clique, part, variance in zip(clock.cliques, clock.parts, clock.variances, strict=True)
+            (self.cells.cliques[place], flows.values[part], flows.many * variance)
+            for place, part, variance in clock.followed
         ]
         return moved_model(state.latest, measured, self.recipe.max_cells)
 
