@@ -465,7 +465,8 @@ class OtherKinds:
             return None if found is None else _one(*found, f"{words} up to period {found[1].last}")
         if self.public_people is not None:
             step = max(step for step, one in self.lines if one.counted == "people")
-            return Estimate((), (), np.array(float(self.public_people)), step, (), False, (), "the people")
+            number = np.array(float(self.public_people))
+            return Estimate((), (), number, step, (), False, (), "the people", "people")
         if (patterns := self.patterns()) is not None:
             return patterns.sum(np.ones(patterns.values.shape, bool))
         found = self._newest("marginal", counted="people")

@@ -743,7 +743,7 @@ class Published:
             away = side == "deletes" and events == "net"
             found += [replace(b, combined=b.combined.negative()) if away else b for b in blocks]
         if not found:
-            return Missing((), "No step measured what left.")
+            return Missing((), "No step measured what left.", "events = came, or net")
         return self._sum(names, end, found)
 
     def names(self, columns: Iterable[str]) -> tuple[str, ...]:
@@ -984,8 +984,7 @@ def error_words(estimate: Estimate, law: WeightedSum) -> str:
     if estimate.about and many > 1:
         sums = f"{many} measurements, added up"
     if law.variance == 0.0:
-        counted = "people" if estimate.about and estimate.span is None else "records"
-        how = f"exact: the number of {counted} was declared public"
+        how = f"exact: the number of {estimate.records} was declared public"
     elif law.exact:
         how = f"exact, by the law of noise in {sums}"
     else:

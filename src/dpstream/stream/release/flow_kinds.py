@@ -222,7 +222,7 @@ class RunningFlows(_TableKind):
             away = side == "deletes" and events == "net"
             parts.append((-1.0 if away else 1.0, self.published.said(names, end, Combined.mean(ways))))
         if not parts:
-            return Missing((), "no step measured what left")
+            return Missing((), "no step measured what left", "events = came, or net")
         return sum_of(parts, parts[0][1])
 
     def _sums(self, names: tuple[str, ...], side: str) -> list[dict[int, NoisyCounts]]:
@@ -318,11 +318,9 @@ class WindowFlows(_Kind):
         """See ``Flowing``."""
         names = (columns,) if isinstance(columns, str) else tuple(columns)
         if not names or len(set(names)) < len(names) or not set(names) <= set(self.labels):
-            raise ConfigError(
-                f"a panel's flows are of {' x '.join(names) or 'nothing'}",
-                where="flow",
-                allowed=f"columns, each once: {', '.join(self.labels)}",
-            )
+            what = f"{' x '.join(names)} cannot be followed" if names else "nobody joins or leaves a panel"
+            allowed = f"columns, each once: {', '.join(self.labels)}"
+            raise ConfigError(what, where="flow", allowed=allowed)
         return names
 
     def borders(self, columns: Sequence[str], events: Any, combine: Any) -> list[int]:
@@ -423,7 +421,7 @@ class BlockFlows(_Kind):
         if (blocks[0].first, blocks[-1].last) == (first, last):
             return found
         numbers = f"points number {blocks[0].first} to {blocks[-1].last}"
-        reason = f"its points, number {first} to {last}, are no whole blocks"
+        reason = f"its points, number {first} to {last}, are not whole blocks"
         return Missing((), reason, f"{numbers}, with cover", replace(found, about=numbers))
 
     def _blocks(self, names: tuple[str, ...]) -> list[NoisyCounts]:
@@ -459,7 +457,7 @@ class NoFlows(_Kind):
     instead: str
 
     def names(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """See ``Flowing``."""
+        """See ``Flowing``: any, as none of them is known."""
         return (columns,) if isinstance(columns, str) else tuple(columns)
 
     def borders(self, columns: Sequence[str], events: Any, combine: Any) -> list[int]:

@@ -6,7 +6,6 @@ measurements that lie in the span; so its error does not hold what lies before. 
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -67,13 +66,8 @@ class Timeline:
     @classmethod
     def of(cls, published: Flowing, manifests: Sequence[Mapping[str, Any]]) -> Timeline:
         """From the manifests of published steps."""
-        days = {}
-        for manifest in manifests:
-            first, _, last = str(manifest.get("period")).partition("/")
-            # A period may also be a name, such as 2026-W01: then the steps have no days.
-            with contextlib.suppress(ValueError):
-                ends = datetime.date.fromisoformat(first), datetime.date.fromisoformat(last)
-                days[int(manifest["step"])] = ends
+        found = {int(manifest["step"]): days_of(manifest) for manifest in manifests}
+        days = {step: ends for step, ends in found.items() if ends is not None}
         return cls(published, days, tuple(int(manifest["step"]) for manifest in manifests))
 
     def span(self, first: int, last: int) -> Span:
@@ -139,16 +133,23 @@ class Timeline:
             elif cover and found.wider is not None:
                 found = found.wider
         if isinstance(found, Missing):
-            near = [
-                self.span(*one)
-                for one in dict.fromkeys([_outer(borders, span), _inner(borders, span)])
-                if one
-            ]
+            ends = dict.fromkeys(one for one in (_outer(borders, span), _inner(borders, span)) if one)
+            others = {one: self.published.flow(names, one[0] - 1, one[1], events, combine) for one in ends}
+            near = [self.span(*one) for one, known in others.items() if isinstance(known, Estimate)]
             allowed = " or ".join(map(str, near)) or found.instead or _advice(names)
             what = "has gaps" if found.steps or near else "is not measured"
             raise ConfigError(f"{span} {what}: {found.reason.rstrip('.')}", where="flow", allowed=allowed)
         about = found.about or f"the {found.records} that {_DID[events]} {span}"
         return replace(found, about=about, span=span)
+
+
+def days_of(manifest: Mapping[str, Any]) -> tuple[datetime.date, datetime.date] | None:
+    """The first and the last day of a step; None where it has none, as where its period is a name."""
+    first, _, last = str(manifest.get("period")).partition("/")
+    try:
+        return datetime.date.fromisoformat(first), datetime.date.fromisoformat(last)
+    except ValueError:
+        return None
 
 
 def _advice(names: Sequence[str]) -> str:
@@ -316,23 +317,25 @@ def series(
         ConfigError: an unknown length, or days where steps have none; nothing is measured.
     """
     spans, flows, why = _spans(timeline, names, every, events, combine), list[Estimate | None](), list[str]()
-    instead = ""
     for span in spans:
         found = timeline.published.flow(names, span.first - 1, span.last, events, combine)
-        instead = found.instead if isinstance(found, Missing) else instead
         flow = replace(found, span=span) if isinstance(found, Estimate) else None
         flows.append(flow)
         why.append(_status(timeline, names, span) if flow is None else "")
     if all(why):
+        found = timeline.published.flow(names, 0, timeline.steps[-1], events, combine)
         what = "none of these periods is measured as a whole"
-        raise ConfigError(what, where="series", allowed=instead or _advice(names))
+        if isinstance(found, Missing) and found.instead:
+            raise ConfigError(f"{what}: {found.reason}", where="series", allowed=found.instead)
+        raise ConfigError(what, where="series", allowed=_advice(names))
     return Series(timeline.published.names(names), tuple(spans), tuple(flows), tuple(why))
 
 
 def _status(timeline: Timeline, names: Sequence[str], span: Span) -> str:
     if set(range(span.first, span.last + 1)) - set(timeline.steps):
         return "withdrawn"
-    return "under way" if span.last > timeline.published.reach(names) else "not measured"
+        found = {int(manifest["step"]): days_of(manifest) for manifest in manifests}
+        days = {step: ends for step, ends in found.items() if ends is not None}
 
 
 def _spans(

@@ -60,11 +60,6 @@ class NumberOfRecords:
         """Whether records came since that are expected, not measured."""
         return self.measured_up_to < self.step
 
-    @property
-    def measured_when(self) -> str:
-        """The last measured step in words: its last day, where a period was given."""
-        return when_measured(self.measured_up_to, self.period)
-
 
 def number_of_records(manifest: Mapping[str, Any]) -> NumberOfRecords:
     """The number of records of the release that a manifest is about."""
@@ -134,7 +129,9 @@ def released_verdicts(
     found = verdicts_from(size, total, marginals, marginals_how, how, records)
     # The number of records has an error of its own where the marginals have bounds only.
     found = (found[0], *only_good_news(found[1:])) if bounds else found
-    return as_of(found, number.measured_up_to, number.measured_when) if number.expected_since else found
+    if not number.expected_since:
+        return found
+    return as_of(found, number.measured_up_to, when_measured(number.measured_up_to, number.period))
 
 
 def averages_verdict(schema: Schema, table: SyntheticTable) -> tuple[Verdict, ...]:
