@@ -575,7 +575,7 @@ class Missing:
     Attributes:
         steps: the groups of steps (first, last) whose records nobody measured in this way; none where that is not why.
         reason: a sentence. instead: what would answer; empty: a headline.
-        wider: the smallest flow around this one that is known, where it is no flow of whole steps.
+        wider: the smallest flow around this one that is known, where that one holds other records than those of whole steps.
     """
 
     steps: tuple[tuple[int, int], ...]
@@ -615,9 +615,10 @@ def sum_of(weighted: Iterable[tuple[float, Estimate]], like: Estimate) -> Estima
         values, chosen = values + weight * one.values, chosen or one.chosen
         epochs += one.epochs
         for part in one._parts:
-            own, before = part.scaled(weight), joined.pop(part.key, None)
+            key, own = part.key, part.scaled(weight)
+            before = joined.pop(key, None)
             if (summed := own if before is None else before.plus(own)) is not None:
-                joined[part.key] = summed
+                joined[key] = summed
     epochs = list(dict.fromkeys(epochs))
     return replace(
         like, values=values, _parts=tuple(joined.values()), epochs=tuple(epochs), chosen=chosen, span=None

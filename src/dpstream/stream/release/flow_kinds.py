@@ -5,6 +5,7 @@ In this order: censuses; running sums; windows of a panel; blocks of points; wha
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -179,9 +180,7 @@ class PresentFlows(_TableKind):
         return found
 
 
-
-
-# Running sums that are measured at every step: DP-STabS with all marginals.
+# Running sums that are measured at every step.
 
 
 @dataclass(frozen=True)
@@ -350,7 +349,9 @@ class WindowFlows(_Kind):
             for places in [[(period - window.first) * len(own) + own.index(name) for name in names]]
         )
         cells = np.arange(int(np.prod(sizes)))[:, None]
-        came, left = (((here == cells) & (there != cells)) for here, there in ((after, before), (before, after)))
+        came, left = (
+            ((here == cells) & (there != cells)) for here, there in ((after, before), (before, after))
+        )
         weights = {"came": came, "left": left, "net": came.astype(float) - left}[events].astype(np.float64)
         values = (weights @ window.values).reshape(sizes)
         labels = tuple(self.labels[name] for name in names)
@@ -414,7 +415,7 @@ class BlockFlows(_Kind):
             return replace(gained, records="points")
         first, last = self.numbers.get(begin, 0) + 1, self.numbers[end]
         blocks = [one for one in self._blocks(names) if one.last >= first and one.first <= last]
-        whole = all(later.first == one.last + 1 for one, later in zip(blocks, blocks[1:], strict=False))
+        whole = all(later.first == one.last + 1 for one, later in itertools.pairwise(blocks))
         if not blocks or not whole or blocks[0].first > first or blocks[-1].last < last:
             return Missing((), f"no blocks hold all of its points, number {first} to {last}", "another depth")
         found = self._sum(blocks, end)
@@ -475,7 +476,7 @@ class NoFlows(_Kind):
 _AGAIN = "each run of a growing stream counts all records again, so flows between two runs are not known"
 _SHARED = "its running sums share noise whose law is not published by draws"
 _REPORTS = "a panel that counts reports says how many people reached a number of them, at no span of periods"
-_POOLED = "a `pooled` stream, whose headlines are measured every period"
+_HEADLINES = "a stream whose headlines are measured every period"
 
 
 def flowing(
@@ -506,8 +507,8 @@ def flowing(
     if any(one.series is not None for one in running):
         counter = interval_counter(manifests[-1])
         if counter is None:
-            return NoFlows(*facts, _SHARED, f"an interval counter, or {_POOLED}")
+            return NoFlows(*facts, _SHARED, f"an interval counter, or {_HEADLINES}")
         return RunningFlows(*facts, table(), counter)
     if len({one.last for one in running if "period" not in one.query}) > 1:
-        return NoFlows(*facts, _AGAIN, _POOLED)
+        return NoFlows(*facts, _AGAIN, _HEADLINES)
     return table() if counts else NoFlows(*facts, "no noisy counts are published", "[output] measurements")

@@ -334,8 +334,7 @@ def series(
 def _status(timeline: Timeline, names: Sequence[str], span: Span) -> str:
     if set(range(span.first, span.last + 1)) - set(timeline.steps):
         return "withdrawn"
-        found = {int(manifest["step"]): days_of(manifest) for manifest in manifests}
-        days = {step: ends for step, ends in found.items() if ends is not None}
+    return "under way" if span.last > timeline.published.reach(names) else "not known"
 
 
 def _spans(
