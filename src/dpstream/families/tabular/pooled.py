@@ -29,7 +29,7 @@ from dpstream.core.graphical import Model
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema.domain import Clique
 from dpstream.families.tabular.pooled_book import PooledBook, PublicSide, look_ahead
-from dpstream.families.tabular.pooled_clock import EPOCHS, Clock, Flows
+from dpstream.families.tabular.pooled_clock import EPOCHS, Clock, Flows, Number
 from dpstream.families.tabular.pooled_estimates import Estimates
 from dpstream.families.tabular.pooled_facts import PooledFacts, PooledOptions
 from dpstream.families.tabular.pooled_run import Outcome, Runner
@@ -81,6 +81,7 @@ def fresh_state(
             PooledSide(
                 Estimates.fresh(cells, season),
                 rate,
+                number=Number.fresh(len(clocks)),
                 flows=[Flows(np.zeros(sum(clock.sizes))) for clock in clocks],
                 counts=np.zeros(cells.total, dtype=np.int64),
                 periods=[np.zeros(sum(clock.sizes), dtype=np.int64) for clock in clocks],
@@ -253,11 +254,11 @@ class PooledPlan(PooledFacts):
                 continue
             first, state.began[place] = state.began[place] + 1, state.step
             for part, side in zip(self.recipe.sides, state.sides, strict=True):
-                values, outputs = clock.measure(side.periods[place], randomness)
+                values, number, outputs = clock.measure(side.periods[place], randomness)
                 side.periods[place] = np.zeros_like(side.periods[place])
                 side.flows[place].add(values)
-                if not clock.places:
-                    self._count_period(side, float(values[0]), clock.variances[0], state.step)
+                if self.unit.relation != "replace":
+                    side.number.add(1 + place, number, clock.number_variance, state.step)
                 measured += published(outputs, f"step {state.step}, {part}", part, first, state.step)
         return measured
 
@@ -304,9 +305,8 @@ class PooledPlan(PooledFacts):
         outcome = self.runner.run(side.counts, known, design, randomness, side.estimates.seen)
         side.counts = np.zeros_like(side.counts)
         side.estimates.add(outcome.epoch, step, outcome.total_variance)
-        alone = not self._counts_periods
-        side.number.add(EPOCHS, outcome.epoch.records, outcome.total_variance, step, alone=alone)
-        if alone or not side.number.periods:
+        side.number.add(EPOCHS, outcome.epoch.records, outcome.total_variance, step)
+        if not side.number.periods:
             side.rate = outcome.epoch.records / length
             side.rate_variance = outcome.total_variance / length**2
         return outcome

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import Periods, ends
-from dpstream.core.graphical import Measurement, estimate_total
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.noise import Noise
@@ -78,6 +77,17 @@ class Clock:
             found |= dict(zip(group, own, strict=True))
         return [max(found[place], MIN_VARIANCE) for place in range(len(self.cliques))]
 
+    @cached_property
+    def number_variance(self) -> float:
+        """The variance of the noise in a period's number of events: the mean by inverse variance of what draws say."""
+        sums = [
+            noise.sum_variance
+            if isinstance(noise, HistogramsNoise)
+            else noise.variance * self.sizes[group[0]]
+            for group, _, noise in self.draws
+        ]
+        return 1.0 / sum(1.0 / max(variance, MIN_VARIANCE) for variance in sums)
+
     def ends(self, step: int, *last: int | None) -> bool:
         """Whether a period ends with a step; ``last``: the stream's last steps, as planned at any time."""
         return step in last or ends(self.periods, step)
@@ -88,8 +98,11 @@ class Clock:
             return np.array([counts[self.cells.part(0)].sum()], dtype=np.int64)
         return np.concatenate([counts[self.cells.part(place)] for place in self.places])
 
-    def measure(self, counts: NDArray[np.int64], randomness: Randomness) -> tuple[_Floats, list[RunOutput]]:
-        """Spend the period's budget once: all cells with noise, and the draws as they are published."""
+    def measure(
+        self, counts: NDArray[np.int64], randomness: Randomness
+    ) -> tuple[_Floats, float, list[RunOutput]]:
+        """Spend the period's budget once: all cells with noise, the number of events that they tell, and the draws as
+        they are published."""
         exact = {clique: counts[part] for clique, part in zip(self.cliques, self.parts, strict=True)}
         run, values = Run(self.cells.workload.domain, exact, self.unit, randomness), np.zeros(len(counts))
         for group, budget, _ in self.draws:
@@ -97,7 +110,8 @@ class Clock:
             for place, measured in zip(group, fresh, strict=True):
                 values[self.parts[place]] = measured.values
         period = {"period": self.periods.name}
-        return values, [replace(output, query={**output.query, **period}) for output in run.outputs]
+        outputs = [replace(output, query={**output.query, **period}) for output in run.outputs]
+        return values, run.total[0], outputs
 
     @property
     def kind(self) -> str:
@@ -124,55 +138,62 @@ class Flows:
         self.many += 1
 
 
-#: Epochs and periods each give the number of events.
-EPOCHS, PERIODS = 0, 1
+#: Epochs are the first series that gives the number of events; the clocks follow.
+EPOCHS = 0
+#: Periods from which the next one's number is expected.
+_REMEMBERED = 60
 
 
 @dataclass
 class Number:
-    """The number of events, as epochs and periods give it: their mean by inverse variance up to the last step at which
-    both ended, and from there on what reaches furthest. Public.
+    """The number of events up to several steps, by least squares over all that epochs and periods measured. Public.
+
+    Each series (epochs, and the periods of each clock) adds its next span to its last end. Where two stand at one step,
+    they are one number: what they are apart is noise, which all are corrected for. So nothing that is only expected
+    enters, and the covariance is that of noise alone.
 
     Attributes:
-        settled, variance: up to that step.
-        values, variances, upto: since then, by epochs and by periods, and the step up to which each reaches.
-        periods, noise: the newest periods' numbers, with the variance of their noise; ``ends``: their last steps.
+        upto: where each series stands. values, covariance: the number up to there, and its errors.
+        periods, noise: the last clock's newest numbers, with the variance of their noise; ``ends``: their last steps.
         begun: the step before the first of these periods.
     """
 
-    settled: float = 0.0
-    variance: float = 0.0
-    values: list[float] = field(default_factory=lambda: [0.0, 0.0])
-    variances: list[float] = field(default_factory=lambda: [0.0, 0.0])
-    upto: list[int] = field(default_factory=lambda: [0, 0])
+    upto: list[int]
+    values: _Floats
+    covariance: _Floats
     periods: list[float] = field(default_factory=list)
     noise: list[float] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
     begun: int = 0
 
-    def add(self, series: int, value: float, variance: float, upto: int, *, alone: bool) -> None:
-        """Take in what an epoch or a period gave.
+    @classmethod
+    def fresh(cls, clocks: int = 0) -> Number:
+        """Nothing came before the first step."""
+        series = 1 + clocks
+        return cls([0] * series, np.zeros(series), np.zeros((series, series)))
 
-        Args:
-            alone: whether this is the only series.
-        """
-        if alone:
-            self.settled, self.variance, self.upto = (
-                self.settled + value,
-                self.variance + variance,
-                [upto] * 2,
-            )
-            return
-        self.values[series] += value
-        self.variances[series] += variance
-        self.upto[series] = upto
-        if series == PERIODS:
+    def add(self, series: int, value: float, variance: float, upto: int) -> None:
+        """Take in the span after a series' last end, up to a step: an epoch, or a period of a clock (from 1 on)."""
+        if series != EPOCHS and series == len(self.upto) - 1:
             self._remember(value, variance, upto)
-        if self.upto[EPOCHS] == self.upto[PERIODS]:
-            both = zip(self.values, self.variances, strict=True)
-            mean, spread = estimate_total(Measurement((), np.array([own]), noise) for own, noise in both)
-            self.settled, self.variance = self.settled + mean, self.variance + spread
-            self.values, self.variances = [0.0, 0.0], [0.0, 0.0]
+        self.upto[series] = upto
+        self.values[series] += value
+        self.covariance[series, series] += variance
+        for other in range(len(self.upto)):
+            if self.upto[other] == upto:
+                self._agree(series, other)
+
+    def _agree(self, one: int, other: int) -> None:
+        """Correct all numbers for what two numbers of one step are apart."""
+        joint = self.covariance[one] - self.covariance[other]
+        apart = float(joint[one] - joint[other])
+        if apart <= 0.0:
+            return
+        gain = joint / apart
+        self.values -= gain * (self.values[one] - self.values[other])
+        self.covariance -= np.outer(gain, joint)
+        self.values[other] = self.values[one]
+        self.covariance[other], self.covariance[:, other] = self.covariance[one], self.covariance[:, one]
 
     def _remember(self, value: float, variance: float, upto: int) -> None:
         self.periods.append(value)
@@ -184,10 +205,6 @@ class Number:
 
     @property
     def known(self) -> tuple[float, float, int]:
-        """The number, the variance of its noise, and the step up to which it reaches."""
-        best = int(np.argmax(self.upto))
-        return self.settled + self.values[best], self.variance + self.variances[best], self.upto[best]
-
-
-#: Periods from which the next one's number is expected.
-_REMEMBERED = 60
+        """The number up to the last step that any series reached, the variance of its noise, and this step."""
+        last = int(np.argmax(self.upto))
+        return float(self.values[last]), max(float(self.covariance[last, last]), 0.0), self.upto[last]
