@@ -72,9 +72,9 @@ class _TableKind(_Kind):
 # Censuses.
 
 _RECORDS = {"net": "records", "came": "counted records", "left": "counted records"}
-_PRESENT = "no census counted the records present at the end of step"
+_PRESENT = "the records present were not counted at the end of step"
 _NEVER = "was never published: what it counted of departures is missing"
-_WHOLE = "from one census of the whole table to another"
+_WHOLE = "from one count of the whole table to another"
 _ONE_NUMBER = "departures are counted as one number, so which values came and left is not known"
 
 
