@@ -575,7 +575,7 @@ class Missing:
     Attributes:
         steps: the groups of steps (first, last) whose records nobody measured in this way; none where that is not why.
         reason: a sentence. instead: what would answer; empty: a headline.
-        wider: the smallest flow around this one that is known, where that one holds other records than those of whole steps.
+        wider: the smallest known flow around it, where borders of steps and of measurements differ.
     """
 
     steps: tuple[tuple[int, int], ...]
