@@ -135,6 +135,7 @@ def command(
         no_forecast=no_forecast,
         comparable=_comparable(config),
         answers=_answers(facts),
+        most_headlines=_HEADLINES,
         shares=[f"{part['name']} {_amount(part['total'])}" for part in facts["parts"]],
         defaults=sum(value["default_because"] is not None for value in facts["values"]),
         table=None if facts["expected_errors"] is None else expected_table(facts["expected_errors"]),
@@ -144,6 +145,10 @@ def command(
         exact=_amount,
         shown=_shown,
     )
+
+
+#: Headlines on the first screen.
+_HEADLINES = 4
 
 
 def _comparable(config: Config) -> bool:
