@@ -248,7 +248,7 @@ def _counts(
     if asked.columns or as_of is not None:
         estimate = _estimate(release, asked.columns, as_of, asked.combine)
         manifest = release.manifest(estimate.as_of)
-        days = days_of(manifest) if manifest.get("period") else ()
+        days = days_of(manifest) or ()
         span = Span(estimate.as_of, estimate.as_of, *days)
         return [made.CountsOf(made.AS_OF, estimate.columns, span, estimate)]
     found = [own for headline in made.headlines(release) for own in headline.counts]
