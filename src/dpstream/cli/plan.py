@@ -179,23 +179,24 @@ def _answers(facts: Mapping[str, Any]) -> dict[str, Any] | None:
     from dpstream.project.planning import answer_rows
 
     expected, forecast, alone = facts["expected_errors"], facts["forecast"], ""
+    records = facts["counted_records"]
     if forecast is not None:
         step, size, runs = forecast["step"], forecast["size"], forecast["runs"]
         how = f"Standard errors, from {counted(runs, 'run')} on invented records (seed {forecast['seed']})."
         if forecast["simulated_steps"] < step:
             how = f"Standard errors: {forecast['simulated_steps']} steps were simulated; they grow as the plan says."
-        rows = answer_rows(size, forecast["total"], forecast["marginals"])
+        rows = answer_rows(size, forecast["total"], forecast["marginals"], records)
         alone = _noise_alone(expected, forecast)
     elif expected is not None:
         last = expected["steps"][-1]
         step, size = last["step"], last["size"]
         how = "Standard errors of the noise alone."
-        rows = answer_rows(size, last["total"], last["marginals"])
+        rows = answer_rows(size, last["total"], last["marginals"], records)
     else:
         return None
     reason = "" if expected is None else f" ({expected['verdict_step']['because']})"
     return {
-        "when": f"After step {step}{reason}, with about {size:,.0f} records",
+        "when": f"After step {step}{reason}, with about {size:,.0f} {records}",
         "rows": rows,
         "how": how,
         "alone": alone,
