@@ -60,14 +60,15 @@ def headlines(release: PublicRelease, most: int | None = None) -> list[Headline]
     """The number of records and every headline, where their flows are measured.
 
     Args:
-        most: stocks of each at most, those of the newest periods.
+        most: stocks of each at most, evenly spaced, with the newest one.
 
     Errors:
         StoreDamagedError: files that differ from the published hashes.
     """
-    lengths = {(): ""} | {
+    measured = release.measurements()
+    lengths = ({(): ""} if measured else {}) | {
         marginal.columns: str(marginal.query["period"])
-        for one in release.measurements()
+        for one in measured
         for marginal in one.marginals
         if "period" in marginal.query and marginal.columns is not None
     }
@@ -77,7 +78,8 @@ def headlines(release: PublicRelease, most: int | None = None) -> list[Headline]
         if flows:
             series = next(iter(flows.values()))
             ends = [span for span, why in zip(series.spans, series.why, strict=True) if not why]
-            stocks = [as_of(release, columns, span) for span in ends[-most if most else 0 :]]
+            stride = 1 if most is None else -(-len(ends) // most)
+            stocks = [as_of(release, columns, span) for span in ends[::-1][::stride][::-1]]
             found.append(Headline(columns, period, flows, tuple(stocks)))
     return found
 

@@ -66,7 +66,11 @@ class Timeline:
     @classmethod
     def of(cls, published: Published, manifests: Sequence[Mapping[str, Any]]) -> Timeline:
         """From the manifests of published steps."""
-        days = {int(manifest["step"]): days_of(manifest) for manifest in manifests if manifest.get("period")}
+        days = {
+            int(manifest["step"]): span
+            for manifest in manifests
+            if (span := days_of(manifest.get("period"))) is not None
+        }
         return cls(published, days, tuple(int(manifest["step"]) for manifest in manifests))
 
     def span(self, first: int, last: int) -> Span:
@@ -140,10 +144,21 @@ class Timeline:
         return replace(found, about=f"the {found.records} that {_DID[events]} {span}", span=span)
 
 
-def days_of(manifest: Mapping[str, Any]) -> tuple[datetime.date, datetime.date]:
-    """The first and the last day of a step that has any."""
-    first, last = str(manifest["period"]).split("/")
-    return datetime.date.fromisoformat(first), datetime.date.fromisoformat(last)
+def days_of(period: str | None) -> tuple[datetime.date, datetime.date] | None:
+    """First and last day of a step's period; None where it has no dates.
+
+    >>> days_of("2005-04"), days_of("wave 3")
+    ((datetime.date(2005, 4, 1), datetime.date(2005, 4, 30)), None)
+    """
+    begin, _, end = (period or "").partition("/")
+    try:
+        if len(begin) == 7:
+            first = datetime.date.fromisoformat(f"{begin}-01")
+            return first, (first + datetime.timedelta(days=31)).replace(day=1) - datetime.timedelta(days=1)
+        first = datetime.date.fromisoformat(begin[:10])
+        return first, datetime.date.fromisoformat((end or begin)[:10])
+    except ValueError:
+        return None
 
 
 def _advice(names: Sequence[str]) -> str:
