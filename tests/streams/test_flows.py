@@ -12,17 +12,20 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyarrow import csv
 from pysdmx.io import get_datasets
 from small_streams import small_frame, small_schema
 
 import dpstream as dp
 from dpstream.cli import main
-from dpstream.core.contracts import NoisyCounts, StepPeriods, marginal_query
+from dpstream.core.contracts import NoisyCounts, StepPeriods, ends, marginal_query
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import Noisy, Randomness
 from dpstream.core.privacy.noise import DiscreteLaplace
 from dpstream.core.tables import Workload
+from dpstream.io.sources.calendar import CalendarPeriods, DayPeriods
 from dpstream.stream.measured_counts import CountsOf, time_period, to_sdmx
 from dpstream.stream.release.estimates import Published
 from dpstream.stream.release.flows import Span, Timeline, change, series, simultaneous
@@ -183,6 +186,45 @@ def test_series_say_what_is_measured_under_way_and_missing() -> None:
     assert [(span.first, span.last) for span in months.spans] == [(1, 3), (4, 5)]
     with pytest.raises(ConfigError, match="none of these periods"):
         series(known, ["zip"], "month", "net", "mean")
+
+
+@given(
+    begins=st.integers(1, 12), seen=st.integers(1, 60), more=st.integers(0, 40), planned=st.integers(80, 120)
+)
+@settings(max_examples=25)
+def test_readers_take_periods_from_manifests_whenever_they_ask(
+    begins: int, seen: int, more: int, planned: int
+) -> None:
+    """Fiscal quarters are the ones that were measured; a period that is over stays as it is, whatever comes after it.
+    The control: quarters of January differ wherever years begin in another month of the quarter."""
+    grid = DayPeriods(FIRST, 7)
+    clock = CalendarPeriods("month", grid, begins)
+    plan = Pooled(
+        Workload.all_k_way(SCHEMA.domain, 2), headline=(("zip",),), periods=clock, number=clock
+    ).calibrate(epsilon=1, horizon=planned)
+    counts = of_periods("net", [[5, 1, 2]] * (seen + more), 1)
+
+    def quarters(last: int) -> list[tuple[int, int, str]]:
+        manifests = [
+            {"step": step, "period": week(step), "periods": plan.periods_of(step)}
+            for step in range(1, last + 1)
+        ]
+        known = Timeline.of(Published(counts[:last], SCHEMA), manifests)
+        try:
+            found = series(known, ["zip"], "quarter", "net", "mean")
+        except ConfigError:
+            return []  # the first quarter is under way
+        return [(span.first, span.last, why) for span, why in zip(found.spans, found.why, strict=True)]
+
+    early, late = quarters(seen), quarters(seen + more)
+    whole = [row for row in early if row[2] == ""]
+    assert whole == late[: len(whole)]
+    assert all(row[2] == "under way" for row in early[len(whole) :])
+    assert len(early) - len(whole) <= 1
+    fiscal = CalendarPeriods("quarter", grid, begins)
+    assert all(ends(fiscal, last) or last == planned for _, last, _ in whole)
+    plain = CalendarPeriods("quarter", grid)
+    assert (begins % 3 == 1) == all(ends(plain, last) for _, last, _ in whole) or not whole
 
 
 @pytest.mark.parametrize(

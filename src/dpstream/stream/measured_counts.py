@@ -74,7 +74,7 @@ def headlines(release: PublicRelease, most: int | None = None) -> list[Headline]
     }
     found = []
     for columns, period in lengths.items():
-        flows = _flows(release, columns)
+        flows = _flows(release, columns, period)
         if flows:
             series = next(iter(flows.values()))
             ends = [span for span, why in zip(series.spans, series.why, strict=True) if not why]
@@ -84,12 +84,15 @@ def headlines(release: PublicRelease, most: int | None = None) -> list[Headline]
     return found
 
 
-def _flows(release: PublicRelease, columns: tuple[str, ...]) -> dict[Events, Series]:
+def _flows(release: PublicRelease, columns: tuple[str, ...], period: str) -> dict[Events, Series]:
     """Where records only come, what came is all there is."""
     known = dict[Events, Series]()
     for events in _EVENTS:
-        with suppress(ConfigError):
-            known[events] = release.series(columns, events=events)
+        # Public periods are known whatever was withdrawn; of other streams what was measured says them.
+        for every in (period, None) if period else (None,):
+            with suppress(ConfigError):
+                known[events] = release.series(columns, every, events=events)
+                break
     if "came" in known and "left" not in known:
         del known["net"]
     return known

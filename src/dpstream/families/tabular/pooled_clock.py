@@ -5,7 +5,9 @@ Trusted base: kernel (counts and measures).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
@@ -17,7 +19,7 @@ from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.noise import Noise
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
-from dpstream.core.schema.domain import Clique
+from dpstream.core.schema.domain import Clique, Domain, Fold
 from dpstream.mechanisms.engine import Run
 from dpstream.mechanisms.joint_groups import draws, noise_of
 from dpstream.mechanisms.run_outputs import MIN_VARIANCE, RunOutput
@@ -34,25 +36,43 @@ class Clock:
     counts start again at nothing. The ends of periods are public: step numbers and options.
 
     Attributes:
-        cells: the followed marginals, and ``places``: those of this clock; none: the number of records.
-        budget: of an event's period, for all of them together.
+        cells: the followed marginals.
+        headlines: of this clock, each a marginal or the levels of a tree; none: the number of records.
+        budget: of an event's period, for all of them together, in equal parts; levels share their tree's equally.
     """
 
     periods: Periods
     cells: Cells
-    places: tuple[int, ...]
+    headlines: tuple[tuple[Fold, ...], ...]
     budget: Budget
     unit: Event
 
     @cached_property
+    def marginals(self) -> list[Fold]:
+        """What is measured: marginals of one headline each, then the levels of trees."""
+        alone = [group for group in self.headlines if len(group) == 1]
+        trees = [group for group in self.headlines if len(group) > 1]
+        return [fold for group in (*alone, *trees) for fold in group]
+
+    @cached_property
     def cliques(self) -> tuple[Clique, ...]:
         """The marginals by their columns; no column: the number of records."""
-        return tuple(self.cells.cliques[place] for place in self.places) or ((),)
+        return tuple(fold.clique for fold in self.marginals) or ((),)
+
+    @property
+    def domain(self) -> Domain:
+        """Of the cliques."""
+        return self.cells.workload.domain.released
+
+    @property
+    def labels(self) -> list[str]:
+        """The headlines' marginals, for people."""
+        return [self.domain.label(fold.clique) for fold in self.marginals]
 
     @cached_property
     def sizes(self) -> list[int]:
         """Their numbers of cells."""
-        return [self.cells.workload.domain.cells(clique) for clique in self.cliques]
+        return [self.domain.cells(clique) for clique in self.cliques]
 
     @cached_property
     def parts(self) -> list[slice]:
@@ -63,9 +83,22 @@ class Clock:
     @cached_property
     def draws(self) -> list[tuple[tuple[int, ...], Budget, Noise | HistogramsNoise]]:
         """Which of them are drawn together, with the budget and the noise of each draw."""
+        shares = list[tuple[tuple[int, ...], Budget]]()
+        alone = [group[0].size for group in self.headlines if len(group) == 1]
+        if not self.headlines:
+            shares = draws(self.sizes, self.budget, self.unit)
+        elif alone:
+            part = self.budget.scaled(Fraction(len(alone), len(self.headlines)))
+            shares = draws(alone, part, self.unit)
+        at = len(alone)
+        for group in self.headlines:
+            if len(group) > 1:
+                each = self.budget.scaled(Fraction(1, len(self.headlines) * len(group)))
+                shares += [((place,), each) for place in range(at, at + len(group))]
+                at += len(group)
         return [
             (group, budget, noise_of(budget, [self.sizes[place] for place in group], self.unit))
-            for group, budget in draws(self.sizes, self.budget, self.unit)
+            for group, budget in shares
         ]
 
     @cached_property
@@ -92,11 +125,17 @@ class Clock:
         """Whether a period ends with a step; ``last``: the stream's last steps, as planned at any time."""
         return step in last or ends(self.periods, step)
 
-    def read(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Its cells of a step's counts of all followed marginals. Private."""
-        if not self.places:
-            return np.array([counts[self.cells.part(0)].sum()], dtype=np.int64)
-        return np.concatenate([counts[self.cells.part(place)] for place in self.places])
+    @cached_property
+    def followed(self) -> list[tuple[int, slice, float]]:
+        """Those that are followed marginals: their places there, where they stand here, and their variances."""
+        own = zip(self.marginals, self.parts, self.variances, strict=False)
+        return [(self.cells.cliques.index(f.clique), part, v) for f, part, v in own if f.cells is None]
+
+    def read(self, counts: Mapping[Clique, NDArray[np.int64]]) -> NDArray[np.int64]:
+        """Its cells of a step's counts. Private. A record is in one cell of each marginal."""
+        if not self.headlines:
+            return np.array([next(iter(counts.values())).sum()], dtype=np.int64)
+        return np.concatenate([fold.of(counts[fold.source]) for fold in self.marginals])
 
     def measure(
         self, counts: NDArray[np.int64], randomness: Randomness
@@ -104,7 +143,7 @@ class Clock:
         """Spend the period's budget once: all cells with noise, the number of events that they tell, and the draws as
         they are published."""
         exact = {clique: counts[part] for clique, part in zip(self.cliques, self.parts, strict=True)}
-        run, values = Run(self.cells.workload.domain, exact, self.unit, randomness), np.zeros(len(counts))
+        run, values = Run(self.domain, exact, self.unit, randomness), np.zeros(len(counts))
         for group, budget, _ in self.draws:
             fresh = run.measure([self.cliques[place] for place in group], budget, self.kind)
             for place, measured in zip(group, fresh, strict=True):
@@ -116,7 +155,7 @@ class Clock:
     @property
     def kind(self) -> str:
         """Begins the names of its draws."""
-        return "headline" if self.places else "period"
+        return "headline" if self.headlines else "period"
 
 
 @dataclass

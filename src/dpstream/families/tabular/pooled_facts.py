@@ -27,6 +27,7 @@ from dpstream.core.contracts import (
     StreamPlan,
     check_share,
     check_whole,
+    first_step,
     next_end,
     option,
 )
@@ -193,9 +194,9 @@ class Prediction:
         """Add the periods that have ended by a step, to the number of records and to the headlines."""
         places = dict(zip(_followed(self.runner), marginals, strict=True))
         for series, clock in enumerate(self.clocks, 1):
-            begun = places[clock.places[0]].upto[1] if clock.places else number.upto[series]
+            begun = places[clock.followed[0][0]].upto[1] if clock.followed else number.upto[series]
             while begun != self.epochs.end and (end := self._end(clock, begun)) <= step:
-                for place, variance in zip(clock.places, clock.variances, strict=False):
+                for place, _, variance in clock.followed:
                     places[place].add(1, 0.0, self.sides * variance, end)
                 if not self.runner.division.public_total:
                     came = expected.came(end) - expected.came(begun)
@@ -288,10 +289,9 @@ def _noise(runner: Runner, design: Design) -> EpochNoise:
 
 def _clock_facts(clock: Clock) -> dict[str, Any]:
     """What one clock measures, how often, and how noisily."""
-    names = clock.cells.workload.domain
     return {
         "length": clock.periods.name,
-        "headlines": [names.label(clique) for clique in clock.cliques] if clock.places else [],
+        "headlines": clock.labels,
         "standard_errors": [float(f"{math.sqrt(variance):.6g}") for variance in clock.variances],
     }
 
@@ -411,8 +411,10 @@ class PooledFacts(StreamPlan):
         }
         if recipe.deletions:
             facts["turnover"] = {"cancelled": self.cancels}
-        labels = [self.domain.label(clique) for clique in runner.followed.headline]
-        heads = [(group, noise) for clock in self.clocks if clock.places for group, _, noise in clock.draws]
+        labels = [label for clock in self.clocks for label in clock.labels]
+        heads = [
+            (group, noise) for clock in self.clocks if clock.headlines for group, _, noise in clock.draws
+        ]
         facts |= headline_facts(labels, recipe.headline_share, heads, all_columns=runner.measures_all_columns)
         if self.clocks:
             facts["periods"] = [_clock_facts(clock) for clock in self.clocks]
@@ -423,7 +425,7 @@ class PooledFacts(StreamPlan):
         facts["noisy_counts"] = {
             "first": first,
             "most": most,
-            "at": "epoch_ends",
+            "at": "epoch_ends_and_period_ends" if self.clocks else "epoch_ends",
             "first_is_least": recipe.first_records is not None,
         }
         return facts
@@ -443,6 +445,16 @@ class PooledFacts(StreamPlan):
     def step_facts(self, step: int, measured_up_to: int) -> dict[str, Any]:
         """The next step that is measured."""
         return {"next_measured": self.epochs.after(measured_up_to)}
+
+    def periods_of(self, step: int) -> list[dict[str, Any]]:
+        """See ``StreamPlan``; the last planned step ends all of them."""
+        found, planned = dict[str, dict[str, Any]](), self.epochs.end
+        for periods in (own for clock in self.clocks for own in clock.periods.related):
+            last = next_end(periods, step - 1)
+            last = last if planned is None or planned < step else min(last, planned)
+            first = first_step(periods, step)
+            found.setdefault(periods.length, {"length": periods.length, "first": first, "last": last})
+        return list(found.values())
 
     def options(self) -> dict[str, Any]:
         """All options, JSON-able."""
@@ -528,7 +540,7 @@ class PooledFacts(StreamPlan):
         for clock, flows, end in zip(self.clocks, side.flows, began, strict=True):
             if end != step or not flows.many:
                 continue
-            for place, part, variance in zip(clock.places, clock.parts, clock.variances, strict=False):
+            for place, part, variance in clock.followed:
                 side.estimates.add_flows(place, flows.first, flows.values[part], flows.many * variance)
             flows.values, flows.many = np.zeros_like(flows.values), 0
             flows.first = len(side.estimates.records)
@@ -537,8 +549,8 @@ class PooledFacts(StreamPlan):
         """The shape of the open epoch's records, moved to what headlines say of them."""
         clock, flows = self.clocks[0], state.sides[0].flows[0]
         measured = [
-            (clique, flows.values[part], flows.many * variance)
-            for clique, part, variance in zip(clock.cliques, clock.parts, clock.variances, strict=True)
+            (self.cells.cliques[place], flows.values[part], flows.many * variance)
+            for place, part, variance in clock.followed
         ]
         return moved_model(state.latest, measured, self.recipe.max_cells)
 

@@ -555,7 +555,8 @@ class Published:
         self.counts = tuple(marginal for one in counts for marginal in one.marginals)
         self.schema = schema
         self._public, self.records = public_numbers, records
-        self._sizes = dict(zip(schema.names, schema.domain.sizes, strict=True))
+        released = schema.domain.released
+        self._sizes = dict(zip(released.names, released.sizes, strict=True))
         self._known: dict[Any, Estimate | Missing] = {}
 
     @classmethod
@@ -596,14 +597,6 @@ class Published:
 
         Cost: reads every measurement of these columns once; remembered.
         """
-        follows = () if self.schema.constraints is None else self.schema.constraints.derived
-        for one in follows:
-            if one.column.name in ((columns,) if isinstance(columns, str) else columns):
-                name, sources = one.column.name, ", ".join(one.sources)
-                return Missing(
-                    (),
-                    f"{name} follows from {sources}, measured in its place",
-                )
         names = names_of(columns, self.schema)
         if combine not in get_args(Combine):
             raise ConfigError(
@@ -613,7 +606,12 @@ class Published:
             raise ConfigError(f"as_of = {as_of!r}", where="measured", allowed="a step, from 1")
         key = names, as_of, combine
         if key not in self._known:
-            self._known[key] = self._estimate(names, as_of, combine)
+            found = self._estimate(names, as_of, combine)
+            for one in () if self.schema.constraints is None else self.schema.constraints.derived:
+                if isinstance(found, Missing) and one.column.name in names:
+                    sources = ", ".join(one.sources)
+                    found = Missing((), f"{one.column.name} follows from {sources}, measured in its place")
+            self._known[key] = found
         return self._known[key]
 
     def flow(
@@ -802,7 +800,8 @@ class Published:
         return self._public[last] - (self._public[first - 1] if first > 1 else 0)
 
     def _sum(self, names: tuple[str, ...], end: int, blocks: Sequence[_Block]) -> Estimate:
-        chosen = [self.schema.columns[self.schema.names.index(name)] for name in names]
+        columns = {column.name: column for column in self.schema.released_columns}
+        chosen = [columns[name] for name in names]
         shape = tuple(self._sizes[name] for name in names)
         values = np.zeros(shape)
         for block in blocks:
@@ -825,11 +824,11 @@ def names_of(columns: Iterable[str], schema: Schema) -> tuple[str, ...]:
     Errors:
         SchemaError: an unknown column. ConfigError: one twice. LimitError: more than ``MAX_CELLS`` cells.
     """
-    names = (columns,) if isinstance(columns, str) else tuple(columns)
-    clique = [schema.domain.index(name) for name in names]
+    names, domain = (columns,) if isinstance(columns, str) else tuple(columns), schema.domain.released
+    clique = [domain.index(name) for name in names]
     if len(set(clique)) != len(clique):
         raise ConfigError("a column is named twice", where="measured", allowed="each column once")
-    if (cells := schema.domain.cells(clique)) > MAX_CELLS:
+    if (cells := domain.cells(clique)) > MAX_CELLS:
         raise LimitError(f"{' x '.join(names)} has {cells} cells", where="measured", allowed=f"{MAX_CELLS}")
     return names
 

@@ -7,8 +7,9 @@ measurements that lie in the span; so its error does not hold what lies before. 
 from __future__ import annotations
 
 import datetime
+import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -57,11 +58,13 @@ class Timeline:
 
     Attributes:
         days: first and last day of each step that has any; ``steps``: the published steps, in order.
+        periods: by length, the last step of each public period by its first one, as manifests have them.
     """
 
     published: Published
     days: Mapping[int, tuple[datetime.date, datetime.date]]
     steps: tuple[int, ...]
+    periods: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, published: Published, manifests: Sequence[Mapping[str, Any]]) -> Timeline:
@@ -71,7 +74,10 @@ class Timeline:
             for manifest in manifests
             if (span := days_of(manifest.get("period"))) is not None
         }
-        return cls(published, days, tuple(int(manifest["step"]) for manifest in manifests))
+        periods = dict[str, dict[int, int]]()
+        for period in itertools.chain.from_iterable(manifest.get("periods", ()) for manifest in manifests):
+            periods.setdefault(period["length"], {})[int(period["first"])] = int(period["last"])
+        return cls(published, days, tuple(int(manifest["step"]) for manifest in manifests), periods)
 
     def span(self, first: int, last: int) -> Span:
         """Some steps, with their days."""
@@ -338,7 +344,12 @@ def series(
         ConfigError: an unknown length, or days where steps have none; nothing is measured.
     """
     spans, flows, why = _spans(timeline, names, every, events, combine), list[Estimate | None](), list[str]()
+    ends = timeline.periods.get(str(every), {})
     for span in spans:
+        if ends.get(span.first, span.last) > span.last:
+            flows.append(None)
+            why.append("under way")
+            continue
         found = timeline.published.flow(names, span.first - 1, span.last, events, combine)
         flow = replace(found, span=span) if isinstance(found, Estimate) else None
         flows.append(flow)
@@ -366,6 +377,8 @@ def _spans(
     if isinstance(every, int) and not isinstance(every, bool) and every > 0:
         starts = range(1, last + 1, every)
         return [timeline.span(start, min(start + every - 1, last)) for start in starts]
+    if isinstance(every, str) and every in timeline.periods:
+        return [timeline.span(begin, min(end, last)) for begin, end in timeline.periods[every].items()]
     if every not in CALENDAR_PERIODS:
         allowed = f"{', '.join(CALENDAR_PERIODS)}, or a number of steps"
         raise ConfigError(f"every = {every!r}", where="series", allowed=allowed)

@@ -108,6 +108,8 @@ def build_manifest(
         },
         "made_with_test_seed": facts.made_with_test_seed,
     }
+    if periods := plan.periods_of(facts.step):
+        manifest["periods"] = periods
     if "base" in pinned:
         manifest["base"] = {**pinned["base"], "words": base_words(pinned["base"])}
     if facts.records is not None:
