@@ -342,7 +342,11 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "families/census": ("evaluate/test_published_is_measured.py", "census"),
     "families/growing": ("evaluate/test_published_is_measured.py", "growing"),
     "families/panel": ("evaluate/test_published_is_measured.py", "panel"),
-    "families/points": ("evaluate/test_audit_points.py", "evaluate/test_published_is_measured.py", "points"),
+    "families/points": (
+        "evaluate/test_audit_families.py",
+        "evaluate/test_published_is_measured.py",
+        "points",
+    ),
     "families/tabular/pooled_clock.py": ("tabular/test_periods.py",),
     "families/tabular": ("tabular/test_periods.py", "evaluate/test_published_is_measured.py", "tabular"),
     "io/sinks": ("sinks", "streams/test_stream.py", "streams"),

@@ -22,8 +22,7 @@ import dpstream as dp
 from dpstream.cli import main
 from dpstream.core.contracts import NoisyCounts, StepPeriods, ends, marginal_query
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy import Noisy, Randomness
-from dpstream.core.privacy.noise import DiscreteLaplace
+from dpstream.core.privacy import DiscreteLaplace, Noisy, Randomness
 from dpstream.core.tables import Workload
 from dpstream.io.sources.calendar import CalendarPeriods, DayPeriods
 from dpstream.stream.measured_counts import CountsOf, time_period, to_sdmx

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from dpstream.core.contracts import StepPeriods, ends
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy import Event, PureDP, Randomness, User
-from dpstream.core.privacy.budget import ZCDP
+from dpstream.core.privacy import ZCDP, Event, PureDP, Randomness, User
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled
