@@ -142,14 +142,17 @@ def assemble(made: Page, *, fit: Fitness, about: Publication | None = None) -> s
     )
     sections = [content for _, _, content in made.sections]
     sections += [block("report", "promise", **_promise_facts(run)), _files(run, made.rules)]
-    program = run.manifest["program"]
+    program, tables = (
+        run.manifest["program"],
+        f"{integer(made.tables)} table{'' if made.tables == 1 else 's'}",
+    )
     return frame(
         f"{title}: dpstream report",
         block("report", "banner", test_seed=run.test_seed, unfit=fit.unfit),
         block("report", "body", opening=opening, sections=sections),
         [
             f"Made by dpstream {__version__} from releases of {program['name']} {program['version']} of the stream "
-            f"{run.manifest['stream']}. {integer(len(run.shown))} manifests, {integer(made.tables)} table{'' if made.tables == 1 else 's'}: "
+            f"{run.manifest['stream']}. {integer(len(run.shown))} manifests, {tables}: "
             "all hashes match.",
             "Every number is public. The page loads nothing.",
         ],
