@@ -40,7 +40,7 @@ class Headline:
     """What was measured of a marginal again and again.
 
     Attributes:
-        columns: none for the number of records. period: how long it is measured; empty where tables' epochs say it.
+        columns: none for the number of records. period: how long it is measured; empty where epochs differ.
         flows: by events, one after the other. stocks: at the end of each measured period.
     """
 
@@ -48,6 +48,11 @@ class Headline:
     period: str
     flows: dict[Events, Series]
     stocks: tuple[CountsOf, ...]
+
+    @property
+    def known(self) -> list[tuple[int, Estimate]]:
+        """The stocks that are measured, by their step."""
+        return [(one.span.last, one.estimate) for one in self.stocks if one.estimate is not None]
 
     @property
     def counts(self) -> list[CountsOf]:
@@ -80,8 +85,14 @@ def headlines(release: PublicRelease, most: int | None = None) -> list[Headline]
             ends = [span for span, why in zip(series.spans, series.why, strict=True) if not why]
             stride = 1 if most is None else -(-len(ends) // most)
             stocks = [as_of(release, columns, span) for span in ends[::-1][::stride][::-1]]
-            found.append(Headline(columns, period, flows, tuple(stocks)))
+            found.append(Headline(columns, period or _length(series), flows, tuple(stocks)))
     return found
+
+
+def _length(series: Series) -> str:
+    """The length of periods that are not public by themselves; empty where they differ."""
+    lengths = {span.last - span.first + 1 for span in series.spans}
+    return f"{lengths.pop()} steps" if len(lengths) == 1 else ""
 
 
 def _flows(release: PublicRelease, columns: tuple[str, ...], period: str) -> dict[Events, Series]:

@@ -343,7 +343,8 @@ def _draw(folder: Folder, pairs: Pairs) -> Page:
     charts = charts_of(run)
     dates = charts.dates
     # The measured number says more than the rows that were drawn of it.
-    rows = None if folder.headlines else rows_over_time(run, charts)
+    is_measured = any(not one.columns and len(one.known) > 1 for one in folder.headlines)
+    rows = None if is_measured else rows_over_time(run, charts)
     sections = [
         ("releases", "Releases", block("plain", "releases", states=states(run.states), rows=rows)),
         ("columns", "Columns", _columns(run, dates)),

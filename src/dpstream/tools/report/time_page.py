@@ -47,21 +47,27 @@ def time_section(release: PublicRelease, found: Sequence[Headline], charts: Char
     shown = [headline for headline in found if _cells(headline) <= _MOST_CELLS]
     compared = {headline.columns: _compared(release, headline) for headline in shown}
     cells = sum(one.change.later.values.size for changes in compared.values() for one in changes)
-    admitted = any(one.change.later.records != "records" for own in compared.values() for one in own)
-    if not shown:
-        return None
+    admitted = any(_is_bounded(one.change.later) for own in compared.values() for one in own)
     parts = []
     for headline in shown:
         name = " × ".join(headline.columns)
         tables = [_table(headline, one, cells) for one in compared[headline.columns]]
         stocks, bars = _stocks(headline, charts, name), _bars(headline, charts)
-        parts.append({"name": name, "stocks": stocks, "bars": bars, "tables": tables})
+        if stocks or bars or tables:
+            parts.append({"name": name, "stocks": stocks, "bars": bars, "tables": tables})
+    if not parts:
+        return None
     left = [" × ".join(headline.columns) for headline in found if headline not in shown]
     return block("time", "section", headlines=parts, left=left, admitted=admitted, compared=cells > 0)
 
 
 def _cells(headline: Headline) -> int:
     return max(flow.values.size for series in headline.flows.values() for flow in series.flows if flow)
+
+
+def _is_bounded(estimate: Estimate) -> bool:
+    """Whether bounds on a user's records leave some out, more of them later."""
+    return estimate.records == "admitted records"
 
 
 def _labels(estimate: Estimate) -> list[str]:
@@ -76,7 +82,7 @@ def _half_width(estimate: Estimate, confidence: float = _CONFIDENCE) -> float:
 
 def _largest(headline: Headline) -> list[int]:
     """The cells with the most records, largest first."""
-    known = [one.estimate for one in headline.stocks if one.estimate is not None]
+    known = [estimate for _, estimate in headline.known]
     series = next(iter(headline.flows.values()))
     values = (known or [flow for flow in series.flows if flow])[-1].values.ravel()
     return [int(cell) for cell in np.argsort(-values, kind="stable")[:_VALUES]]
@@ -84,7 +90,7 @@ def _largest(headline: Headline) -> list[int]:
 
 def _stocks(headline: Headline, charts: Charts, name: str) -> Html | None:
     """A line for each of the largest values: how many there are at the end of each period."""
-    known = [(one.span.last, one.estimate) for one in headline.stocks if one.estimate is not None]
+    known = headline.known
     if len(known) < 2:
         return None
     steps = [step for step, _ in known]
@@ -180,6 +186,7 @@ def _table(headline: Headline, one: _Compared, cells: int) -> dict[str, Any]:
     names = _names(spans, headline.period)
     return {
         "events": one.events,
+        "records": change.later.records,
         "word": _word(headline.period),
         "unit": "step" if spans[1].days is None else "day",
         "adjacent": spans[0].last + 1 == spans[1].first,
@@ -194,7 +201,7 @@ def _table(headline: Headline, one: _Compared, cells: int) -> dict[str, Any]:
 
 def _seen(change: Change, confidence: float) -> NDArray[np.int64] | None:
     """What rose and what fell; None where periods are not comparable."""
-    if change.later.records != "records":
+    if _is_bounded(change.later):
         return None
     try:
         return change.direction(confidence).ravel()
