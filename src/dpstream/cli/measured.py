@@ -199,9 +199,11 @@ def _over_time(
     as_json: bool,
 ) -> None:
     """A flow, a change or a series."""
+    from dpstream.stream.release.flows import bound_words
+
     if every is not None:
         series = _series(release, asked, every, start or end or earlier)
-        _rows(series.to_table(asked.confidence), "", asked, as_csv, as_json)
+        _rows(series.to_table(asked.confidence), bound_words(series.bound), asked, as_csv, as_json)
         return
     span = _moment(start), _moment(end)
     if earlier is None:
@@ -213,7 +215,7 @@ def _over_time(
         allowed = "--from DAY --to DAY --change DAY/DAY, both included"
         raise ConfigError("a change is between two spans of days", where="--change", allowed=allowed)
     change = release.change(asked.columns, earlier=(_moment(first), _moment(last)), later=span, **asked.how)  # type: ignore[arg-type]
-    _rows(change.to_table(asked.confidence), change.difference.note, asked, as_csv, as_json)
+    _rows(change.to_table(asked.confidence), change.note, asked, as_csv, as_json)
 
 
 def _series(release: PublicRelease, asked: _Asked, every: str, other: str | None) -> Series:
