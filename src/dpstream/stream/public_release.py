@@ -34,6 +34,7 @@ from dpstream.stream.release.answers import (
     with_simulated,
 )
 from dpstream.stream.release.estimates import CellsOf, Combine, Estimate, Missing, Published, misfit
+from dpstream.stream.release.flow_kinds import flowing
 from dpstream.stream.release.flows import Change, Events, Moment, Series, Timeline
 from dpstream.stream.release.released_verdicts import NumberOfRecords, number_of_records
 from dpstream.stream.release.showing import codes_of, release_html, spent_of
@@ -89,7 +90,8 @@ class PublicRelease:
         return read_manifest(self.folder, self._step(step))
 
     def number_of_records(self, step: int | None = None) -> NumberOfRecords:
-        """The released number of records, its error, and up to which step it is measured; errors as of ``manifest``."""
+        """The released number of records (under ``max_events``: of admitted ones), its error, and up to which step it
+        is measured; errors as of ``manifest``."""
         return number_of_records(self.manifest(step))
 
     def table(self, step: int | None = None, *, frame: Frame = "arrow", ids: bool = False) -> Any:
@@ -120,7 +122,8 @@ class PublicRelease:
         as_of: int | None = None,
         combine: Combine = "mean",
     ) -> Estimate | None:
-        """What was measured of a marginal, over all steps: unbiased, in records, with exact intervals.
+        """What was measured of a marginal, over all steps: unbiased, in records, with exact intervals. Where
+        ``max_events`` leaves records out, estimate and interval are about ``Estimate.records``, the admitted ones.
 
         Args:
             columns: names; none for the number of records. step: use what was published up to it.
@@ -165,6 +168,7 @@ class PublicRelease:
         combine: Combine = "mean",
     ) -> Estimate:
         """How many records came from one day to another, both included: a sum of measurements, with exact intervals.
+        Under ``max_events``: how many admitted records, of which later periods hold fewer.
 
         Args:
             columns: names; none for the number of records. start, end: days, ``"2024-03-31"``, or numbers of steps.
@@ -188,7 +192,8 @@ class PublicRelease:
         combine: Combine = "mean",
     ) -> Change:
         """The later flow less the earlier one; periods in both cancel, with their noise. Arguments and errors as of
-        ``flow``. ``Change.direction`` says what rose and what fell."""
+        ``flow``. ``Change.direction`` says what rose and what fell, but under ``max_events``: the first events of a
+        user are admitted, so later periods hold fewer."""
         timeline = self._timeline()
         spans = timeline.asked(*earlier), timeline.asked(*later)
         return flows.change(timeline, columns, *spans, events, combine)
@@ -213,8 +218,9 @@ class PublicRelease:
         return flows.series(self._timeline(), columns, every, events, combine)
 
     def _timeline(self) -> Timeline:
-        manifests = [manifest for manifest, _ in self._measured(None)]
-        return Timeline.of(self._published(None), manifests)
+        steps = self._measured(None)
+        known = flowing(steps, lambda: self._published(None), lambda: panel_labels(self.folder))
+        return Timeline.of(known, [manifest for manifest, _ in steps])
 
     def people(self, times: int | None = None, step: int | None = None) -> Estimate | None:
         """Of a panel: the number of its people, without padding; None where it was not measured.
@@ -277,7 +283,8 @@ class PublicRelease:
         return kinds_there(self._others(step))
 
     def answer(self, question: str, step: int | None = None, *, as_of: int | None = None) -> Answer:
-        """How many records satisfy a question such as ``"paid = 1"``, counted in the released table.
+        """How many records satisfy a question such as ``"paid = 1"``, counted in the released table. Under
+        ``max_events`` the answer and its error are about admitted records.
 
         Where its columns were measured without a gap, the answer has an exact interval around the measured number;
         else its error by simulation, where ``dpstream errors`` published it. ``error_kind`` and ``note`` say which,
@@ -463,7 +470,8 @@ class OtherKinds:
             return None if found is None else _one(*found, f"{words} up to period {found[1].last}")
         if self.public_people is not None:
             step = max(step for step, one in self.lines if one.counted == "people")
-            return Estimate((), (), np.array(float(self.public_people)), step, (), False, (), "the people")
+            number = np.array(float(self.public_people))
+            return Estimate((), (), number, step, (), False, (), "the people", "people")
         if (patterns := self.patterns()) is not None:
             return patterns.sum(np.ones(patterns.values.shape, bool))
         found = self._newest("marginal", counted="people")

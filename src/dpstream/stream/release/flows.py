@@ -16,10 +16,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.errors import ConfigError
+from dpstream.core.errors import ConfigError, counted
 from dpstream.core.privacy.law import check_confidence
 from dpstream.io.sources.calendar import CALENDAR_PERIODS, period_number
-from dpstream.stream.release.estimates import Combine, Estimate, Missing, Published, names_of
+from dpstream.stream.release.estimates import Combine, Estimate, Flowing, Missing, sum_of
 
 #: A day, as text or date, or the number of a step.
 Moment = str | datetime.date | int
@@ -59,21 +59,29 @@ class Timeline:
     Attributes:
         days: first and last day of each step that has any; ``steps``: the published steps, in order.
         periods: by length, the last step of each public period by its first one, as manifests have them.
+        bound: how many events of a user are counted at most, the first ones; None where all are.
     """
 
-    published: Published
+    published: Flowing
     days: Mapping[int, tuple[datetime.date, datetime.date]]
     steps: tuple[int, ...]
     periods: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    bound: int | None = None
 
     @classmethod
-    def of(cls, published: Published, manifests: Sequence[Mapping[str, Any]]) -> Timeline:
+    def of(cls, published: Flowing, manifests: Sequence[Mapping[str, Any]]) -> Timeline:
         """From the manifests of published steps."""
-        days = {int(manifest["step"]): days_of(manifest) for manifest in manifests if manifest.get("period")}
+        days = {
+            int(manifest["step"]): span
+            for manifest in manifests
+            if (span := days_of(manifest.get("period"))) is not None
+        }
         periods = dict[str, dict[int, int]]()
         for period in itertools.chain.from_iterable(manifest.get("periods", ()) for manifest in manifests):
             periods.setdefault(period["length"], {})[int(period["first"])] = int(period["last"])
-        return cls(published, days, tuple(int(manifest["step"]) for manifest in manifests), periods)
+        steps = tuple(int(manifest["step"]) for manifest in manifests)
+        bounds = [manifest.get("unit", {}).get("max_events") for manifest in manifests]
+        return cls(published, days, steps, periods, bounds[-1] if bounds else None)
 
     def span(self, first: int, last: int) -> Span:
         """Some steps, with their days."""
@@ -135,21 +143,34 @@ class Timeline:
             if cover and outer is not None:
                 span = self.span(*outer)
                 found = self.published.flow(names, span.first - 1, span.last, events, combine)
+            elif cover and found.wider is not None:
+                found = found.wider
         if isinstance(found, Missing):
-            near = [
-                self.span(*one)
-                for one in dict.fromkeys([_outer(borders, span), _inner(borders, span)])
-                if one
-            ]
-            allowed = " or ".join(map(str, near)) or _advice(names)
-            raise ConfigError(f"{span} has gaps: {found.reason}", where="flow", allowed=allowed)
-        return replace(found, about=f"the {found.records} that {_DID[events]} {span}", span=span)
+            ends = dict.fromkeys(one for one in (_outer(borders, span), _inner(borders, span)) if one)
+            others = {one: self.published.flow(names, one[0] - 1, one[1], events, combine) for one in ends}
+            near = [self.span(*one) for one, known in others.items() if isinstance(known, Estimate)]
+            allowed = " or ".join(map(str, near)) or found.instead or _advice(names)
+            what = "has gaps" if found.steps or near else "is not measured"
+            raise ConfigError(f"{span} {what}: {found.reason.rstrip('.')}", where="flow", allowed=allowed)
+        about = found.about or f"the {found.records} that {_DID[events]} {span}"
+        return replace(found, about=about, span=span)
 
 
-def days_of(manifest: Mapping[str, Any]) -> tuple[datetime.date, datetime.date]:
-    """The first and the last day of a step that has any."""
-    first, last = str(manifest["period"]).split("/")
-    return datetime.date.fromisoformat(first), datetime.date.fromisoformat(last)
+def days_of(period: str | None) -> tuple[datetime.date, datetime.date] | None:
+    """First and last day of a step's period; None where it has no dates.
+
+    >>> days_of("2005-04"), days_of("wave 3")
+    ((datetime.date(2005, 4, 1), datetime.date(2005, 4, 30)), None)
+    """
+    begin, _, end = (period or "").partition("/")
+    try:
+        if len(begin) == 7:
+            first = datetime.date.fromisoformat(f"{begin}-01")
+            return first, (first + datetime.timedelta(days=31)).replace(day=1) - datetime.timedelta(days=1)
+        first = datetime.date.fromisoformat(begin[:10])
+        return first, datetime.date.fromisoformat((end or begin)[:10])
+    except ValueError:
+        return None
 
 
 def _advice(names: Sequence[str]) -> str:
@@ -184,20 +205,29 @@ class Change:
         earlier, later: the flows. difference: the later one less the earlier one.
         daily: the same of records a day (of steps without days: a step); what "higher than" compares, as spans differ
             in length.
+        bound: as of ``Timeline``; where it is a number, nothing is called higher or lower.
     """
 
     earlier: Estimate
     later: Estimate
     difference: Estimate
     daily: Estimate
+    bound: int | None = None
+
+    @property
+    def note(self) -> str:
+        """What the error of the difference means, and what a contribution bound does to it."""
+        return "; ".join(text for text in (self.difference.note, bound_words(self.bound)) if text)
 
     def direction(self, confidence: float = 0.95) -> NDArray[np.int64]:
         """Of every cell: 1 where records a day rose, -1 where they fell, 0 where no difference can be seen. All cells
         together hold with the stated confidence.
 
         Errors:
-            ConfigError: too many cells; a difference without an interval.
+            ConfigError: too many cells; a difference without an interval; a contribution bound.
         """
+        if self.bound is not None:
+            raise ConfigError(bound_words(self.bound), where="change", allowed="the numbers, in difference")
         own = self.daily
         interval = own.interval(simultaneous(confidence, own.values.size))
         if interval is None:
@@ -208,11 +238,14 @@ class Change:
 
     def to_table(self, confidence: float = 0.95) -> Any:
         """One row a cell: labels, ``earlier``, ``later``, ``change``, its ``standard_error``, ``low``, ``high`` and
-        ``seen``: rose, fell, or nothing; as a pyarrow Table."""
+        ``seen``: rose, fell, nothing, or not compared (a contribution bound); as a pyarrow Table."""
         import pyarrow as pa
 
         table = self.difference.to_table(confidence)
-        seen = [_SEEN[int(one)] for one in self.direction(confidence).ravel()]
+        if self.bound is None:
+            seen = [_SEEN[int(one)] for one in self.direction(confidence).ravel()]
+        else:
+            seen = ["not compared"] * table.num_rows
         labels = {name: table[name] for name in self.difference.columns}
         both = {"earlier": self.earlier.values.ravel(), "later": self.later.values.ravel()}
         rest = {name: table[name] for name in ("standard_error", "low", "high")}
@@ -222,6 +255,16 @@ class Change:
 
 
 _SEEN = {1: "rose", 0: "no difference can be seen", -1: "fell"}
+
+
+def bound_words(bound: int | None) -> str:
+    """What a contribution bound does to flows: the first events of a user are admitted, so later periods hold fewer."""
+    if bound is None:
+        return ""
+    return (
+        f"the first {counted(bound, 'event')} of a user count, so later periods hold fewer admitted records: nothing "
+        "is called higher or lower"
+    )
 
 
 def simultaneous(confidence: float, comparisons: int) -> float:
@@ -243,12 +286,14 @@ class Series:
 
     Attributes:
         spans: the periods. flows: of each; None where it is not measured, and ``why``.
+        bound: as of ``Timeline``.
     """
 
     columns: tuple[str, ...]
     spans: tuple[Span, ...]
     flows: tuple[Estimate | None, ...]
     why: tuple[str, ...]
+    bound: int | None = None
 
     def to_table(self, confidence: float = 0.95) -> Any:
         """One row a period and cell: ``from``, ``to`` (days, or steps), labels, ``count``, ``standard_error``, ``low``,
@@ -285,15 +330,16 @@ def change(
         for pair in ((earlier, later), (later, earlier))
     )
     about = f"the change from {earlier} to {later}"
-    difference = _sum([(-1.0, gone), (1.0, added)], first)
+    difference = sum_of([*((-1.0, one) for one in gone), *((1.0, one) for one in added)], first)
     rates = [1.0 / (own.days or own.last - own.first + 1) for own in (earlier, later)]
     common = Span(max(earlier.first, later.first), min(earlier.last, later.last))
     shared: list[Estimate] = []
     if common.first <= common.last and rates[0] != rates[1]:
         shared = [timeline.flow(names, common, events, combine)]
-    daily = _sum([(-rates[0], gone), (rates[1], added), (rates[1] - rates[0], shared)], first)
+    weighted = zip((-rates[0], rates[1], rates[1] - rates[0]), (gone, added, shared), strict=True)
+    daily = sum_of([(weight, one) for weight, flows in weighted for one in flows], first)
     daily = replace(daily, about=f"{about}, a {'day' if earlier.days and later.days else 'step'}")
-    return Change(first, second, replace(difference, about=about), daily)
+    return Change(first, second, replace(difference, about=about), daily, timeline.bound)
 
 
 def _without(span: Span, other: Span) -> list[Span]:
@@ -302,19 +348,6 @@ def _without(span: Span, other: Span) -> list[Span]:
     if other.last < span.first or span.last < other.first:
         return [span]
     return [Span(first, last) for first, last in ends if first <= last]
-
-
-def _sum(weighted: Sequence[tuple[float, Sequence[Estimate]]], like: Estimate) -> Estimate:
-    """A weighted sum of flows of spans that have no step in common."""
-    values, parts, chosen = np.zeros(like.values.shape), [], False
-    epochs: list[tuple[int, int]] = []
-    for weight, flows in weighted:
-        for own in flows:
-            values += weight * own.values
-            parts += [part.scaled(abs(weight)) for part in own._parts]  # type: ignore[attr-defined]
-            epochs += own.epochs
-            chosen |= own.chosen
-    return replace(like, values=values, _parts=tuple(parts), epochs=tuple(epochs), chosen=chosen, span=None)
 
 
 def series(
@@ -340,16 +373,19 @@ def series(
         flows.append(flow)
         why.append(_status(timeline, names, span) if flow is None else "")
     if all(why):
+        found = timeline.published.flow(names, 0, timeline.steps[-1], events, combine)
         what = "none of these periods is measured as a whole"
+        if isinstance(found, Missing) and found.instead:
+            raise ConfigError(f"{what}: {found.reason}", where="series", allowed=found.instead)
         raise ConfigError(what, where="series", allowed=_advice(names))
-    return Series(names_of(names, timeline.published.schema), tuple(spans), tuple(flows), tuple(why))
+    columns = timeline.published.names(names)
+    return Series(columns, tuple(spans), tuple(flows), tuple(why), timeline.bound)
 
 
 def _status(timeline: Timeline, names: Sequence[str], span: Span) -> str:
     if set(range(span.first, span.last + 1)) - set(timeline.steps):
         return "withdrawn"
-    known = [one.last for one in timeline.published.counts if set(names) <= set(one.columns or ())]
-    return "under way" if span.last > max(known, default=0) else "not known"
+    return "under way" if span.last > timeline.published.reach(names) else "not known"
 
 
 def _spans(
