@@ -179,9 +179,19 @@ class TreeCells:
             found[size] += count
         return Coefficients(self.source, tuple(found.items()), float(weights.sum()))
 
+    @property
+    def key(self) -> Any:
+        """See ``Part``."""
+        return self.source.draw, self.source.columns, self.fitted, self.estimated
+
     def scaled(self, weight: float) -> TreeCells:
-        """Its part in a weighted sum."""
+        """See ``Part``."""
         return replace(self, weight=self.weight * weight)
+
+    def plus(self, other: TreeCells) -> TreeCells | None:
+        """See ``Part``."""
+        weight = self.weight + other.weight
+        return replace(self, weight=weight) if abs(weight) > _CANCELLED else None
 
 
 #: Of a tree's weights so many are exact; the others are rounded up, to so many sizes between a number and its double.
@@ -956,7 +966,7 @@ class Published:
             return {}
         tree, found = trees[0], dict[tuple[int, int], Combined]()
         own = [one for one in self.counts if one.counted == counted and _alone(one)]
-        own = [one for one in own if _usable(one, self._sizes)]
+        own = [one for one in own if _usable(one, self.sizes)]
         spans: dict[tuple[int, int], dict[tuple[str, ...], NoisyCounts]] = {}
         for one in own:
             spans.setdefault((one.first, one.last), {})[one.columns or ()] = one
