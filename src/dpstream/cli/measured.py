@@ -247,9 +247,8 @@ def _counts(
         return [made.CountsOf(asked.events, flow.columns, flow.span, flow)]
     if asked.columns or as_of is not None:
         estimate = _estimate(release, asked.columns, as_of, asked.combine)
-        manifest = release.manifest(estimate.as_of)
-        days = days_of(manifest) or ()
-        span = Span(estimate.as_of, estimate.as_of, *days)
+        days = days_of(release.manifest(estimate.as_of).get("period"))
+        span = Span(estimate.as_of, estimate.as_of, *(days or ()))
         return [made.CountsOf(made.AS_OF, estimate.columns, span, estimate)]
     found = [own for headline in made.headlines(release) for own in headline.counts]
     if not found:
