@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpstream.core.contracts import StepPeriods, ends
+from dpstream.core.contracts import ExpectedTable, StepPeriods, ends
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import ZCDP, Event, PureDP, Randomness, User
+from dpstream.core.schema import Categorical, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled
@@ -23,11 +24,19 @@ from dpstream.families.tabular.pooled_book import Epochs
 from dpstream.families.tabular.pooled_clock import EPOCHS, Number
 from dpstream.families.tabular.pooled_estimates import expected_rate
 from dpstream.io.sources.calendar import CALENDAR_PERIODS, CalendarPeriods, DayPeriods, MonthPeriods
+from dpstream.project.planning import headline_lines
+from dpstream.stream.release.estimates import Published
 from dpstream.stream.release.manifest import accuracy_of
 from dpstream.stream.release.released_verdicts import number_of_records
 
 DOMAIN = Domain(("zip", "cause", "paid"), (8, 5, 2))
 START = datetime.date(1990, 1, 1)
+SCHEMA = Schema(
+    [
+        Categorical(name, [f"{name} {value}" for value in range(size)])
+        for name, size in zip(DOMAIN.names, DOMAIN.sizes, strict=True)
+    ]
+)
 RECIPE = Pooled(
     Workload.all_k_way(DOMAIN, 2),
     headline=(("zip",), ("zip", "cause")),
@@ -275,3 +284,24 @@ def test_a_number_that_is_told_has_a_date_of_its_own() -> None:
                 f"measured up to step {number.measured_up_to} (day {number.measured_up_to})" in said["words"]
             )
     assert {(False, True), (False, False), (True, True)} <= set(known)
+
+
+@pytest.mark.parametrize("headline", [(), (("zip",),), (("zip",), ("paid",), ("cause",))])
+def test_a_plan_says_what_readers_will_get(headline) -> None:
+    """The half width of a flow's interval, of the number and of each headline (some are drawn together)."""
+    plan = replace(RECIPE, headline=headline, periods=StepPeriods(3), number=StepPeriods(3)).calibrate(
+        epsilon=1, horizon=12
+    )
+    state, schema = plan.start(), SCHEMA
+    releases = [plan.step(state, batch, Randomness.seeded(step)) for step, batch in enumerate(stream(3), 1)]
+    counts = [one for release in releases for one in release.noisy_counts if "period" in one.query]
+    published = Published(counts, schema)
+    for facts in plan.facts()["periods"]:
+        names = [tuple(label.split(" x ")) for label in facts["headlines"]] or [()]
+        for columns, width in zip(names, facts["half_widths"], strict=True):
+            flow = published.flow(columns, 0, 3)
+            assert flow.law().half_width(0.95) == pytest.approx(width, rel=1e-5)
+    lines = headline_lines(plan.facts()["periods"], ExpectedTable(720, 60.0, "grows"))
+    assert lines[0].startswith("the number in 3 steps of records: ± ")
+    assert lines[0].endswith(" of about 180")
+    assert len(lines) == 1 + len(headline)

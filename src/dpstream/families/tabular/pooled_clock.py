@@ -5,7 +5,7 @@ Trusted base: kernel (counts and measures).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -13,9 +13,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Periods, ends
+from dpstream.core.contracts import Periods, ends, next_end
 from dpstream.core.privacy.budget import Budget
-from dpstream.core.privacy.joint import HistogramsNoise
+from dpstream.core.privacy.joint import HistogramCells, HistogramsNoise
+from dpstream.core.privacy.law import WeightedSum, has_law
 from dpstream.core.privacy.noise import Noise
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
@@ -26,6 +27,10 @@ from dpstream.mechanisms.run_outputs import MIN_VARIANCE, RunOutput
 from dpstream.mechanisms.workload_cells import Cells
 
 _Floats = NDArray[np.float64]
+
+
+#: So many periods show how long they are.
+_USUAL = 12
 
 
 @dataclass(frozen=True)
@@ -110,16 +115,37 @@ class Clock:
             found |= dict(zip(group, own, strict=True))
         return [max(found[place], MIN_VARIANCE) for place in range(len(self.cliques))]
 
+    def half_widths(self, confidence: float) -> list[float]:
+        """Of the interval of one cell of each of them, in one period."""
+        found = {
+            place: add_up_cells([(noise, self.sizes[place], 1, 1.0)]).half_width(confidence)
+            for group, _, noise in self.draws
+            for place in group
+        }
+        return [found[place] for place in range(len(self.cliques))]
+
     @cached_property
     def number_variance(self) -> float:
         """The variance of the noise in a period's number of events: the mean by inverse variance of what draws say."""
-        sums = [
-            noise.sum_variance
-            if isinstance(noise, HistogramsNoise)
-            else noise.variance * self.sizes[group[0]]
-            for group, _, noise in self.draws
-        ]
-        return 1.0 / sum(1.0 / max(variance, MIN_VARIANCE) for variance in sums)
+        return 1.0 / sum(1.0 / variance for _, _, variance in self.sums)
+
+    @cached_property
+    def sums(self) -> list[tuple[Noise | HistogramsNoise, int, float]]:
+        """What its draws say of a period's number of events: the noise, how many cells make a sum, and its variance."""
+        found = []
+        for group, _, noise in self.draws:
+            cells = self.sizes[group[0]]
+            variance = noise.sum_variance if isinstance(noise, HistogramsNoise) else noise.variance * cells
+            found.append((noise, cells, max(variance, MIN_VARIANCE)))
+        return found
+
+    @cached_property
+    def usual_length(self) -> float:
+        """How many steps a period has, as a rule."""
+        begin = end = next_end(self.periods, 0)
+        for _ in range(_USUAL):
+            end = next_end(self.periods, end)
+        return (end - begin) / _USUAL
 
     def ends(self, step: int, *last: int | None) -> bool:
         """Whether a period ends with a step; ``last``: the stream's last steps, as planned at any time."""
@@ -175,6 +201,36 @@ class Flows:
         """One period more."""
         self.values = self.values + values
         self.many += 1
+
+
+def add_up_cells(draws: Sequence[tuple[Noise | HistogramsNoise, int, int, float]]) -> WeightedSum:
+    """The law of a sum of cells of several draws.
+
+    Args:
+        draws: each with its noise, the cells of a histogram in it, how many of these are added up, and their weight.
+    """
+    alone, joint, loose = (
+        list[tuple[Noise, float, int]](),
+        list[tuple[HistogramCells, int, float, int]](),
+        0.0,
+    )
+    for noise, cells, many, weight in draws:
+        if not isinstance(noise, HistogramsNoise):
+            alone.append((noise, weight, many))
+        elif has_law(histogram := HistogramCells(noise, cells), many):
+            joint.append((histogram, many, weight, 1))
+        else:
+            loose += weight**2 * histogram.variance_of_sum(many, many)
+    return WeightedSum(tuple(alone), loose=loose, histograms=tuple(joint))
+
+
+def number_half_width(clocks: Sequence[Clock], confidence: float) -> float:
+    """Of the interval of a period's number of events, of all that some clocks with these periods say of it."""
+    sums = [known for clock in clocks for known in clock.sums]
+    whole = sum(1.0 / variance for *_, variance in sums)
+    return add_up_cells(
+        [(noise, cells, cells, 1.0 / (variance * whole)) for noise, cells, variance in sums]
+    ).half_width(confidence)
 
 
 #: Epochs are the first series that gives the number of events; the clocks follow.

@@ -47,7 +47,7 @@ from dpstream.families.tabular.pooled_book import (
     moved_model,
     open_model,
 )
-from dpstream.families.tabular.pooled_clock import EPOCHS, Clock, Number
+from dpstream.families.tabular.pooled_clock import EPOCHS, Clock, Number, number_half_width
 from dpstream.families.tabular.pooled_estimates import Answer, Estimates, expected_rate, rate_weights
 from dpstream.families.tabular.pooled_run import Design, Runner
 from dpstream.mechanisms import options
@@ -287,11 +287,20 @@ def _noise(runner: Runner, design: Design) -> EpochNoise:
     return EpochNoise(tuple(columns), 0.0 if public else 1.0 / sum(sums))
 
 
-def _clock_facts(clock: Clock) -> dict[str, Any]:
-    """What one clock measures, how often, and how noisily."""
+#: Confidence of the intervals of flows that a plan tells.
+_TOLD = 0.95
+
+
+def _clock_facts(clock: Clock, clocks: Sequence[Clock]) -> dict[str, Any]:
+    """What one of the clocks measures, how often, and how noisily; headlines of its periods tell the number, too."""
+    alike = [other for other in clocks if other.periods == clock.periods]
+    widths = clock.half_widths(_TOLD) if clock.headlines else [number_half_width(alike, _TOLD)]
     return {
         "length": clock.periods.name,
         "headlines": clock.labels,
+        "cells": clock.sizes,
+        "steps": clock.usual_length,
+        "half_widths": [float(f"{width:.6g}") for width in widths],
         "standard_errors": [float(f"{math.sqrt(variance):.6g}") for variance in clock.variances],
     }
 
@@ -417,7 +426,7 @@ class PooledFacts(StreamPlan):
         ]
         facts |= headline_facts(labels, recipe.headline_share, heads, all_columns=runner.measures_all_columns)
         if self.clocks:
-            facts["periods"] = [_clock_facts(clock) for clock in self.clocks]
+            facts["periods"] = [_clock_facts(clock, self.clocks) for clock in self.clocks]
         first, most = runner.numbers()
         first += sum(sum(clock.sizes) for clock in self.clocks if clock.ends(1, self.last_step, self.horizon))
         most += sum(sum(clock.sizes) for clock in self.clocks)

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import StreamPlan, Synthesis
 from dpstream.core.privacy.budget import PureDP
-from dpstream.core.privacy.unit import Individual, InsertedRecord, Record, User
+from dpstream.core.privacy.unit import Individual, Record, User
 from dpstream.core.version import __version__
 from dpstream.io.sinks.change_tables import ID, LABEL
 from dpstream.io.sinks.period_tables import PERIOD, PERSON, WEIGHT, called, wide_name
 from dpstream.io.sinks.table_files import Content, sha256_of, size_of
 from dpstream.io.sinks.target import MEASUREMENTS
-from dpstream.stream.declared import counted_records
+from dpstream.stream.declared import bound_of, counted_records
 from dpstream.stream.predecessor_cost import base_words, covered
 from dpstream.stream.release.codebook import descriptor
 from dpstream.stream.release.released_verdicts import (
@@ -138,7 +138,7 @@ def held_records(plan: StreamPlan, pinned: Mapping[str, Any], step: int, period:
 
 def _unit(plan: StreamPlan) -> dict[str, Any]:
     unit: dict[str, Any] = {"name": plan.unit.name, "words": plan.unit.describe()}
-    if isinstance(plan.unit, User) and not isinstance(plan.unit, InsertedRecord):
+    if isinstance(plan.unit, User) and bound_of(plan.unit) is not None:
         unit["max_events"] = plan.unit.max_events
         unit["each_event"] = str(plan.unit.per_event(plan.budget).amount)
     if isinstance(plan.unit, Record):
