@@ -62,7 +62,7 @@ pd.crosstab(table["district"].fillna("missing"), table["owner_move_in"], normali
 # is mostly noise.
 
 # %%
-release.series(every="4 steps").to_table().to_pandas().round(1)
+release.series(every="month").to_table().to_pandas().round(1)
 
 # %%
 shares = {step: release.table(step).to_pandas()["owner_move_in"].mean() for step in release.steps}
