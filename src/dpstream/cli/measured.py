@@ -187,9 +187,8 @@ def _counts(release: PublicRelease, asked: AskedFlow, as_of: int | None) -> list
         return [made.CountsOf(asked.events, answer.columns, answer.span, answer)]
     if asked.columns or as_of is not None:
         estimate = _estimate(release, asked.columns, as_of, asked.combine)
-        manifest = release.manifest(estimate.as_of)
-        days = days_of(manifest) or ()
-        span = Span(estimate.as_of, estimate.as_of, *days)
+        days = days_of(release.manifest(estimate.as_of).get("period"))
+        span = Span(estimate.as_of, estimate.as_of, *(days or ()))
         return [made.CountsOf(made.AS_OF, estimate.columns, span, estimate)]
     found = [own for headline in made.headlines(release) for own in headline.counts]
     if not found:

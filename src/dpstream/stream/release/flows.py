@@ -71,8 +71,11 @@ class Timeline:
     @classmethod
     def of(cls, published: Flowing, manifests: Sequence[Mapping[str, Any]]) -> Timeline:
         """From the manifests of published steps."""
-        found = {int(manifest["step"]): days_of(manifest) for manifest in manifests}
-        days = {step: ends for step, ends in found.items() if ends is not None}
+        days = {
+            int(manifest["step"]): span
+            for manifest in manifests
+            if (span := days_of(manifest.get("period"))) is not None
+        }
         periods = dict[str, dict[int, int]]()
         for period in itertools.chain.from_iterable(manifest.get("periods", ()) for manifest in manifests):
             periods.setdefault(period["length"], {})[int(period["first"])] = int(period["last"])
@@ -153,11 +156,19 @@ class Timeline:
         return replace(found, about=about, span=span)
 
 
-def days_of(manifest: Mapping[str, Any]) -> tuple[datetime.date, datetime.date] | None:
-    """The first and the last day of a step; None where it has none, as where its period is a name."""
-    first, _, last = str(manifest.get("period")).partition("/")
+def days_of(period: str | None) -> tuple[datetime.date, datetime.date] | None:
+    """First and last day of a step's period; None where it has no dates.
+
+    >>> days_of("2005-04"), days_of("wave 3")
+    ((datetime.date(2005, 4, 1), datetime.date(2005, 4, 30)), None)
+    """
+    begin, _, end = (period or "").partition("/")
     try:
-        return datetime.date.fromisoformat(first), datetime.date.fromisoformat(last)
+        if len(begin) == 7:
+            first = datetime.date.fromisoformat(f"{begin}-01")
+            return first, (first + datetime.timedelta(days=31)).replace(day=1) - datetime.timedelta(days=1)
+        first = datetime.date.fromisoformat(begin[:10])
+        return first, datetime.date.fromisoformat((end or begin)[:10])
     except ValueError:
         return None
 
