@@ -20,10 +20,9 @@ from dpstream.core.contracts import Alternative
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import Event, Randomness
 from dpstream.project import Config
-from dpstream.project.alternatives import contenders
 from dpstream.stream.predecessor_cost import Base
 from dpstream.tools import choosing
-from dpstream.tools.choosing import MechanismErrors, compare_mechanisms, recommend
+from dpstream.tools.choosing import MechanismErrors, compare_mechanisms, contenders, recommend
 from dpstream.tools.errors.contract import FamilySimulation, Guess
 from dpstream.tools.errors.simulation import observations
 from dpstream.tools.family_tools import tool_of
