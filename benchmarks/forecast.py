@@ -82,20 +82,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for stream in filter(is_there, asked.streams):
             config = configuration(stream, "default", "1", Path(folder))
+            tuned = stream in TUNED_ON.split()
             said, found = predicted(config, facts(stream).steps), true(stream, config, asked.runs)
             for use, error in found.items():
                 if error > 0 and use in said:
                     ratio = said[use] / error
                     close = 1 / WITHIN <= ratio <= WITHIN
-                    right[stream in TUNED_ON.split()].append(close)
-                    name, mark = (
-                        f"{stream}{' (tuned on)' * (stream in TUNED_ON.split())}",
-                        "" if close else "!",
-                    )
+                    right[tuned].append(close)
+                    name, mark = f"{stream}{' (tuned on)' * tuned}", "" if close else "!"
                     lines.append(f"| {name} | {use} | {said[use]:.3g} | {error:.3g} | {ratio:.2f} | {mark} |")
                     print(lines[-1], flush=True)
     counted = {tuned: f"{sum(marks)} of {len(marks)}" for tuned, marks in right.items()}
-    words = f"Within a factor of {WITHIN:g}: {counted[True]} on streams that were tuned on, {counted[False]} on others."
+    words = f"Within a factor of {WITHIN:g}: {counted[True]} where it was tuned, {counted[False]} on other streams."
     lines += ["", words]
     show_result("\n".join([*lines, ""]), asked.result)
 

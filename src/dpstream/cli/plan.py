@@ -161,9 +161,10 @@ def _answers(facts: Mapping[str, Any]) -> dict[str, Any] | None:
     expected, forecast, alone = facts["expected_errors"], facts["forecast"], ""
     if forecast is not None:
         step, size, runs = forecast["step"], forecast["size"], forecast["runs"]
-        how = f"Standard errors, from {counted(runs, 'run')} on invented records (seed {forecast['seed']})."
+        how = f"Standard errors at that step, from {counted(runs, 'run')} on invented records (seed {forecast['seed']})."
         if forecast["simulated_steps"] < step:
-            how = f"Standard errors: {forecast['simulated_steps']} steps were simulated; they grow as the plan says."
+            steps = forecast["simulated_steps"]
+            how = f"Standard errors at that step: {steps} steps were simulated; they grow as the plan says."
         rows = answer_rows(size, forecast["total"], forecast["marginals"])
         alone = _noise_alone(expected, forecast)
     elif expected is not None:

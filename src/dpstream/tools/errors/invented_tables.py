@@ -302,7 +302,7 @@ def _invent(config: Config, released: Released, steps: Sequence[int], seed: int)
     changes = changes_of(
         targets, totals, grouping, falling=falling, seed=seed, departures=departures, begin=begin
     )
-    return stream_of(config, changes, steps, falling=falling, base=released.base)
+    return stream_of(config, ((*c, 0) for c in changes), steps, falling=falling, base=released.base)
 
 
 def read_domain(config: Config) -> Domain:
@@ -324,7 +324,7 @@ def read_domain(config: Config) -> Domain:
 
 def stream_of(
     config: Config,
-    changes: Changes | Foreseen,
+    changes: Foreseen,
     compared: Sequence[int],
     *,
     falling: bool,
@@ -343,14 +343,13 @@ def stream_of(
     batches: list[Any] = []
     truth = {}
     present, keys, next_key = PresentTable.empty(domain), np.zeros(0, np.int64), 0
-    for step, (come, left, gone, there, *changed) in enumerate(changes, start=1):
+    for step, (come, left, gone, there, kept) in enumerate(changes, start=1):
         if keyed:
-            kept = sum(changed)
             new = np.concatenate([keys[gone[:kept]], np.arange(next_key, next_key + len(come) - kept)])
             next_key += len(come) - kept
-            change = _keyed(keys[gone[kept:]], new, come)
+            events = _keyed(keys[gone[kept:]], new, come)
             keys = np.concatenate([np.delete(keys, gone), new])
-            present, departed = present.after(change, step)
+            present, departed = present.after(events, step)
             batches.append(PresentBatch(PresentView(present, departed)))
         else:
             kind = EncodedRecords if plan.reads == "records" else EncodedBatch
@@ -434,7 +433,7 @@ def _imagine(config: Config, guess: Guess) -> Invented:
     else:
         draw = like_records(records)
     changes = imagined_changes(guess, draw, records)
-    return stream_of(config, changes, guess.compared, falling=falling, base=guess.base)
+    return stream_of(config, ((*c, 0) for c in changes), guess.compared, falling=falling, base=guess.base)
 
 
 def imagined_changes(guess: Guess, draw: Draw, there: Codes) -> Changes:
