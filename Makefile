@@ -23,7 +23,7 @@ DEV := $(VENV)/.installed-dev
 .DELETE_ON_ERROR:
 # Deep tests that are fast: conformance and oracles of each part, without what starts processes or servers.
 QUICK := privacy/test_amounts.py counters/test_bank.py counters/test_counters.py tables config/test_recipes.py \
-	graphical/test_graphical_model.py project/test_toy_family.py project/test_toy_io.py project/test_layering.py \
+	graphical/test_graphical_model.py project/test_toy_family.py project/test_layering.py \
 	sinks/test_sinks.py sources/test_source_errors.py streams/test_unspent.py schema/test_schema_toml.py
 CHANGED = $$(git diff --name-only --diff-filter=d $(or $(BASE),HEAD) -- '*.py'; git ls-files -o --exclude-standard -- '*.py')
 

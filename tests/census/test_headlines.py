@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +11,7 @@ from census_stays import scheduled
 from door_runs import drawn_and_published, only_drawn
 
 from dpstream.core.contracts import NoisyCounts
-from dpstream.core.errors import DpstreamError
-from dpstream.core.privacy import ZCDP, HistogramsNoise, PureDP, Randomness, Record
-from dpstream.core.privacy.budget import Budget
+from dpstream.core.privacy import ZCDP, Budget, HistogramsNoise, PureDP, Randomness, Record
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
 from dpstream.families.census.census_plan import Census
@@ -130,11 +127,3 @@ def test_the_plan_shows_share_and_noise_and_old_plans_have_no_new_facts() -> Non
     assert facts["standard_deviation"] == pytest.approx(noise.variance**0.5, rel=1e-5)
     assert "1/5 of the cost of a census of each level" in words(new, "further", **new.facts())
     assert "headline" not in old.facts()
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"headline": (("d",),)}, {"headline": (("a", "b", "c"),), "max_cells": 10}]
-)
-def test_headlines_that_cannot_be_measured(wrong: dict[str, Any]) -> None:
-    with pytest.raises(DpstreamError, match=r"\[accuracy\] headline"):
-        Census(Workload.all_k_way(DOMAIN, 2), turnover=4, **wrong)

@@ -17,8 +17,7 @@ from dpstream.core.tables import EncodedBatch, KeyedChanges, PresentBatch, Prese
 from dpstream.families.census import Census, bookkeeping
 from dpstream.families.census.census_report import counted_total, largest_variance
 from dpstream.families.census.totals_filter import LevelTotal, NewcomersRate, blend
-from dpstream.mechanisms import AIM
-from dpstream.mechanisms.aim import AIMPlan
+from dpstream.mechanisms import AIM, AIMPlan
 
 WIDE = Domain(("a", "b", "c", "d"), (2, 3, 2, 2))
 

@@ -27,20 +27,14 @@ from dpstream.core.counters import (
     OptimalTreeCounter,
     SimpleCounter,
     TreeCounter,
+    UnboundedBlockCounter,
     counter_by_name,
 )
 from dpstream.core.counters.counter import FactoredCounter
-from dpstream.core.counters.intervals import (
-    CalibratedIntervalCounter,
-    Interval,
-    IntervalCounter,
-    UnboundedBlockCounter,
-)
+from dpstream.core.counters.intervals import CalibratedIntervalCounter, Interval, IntervalCounter
 from dpstream.core.errors import BudgetError, ConfigError
-from dpstream.core.privacy import Event
+from dpstream.core.privacy import DiscreteGaussian, DiscreteLaplace, Event, Noise, Randomness, noise_for
 from dpstream.core.privacy.budget import ZCDP, Budget, PureDP
-from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace, Noise, noise_for
-from dpstream.core.privacy.randomness import Randomness
 
 ONE, ADD = PureDP.of(1), Event()
 State = dict[str, NDArray[np.int64]]
@@ -303,11 +297,6 @@ def test_a_second_odd_draw_hides_parity() -> None:
     assert certify(planted(accumulate(lambda t, draw: 2 * draw() + draw())), 8).certified < math.inf
 
 
-def test_cells_that_share_noise() -> None:
-    for unit in (Event(), Event("replace")):
-        assert certify(altered(SimpleCounter(), ONE, unit, step=over(broadcast)), 4).certified == math.inf
-
-
 def test_three_levels_on_two_shares() -> None:
     @dataclass(frozen=True)
     class TwoShares(UnboundedBlockCounter):
@@ -470,14 +459,6 @@ def test_pairs_of_ticks() -> None:
     assert (gaussian.claimed, gaussian.certified) == (4.0, 2.0)
     replace = certify(SimpleCounter().calibrate(ONE, Event("replace")), 4, pairs=True)
     assert (replace.claimed, replace.certified) == (1.0, 1.0)
-
-
-def test_the_map_of_a_simple_counter() -> None:
-    recorded = read_map(SimpleCounter().calibrate(ONE, Event()), 3, width=2)
-    ones = np.kron(np.tril(np.ones((3, 3), np.int64)), np.eye(2, dtype=np.int64))
-    assert (recorded.noise_map == ones).all()
-    assert (recorded.inputs_map == ones).all()
-    assert recorded.laws == (DiscreteLaplace(Fraction(1)),) * 6
 
 
 def test_echelon_against_the_general_solver() -> None:

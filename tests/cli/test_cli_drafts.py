@@ -1,4 +1,4 @@
-"""What ``dpstream init`` drafts for tables that change runs: every shape, from every kind of file."""
+"""What ``dpstream init`` drafts runs, for every shape of a table that changes; its questions, and hints of check."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from typing import Any
 
 import keyed_history as told
 import pytest
-from cli_stream import dpstream
+from cli_stream import COLUMNS, ROWS, dpstream, make, write_step
+from click.testing import Result
+from small_configs import rewrite as replace
 
+from dpstream.cli.shared import ShownStream
 from dpstream.project import Config
 
 Rows = list[dict[str, Any]]
@@ -168,3 +171,177 @@ def test_a_table_of_a_database_is_named_where_there_are_several(tmp_path: Path) 
     drafted = tomllib.loads((tmp_path / "d.toml").read_text())["source"]
     assert drafted["query"] == 'SELECT "zip" FROM "plain" WHERE "d" >= $1 AND "d" < $2'
     assert "time_column" not in drafted
+
+
+# Questions of init
+
+
+PLACES = "".join(
+    f"2026-01-{5 + n % 7:02},p{n % 9},{40.5 + n / 100},{-74 + n / 100},{'ab'[n % 2]}\n" for n in range(63)
+)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "visits.csv"
+    path.write_text(f"day,who,lat,lon,kind\n{PLACES}")
+    return path
+
+
+def answered(data: Path, *answers: str, code: int = 0) -> Result:
+    arguments = ["init", data, "--time-column", "day", "--interactive", "--out", data.with_suffix(".toml")]
+    return dpstream(*arguments, code=code, error=False, input="\n".join([*answers, ""]))
+
+
+def test_answers_become_the_draft(data: Path) -> None:
+    said = answered(
+        data, "nobody", "", "", "now and then", "month", "2026-01-01", "", "300", "x", "0.5"
+    ).output
+    for answer in ("nobody", "now and then", "x"):
+        assert f"{answer!r} cannot be used (allowed: " in said
+    assert "62.2 at 0.5, 73.1 at 1" in said, "what epsilon means"
+    drafted = tomllib.loads(data.with_suffix(".toml").read_text())
+    assert drafted["stream"]["unit"] == "event"
+    assert {"every": "month", "start": "2026-01-01", "end": "today"}.items() <= drafted["source"].items()
+    assert drafted["expect"] == {"records_per_step": 300}
+    assert drafted["budget"]["epsilon"] == "0.5"
+    assert not re.search("^[^#].*FILL IN", data.with_suffix(".toml").read_text(), re.MULTILINE)
+
+
+def test_people_are_protected_where_their_column_is_named(data: Path) -> None:
+    answered(data, "who", "", "", "", "4", "", "")
+    text = data.with_suffix(".toml").read_text()
+    drafted = tomllib.loads(text)
+    assert (drafted["stream"]["unit"], drafted["stream"]["max_events"]) == ("user", 4)
+    assert drafted["source"]["user_column"] == "who"
+    assert "who" not in drafted["schema"]["columns"]
+    assert 'start = "YYYY-MM-DD"  # FILL IN' in text, "an empty answer leaves it open"
+    assert "records_per_step = 100  # FILL IN" in text
+
+
+def test_coordinates_are_followed_where_the_owner_says_so(data: Path) -> None:
+    said = answered(data, "", "maybe", "points", "", "", "", "50", "").output
+    assert "the number of records of every step is declared public" in said
+    drafted = tomllib.loads(data.with_suffix(".toml").read_text())
+    assert drafted["mechanism"]["name"] == "points"
+    assert (drafted["stream"]["unit"], drafted["stream"]["total"]) == ("event-replace", "public")
+    assert "user_column" not in drafted["source"]
+
+
+def test_questions_that_are_left_write_nothing(data: Path) -> None:
+    said = answered(data, "", "", "week", code=2)
+    assert "questions are open; nothing was written" in said.output
+    assert not data.with_suffix(".toml").exists()
+
+
+@pytest.mark.parametrize("mechanism", ["pooled", "points", "panel-window"])
+def test_a_draft_has_round_guesses_so_that_its_plan_says_what_it_is_fit_for(
+    data: Path, mechanism: str
+) -> None:
+    """Nothing of [expect] is read off the data: a round example, which the owner replaces."""
+    out, people = data.with_suffix(".toml"), mechanism == "panel-window"
+    who = ["--person-column", "who"] if people else []
+    draft = ("init", data, "--time-column", "day", "--mechanism", mechanism, *who, "--out", out)
+    dpstream(*draft)
+    assert "already" in dpstream(*draft, code=2).stderr
+    text = out.read_text()
+    assert tomllib.loads(text)["expect"] == ({"size": 1000} if people else {"records_per_step": 100})
+    assert ("size = 1000  # FILL IN" if people else "records_per_step = 100  # FILL IN") in text
+    for name, value in (("start", '"2026-01-05"'), ("end", '"2026-01-11"'), ("horizon", "7")):
+        text = re.sub(rf"^{name} = .*FILL IN.*", f"{name} = {value}", text, flags=re.MULTILINE)
+    if people:
+        text = re.sub(r"(?s)\[schema.columns.l(at|on)\].*?\n\n", "", text)
+        text = text.replace("confirmed = false", 'ignore = ["lat", "lon"]\nconfirmed = false')
+    out.write_text(text.replace('every = "week"', 'every = "day"'))
+    told = json.loads(dpstream("plan", out, "--json").stdout)["expected_errors"]
+    assert mechanism == "points" or told["verdicts"][0]["word"] != "not known"
+
+
+# Hints of check
+
+
+MORE = '[schema.columns.{}]\ntype = "{}"\n{}\n'
+
+
+PRIVATE = ("hardly repeat", "holds less than half")
+
+
+def hints(config: Path) -> list[str]:
+    """What a terminal shows; programs, pipes and files get what the configuration alone tells."""
+    with pytest.MonkeyPatch.context() as terminal:
+        piped = dpstream("check", config).stdout
+        terminal.setattr(ShownStream, "isatty", lambda self: True, raising=False)
+        shown = dpstream("check", config).stdout
+        told = json.loads(dpstream("check", config, "--json").stdout)["hints"]
+    found = [line.removeprefix("look: ") for line in shown.splitlines() if line.startswith("look: ")]
+    public = [one for one in found if not any(words in one for words in PRIVATE)]
+    assert told == public == [x.removeprefix("look: ") for x in piped.splitlines() if x.startswith("look: ")]
+    return found
+
+
+def rewrite(folder: Path, header: str, cells: list[str]) -> None:
+    for path in sorted((folder / "data").glob("*.csv")):
+        lines = path.read_text().splitlines()
+        rows = [f"{line},{cells[n % len(cells)]}" for n, line in enumerate(lines[1:])]
+        path.write_text("\n".join([f"{lines[0]},{header}", *rows, ""]))
+
+
+def test_nothing_is_named_where_all_is_as_it_should_be(tmp_path: Path) -> None:
+    assert hints(make(tmp_path, 6)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "named"),
+    [
+        ("op", '["I", "U", "D"]', True),
+        ("change_type", '["insert"]', True),
+        ("grade", '["c", "d"]', True),  # perhaps Debezium's words
+        ("grade", '["a", "b", "c", "d"]', False),
+    ],
+)
+def test_words_of_operations_among_the_attributes(
+    tmp_path: Path, name: str, values: str, named: bool
+) -> None:
+    config = make(tmp_path, 2, columns=COLUMNS + MORE.format(name, "categorical", f"values = {values}"))
+    rewrite(tmp_path, name, json.loads(values))
+    told = hints(config)
+    assert [f"column {name!r} looks like the operations" in one for one in told] == [True] * named
+    assert all("op_column" in one for one in told)
+
+
+def test_an_attribute_that_is_nearly_unique(tmp_path: Path) -> None:
+    config = make(tmp_path, 1, columns=COLUMNS + MORE.format("number", "integer", "edges = [0, 100, 1000]"))
+    write_step(tmp_path, 1, ROWS * 40)
+    rewrite(tmp_path, "number", [str(n) for n in range(200)])
+    (told,) = hints(config)
+    assert told.startswith("values of column 'number' hardly repeat")
+    assert "to ignore in [schema]" in told
+    rewrite(tmp_path, "paid2", ["1"])
+    ignored = '[schema]\nignore = ["number"]\n[schema.columns.zip]'
+    replace(config, "columns.number]", "columns.paid2]", "[schema.columns.zip]", ignored)
+    assert hints(config) == []
+
+
+def test_a_last_period_that_is_cut_off(tmp_path: Path) -> None:
+    config = make(tmp_path, 6)
+    assert hints(config) == []
+    for step in range(1, 6):
+        write_step(tmp_path, step, ROWS * 6)
+    write_step(tmp_path, 6, ROWS)
+    (told,) = hints(config)
+    assert told.startswith("the last step, 6 (step-6), holds less than half")
+    # A public end within a period says so itself.
+    calendar = {"time_column": '"day"', "every": '"month"', "start": '"2026-01-01"', "end": '"2026-02-10"'}
+    config = make(tmp_path / "b", 0, **calendar)
+    rows = "".join(f"2026-0{month}-03,{row}\n" for month in (1, 2) for row in ROWS)
+    (tmp_path / "b" / "data" / "a.csv").write_text(f"day,zip,paid,kind\n{rows}")
+    (told,) = hints(config)
+    assert "end = 2026-02-10 lies within the last period, which ends on 2026-02-28" in told
+    config.write_text(config.read_text().replace("2026-02-10", "2026-02-28"))
+    assert hints(config) == []
+
+
+def test_an_undeclared_column_leads_to_ignore(tmp_path: Path) -> None:
+    config = make(tmp_path, 1)
+    rewrite(tmp_path, "note", ["words"])
+    assert "ignore" in dpstream("check", config, code=2, error=False).output

@@ -365,6 +365,8 @@ def test_a_record_from_before_the_border_is_counted_once(tmp_path: Path, late: s
     assert (base["composition"]["rule"], base["composition"]["border"]) == ("parallel", "3")
     (folder,) = tmp_path.glob("old-next-releases")
     assert read(folder, 2).num_rows == len(FIRST) + len(SECOND) + 2
+    for arguments in ((), ("data", "--after", old), ("--after", old, "--time-column", "t")):
+        assert "expected one thing" in dpstream("init", *arguments, "--out", "x.toml", code=2).stderr
 
 
 @pytest.mark.parametrize("zoned", [False, True])
@@ -391,23 +393,3 @@ def test_times_of_another_form_than_the_predecessors_are_refused(tmp_path: Path,
     assert f"times are read {read_so} an offset, and those of the stream 'old' {was_so} an offset" in wrong
     assert f"[source] {keys[0]}" in wrong
     assert not list(tmp_path.glob("old-next-releases/*"))
-
-
-def test_the_draft_of_a_successor_runs_as_it_stands(tmp_path: Path) -> None:
-    old, _ = make(tmp_path, epsilon="1")
-    draft = tmp_path / "sub" / "next.toml"
-    draft.parent.mkdir()
-    assert "no release was found in '" in dpstream("init", "--after", old, "--out", draft, code=2).stderr
-    dpstream("run", old)
-    dpstream("init", "--after", old, "--out", draft)
-    for step in (3, 4):
-        lines = [f"{step},insert,02138,true,x", f"{step},delete,02140,true,x"]
-        write_rows(tmp_path, f"{step}.csv", "step,op,zip,paid,kind", lines)
-    dpstream("run", draft)  # the files still hold steps 1 and 2, which are the old stream's
-    base = json.loads(dpstream("plan", draft, "--json").stdout)["base"]
-    assert (base["step"], base["composition"]["rule"], base["composition"]["border"]) == (2, "parallel", "3")
-    assert status(draft)["steps"] == 2
-    dpstream("evaluate", draft)
-    dpstream("report", draft, "--out", tmp_path / "report.html")
-    for arguments in ((), ("data", "--after", old), ("--after", old, "--time-column", "t")):
-        assert "expected one thing" in dpstream("init", *arguments, "--out", "x.toml", code=2).stderr

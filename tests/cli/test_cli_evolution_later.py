@@ -1,9 +1,10 @@
-"""Successor streams long after their start: on another machine, and beside a predecessor that goes on."""
+"""Successor streams beside a predecessor that goes on, and what becomes of a stream under another plan."""
 
 from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from fractions import Fraction
 from pathlib import Path
@@ -11,10 +12,11 @@ from typing import Any
 
 import pytest
 import test_cli_evolution
-from cli_stream import dpstream, invoke, make, status, write_step
+from cli_stream import certain, dpstream, invoke, make, released, status, write_step
 from scipy.stats import beta
-from small_configs import write_rows
+from small_configs import PUBLIC, ZIP, rewrite, write_config, write_rows
 from test_cli_evolution import Ran
+from test_cli_health import healthy
 
 import dpstream as dp
 from dpstream.core.privacy.convert import best_guess
@@ -22,25 +24,6 @@ from dpstream.io.sinks import read_manifest
 from dpstream.io.sinks import read_table as read
 
 ran = test_cli_evolution.ran  # the fixture
-
-
-def test_a_successor_moves_to_a_machine_without_its_predecessor(ran: Ran, tmp_path: Path) -> None:
-    _, new = ran(tmp_path)
-    dpstream("run", new, "--until", 1)
-    dpstream("store", "export", new, "--out", tmp_path / "moved", "--move")
-    there = tmp_path / "there"
-    there.mkdir()
-    for name in ("new.toml", "moved"):
-        shutil.copy(tmp_path / name, there / name)
-    shutil.copytree(tmp_path / "data", there / "data")
-    text = (there / "new.toml").read_text()
-    (there / "new.toml").write_text(text.replace("[budget]\nepsilon = ", '[budget]\nepsilon = "9" #'))
-    refused = dpstream("store", "import", there / "new.toml", "--from", there / "moved", code=2)
-    assert "another plan" in refused.stderr
-    (there / "new.toml").write_text(text)
-    dpstream("store", "import", there / "new.toml", "--from", there / "moved")
-    dpstream("run", there / "new.toml")
-    assert status(there / "new.toml")["steps"] == 2
 
 
 def test_a_predecessor_that_goes_on_stops_its_successor(ran: Ran, tmp_path: Path) -> None:
@@ -214,3 +197,68 @@ def test_a_broken_border_is_told_by_everybody(tmp_path: Path, broken: Any, sums:
         dpstream("run", last)
     else:
         assert "cannot be added" in dpstream("plan", last, code=2).stderr
+
+
+# Another plan
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_first_run_that_failed_pins_nothing(tmp_path: Path) -> None:
+    config = certain(tmp_path, 2)
+    write_step(tmp_path, 1, ["d,true,x"] * 10)
+    told = dpstream("run", config, code=2).stderr
+    assert "outside its domain" in told
+    assert "init --after" not in told, "there is no release to go on from"
+    text = rewrite(config, '"a", "b", "c"', '"a", "b", "c", "d"').read_text(encoding="utf-8")
+    rewrite(config, 'epsilon = "100"', 'epsilon = "200"')
+    assert status(config)["same_plan"]
+    assert healthy(config, code=0) == "healthy"
+    dpstream("run", config, "--dry-run")
+    told = dpstream("run", config).stderr
+    assert told.count("another plan's state without steps begins anew") == 1
+    assert dpstream("run", config).stderr == ""
+    config.write_text(text, encoding="utf-8")
+    assert "dpstream init --after" in dpstream("run", config, code=2).stderr
+    assert healthy(config) == "other-plan"
+
+
+def test_a_new_category_leads_to_a_successor(tmp_path: Path) -> None:
+    config = certain(tmp_path, 4)
+    write_step(tmp_path, 4, ["d,true,x"] * 10)
+    told = dpstream("run", config, code=2).stderr
+    (named,) = re.findall(r"dpstream (init --after \S+ --out) NEXT.toml", told)
+    before, draft = released(tmp_path), tmp_path / "next.toml"
+    dpstream(*shlex.split(named), draft)
+    # The records of steps 1 to 3 are in the same files, and are left alone.
+    rewrite(draft, '"a", "b", "c"', '"a", "b", "c", "d"')
+    dpstream("check", draft)
+    dpstream("run", draft)
+    assert "d" in read(tmp_path / "test-next-releases")["zip"].unique().to_pylist()
+    assert released(tmp_path) == before
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_stream_that_is_asked_begins_anew_with_its_questions(tmp_path: Path) -> None:
+    def config(epsilon: int, mechanism: str = 'name = "pmwg"\nalpha = "0.05"\nstart = 100') -> Path:
+        return write_config(
+            tmp_path,
+            stream=PUBLIC,
+            source='path = "data/*.csv"\nevery = "files"',
+            columns=ZIP,
+            mechanism=f"{mechanism}\nhard_questions = 20",
+            budget=f"epsilon = {epsilon}",
+        )
+
+    write_rows(tmp_path, "1.csv", "zip", ["elsewhere"] * 200)
+    dpstream("run", config(1), code=2)
+    assert (tmp_path / "state-questions").exists()
+    write_rows(tmp_path, "1.csv", "zip", ["a"] * 200)
+    told = dpstream("run", config(2)).stderr
+    assert told.count("begins anew") == 2, "the stream, and its questions"
+    dpstream("ask", config(2), "zip = 'a'")
+    assert "another plan" in dpstream("ask", config(1), "zip = 'a'", code=2).stderr
+
+
+def test_without_a_predecessor_records_before_the_start_stop(tmp_path: Path) -> None:
+    config = certain(tmp_path, 3, start=2)
+    assert "before the start" in dpstream("run", config, code=2).stderr

@@ -1,4 +1,4 @@
-"""Streams from standard input and from a DuckDB file: released once, resumed, and refused where they differ."""
+"""Pipes, users, late files and broken records on the command line: one sentence, and nothing is spent."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from cli_stream import ROWS, dpstream, make, released, status
+from small_configs import PAID, ZIP, rewrite, write_rows
 
-duckdb = pytest.importorskip("duckdb")
+from dpstream.cli.shared import ShownStream
+from dpstream.io.sinks import read_manifest
 
 
 def lines(*steps: int, rows: list[str] = ROWS) -> str:
@@ -35,3 +37,121 @@ def test_a_pipe_that_breaks_and_is_sent_again(tmp_path: Path) -> None:
     assert {name: after[name] for name in before if name.startswith("step-")} == {
         name: data for name, data in before.items() if name.startswith("step-")
     }
+
+
+# Users
+
+
+MARKED = "marked-person-77431"
+
+
+def with_users(folder: Path, *, bound: int = 2, who: tuple[str, ...] = (MARKED, "b", "c")) -> Path:
+    config = make(folder, 2, user_column='"person"')
+    rewrite(config, 'name = "test"', f'name = "test"\nunit = "user"\nmax_events = {bound}')
+    for step in (1, 2):
+        rows = [f"{step},{person},a,true,x" for person in who]
+        write_rows(folder, f"{step:03d}.csv", "step,person,zip,paid,kind", rows)
+    return config
+
+
+def test_every_sentence_on_the_number_of_records_is_about_the_admitted_ones(tmp_path: Path) -> None:
+    config = with_users(tmp_path, bound=1, who=tuple(f"p{i}" for i in range(300)))
+    dpstream("run", config)
+    accuracy = read_manifest(tmp_path / "releases", 2)["accuracy"]
+    assert "The number of admitted records is noisy" in accuracy["words"]
+    assert "Admitted are at most 1 records of each user; the others are not counted." in accuracy["words"]
+    assert "the number of admitted records" in status(config)["verdicts"][0]["words"]
+    dpstream("report", config, "--out", tmp_path / "report.html")
+    assert " admitted records, give or take " in (tmp_path / "report.html").read_text()
+    assert "number of admitted records" in dpstream("measured", tmp_path / "releases").stdout
+
+
+# Late files
+
+
+KEYS = 'key_column = "id"\nshape = "snapshots"\n'
+
+
+def stream(folder: Path, unit: str) -> Path:
+    config = make(folder, 0, time_column=None, end=None, every='"files"')
+    if unit == "record":
+        text = config.read_text().replace("[source]\n", f'unit = "record"\n[source]\n{KEYS}')
+        config.write_text(f"{text}[expect]\nsize = 40\nrecords_per_step = 10\n")
+    return config
+
+
+def write(folder: Path, name: str, unit: str) -> Path:
+    rows = "".join(f"{'' if unit == 'event' else f'{key},'}a,true,x\n" for key in range(40))
+    path = folder / "data" / name
+    path.write_text(f"{'' if unit == 'event' else 'id,'}zip,paid,kind\n{rows}")
+    return path
+
+
+@pytest.mark.parametrize("unit", ["event", "record"])
+def test_a_late_file_is_refused_and_nothing_is_spent(tmp_path: Path, unit: str) -> None:
+    config = stream(tmp_path, unit)
+    for name in ("2026-02.csv", "2026-03.csv"):
+        write(tmp_path, name, unit)
+    assert "2 new steps, 2 in all" in dpstream("run", config).stdout
+    before, known = released(tmp_path), status(config)
+    late = write(tmp_path, "2026-01.csv", unit)
+    for more in ((), ("--no-recheck",), ("--until", 9)):
+        error = dpstream("run", config, *more, code=2).stderr
+        assert "data/2026-01.csv: the file sorts before released files" in error
+        assert "a name that sorts last" in error
+    # What a run refuses, a look before it refuses, too.
+    for verb in (("check", config), ("run", config, "--dry-run")):
+        assert "data/2026-01.csv: the file sorts before released files" in dpstream(*verb, code=2).stderr
+    assert (released(tmp_path), status(config)) == (before, known)
+    late.rename(late.with_name("2026-04.csv"))
+    out = dpstream("run", config).stdout
+    assert "step 3 (data/2026-04.csv) released" in out
+    assert "in all" in out
+
+
+# Records that cannot be taken apart
+
+
+ODD = ZIP.replace('"b", "c"]', '"d"]\nother = "o"\nmissing = "m"') + PAID + 'other = "o"\nmissing = "m"\n'
+
+
+def made(folder: Path, broken: bytes, ignore: str = '["note"]') -> Path:
+    config = make(folder, 2, path='"data/d.*"', columns=f"[schema]\nignore = {ignore}\n{ODD}")
+    (folder / "data" / "d.csv").write_bytes(b"step,zip,paid,note\n1,a,yes,x\n" + broken + b"\n2,a,no,x\n")
+    return config
+
+
+def test_a_broken_record_stops_the_run_and_the_owner_is_told_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, (broken, why) in enumerate(
+        (
+            (b"SECRET,SECRET", "a line has 2 columns, the first line 4"),
+            (b'1,"SECRET', "a line ends inside a quote"),
+            (b"1,a,yes,SECRET,1", "a line has 5 columns, the first line 4"),
+        )
+    ):
+        path = made(tmp_path / f"e{number}", broken)
+        for verb in ("run", "check"):
+            output = dpstream(verb, path, code=2).output
+            assert "SECRET" not in output
+            assert "line 3" not in output
+        assert not (tmp_path / f"e{number}" / "releases" / "catalogue.json").exists()
+        with monkeypatch.context() as patch:
+            patch.setattr(ShownStream, "isatty", lambda self: True, raising=False)
+            told = " ".join(dpstream("check", path, "--show-values", code=2).output.split())
+        assert "d.csv, line 3" in told
+        assert why in told
+        assert "SECRET" not in told
+
+
+def test_check_names_a_column_that_no_record_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = rewrite(made(tmp_path, b"", '["note", "paid"]'), "columns.paid", "columns.payed")
+    (tmp_path / "data" / "d.csv").unlink()
+    lines = '{"step": 1, "zip": 1, "paid": true}\n{"step": 2}\n'
+    (tmp_path / "data" / "d.ndjson").write_text(lines, encoding="utf-8")
+    assert "payed" not in dpstream("check", path).stdout, "private: for a terminal"
+    monkeypatch.setattr(ShownStream, "isatty", lambda self: True, raising=False)
+    shown = dpstream("check", path).stdout
+    assert "column 'payed' holds nothing in any record" in shown
+    assert "'zip'" not in shown

@@ -1,19 +1,26 @@
-"""The unit ``user`` from the configuration file to the released table."""
+"""The units ``user`` and ``record``, also in several streams, from the configuration file to the release."""
 
 from __future__ import annotations
 
 import io
 import json
+import math
 import sys
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
-from small_configs import DEFAULTS, load, write_rows
+from cli_stream import dpstream
+from small_configs import DEFAULTS, PAID, load, rewrite, write_config, write_rows
 
-from dpstream.core.errors import DataError, UnitError
-from dpstream.core.privacy import Randomness, User
-from dpstream.project import taken_steps
-from dpstream.project.planning import describe
+from dpstream.core.errors import ConfigError, DataError, UnitError
+from dpstream.core.privacy import InsertedRecord, PureDP, Randomness, User, handled_as
+from dpstream.io.sinks import read_manifest
+from dpstream.project import Config, describe, taken_steps
+from dpstream.project.statement import statement
+from dpstream.project.status import status_facts
+from dpstream.stream import Account, Limit
 from dpstream_lab.experiments import replayed_streams as streams
 
 STREAM = 'unit = "user"\nmax_events = 3'
@@ -124,3 +131,172 @@ def test_comparisons_do_not_pass_over_the_bound(tmp_path: Path) -> None:
     config = written(tmp_path)
     with pytest.raises(UnitError, match="user"):
         streams._config_stream("x", config.path)
+
+
+# One unit in several streams
+
+
+RECORD = 'unit = "record"'
+USER = 'unit = "user"\nmax_events = 1'
+STEPS = 'path = "data/*.csv"\ntime_column = "step"\nend = 9'
+CENSUS = {"mechanism": 'name = "census"\nturnover = 5', "budget": 'epsilon = "1"\naccount = "../account"'}
+KEYED = f'{STEPS}\nop_column = "op"'
+KINDS = {
+    "person": {"stream": USER, "source": f'{STEPS}\nuser_column = "person"'},
+    "household": {"stream": USER, "source": f'{STEPS}\nuser_column = "household"'},
+    "three events": {"stream": USER.replace("1", "3"), "source": f'{STEPS}\nuser_column = "person"'},
+    "key": {"stream": RECORD, "source": f'{STEPS}\nkey_column = "id"\ninsert_only = true'},
+    "ticket": {"stream": RECORD, "source": f'{STEPS}\nkey_column = "ticket"\ninsert_only = true'},
+    "stay": {"source": f'{KEYED}\nkey_column = "id"', **CENSUS},
+    "one stay": {"stream": 'returns = "refuse"', "source": f'{KEYED}\nkey_column = "id"', **CENSUS},
+}
+#: What the account is in; whether both are about the same unit.
+PAIRS = [
+    ("user", "person", "household", False),
+    ("user", "person", "three events", True),
+    ("record", "key", "ticket", False),
+    ("record", "key", "stay", False),
+    ("record", "stay", "one stay", False),
+    ("record", "stay", "stay", True),
+]
+
+
+def stream(folder: Path, kind: str, name: str, same: str = "") -> Config:
+    (folder / name).mkdir()
+    parts = {"budget": 'epsilon = "1"\naccount = "../account"', **KINDS[kind]}
+    parts["stream"] = parts.get("stream", "") + (f'\nsame_unit = "{same}"' if same else "")
+    return load(folder / name, **parts)
+
+
+@pytest.mark.parametrize(("unit", "first", "second", "same"), PAIRS)
+def test_an_account_adds_up_what_one_unit_loses(
+    tmp_path: Path, unit: str, first: str, second: str, same: bool
+) -> None:
+    book = Account.create(tmp_path / "account", Limit.parse("epsilon=3"), unit)
+    stream(tmp_path, first, "a").open_stream().close()
+    if same:
+        stream(tmp_path, second, "b").open_stream().close()
+        assert book.read().total.epsilon == 2
+        return
+    with pytest.raises(UnitError, match="same_unit"):
+        stream(tmp_path, second, "b").open_stream()
+    assert book.read().total.epsilon == 1
+    # Whoever says why they are the same says it to everybody.
+    why = "every household of this table is one person"
+    config = stream(tmp_path, second, "c", why)
+    config.open_stream().close()
+    assert book.read().total.epsilon == 2
+    assert any(why in sentence for sentence in describe(config)["declared_public"])
+    assert why in statement(config, status_facts(config), date="2026-11-23").markdown()
+    # What was said of one column holds for it, and for no third one.
+    stream(tmp_path, second, "d").open_stream().close()
+
+
+def test_what_a_household_loses_is_more_than_the_sum_of_both_budgets() -> None:
+    """Why: by brute force over outputs of two counts with geometric noise of epsilon 1, of persons and of households. A
+    household of four persons changes the first one by 4 and the second one by 1."""
+
+    def law(value: int, middle: int) -> float:
+        return (1 - math.exp(-1)) / (1 + math.exp(-1)) * math.exp(-abs(value - middle))
+
+    def largest(persons: int) -> float:
+        return max(
+            math.log(law(i, persons) * law(j, 1) / (law(i, 0) * law(j, 0)))
+            for i, j in product(range(-9, 10), repeat=2)
+        )
+
+    assert largest(1) == pytest.approx(2)
+    assert largest(4) == pytest.approx(5)
+
+
+# Records that are only inserted
+
+
+INSERTS = 'path = "data/*.csv"\ntime_column = "step"\nend = 2\nkey_column = "booking"\ninsert_only = true'
+SNAPSHOTS = 'path = "data/*.csv"\nevery = "files"\nkey_column = "booking"\nshape = "snapshots"'
+
+
+def made(folder: Path, source: str = INSERTS, **parts: str) -> Path:
+    usual = {"stream": 'unit = "record"', "columns": PAID, "budget": 'epsilon = "1/2"'}
+    path = write_config(folder, **usual | parts, name="bookings", source=source)
+    for step in (1, 2):
+        if source == SNAPSHOTS:
+            write_rows(folder, f"{step}.csv", "booking,paid", ["7,true", f"{step}0,false"])
+        else:
+            write_rows(
+                folder, f"{step}.csv", "step,booking,paid", [f"{step},7,true", f"{step},{step}0,false"]
+            )
+    return path
+
+
+def plan(path: Path) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads(dpstream("plan", path, "--json").stdout)
+    return facts
+
+
+def test_plan_statement_and_manifest_tell_of_a_record_and_of_no_user(tmp_path: Path) -> None:
+    path = made(tmp_path)
+    facts = plan(path)
+    assert facts["unit"] == "record"
+    assert "contribution" not in facts
+    assert any("a null or empty key, or keys of several types" in one for one in facts["declared_public"])
+    statement = dpstream("statement", path).stdout
+    assert "A person with k records is protected less" in statement
+    dpstream("run", path)
+    manifest = read_manifest(tmp_path / "releases", 2)
+    assert manifest["unit"]["name"] == "record"
+    assert "parallel over" in manifest["spent"]["composition"]
+    assert manifest["source"]["key_column"] == "booking"
+    texts = [dpstream(verb, path).stdout for verb in ("plan", "status")]
+    for text in (*texts, json.dumps(facts), statement, json.dumps(manifest)):
+        assert "user" not in text.lower(), text
+
+
+@pytest.mark.parametrize("verb", ["run", "check"])
+def test_a_record_without_a_key_is_told_of_a_key(tmp_path: Path, verb: str) -> None:
+    path = made(tmp_path)
+    write_rows(tmp_path, "2.csv", "step,booking,paid", ["2,,true"])
+    output = dpstream(verb, path, code=2, error=verb == "run").output
+    assert "lacks a key" in output
+    assert "user" not in output
+
+
+def test_an_account_of_users_refuses_it_and_one_of_records_takes_it(tmp_path: Path) -> None:
+    for unit, code in (("user", 3), ("record", 0)):
+        path = made(tmp_path / unit, budget='epsilon = "1/2"\naccount = "account"')
+        Account.create(tmp_path / unit / "account", Limit.parse("epsilon=1"), unit)
+        assert ("says nothing about the unit" in dpstream("run", path, code=code).output) == (code == 3)
+
+
+def test_the_bound_of_one_is_enforced_as_a_users_is() -> None:
+    unit = InsertedRecord()
+    facts = unit.name, handled_as(unit), unit.max_events, unit.relation
+    assert facts == ("record", "user", 1, "add-remove")
+    assert unit.per_event(PureDP.of(1)) == PureDP.of(1)
+    for bound in (2, True, 0):
+        with pytest.raises(ConfigError, match="its one insert"):
+            InsertedRecord(bound)
+
+
+def test_guesses_are_of_a_table_that_only_grows_and_a_census_is_refused(tmp_path: Path) -> None:
+    path = made(tmp_path, rest="[expect]\nrecords_per_step = 30")
+    facts = plan(path)
+    assert [one["size"] for one in facts["expected_errors"]["steps"]][:2] == [30, 60]
+    assert any("records_per_step = 30 is published" in one for one in facts["declared_public"])
+    rewrite(path, "[mechanism]", '[mechanism]\nname = "census"')
+    assert "insert_only = false" in " ".join(dpstream("plan", path, code=3).stderr.split())
+
+
+def test_public_presence_is_told_once_and_a_changed_export_stops_the_stream(tmp_path: Path) -> None:
+    path = made(tmp_path, SNAPSHOTS, stream='total = "public"\nunit = "record"', rest="[expect]\nsize = 100")
+    present = "which keys are present at the end of every step is declared public"
+    again = "files of released steps are read again"
+    dpstream("run", path)
+    for declared in (
+        plan(path)["declared_public"],
+        read_manifest(tmp_path / "releases", 2)["declared_public"],
+    ):
+        assert declared.count(present) == 1
+        assert any(again in one for one in declared)
+    rewrite(tmp_path / "data" / "1.csv", "7,true", "7,false")
+    dpstream("run", path, code=2)

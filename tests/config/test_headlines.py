@@ -59,8 +59,10 @@ def test_wrong_headlines_are_told_with_file_section_and_key(case: str, tmp_path:
 
 
 def test_headlines_that_no_model_holds(tmp_path: Path) -> None:
+    """Three pairs in a circle need a table of all three columns."""
+    circle = '[accuracy]\nheadline = [["zip", "kind"], ["kind", "paid"], ["paid", "zip"]]'
     with pytest.raises(DpstreamError, match=r"\[accuracy\] headline.*max_cells = 11") as caught:
-        load(tmp_path, mechanism="max_cells = 11", rest='[accuracy]\nheadline = [["zip", "kind", "paid"]]')
+        load(tmp_path, mechanism="max_cells = 11", rest=circle)
     assert "[mechanism]" not in str(caught.value)
 
 

@@ -17,8 +17,7 @@ from cli_stream import dpstream
 from small_configs import PAID, PUBLIC, ZIP, write_config, write_rows
 
 from dpstream.core.privacy import PureDP, User
-from dpstream.families.growing import ClassifierPlan, PMWGPlan
-from dpstream.families.growing.growing_plan import GrowingPlan
+from dpstream.families.growing import ClassifierPlan, GrowingPlan, PMWGPlan
 from dpstream.families.panel import CumulativePlan
 from dpstream.families.panel.people import PeoplePlan
 from dpstream.families.tabular import BaselinePlan, DPStabsPlan

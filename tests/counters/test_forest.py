@@ -18,9 +18,7 @@ from dpstream.core.counters import Counter, OptimalEpochsCounter, OptimalTreeCou
 from dpstream.core.counters.counter import MAX_INCREMENT, MAX_TICKS
 from dpstream.core.counters.forest import CalibratedForest, epochs, optimal_trees
 from dpstream.core.errors import BudgetError, ConfigError, LimitError
-from dpstream.core.privacy.budget import ZCDP, PureDP
-from dpstream.core.privacy.randomness import Randomness
-from dpstream.core.privacy.unit import Event
+from dpstream.core.privacy import ZCDP, Event, PureDP, Randomness
 from dpstream.stream.stream import WatchedRandomness
 
 PURE = PureDP.of(1)

@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy import Randomness
-from dpstream.tools.evaluate import METRICS, TrueTable, workload_errors
-from dpstream.tools.evaluate.private_folder import LABEL
+from dpstream.tools.evaluate import LABEL, METRICS, TrueTable, workload_errors
 from dpstream_lab.experiments import (
     KUMAR_METHODS,
     KUMAR_STREAMS,
@@ -40,7 +39,9 @@ from dpstream_lab.experiments import (
     run_grid,
     run_task,
 )
-from dpstream_lab.experiments import runs as runs_module
+from dpstream_lab.experiments import (
+    runs as runs_module,
+)
 from dpstream_lab.experiments.kumar_tables import at_or_below_print, errors_csv, markdown_table
 from dpstream_lab.experiments.private_output import PrivateFolder
 from dpstream_lab.experiments.replayed_streams import ADULT_COLUMNS
@@ -233,17 +234,6 @@ def test_runs_of_one_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="'a--b--c--epsilon-1--1'"):
         run_grid(tasks, out)
     assert not (out.path / "runs").exists()
-
-
-def test_several_processes_do_the_same_runs(tmp_path: Path) -> None:
-    source = ConfigSource("small", make(tmp_path / "s", 2))
-    tasks = [Task(source, Method(n, {"name": n}), "1", r) for n in ("baseline", "dpstabs") for r in range(2)]
-    watch = Noted()
-    results = run_grid(tasks, PrivateFolder(tmp_path / "out"), jobs=2, watch=watch)
-    # The costlier mechanism first; results in the order that was asked for.
-    assert [name.split("--")[1] for name in watch.runs] == ["dpstabs", "dpstabs", "baseline", "baseline"]
-    assert [r.values["settings"]["method"] for r in results] == ["baseline", "baseline", "dpstabs", "dpstabs"]
-    assert len({json.dumps(r.values["points"]) for r in results}) == 4  # every run has noise of its own
 
 
 def result(method: str, repeat: int, values: dict[str, float | None]) -> Result:

@@ -15,8 +15,7 @@ import pytest
 from evaluated_runs import run, typical, write_run
 
 from dpstream.core.errors import ConfigError, DataError, LimitError, SchemaError
-from dpstream.core.schema import Boolean, Categorical, Integer, Schema
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Boolean, Categorical, Domain, Integer, Schema
 from dpstream.project.schema_file import read_schema
 from dpstream.tools.evaluate import LABEL, evaluate_run, judgement
 from dpstream.tools.evaluate.judgement import (

@@ -34,18 +34,6 @@ def small(tmp_path: Path) -> Path:
     return path
 
 
-def test_truth_by_hand(small: Path) -> None:
-    panel = load_panel(str(small), small)
-    assert (panel.name, panel.people, panel.periods, panel.real) == ("small", 700, 7, True)
-    rows = panel.reports.tolist()
-    for width in (2, 3, 6):
-        found = panel.histogram(7, width)
-        for code in range(2**width):
-            pattern = [int(digit) for digit in f"{code:0{width}b}"]
-            assert found[code] == sum(row[7 - width :] == pattern for row in rows)
-    assert panel.at_least(3, 5) == sum(sum(row[:5]) >= 3 for row in rows)
-
-
 def test_errors_are_those_of_the_synthetic_people(small: Path) -> None:
     """The largest error of each width and period, from the released people one by one."""
     panel = load_panel(str(small), small)

@@ -16,12 +16,11 @@ from door_runs import published_beside
 
 from dpstream.core.contracts import NoisyCounts
 from dpstream.core.privacy import ZCDP, Event, Individual, Noisy, PureDP, Randomness, Record
-from dpstream.core.schema import Boolean, Real, Schema
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Boolean, Domain, Real, Schema
 from dpstream.core.tables import EncodedBatch, EncodedRecords, EncodedReports, Workload
 from dpstream.families.points import Points
 from dpstream.families.tabular import Baseline, DPStabs, Pooled
-from dpstream.mechanisms import MWEMPGM
+from dpstream.mechanisms import AIM, MWEMPGM
 from dpstream.tools.audit.door import Door
 from dpstream_lab.audits.census_audit import TRANSCRIPT_STEPS, KeyedStay, keyed_ends, transcript_plan
 from dpstream_lab.audits.growing_audit import arrivals, growing_plans
@@ -121,6 +120,7 @@ def _cases() -> dict[str, tuple[Any, Callable[[int], list[Any]]]]:
         "DP-STabS, least-squares trees": (trees.calibrate(PureDP.of(2), horizon=STEPS), rows),
         "DP-STabS, replace": (stabs.calibrate(PureDP.of(2), unit=Event("replace")), rows),
         "baseline": (Baseline(PAIRS, offline=MWEMPGM(k=3), deletions=True).calibrate(PureDP.of(2)), rows),
+        "baseline, AIM": (Baseline(PAIRS, offline=AIM(), deletions=True).calibrate(ZCDP.of("1/8")), rows),
         "census, pure": (transcript_plan(PureDP.of(2), Record()), keyed),
         "census, zCDP": (transcript_plan(ZCDP.of("1/2"), Record()), keyed),
         "census, nothing selected": (transcript_plan(PureDP.of(2), Record(), max_cells=1000), keyed),

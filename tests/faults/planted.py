@@ -325,7 +325,23 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
             "for span in _without(*pair)]",
             "for span in pair[:1]]",
         ),
-        "records a day are records": ("(rates[1], added)", "(1.0, added)"),
+        "records a day are records": ("(-rates[0], rates[1], ", "(-1.0, 1.0, "),
+    },
+    "stream/release/estimates.py": {
+        "a change keeps the noise of draws that both of its ends use": (
+            "key, own = part.key, part.scaled(weight)",
+            "key, own = (part.key, weight, one.as_of), part.scaled(weight)",
+        ),
+    },
+    "stream/release/flow_kinds.py": {
+        "who left before a census is taken from those whom it counted": (
+            "if counted < one.end <= step:",
+            "if one.end <= step:",
+        ),
+        "noise that two running sums share stays in their difference": (
+            "noises[0] - noises[1]), (-1.0, noises[1] - noises[0])",
+            "noises[0]), (-1.0, noises[1])",
+        ),
     },
     "tools/report/markup.py": {
         "a value of the table becomes markup": ("autoescape=True,", "autoescape=False,"),
@@ -342,7 +358,11 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "families/census": ("evaluate/test_published_is_measured.py", "census"),
     "families/growing": ("evaluate/test_published_is_measured.py", "growing"),
     "families/panel": ("evaluate/test_published_is_measured.py", "panel"),
-    "families/points": ("evaluate/test_audit_points.py", "evaluate/test_published_is_measured.py", "points"),
+    "families/points": (
+        "evaluate/test_audit_families.py",
+        "evaluate/test_published_is_measured.py",
+        "points",
+    ),
     "families/tabular/pooled_clock.py": ("tabular/test_periods.py",),
     "families/tabular": ("tabular/test_periods.py", "evaluate/test_published_is_measured.py", "tabular"),
     "io/sinks": ("sinks", "streams/test_stream.py", "streams"),
@@ -352,6 +372,8 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "service": ("service",),
     "stream": ("streams/test_stream.py", "streams/test_keyed.py", "streams"),
     "stream/ledger": ("streams/test_account.py", "streams/test_ledger.py"),
+    "stream/release/estimates.py": ("streams/test_flow_kinds.py", "streams/test_public_measurements.py"),
+    "stream/release/flow_kinds.py": ("streams/test_flow_kinds.py",),
     "stream/release/flows.py": ("streams/test_flows.py",),
     "stream/store": ("streams/test_stream_damage.py", "streams/test_keyed.py", "streams"),
     "stream/store/archive.py": ("streams/test_moves.py", "streams"),

@@ -9,11 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.privacy import AnyNoise, Randomness
-from dpstream.core.schema import Boolean, Categorical, Integer, Schema
-from dpstream.core.schema.domain import Clique, Domain
-from dpstream.families.growing.blackbox import LinearQuery
+from dpstream.core.schema import Boolean, Categorical, Clique, Domain, Integer, Schema
+from dpstream.families.growing import PMWG, LinearQuery, PMWGPlan
 from dpstream.families.growing.pmwg_facts import QueryAnswer, Question, Standing, linear_query
-from dpstream.families.growing.pmwg_plan import PMWG, PMWGPlan
 
 SCHEMA = Schema(
     [

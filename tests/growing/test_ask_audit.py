@@ -11,9 +11,8 @@ import pytest
 from door_runs import run_loss
 
 from dpstream.core.privacy import DiscreteLaplace, Randomness
-from dpstream.tools.audit import door
+from dpstream.tools.audit import AuditFinding, door
 from dpstream.tools.audit.door import record
-from dpstream.tools.audit.finding import AuditFinding
 from dpstream_lab.audits.asking_audit import audit_asking, conversation, conversing_plan, talk
 from dpstream_lab.audits.erm_audit import audit_classifiers
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import sqlite3
 from collections.abc import Sequence
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from fault_harness import faulty, full_disk, in_child, kill, lying_commit
+from fault_harness import Fault, faults_in, full_disk, lying_commit
 from pmwg_cases import SCHEMA, plan
 from postgres_server import Cluster, programs
 
@@ -24,9 +23,8 @@ from dpstream.core.privacy import Noise, Randomness
 from dpstream.families.growing.pmwg_facts import WEIGHT_BITS, linear_query
 from dpstream.families.growing.pmwg_plan import PMWGPlan, grid_values
 from dpstream.io.sinks import Publisher
-from dpstream.stream import AskingStream, Batch, PostgresServer, StateKey, open_stream, verify_ledger
+from dpstream.stream import Account, AskingStream, Batch, PostgresServer, StateKey, open_stream, verify_ledger
 from dpstream.stream.inspection import check_store, wrong_state
-from dpstream.stream.ledger.account import Account
 from dpstream.stream.ledger.limit import Limit
 from dpstream.stream.store.step_rows import Prepared
 
@@ -114,60 +112,39 @@ def _charges(home: Path) -> list[Fraction]:
         db.close()
 
 
-def killed(home: Path, at: int, **options: Any) -> int:
-    """A life that is killed before a durability call, in a process of its own; gives its exit code."""
-    home.mkdir()
-
-    def disturbed() -> None:
-        with faulty(at, kill):
-            life(home, **options)
-
-    return in_child(disturbed)
-
-
 @pytest.mark.parametrize(("key", "stride"), [(None, 5), (KEY, 30)], ids=["plain", "encrypted"])
 def test_killed_before_every_durability_call(tmp_path: Path, key: StateKey | None, stride: int) -> None:
     """Noise of the operating system: a second draw for a question that was answered would show."""
-    with faulty(None, kill) as calls:
-        life(tmp_path / "undisturbed", key=key)
-    assert violations(tmp_path / "undisturbed", key) == []
-    for at in range(1, len(calls) + 1, stride):
-        home = tmp_path / str(at)
-        assert killed(home, at, key=key) == -signal.SIGKILL
-        assert violations(home, key) == [], (at, calls[at - 1])
+    for home, name in faults_in(tmp_path, partial(life, key=key), calls=slice(1, None, stride)):
+        assert violations(home, key) == [], (home.name, name)
         life(home, key=key)
-        assert violations(home, key) == [], (at, calls[at - 1])
-        shutil.rmtree(home)
+        assert violations(home, key) == [], (home.name, name)
+    assert violations(tmp_path / "undisturbed", key) == []
 
 
 @pytest.mark.parametrize("fault", [full_disk, lying_commit], ids=["full disk", "lying commit"])
-def test_a_disk_that_fails(tmp_path: Path, fault: object) -> None:
-    with faulty(None, kill) as calls:
-        life(tmp_path / "undisturbed")
-    for at in range(2, len(calls) + 1, 4):
-        home = tmp_path / str(at)
-        home.mkdir()
-        with pytest.raises(StoreError), faulty(at, fault):  # type: ignore[arg-type]
+def test_a_disk_that_fails(tmp_path: Path, fault: Fault) -> None:
+    failed = []
+
+    def work(home: Path) -> None:
+        try:
             life(home)
+        except StoreError:
+            failed.append(home)
+
+    for home, name in faults_in(tmp_path, work, fault=fault, calls=slice(2, None, 4)):
         # A failure after noise was drawn waits for its owner; what was answered stays answered.
-        assert violations(home) == [], (at, calls[at - 1])
+        assert (failed[-1:], violations(home)) == ([home], []), name
         with started(home) as stream:
             stream.discard_reservation()
         life(home)
-        assert violations(home) == [], (at, calls[at - 1])
-        shutil.rmtree(home)
+        assert violations(home) == [], (home.name, name)
 
 
 def test_the_harness_catches_answers_before_the_commit(tmp_path: Path) -> None:
     """Negative control."""
-    with faulty(None, kill) as calls:
-        life(tmp_path / "undisturbed", wrong_order=True)
-
-    def caught(at: int) -> bool:
-        killed(tmp_path / str(at), at, wrong_order=True)
-        return bool(violations(tmp_path / str(at)))
-
-    assert any(caught(at) for at in range(len(calls) // 3, len(calls) + 1, 2))
+    stopped = faults_in(tmp_path, partial(life, wrong_order=True), calls=slice(25, None, 2))
+    assert any(violations(home) for home, _ in stopped)
 
 
 class Failing(Randomness):

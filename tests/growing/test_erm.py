@@ -17,15 +17,20 @@ from dpstream.checks import NoiseTape
 from dpstream.core.contracts import pack_fields, unpack_fields
 from dpstream.core.errors import ConfigError, LimitError, SchemaError
 from dpstream.core.privacy import ZCDP, Budget, PureDP, Randomness
-from dpstream.core.schema import Boolean, Categorical, Integer, Schema
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Boolean, Categorical, Domain, Integer, Schema
 from dpstream.core.tables import EncodedBatch, count_marginals
-from dpstream.families.growing import BBImprover, BBScheduler
-from dpstream.families.growing.blackbox import Counts, Database
-from dpstream.families.growing.classifier_stream import ClassifierPlan
-from dpstream.families.growing.erm import ERM
-from dpstream.families.growing.erm_run import LOSSES as KINDS
-from dpstream.families.growing.erm_run import ErmRun, FeatureMap, LinearClassifier, Rows, _descend, minimise
+from dpstream.families.growing import ERM, BBImprover, BBScheduler, ClassifierPlan, Counts, Database
+from dpstream.families.growing.erm_run import (
+    LOSSES as KINDS,
+)
+from dpstream.families.growing.erm_run import (
+    ErmRun,
+    FeatureMap,
+    LinearClassifier,
+    Rows,
+    _descend,
+    minimise,
+)
 
 SCHEMA = Schema(
     (

@@ -17,18 +17,10 @@ from pmwg_cases import CELLS, DOMAIN, Arrived, Asker, Drawing, asker, plan, quer
 from dpstream.core.errors import BudgetError, ConfigError, DpstreamError, LimitError, UnitError
 from dpstream.core.privacy import AnyNoise, DiscreteLaplace, Event, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
-from dpstream.families.growing.blackbox import LinearQuery
+from dpstream.families.growing import PMWG, LinearQuery, PMWGPlan
 from dpstream.families.growing.pmwg_facts import WEIGHT_BITS, hard_limit, matched
 from dpstream.families.growing.pmwg_noise import XI_BITS, RootNoise, published_noise
-from dpstream.families.growing.pmwg_plan import (
-    GRID,
-    PMWG,
-    NumericSparse,
-    PMWGPlan,
-    SparseRun,
-    SpentAmounts,
-    grid_values,
-)
+from dpstream.families.growing.pmwg_plan import GRID, NumericSparse, SparseRun, SpentAmounts, grid_values
 
 # The noise rule.
 

@@ -27,8 +27,7 @@ from dpstream.core.errors import (
     UnitError,
 )
 from dpstream.core.privacy import ZCDP, Budget, Event, PureDP, Randomness
-from dpstream.core.schema import Categorical, Schema
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Categorical, Domain, Schema
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.growing import (
     BBImprover,

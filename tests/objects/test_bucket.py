@@ -15,7 +15,7 @@ from second_place import contents
 from small_configs import KIND, ZIP, write_config, write_rows
 
 import dpstream as dp
-from dpstream.core.errors import ConfigError, DpstreamError, StoreDamagedError, StoreError
+from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
 from dpstream.core.foreign import arrow_input
 from dpstream.io.objects import ObjectPath, object_path
 from dpstream.io.sinks import Bucket, Publisher, StepFiles
@@ -171,22 +171,6 @@ def test_what_was_left_of_a_step_is_replaced_and_what_was_published_is_not(
     (place / "catalogue.json").write(arrow_input(json.dumps(catalogue).encode()).read_buffer())
     with pytest.raises(StoreDamagedError, match="another stream"):
         sink.published("aa")
-
-
-@pytest.mark.parametrize(
-    ("place", "what"),
-    [
-        ("s3://name:hunter2@b/x", "a name or secret"),
-        ("https://b/hunter2", "bucket missing in URL"),
-    ],
-)
-def test_places_that_are_none_are_refused(tmp_path: Path, place: str, what: str) -> None:
-    config = project(tmp_path, ("s3://b", ""))
-    config.write_text(config.read_text(encoding="utf-8").replace("s3://b/shop", place), encoding="utf-8")
-    with pytest.raises(DpstreamError, match=what) as told:
-        dp.Config.load(config)
-    assert "dpstream.toml [output] database" in str(told.value)
-    assert "hunter2" not in str(told.value)
 
 
 def test_a_store_that_is_away_loses_nothing(tmp_path: Path, bucket: Place) -> None:

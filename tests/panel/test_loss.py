@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpstream.checks import certify
-from dpstream.core.counters import COUNTER_NAMES, counter_by_name
-from dpstream.core.counters.counter import LinearMap
+from dpstream.core.counters import COUNTER_NAMES, LinearMap, counter_by_name
 from dpstream.core.errors import BudgetError
 from dpstream.core.privacy import ZCDP, DiscreteGaussian, Event, Individual, Randomness
 from dpstream.families.panel.cumulative import moved_loss, person_factor

@@ -19,8 +19,7 @@ from dpstream.families.points import Points, PointsPlan
 from dpstream.families.points.points_plan import shuffled
 from dpstream.io.sinks import Publisher, read_changes, read_manifest
 from dpstream.io.sinks import read_table as read
-from dpstream.stream import Batch, Stream, open_stream
-from dpstream.stream.release.publishing import Publishing
+from dpstream.stream import Batch, Publishing, Stream, open_stream
 from dpstream.stream.store import container
 from dpstream.stream.templates import words
 

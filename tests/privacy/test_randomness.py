@@ -12,9 +12,8 @@ from chi_square import P_LOW, categorical
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy import AnyNoise, DiscreteGaussian, DiscreteLaplace, Randomness
+from dpstream.core.privacy import AnyNoise, DiscreteGaussian, DiscreteLaplace, HistogramsNoise, Randomness
 from dpstream.core.privacy._samplers import uniform_below
-from dpstream.core.privacy.joint import HistogramsNoise
 
 pytestmark = pytest.mark.entropy(
     "false alarms below 1e-7: the fairness of 64 bits and of 6 bounds, repeated words, equal noise of two cells"

@@ -26,8 +26,7 @@ from dpstream.cli.failures import ASKED
 from dpstream.core.errors import DataError, SchemaError
 from dpstream.core.foreign import arrow_input, failures, shielded
 from dpstream.core.schema import Categorical, Schema
-from dpstream.io.sources import SourceOptions
-from dpstream.io.sources.source import ReadOptions
+from dpstream.io.sources import ReadOptions, SourceOptions
 from dpstream.io.sources.stdin import StdinSource
 
 __all__ = ["spill"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import shutil
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,6 @@ from dpstream.tools.simulate import simulate
 BAD = "<script>alert('x')</script>"
 SCHEMA = dp.Schema([dp.Categorical("a<b>", [BAD, "plain"], other="other"), dp.Boolean("paid")])
 ROWS = {"a<b>": [BAD, "plain", "new"] * 40, "paid": [True, False, False] * 40}
-
-REPLACE = {"unit": dp.Event("replace")}
 
 
 def opened(folder: Path, seed: int = 1, **options: Any) -> Any:
@@ -80,47 +77,6 @@ def test_a_table_of_persistent_records_is_the_published_one(tmp_path: Path, appr
             assert "<table>" not in release._repr_html_()
             stream.approve()
     assert release.table().equals(dp.read(tmp_path / "releases").table())
-
-
-@pytest.mark.parametrize(
-    ("options", "reports"),
-    [
-        ({"mechanism": {"name": "dpstabs", "k": 1, "workload": [("paid",)]}}, ROWS),
-        ({"mechanism": {"workload": [{"pairs_with": ["paid"], "weight": 2}, "all-1-way"]}}, ROWS),
-        ({"mechanism": "baseline", "budget": {"rho": "1/2"}, "epsilon": None}, ROWS),
-        ({"mechanism": {"name": "scheduler", "first_run": 100, "gamma": Fraction(1, 10)}, **REPLACE}, ROWS),
-        ({"mechanism": "points", "schema": dp.Schema([dp.Real("x", [0, 1])]), **REPLACE}, {"x": [0.5]}),
-    ],
-)
-def test_every_mechanism_opens_by_its_name(tmp_path: Path, options: dict[str, Any], reports: Any) -> None:
-    with opened(tmp_path, **options) as stream:
-        release = stream.step(reports, name="1")
-        name = options["mechanism"]
-        name = name if isinstance(name, str) else name.get("name", "pooled")
-        assert name in repr(stream)
-        assert name in str(stream.plan)
-        assert stream.plan.unit.describe() in stream.plan._repr_html_()
-    assert release._repr_html_().startswith("<div>")
-    assert dp.read(tmp_path / "releases").spent == release.spent
-
-
-def test_a_panel_opens_with_a_recipe_or_a_name(tmp_path: Path) -> None:
-    schema = dp.Schema([dp.Boolean("poor")])
-    rule: dict[str, Any] = {"budget": {"rho": 1, "horizon": 3}}
-    people = {"poor": [True, False] * 20}
-    ids = [f"p{i}" for i in range(40)]
-    recipe = dp.panel.PanelWindow(schema, window=1)
-    for number, given in enumerate(
-        [{"mechanism": recipe}, {"mechanism": {"name": "panel-window", "window": 1}}]
-    ):
-        with dp.open(
-            tmp_path / str(number), schema, randomness=Randomness.seeded(3), **given, **rule
-        ) as stream:
-            release = stream.step(people, name="1", users=ids)
-        again = dp.read(tmp_path / str(number) / "releases")
-        assert again.table().equals(release.table())
-        with pytest.raises(dp.errors.ConfigError, match="panel"):
-            again.answer("poor")
 
 
 def test_what_a_person_reads_is_escaped_and_tells_no_number_of_records(tmp_path: Path) -> None:

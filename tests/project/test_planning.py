@@ -16,8 +16,7 @@ from small_configs import PAID, ZIP, write_config
 from dpstream.core.contracts import ExpectedTable
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import ZCDP, Budget, Event, Individual, PureDP, Randomness
-from dpstream.core.schema import Boolean, Schema
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Boolean, Domain, Schema
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.panel import PanelCumulative, PanelWindow
 from dpstream.families.points.estimates import half_errors

@@ -1,14 +1,15 @@
-"""A family that another package brings: found through its entry point, without a line of it in the source."""
+"""Families, sources and sinks of other packages: found through their entry points, without a line in the source."""
 
 from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tomllib
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import cli_stream
@@ -17,10 +18,11 @@ from installed import install
 from report_pages import Page
 from small_configs import PAID, ZIP, rewrite, write_config, write_rows
 
-from dpstream.core.contracts import Family
+from dpstream.core.contracts import Family, option
 from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.families import registry
 from dpstream.io.sinks import read_manifest, read_table
+from dpstream.io.sources.source_keys import SourceKind
 from dpstream.project import Config, describe
 from dpstream.project.json_schema import json_schema
 from dpstream.project.keys import keys_of
@@ -306,3 +308,102 @@ def test_every_family_says_what_it_is() -> None:
             assert key.fragment, key.name
             assert key.default is None or key.reason, key.name
             assert set(key.mechanisms) <= set(family.mechanisms)
+
+
+# Sources and sinks
+
+
+TOY_IO = Path(__file__).parent / "toy_io"
+
+
+@pytest.fixture
+def connected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An installed package, private rows, and a file that uses them; we are in its folder."""
+    install(tmp_path / "site", "toyio", sources="toy = toy_io:SOURCE", sinks="toy = toy_io:SINK")
+    for place in (TOY_IO, tmp_path / "site"):
+        monkeypatch.syspath_prepend(str(place))
+    monkeypatch.chdir(tmp_path)
+    with sqlite3.connect(tmp_path / "private.sqlite") as file:
+        file.execute("CREATE TABLE visits (step INTEGER, zip TEXT)")
+        file.executemany("INSERT INTO visits VALUES (?, ?)", [(1, "a")] * 200 + [(3, "b")] * 100)
+    return write_io(tmp_path)
+
+
+def write_io(folder: Path, old: str = "", new: str = "") -> Path:
+    path = write_config(
+        folder,
+        name="toy",
+        source='kind = "toy"\ndatabase = "private.sqlite"\ntable = "visits"\nend = 3',
+        columns=ZIP,
+        mechanism='workload = "all-1-way"',
+        rest='[output]\nsink = "toy"\ndatabase = "public.sqlite"\ntable = "released"',
+    )
+    return rewrite(path, old, new) if old else path
+
+
+def test_it_runs_from_the_toy_source_into_the_toy_sink(connected: Path) -> None:
+    for verb in (["check"], ["plan"], ["run"], ["status"], ["run"]):
+        dpstream(*verb, connected)
+    manifest = read_manifest(connected.parent / "releases", 3)
+    assert "trusted to hold each record in one row" in json.dumps(manifest)
+    with sqlite3.connect(connected.parent / "public.sqlite") as file:
+        rows = dict(file.execute("SELECT step, COUNT(*) FROM released GROUP BY step").fetchall())
+        assert [step for (step,) in file.execute("SELECT step FROM steps ORDER BY step")] == [1, 2, 3]
+    # Noise is far below the 200 and 300 rows of these steps (false alarms below 1e-6 at epsilon 1).
+    assert 100 < rows[1] < 300 < rows[3] + 100
+
+
+def test_a_source_has_keys_of_its_own(connected: Path) -> None:
+    config = Config.load(
+        write_io(connected.parent, "end = 3", 'end = 3\nvalid = "zip = \'a\'"\njournal = "delete"')
+    )
+    assert config.source_options.own.valid == "zip = 'a'"
+    used = [value.line() for value in config.used if value.section == "source"]
+    assert "[source] valid = zip = 'a'" in used
+    assert sum(line.startswith("[source] table") for line in used) == 1
+    # What says which records there are is pinned; what may move is not.
+    assert config.facts()["source"]["own"] == {"valid": "zip = 'a'"}
+    entry = next(iter(config.source().steps()))
+    assert entry.inserts.num_rows == 200
+    write_io(connected.parent, "end = 3", 'end = 3\nvalid = "zip IS NULL"')
+    assert next(iter(Config.load(connected).source().steps())).inserts.num_rows == 0
+    defaults = [value.line() for value in Config.load(write_io(connected.parent)).used]
+    assert "[source] journal = wal (default: as files have it)" in defaults
+    rows = keys_of("source")
+    assert (rows["journal"].allowed, rows["journal"].mechanisms) == ("wal, delete", ("toy",))
+    schema = json_schema()["properties"]
+    assert schema["source"]["properties"]["journal"]["enum"] == ["wal", "delete"]
+    kinds = schema["source"]["properties"]["kind"], schema["output"]["properties"]["sink"]
+    assert [kind["enum"][-1] for kind in kinds] == ["toy", "toy"]
+    with pytest.raises(ConfigError, match="unknown key 'valid'"):
+        Config.load(write_io(connected.parent, 'kind = "toy"', 'path = "x.csv"\nvalid = "1"'))
+
+
+def test_an_own_key_takes_no_shared_name() -> None:
+    @dataclass(frozen=True)
+    class Taken:
+        table: str = option("x", allowed="a text", reason="none", meaning="None.")
+
+    with pytest.raises(ConfigError, match="a key has the name of a shared key"):
+        SourceKind(print, keys=(), options=Taken)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('table = "visits"\n', "", ('table is missing, which kind = "toy" needs',)),
+        ("end = 3", 'end = 3\npath = "*"', ("path has no meaning with kind", "database, table, start, end")),
+        ("end = 3\n", "", ("end is missing",)),
+        ("end = 3", 'end = 3\njournal = "none"', ("[source] journal", "'none' is not", "wal, delete")),
+        ("end = 3", "end = 3\nvalids = 1", ("unknown key 'valids'", "did you mean 'valid'?")),
+        ('kind = "toy"', 'kind = "toys"', ("unknown kind = 'toys'", "postgres-changes, mysql, spark, toy")),
+        ('sink = "toy"', 'sink = "toys"', ("[output] sink", "stdout, spark, toy")),
+        ('"public.sqlite"', '"password=x"', ("holds a password",)),
+    ],
+)
+def test_mistakes_are_named(connected: Path, old: str, new: str, words: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Config.load(write_io(connected.parent, old, new))
+    for word in words:
+        assert word in str(caught.value)
+    assert "=x" not in str(caught.value)

@@ -15,8 +15,7 @@ import pyarrow.parquet
 import pytest
 
 from dpstream.core.errors import ConfigError
-from dpstream.io.sources import FileSource, SourceOptions
-from dpstream.io.sources.source import ReadOptions
+from dpstream.io.sources import FileSource, ReadOptions, SourceOptions
 from dpstream.project.schema_file import read_schema
 from dpstream.tools.simulate import Stock, panel_folder, poverty_panel, simulate
 from dpstream.tools.simulate.stock_folder import COLUMNS, DELETE, INSERT, UPDATE, StockStep

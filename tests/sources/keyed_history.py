@@ -17,8 +17,7 @@ import numpy as np
 from row_files import source_of, write_rows
 
 from dpstream.core.schema import Categorical, Integer, Schema
-from dpstream.core.tables import PresentTable
-from dpstream.core.tables.access import ReadRequest
+from dpstream.core.tables import PresentTable, ReadRequest
 from dpstream.core.tables.keyed_reading import read_keyed
 from dpstream.io.sources import SourceOptions
 

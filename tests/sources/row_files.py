@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dpstream.io.sources import SourceOptions, open_source
-from dpstream.io.sources.source import ReadOptions
+from dpstream.io.sources import ReadOptions, SourceOptions, open_source
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Path:

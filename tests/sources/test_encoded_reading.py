@@ -28,8 +28,7 @@ from dpstream.core.privacy import Randomness
 from dpstream.core.schema import Categorical, Integer, Schema
 from dpstream.core.schema.code_blocks import CodeBlocks
 from dpstream.core.schema.encoded_table import EncodedTable
-from dpstream.core.tables import MultisetHash, count_marginals, counting
-from dpstream.core.tables.access import BatchAccess, ReadRequest
+from dpstream.core.tables import BatchAccess, MultisetHash, ReadRequest, count_marginals, counting
 from dpstream.io.sources import SourceOptions, UnreadableError, counted_file, formats
 from dpstream.io.sources import files as files_module
 from dpstream.io.sources.counted_file import CountedFile

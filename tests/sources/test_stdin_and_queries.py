@@ -17,10 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dpstream.core.errors import ConfigError, DataError, StepError
-from dpstream.io.sources import SourceOptions, UnreadableError
+from dpstream.io.sources import ReadOptions, SourceOptions, UnreadableError
 from dpstream.io.sources import stdin as stdin_module
 from dpstream.io.sources.query import QuerySource, duckdb_answer
-from dpstream.io.sources.source import ReadOptions
 from dpstream.io.sources.stdin import StdinSource
 
 duckdb = pytest.importorskip("duckdb")

@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpstream.core.schema import Boolean, Categorical, Integer, Schema
-from dpstream.core.tables import EncodedBatch
-from dpstream.core.tables.access import BatchAccess, ReadRequest
+from dpstream.core.tables import BatchAccess, EncodedBatch, ReadRequest
 from dpstream.stream.admission import RecordRows
 
 #: ``make spark-cluster`` stops drivers at every durability call, and spreads rows over more partitions.

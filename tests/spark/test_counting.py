@@ -5,20 +5,18 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from spark_cases import CLIQUES, EVERY_CALL, KEY, SCHEMA, SECRET, WANTED, in_process, same, table
 
 import dpstream as dp
-from dpstream.core.errors import ConfigError, DataError, LimitError, SchemaError
+from dpstream.core.errors import ConfigError, DataError, LimitError
 from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.io.sources.operations import Operations
-from dpstream.spark import batch, passes
+from dpstream.spark import SparkBatch, batch, passes
 from dpstream.spark.passes import require_room
 from dpstream.spark.sessions import require_protected
-from dpstream.spark.spark_batch import SparkBatch
 from dpstream.spark.tasks import EventColumns
 
 Made = Callable[[Any], Any]
@@ -81,25 +79,6 @@ def test_what_was_not_known_is_counted_in_another_pass(
     assert runs == [CLIQUES, ((2,),)]
 
 
-def test_a_table_that_changes_between_passes_is_refused(made: Made, tmp_path: Path) -> None:
-    path = str(tmp_path / "later")
-
-    def moves(batches: Any) -> Any:
-        import os
-
-        for one in batches:
-            yield one.slice(0, 7) if os.path.exists(path) else one
-
-    frame = made(table(200))
-    moving = frame.mapInArrow(moves, frame.schema)
-    granted = batch(moving).grant(WANTED)
-    granted.rows.fingerprint(KEY)
-    assert granted.view is not None
-    open(path, "w").close()
-    with pytest.raises(DataError, match="the records changed while the step was read"):
-        granted.view.count([(2,)])
-
-
 def test_bad_records_are_told_by_column_and_kind(
     spark: Any, made: Made, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -117,18 +96,6 @@ def test_bad_records_are_told_by_column_and_kind(
     said = batch(made(came)).problems(strict, "step 1")
     assert [(one.column, one.kind) for one in said] == [("zip", "null"), ("zip", "outside"), ("paid", "null")]
     assert SECRET not in "".join((*capfd.readouterr(), str(caught.value), repr(said)))
-
-
-def test_columns_are_looked_at_before_a_record_is_read(spark: Any, made: Made) -> None:
-    frame = made(table(1))
-    for other, error, words in (
-        (frame.drop("zip"), SchemaError, "the data lack column 'zip'"),
-        (frame.selectExpr("*", "1 AS more"), DataError, "the data hold 1 undeclared column"),
-        (frame.selectExpr("array(zip) AS zip", "paid", "rent"), DataError, "column 'zip' holds list data"),
-        (frame.selectExpr("parse_json('1') AS zip", "paid", "rent"), DataError, "column 'zip' holds"),
-    ):
-        with pytest.raises(error, match=words):
-            batch(other).grant(WANTED)
 
 
 def test_only_counts_leave(spark: Any, made: Made) -> None:

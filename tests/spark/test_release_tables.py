@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from cli_stream import make
-from fault_harness import faulty, full_disk, in_child, kill, lying_commit
+from fault_harness import faults_in, full_disk, kill, lying_commit
 from small_configs import rewrite
 from spark_cases import EVERY_CALL, SCHEMA, table
 from toy_stream import SCHEMA as TOY
@@ -186,22 +185,13 @@ def test_a_stop_at_any_durability_call_leaves_a_whole_partition_or_none(
 ) -> None:
     """A step, and its withdrawal; then another process, with other noise, goes on."""
 
-    def life(home: Path, seed: int, *, withdrawn: bool) -> None:
-        with opened(home, seed=seed, max_rows=1500) as stream:
+    def life(home: Path) -> None:
+        with suppress(StoreError), opened(home, seed=1, max_rows=1500) as stream:
             stream.step(table(ROWS), "1")
-            if withdrawn:
-                stream.withdraw(1, "a mistake")
+            stream.withdraw(1, "a mistake")
 
-    with faulty(None, kill) as calls:
-        life(tmp_path / "whole", 1, withdrawn=True)
-    for at in range(1, len(calls) + 1, 1 if EVERY_CALL else 4 if fault is kill else 11):
-        home = tmp_path / str(at)
-
-        def disturbed(home: Path = home, at: int = at) -> None:
-            with faulty(at, fault), suppress(StoreError):
-                life(home, 1, withdrawn=True)
-
-        assert in_child(disturbed) == (-signal.SIGKILL if fault is kill else 0)
+    calls = slice(1, None, 1 if EVERY_CALL else 4 if fault is kill else 11)
+    for home, _ in faults_in(tmp_path, life, fault=fault, calls=calls):
         before = SparkTables(home / "tables").have(stream_id(home))
         for folder in (home / "tables/synthetic").glob("*"):
             told = json.loads((folder / "_parts.json").read_bytes())

@@ -16,8 +16,7 @@ from spark_cases import KEY, WANTED
 from dpstream.core.errors import DpstreamError
 from dpstream.core.schema import Categorical, Integer, Schema
 from dpstream.core.tables import EncodedBatch
-from dpstream.io.sources import SourceOptions, open_source
-from dpstream.io.sources.source import ReadOptions
+from dpstream.io.sources import ReadOptions, SourceOptions, open_source
 from dpstream.stream.admission import Batch, RecordRows, encode_blocks
 
 SECRET = "Q7731"

@@ -20,8 +20,7 @@ import pytest
 from spark_cases import KEY, SCHEMA, SECRET, WANTED, table
 
 from dpstream.core.errors import ConfigError
-from dpstream.io.sources import SourceOptions, UnreadableError, open_source
-from dpstream.io.sources.source import ReadOptions
+from dpstream.io.sources import ReadOptions, SourceOptions, UnreadableError, open_source
 from dpstream.spark import batch, keyed_batch, sessions
 from dpstream.spark.sessions import is_allowed_setting
 from dpstream.spark.spark_source import SparkKeys, _check_own

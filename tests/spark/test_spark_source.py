@@ -20,8 +20,7 @@ from spark_cases import KEY, SECRET, WANTED, in_process, table
 import dpstream as dp
 from dpstream.core.errors import ConfigError, DataError, DpstreamError
 from dpstream.core.privacy import InsertedRecord, Randomness
-from dpstream.io.sources import SourceOptions, UnreadableError, open_source
-from dpstream.io.sources.source import ReadOptions
+from dpstream.io.sources import ReadOptions, SourceOptions, UnreadableError, open_source
 from dpstream.project import Config
 from dpstream.spark.found_files import FoundFiles
 

@@ -331,16 +331,6 @@ def test_an_executor_that_writes_elsewhere_or_lacks_the_cipher_is_named(
             both.apply(both.granted(both.rows(50, 1), plain_split))
 
 
-def test_a_table_that_changes_between_the_passes_is_refused(tmp_path: Path) -> None:
-    both = Users(tmp_path)
-    granted = both.granted(both.rows(50, 1), plain_split)
-    granted.rows.fingerprint(KEY)
-    moved = plain_split(both.rows(51, 1)).select("zip", "paid", "rent", "who")
-    granted.bounded._passes.sides[0][0]._tables = moved._tables
-    with pytest.raises(DataError, match="the records changed while the step was read"):
-        both.apply(granted)
-
-
 def test_executors_get_no_more_keys_than_they_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of the rows' key, the keys' key and the files' keys; no text of a record is in a task or a file."""
     sent: list[bytes] = []
@@ -361,19 +351,6 @@ def test_executors_get_no_more_keys_than_they_need(tmp_path: Path, monkeypatch: 
     text = b"".join(path.read_bytes() for path in both.folder.iterdir())
     assert (keys := both.all())
     assert not any(np.frombuffer(name, np.uint64).astype(">u8").tobytes() in text for name in keys)
-
-
-def test_a_key_that_came_back_is_refused_where_none_may(tmp_path: Path) -> None:
-    both = Records(tmp_path, keep_keys=True)
-    for seed in (1, 2):
-        both.step(both.rows(60, seed, keys=400), plain_split)
-    row = table(1).append_column("id", pa.array(["1000"]))
-    came, went = (row.append_column("op", pa.array([word])) for word in ("insert", "delete"))
-    both.step(came, plain_split)
-    both.step(went, plain_split)
-    with pytest.raises(DataError, match="a key returns after an absence, despite returns =") as caught:
-        both.apply(both.granted(came, plain_split))
-    assert "1000" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

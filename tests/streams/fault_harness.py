@@ -31,8 +31,7 @@ from dpstream.core.privacy import Randomness
 from dpstream.core.schema import Schema
 from dpstream.io.sinks import StepFiles, read_catalogue
 from dpstream.io.sinks import read_table as read
-from dpstream.stream import StateKey, Stream
-from dpstream.stream.release.publishing import Publishing
+from dpstream.stream import Publishing, StateKey, Stream
 from dpstream.stream.store.postgres import PostgresDatabase
 from dpstream.stream.store.store import Prepared
 

@@ -27,9 +27,8 @@ from dpstream.families.tabular import Pooled
 from dpstream.io.sinks import read_manifest
 from dpstream.io.sinks import read_table as read
 from dpstream.mechanisms import MWEMPGM
-from dpstream.stream import Batch, Snapshot, StateKey
+from dpstream.stream import Batch, Publishing, Snapshot, StateKey
 from dpstream.stream.inspection import check_store
-from dpstream.stream.release.publishing import Publishing
 
 KEY = StateKey(b"k" * 32)
 CROWDS = [[0, 1, 1, 4, 7, 7, 7, 7], [0, 0, 0, 2, 4, 5, 7], [1, 1, 3, 4, 4, 6]]

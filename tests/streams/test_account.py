@@ -29,8 +29,7 @@ from dpstream.core.errors import (
     UnitError,
 )
 from dpstream.core.privacy import ZCDP, Event, PureDP, User, zcdp_to_delta
-from dpstream.stream import StatePermissionWarning, Stream, open_stream, verify_ledger
-from dpstream.stream.ledger.account import Account
+from dpstream.stream import Account, StatePermissionWarning, Stream, open_stream, verify_ledger
 from dpstream.stream.ledger.limit import Limit, compose, in_unit
 from dpstream.stream.store.archive import export_store, import_store
 from dpstream.stream.store.store import DATABASE

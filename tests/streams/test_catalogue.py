@@ -7,6 +7,7 @@ import json
 import shutil
 import sys
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,17 +16,16 @@ import numpy as np
 import pytest
 import toy_stream
 from fault_harness import committed_steps, faults_in, in_child, outcome, sql, violations_after_stop
-from toy_stream import batch
+from second_place import contents, mirrored
+from toy_stream import SCHEMA, ToyPlan, batch
 
 from dpstream.core import durable
-from dpstream.core.errors import ConfigError, StepError, StoreDamagedError
-from dpstream.io.sinks import catalogue, read_catalogue, read_manifest, readable_steps
+from dpstream.core.errors import ConfigError, StepError, StoreDamagedError, StoreError
+from dpstream.io.sinks import DuckDBFeed, Publisher, catalogue, read_catalogue, read_manifest, readable_steps
 from dpstream.io.sinks import read_table as read
-from dpstream.stream import Batch, Stream
-from dpstream.stream.inspection import verify_ledger
+from dpstream.stream import Batch, Publishing, Stream, open_stream, read_status, verify_ledger
 from dpstream.stream.release import persistent_records
 from dpstream.stream.release.persistent_records import Segment
-from dpstream.stream.release.publishing import Publishing
 from dpstream.stream.store import step_rows
 from dpstream.stream.store.sqlite import SQLiteDatabase
 
@@ -281,3 +281,97 @@ def test_a_late_step_does_no_more_than_an_early_one(
     monkeypatch.setattr(Path, "read_bytes", noted)
     read_manifest(tmp_path / "releases", 1)
     assert len(opened) == 3
+
+
+# Places that are away
+
+
+CHANGES = Publishing(records="persistent", publish="changes", full_every=9)
+
+
+def opened(home: Path, sink: Publisher) -> Stream:
+    return open_stream(ToyPlan(), SCHEMA, home / "state", publish_to=sink, publishing=CHANGES)
+
+
+@pytest.fixture(params=["bucket", "duckdb"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Callable[[], Publisher], Any, Any]:
+    """A sink with a second place, what makes that one go away, and what brings it back."""
+    if request.param == "bucket":
+        away = tmp_path / "away"
+        return lambda: mirrored(tmp_path), away.touch, away.unlink
+    duckdb = pytest.importorskip("duckdb")
+    path, readers = tmp_path / "releases.duckdb", list[Any]()
+
+    def sink() -> Publisher:
+        return Publisher(tmp_path / "releases", beside=DuckDBFeed(path))
+
+    # A reader who has the file open keeps everybody from writing.
+    return (
+        sink,
+        lambda: readers.append(duckdb.connect(str(path), read_only=True)),
+        lambda: readers.pop().close(),
+    )
+
+
+def states(root: Path) -> list[str]:
+    return [entry["state"] for entry in read_catalogue(root)["steps"]]
+
+
+@pytest.mark.parametrize("step", [2, 3])
+def test_a_withdrawal_does_not_wait_for_a_place_that_is_away(
+    tmp_path: Path, place: tuple[Callable[[], Publisher], Any, Any], step: int
+) -> None:
+    make, leave, come_back = place
+    root = tmp_path / "releases"
+    with opened(tmp_path, make()) as stream:
+        for number in (1, 2, 3):
+            stream.step(batch(number), f"b{number}")
+    expected = ["full", "withdrawn", "full"] if step == 2 else ["full", "change", "withdrawn"]
+    leave()
+    with opened(tmp_path, make()) as stream:  # a withdrawal begins with opening the stream
+        for _ in range(2):
+            with pytest.raises(StoreError, match=f"step {step} is withdrawing: all places but one"):
+                stream.withdraw(step, "urgent")
+            assert states(root) == expected
+            folder = {path.name for path in (root / f"step-{step:06d}").iterdir()}
+            assert folder == {"manifest.json", "measurements.ndjson", "withdrawn.json"}
+            assert not list((root / "step-000003").glob("changes.*"))
+            read(root)
+        # What waits for the other place is not drawn.
+        with pytest.raises(StoreError):
+            stream.step(batch(4), "b4")
+        assert stream.last_step == 3
+        assert [one.kind for one in stream.decisions()] == ["withdrawn"]
+    assert read_status(tmp_path / "state").reserved is None
+    come_back()
+    with opened(tmp_path, make()) as stream:  # the next call, whatever it is
+        assert not stream.withdraw(step, "urgent")
+        assert stream.publish_again() == []
+        stream.step(batch(4), "b4")
+    if (tmp_path / "second").exists():
+        second = tmp_path / "second"
+        assert states(second) == states(root) == [*expected, "change" if step == 2 else "full"]
+        assert contents(root) == contents(second)
+        return
+    import duckdb
+
+    with duckdb.connect(str(tmp_path / "releases.duckdb"), read_only=True) as db:
+        noted = db.execute("SELECT step, state FROM synthetic_steps ORDER BY step").fetchall()
+        ids = [one for (one,) in db.execute("SELECT record_id FROM synthetic ORDER BY record_id").fetchall()]
+    assert (step, "withdrawn") in noted
+    assert (4, "current") in noted
+    assert ids == read(root, 4, ids=True)["record_id"].to_pylist()
+
+
+def test_a_held_step_is_rejected_though_the_second_place_is_away(tmp_path: Path) -> None:
+    sink = mirrored(tmp_path)
+    held = Publishing(approve=True)
+    with open_stream(ToyPlan(), SCHEMA, tmp_path / "state", publish_to=sink, publishing=held) as stream:
+        stream.step(batch(1), "b1")
+    (tmp_path / "away").touch()
+    with open_stream(ToyPlan(), SCHEMA, tmp_path / "state", publish_to=sink, publishing=held) as stream:
+        with pytest.raises(StoreError, match="does not answer"):
+            stream.approve()
+        assert stream.held() == [1], "nothing is approved that cannot be published"
+        assert stream.withdraw(1, "urgent")
+        assert stream.held() == []

@@ -5,20 +5,27 @@ from __future__ import annotations
 
 import datetime
 import json
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import csv
+from pysdmx.io import get_datasets
 from small_streams import small_frame, small_schema
 
 import dpstream as dp
 from dpstream.cli import main
-from dpstream.core.contracts import NoisyCounts, StepPeriods, marginal_query
+from dpstream.core.contracts import NoisyCounts, StepPeriods, ends, marginal_query
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy import Noisy, Randomness
-from dpstream.core.privacy.noise import DiscreteLaplace
+from dpstream.core.privacy import DiscreteLaplace, Noisy, Randomness
 from dpstream.core.tables import Workload
+from dpstream.io.sources.calendar import CalendarPeriods, DayPeriods
+from dpstream.stream.measured_counts import CountsOf, time_period, to_sdmx
 from dpstream.stream.release.estimates import Published
 from dpstream.stream.release.flows import Span, Timeline, change, series, simultaneous
 from dpstream.tabular import Pooled
@@ -171,13 +178,52 @@ def test_series_say_what_is_measured_under_way_and_missing() -> None:
     assert [own.standard_error for own in found.flows if own] == [pytest.approx(NOISE.variance**0.5)] * 2
     # Without the second measurement its months are a gap.
     gap = series(timeline([counts[0], *of_periods("net", [[0, 0, 0]] * 3)[2:]], 6), ["zip"], 2, "net", "mean")
-    assert gap.why == ("", "not measured", "")
+    assert gap.why == ("", "not known", "")
     # A step belongs to the month of its last day: of these weeks three are of January.
     by_weeks = timeline(of_periods("net", [[1, 0, 0]] * 5, 1), 5)
     months = series(by_weeks, ["zip"], "month", "net", "mean")
     assert [(span.first, span.last) for span in months.spans] == [(1, 3), (4, 5)]
     with pytest.raises(ConfigError, match="none of these periods"):
         series(known, ["zip"], "month", "net", "mean")
+
+
+@given(
+    begins=st.integers(1, 12), seen=st.integers(1, 60), more=st.integers(0, 40), planned=st.integers(80, 120)
+)
+@settings(max_examples=25)
+def test_readers_take_periods_from_manifests_whenever_they_ask(
+    begins: int, seen: int, more: int, planned: int
+) -> None:
+    """Fiscal quarters are the ones that were measured; a period that is over stays as it is, whatever comes after it.
+    The control: quarters of January differ wherever years begin in another month of the quarter."""
+    grid = DayPeriods(FIRST, 7)
+    clock = CalendarPeriods("month", grid, begins)
+    plan = Pooled(
+        Workload.all_k_way(SCHEMA.domain, 2), headline=(("zip",),), periods=clock, number=clock
+    ).calibrate(epsilon=1, horizon=planned)
+    counts = of_periods("net", [[5, 1, 2]] * (seen + more), 1)
+
+    def quarters(last: int) -> list[tuple[int, int, str]]:
+        manifests = [
+            {"step": step, "period": week(step), "periods": plan.periods_of(step)}
+            for step in range(1, last + 1)
+        ]
+        known = Timeline.of(Published(counts[:last], SCHEMA), manifests)
+        try:
+            found = series(known, ["zip"], "quarter", "net", "mean")
+        except ConfigError:
+            return []  # the first quarter is under way
+        return [(span.first, span.last, why) for span, why in zip(found.spans, found.why, strict=True)]
+
+    early, late = quarters(seen), quarters(seen + more)
+    whole = [row for row in early if row[2] == ""]
+    assert whole == late[: len(whole)]
+    assert all(row[2] == "under way" for row in early[len(whole) :])
+    assert len(early) - len(whole) <= 1
+    fiscal = CalendarPeriods("quarter", grid, begins)
+    assert all(ends(fiscal, last) or last == planned for _, last, _ in whole)
+    plain = CalendarPeriods("quarter", grid)
+    assert (begins % 3 == 1) == all(ends(plain, last) for _, last, _ in whole) or not whole
 
 
 @pytest.mark.parametrize(
@@ -230,3 +276,125 @@ def test_the_command_says_the_same(releases: Path) -> None:
     assert all(row.endswith(",measured") for row in rows[1:])
     wrong = CliRunner().invoke(main, ["measured", str(releases), "--every", "month", "--from", "1"])
     assert wrong.exit_code == 2
+
+
+def command(releases: Path, *options: object) -> tuple[int, str]:
+    """What ``dpstream measured`` says."""
+    result = CliRunner().invoke(main, ["measured", str(releases), *map(str, options)])
+    return result.exit_code, result.output
+
+
+def test_a_file_holds_every_answer(releases: Path, tmp_path: Path) -> None:
+    """The number of records and the headline: came, left, net of each period, and the number at its end."""
+    place = tmp_path / "counts.csv"
+    assert command(releases, "--out", place) == (0, f"wrote {place}\n")
+    types = {"from": pa.date32(), "value": pa.string()}
+    table = csv.read_csv(
+        place, convert_options=csv.ConvertOptions(strings_can_be_null=True, column_types=types)
+    )
+    names = ["from", "to", "kind", "column", "value", "count", "standard_error", "low", "high", "status"]
+    assert table.column_names == names
+    rows = table.to_pylist()
+    release, labels = dp.read(releases), SCHEMA.columns[0].labels()
+    expected = {
+        (kind, column): 6 if column is None else 3 * len(labels)
+        for kind in ("came", "left", "net", "as of")
+        for column in (None, "zip")
+    }
+    assert Counter((row["kind"], row["column"]) for row in rows) == expected
+    for row in rows:
+        cell = labels.index(row["value"]) if row["column"] else ()
+        columns = ["zip"] if row["column"] else []
+        if row["kind"] == "as of":
+            step = (row["to"] - FIRST).days // 7 + 1
+            own = release.measured(columns, as_of=step)
+        else:
+            own = release.flow(columns, row["from"], row["to"], events=row["kind"])
+        told = [row["count"], row["standard_error"], row["low"], row["high"]]
+        low, high = own.interval()
+        assert told == pytest.approx([own.values[cell], own.standard_error, low[cell], high[cell]])
+        assert row["status"] == "measured"
+    # Options choose; a gap is a row that says so.
+    assert command(releases, "--column", "zip", "--every", "3 steps", "--out", place, "--force")[0] == 0
+    few = csv.read_csv(place).to_pylist()
+    assert {row["kind"] for row in few} == {"net"}
+    assert {row["status"] for row in few} >= {"measured", "not known"}
+    assert all((row["status"] == "measured") == (row["count"] is not None) for row in few)
+
+
+def test_sdmx_csv_is_read_by_others(releases: Path, tmp_path: Path) -> None:
+    place = tmp_path / "counts.sdmx.csv"
+    options = ("--column", "zip", "--every", "3 steps", "--confidence", "0.9", "--format", "sdmx-csv")
+    assert command(releases, *options, "--out", place)[0] == 0
+    (read,) = get_datasets(place)
+    assert (read.short_urn, read.action.name) == ("Dataflow=DPSTREAM:STREAM(1.0.0)", "Information")
+    assert list(read.data.columns) == (
+        [
+            "COUNTED",
+            "ZIP",
+            "TIME_PERIOD",
+            "OBS_VALUE",
+            "STD_ERROR",
+            "LOWER",
+            "UPPER",
+            "CONFIDENCE",
+            "OBS_STATUS",
+        ]
+    )
+    series = dp.read(releases).series(["zip"], 3)
+    rows = read.data.to_dict("records")
+    assert {row["OBS_STATUS"] for row in rows} == {"A", "L"}
+    assert [row["TIME_PERIOD"] for row in rows if row["OBS_STATUS"] == "L"] == [
+        *("2026-01-26/P21D", "2026-02-16/P21D", "2026-03-09/P21D")
+    ]
+    measured = [row for row in rows if row["OBS_STATUS"] == "A"]
+    values = np.concatenate([own.values for own in series.flows if own])
+    np.testing.assert_allclose([float(row["OBS_VALUE"]) for row in measured], values)
+    high = np.concatenate([own.interval(0.9)[1] for own in series.flows if own])
+    np.testing.assert_allclose([float(row["UPPER"]) for row in measured], high)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--out", "there.csv"), "there is a file already"),
+        (("--out", "no/counts.csv"), "the folder does not exist"),
+        (("--out", "new.csv", "--json"), "without --csv, --json"),
+        (("--out", "new.csv", "--question", "zip = '94103'"), "without --csv, --json"),
+        (("--format", "sdmx-csv"), "no file is named"),
+    ],
+)
+def test_files_that_are_refused(
+    options: tuple[str, ...], words: str, releases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "there.csv").write_text("mine", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    code, said = command(releases, *options)
+    assert code == 2
+    assert words in " ".join(said.split())
+    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("there.csv", "mine")]
+
+
+def test_periods_as_sdmx_writes_them() -> None:
+    day = datetime.date.fromisoformat
+    spans = {
+        ("2024-01-01", "2024-12-31"): "2024",
+        ("2024-10-01", "2024-12-31"): "2024-Q4",
+        ("2024-02-01", "2024-02-29"): "2024-02",
+        ("2024-12-30", "2025-01-05"): "2025-W01",
+        ("2024-02-01", "2024-02-28"): "2024-02-01/P28D",
+        ("2024-04-01", "2025-03-31"): "2024-04-01/P365D",
+        ("2024-05-06", "2024-05-06"): "2024-05-06",
+    }
+    assert {ends: time_period(Span(1, 1, *map(day, ends))) for ends in spans} == spans
+    with pytest.raises(ConfigError, match="have no days"):
+        time_period(Span(1, 2))
+
+
+def test_names_become_identifiers_that_differ() -> None:
+    """Two columns whose names differ in signs only, one that is called as the file's own are."""
+    counts = [CountsOf("net", ("a b", "a-b", "lower"), Span(1, 1, FIRST, FIRST), None, "withdrawn")]
+    table = to_sdmx(counts, "2 of us")
+    assert table.column_names[4:8] == ["A_B", "A_B_2", "LOWER_2", "TIME_PERIOD"]
+    row = table.to_pylist()[0]
+    assert (row["STRUCTURE_ID"], row["OBS_STATUS"]) == ("DPSTREAM:X_2_OF_US(1.0.0)", "Q")

@@ -30,8 +30,7 @@ from dpstream.core.errors import (
     UnconfirmedError,
 )
 from dpstream.core.privacy import Event, Randomness, Record
-from dpstream.core.tables import EncodedBatch, PresentTable
-from dpstream.core.tables.access import BatchAccess, ReadRequest
+from dpstream.core.tables import BatchAccess, EncodedBatch, PresentTable, ReadRequest
 from dpstream.core.tables.keyed_reading import hash_keys, read_keyed
 from dpstream.stream import Batch, KeyedBatch, KeyRules, Snapshot, StateKey, Stream, open_stream
 from dpstream.stream.inspection import check_store

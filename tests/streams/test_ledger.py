@@ -18,10 +18,8 @@ from toy_stream import batch, run, start
 
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.privacy import PureDP
-from dpstream.stream.inspection import verify_ledger
-from dpstream.stream.ledger.account import Account
-from dpstream.stream.ledger.limit import Limit
-from dpstream.stream.ledger.reading import check_export, export_ledger, read_ledger, write_export
+from dpstream.stream import Account, Limit, read_ledger, verify_ledger
+from dpstream.stream.ledger.reading import check_export, export_ledger, write_export
 
 RELEASED = "releases/step-000002/manifest.json"
 

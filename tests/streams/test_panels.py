@@ -28,8 +28,7 @@ from dpstream.families.panel.people_release import Weights
 from dpstream.io.sinks import read_changes, read_manifest
 from dpstream.io.sinks import read_table as read
 from dpstream.io.sinks.period_tables import add_periods
-from dpstream.stream import Batch, Release, Stream
-from dpstream.stream.release.publishing import Publishing
+from dpstream.stream import Batch, Publishing, Release, Stream
 from dpstream.stream.templates import words
 
 POOR = Schema((Boolean("poor"),))
@@ -328,6 +327,9 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("cumulative", {"counted": ("true", "false")}, "counted"),
     ("cumulative", {"counted": ("maybe",)}, "'maybe'"),
     ("window", SAME_NAME, "have the same name"),
+    ("window", {"period_names": NAMES[:5]}, "5 names, and 6 periods"),
+    ("window", {"period_names": (*NAMES[:5], "")}, "unusable name"),
+    ("window", {"period_names": (*NAMES[:5], 6)}, "unusable name"),
 ]
 
 
@@ -544,17 +546,3 @@ def test_tables_are_the_same_under_the_names_of_the_periods(
     with start(tmp_path / "named", plan(kind, period_names=NAMES), publish=publish, form=form) as stream:
         assert stream.publish_again() == [4]
     assert {path: path.read_bytes() for path in files} == files
-
-
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        (NAMES[:5], "5 names, and 6 periods"),
-        ((*NAMES[:5], ""), "unusable name"),
-        ((*NAMES[:5], 6), "unusable name"),
-        ((*NAMES[:5], "nov"), "have the same name"),
-    ],
-)
-def test_names_that_cannot_be_used_are_refused(names: Any, message: str) -> None:
-    with pytest.raises(errors.ConfigError, match=message):
-        plan(period_names=names)

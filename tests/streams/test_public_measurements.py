@@ -24,9 +24,7 @@ from toy_stream import batch, run, start
 import dpstream as dp
 from dpstream.core.contracts import NoisyCounts, marginal_query
 from dpstream.core.errors import ConfigError, LimitError, SchemaError, StoreDamagedError
-from dpstream.core.privacy import CubeNoise, PureDP, Randomness
-from dpstream.core.privacy.budget import ZCDP
-from dpstream.core.privacy.cube import noise_for_bounded
+from dpstream.core.privacy import ZCDP, CubeNoise, PureDP, Randomness, noise_for_bounded
 from dpstream.core.privacy.law import NoiseSum, WeightedLaplace, WeightedSum
 from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace, noise_for
 from dpstream.core.schema import Boolean, Categorical, Schema

@@ -21,8 +21,7 @@ from dpstream.core.contracts import CellEstimate, Measured, Packed, SyntheticTab
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy import DiscreteLaplace, Event
 from dpstream.core.privacy.law import NoiseSum
-from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Domain, Integer, Real, Schema
-from dpstream.core.schema.domain import Clique
+from dpstream.core.schema import Boolean, Categorical, Clique, Date, DateTime, Domain, Integer, Real, Schema
 from dpstream.core.schema.predicate import parse_predicate
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import DPStabs, Pooled

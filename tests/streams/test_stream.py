@@ -20,9 +20,8 @@ from dpstream.core.privacy import PureDP, Randomness
 from dpstream.core.schema import Schema
 from dpstream.io.sinks import Publisher, read_catalogue, read_manifest
 from dpstream.io.sinks import read_table as read
-from dpstream.stream import Batch, Stream, open_stream, read_ledger, read_status
+from dpstream.stream import Batch, Publishing, Stream, open_stream, read_ledger, read_status
 from dpstream.stream.admission import ROWS, grant_batch
-from dpstream.stream.release.publishing import Publishing
 from dpstream.stream.store.store import Store
 
 pytestmark = pytest.mark.usefixtures("each_database")

@@ -112,20 +112,11 @@ def test_what_no_hash_covers_in_catalogue_and_codebook_is_mended(tmp_path: Path)
     assert [entry["step"] for entry in json.loads(path.read_bytes())["steps"]] == [1, 2, 3, 4]
 
 
-def test_foreign_or_changed_releases_are_refused(tmp_path: Path) -> None:
+def test_changed_manifests_are_refused(tmp_path: Path) -> None:
     run(tmp_path, 1)
-    with pytest.raises(errors.StoreDamagedError, match="another stream"):
-        open_stream(ToyPlan(), SCHEMA, tmp_path / "b", publish_to=Publisher(tmp_path / "releases"))
     manifest = tmp_path / "releases" / "step-000001" / "manifest.json"
-    good = manifest.read_bytes()
-    manifest.write_bytes(good.replace(b'"step": 1', b'"step": 9'))
+    manifest.write_bytes(manifest.read_bytes().replace(b'"step": 1', b'"step": 9'))
     with pytest.raises(errors.StoreDamagedError, match="manifest and catalogue differ"):
-        start(tmp_path)
-    with pytest.raises(errors.StoreDamagedError, match="published hash"):
-        read(tmp_path / "releases", 1)
-    manifest.write_bytes(good)
-    (tmp_path / "releases" / "catalogue.json").write_text("{")
-    with pytest.raises(errors.StoreDamagedError, match="unreadable catalogue"):
         start(tmp_path)
 
 

@@ -43,9 +43,8 @@ from torture_life import OWN, Settings
 from torture_places import PLACES, places
 
 from dpstream.io.sinks import catalogue
-from dpstream.stream import read_ledger, verify_ledger
+from dpstream.stream import Account, read_ledger, verify_ledger
 from dpstream.stream.inspection import check_store
-from dpstream.stream.ledger.account import Account
 from dpstream.stream.release import table_blocks
 
 #: What has a place of its own.

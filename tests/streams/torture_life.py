@@ -42,12 +42,18 @@ from dpstream.core.errors import ConfigError, DpstreamError, HorizonError, Store
 from dpstream.core.privacy import Event, Randomness, User
 from dpstream.families.points import Points
 from dpstream.families.tabular import DPStabs
-from dpstream.io.sinks import Publisher, read_catalogue, read_changes, read_manifest, read_measurements
-from dpstream.io.sinks import read_table as read
-from dpstream.stream import Batch, PostgresServer, Publishing, StateKey, Stream, open_stream
+from dpstream.io.sinks import (
+    Publisher,
+    read_catalogue,
+    read_changes,
+    read_manifest,
+    read_measurements,
+)
+from dpstream.io.sinks import (
+    read_table as read,
+)
+from dpstream.stream import Account, Batch, Limit, PostgresServer, Publishing, StateKey, Stream, open_stream
 from dpstream.stream.identity import plan_facts
-from dpstream.stream.ledger.account import Account
-from dpstream.stream.ledger.limit import Limit
 from dpstream.stream.release import table_blocks
 from dpstream.stream.release.render import steps_to_keep
 from dpstream.stream.store import sealed_history as history

@@ -24,12 +24,10 @@ from dpstream.core.contracts import (
     marginal_query,
 )
 from dpstream.core.privacy import Event, PureDP, Randomness, noise_for
-from dpstream.core.schema import Boolean, Categorical, Domain, Integer, Schema
-from dpstream.core.schema.domain import Clique
+from dpstream.core.schema import Boolean, Categorical, Clique, Domain, Integer, Schema
 from dpstream.io.sinks import Publisher
 from dpstream.io.sinks.table_files import Format
-from dpstream.stream import Batch, Stream, open_stream
-from dpstream.stream.release.publishing import Publishing
+from dpstream.stream import Batch, Publishing, Stream, open_stream
 
 SCHEMA = Schema(
     [

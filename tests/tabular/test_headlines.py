@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from door_runs import drawn_and_published, only_drawn
 
-from dpstream.core.errors import DpstreamError
 from dpstream.core.privacy import ZCDP, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
@@ -96,26 +95,3 @@ def test_the_plan_shows_share_and_noise() -> None:
         "headline"
         not in Pooled(Workload.all_k_way(Domain(("a", "b"), (3, 4)), 2)).calibrate(epsilon=1).facts()
     )
-
-
-@pytest.mark.parametrize(
-    ("headline", "share", "said"),
-    [
-        ((("rent",),), "1/5", "rent"),
-        ((("zip", "zip"),), "1/5", "twice"),
-        ((("zip",), ("zip",)), "1/5", "the marginal 'zip' occurs twice"),
-        ((("zip", "cause"), ("cause", "zip")), "1/5", "occurs twice"),
-        (((),), "1/5", "expected column names"),
-        (("zip",), "1/5", "expected column names"),
-        ("zip", "1/5", "expected a list of marginals"),
-        ((("zip",),), "1", "headline_share = 1"),
-        ((("zip",),), "0", "0"),
-        ((), "1/2", "a headline share needs headlines"),
-        ((("zip", "cause", "paid", "late"),), "1/5", "exceeds its cells"),
-        ((("zip", "cause"), ("cause", "late", "paid"), ("late", "zip")), "1/5", "exceeds its cells"),
-    ],
-)
-def test_headlines_that_cannot_be_measured(headline, share, said: str) -> None:
-    with pytest.raises(DpstreamError, match=said) as caught:
-        Pooled(PAIRS, headline=headline, headline_share=share, max_cells=90)
-    assert "headline" in str(caught.value)

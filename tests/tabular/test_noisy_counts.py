@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from door_runs import drawn_and_published, only_drawn
+from door_runs import drawn_and_published
 from small_batches import drawn_batches
 
 from dpstream.core.contracts import NoisyCounts
@@ -12,10 +12,8 @@ from dpstream.core.counters import counter_by_name
 from dpstream.core.privacy import ZCDP, CubeNoise, Event, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.tabular import Baseline, DPStabs, Pooled
-from dpstream.mechanisms import AIM, MWEMPGM
+from dpstream.families.tabular import DPStabs, Pooled
 from dpstream.stream.templates import words
-from dpstream.tools.audit.door import Door
 
 DOMAIN = Domain(("zip", "paid", "late"), (3, 2, 2))
 PAIRS = Workload.all_k_way(DOMAIN, 2)
@@ -69,26 +67,6 @@ def test_a_plan_says_how_many_numbers_it_publishes() -> None:
     assert "6 numbers at first, and at most 19" in told
     wide = Pooled(PAIRS, deletions=True).calibrate(epsilon="4", horizon=12).facts()["noisy_counts"]
     assert (wide["first"], wide["most"]) == (12, 38)
-
-
-@pytest.mark.parametrize("offline", [MWEMPGM(k=3), AIM(rounds=3, unions=False, max_cells=14), AIM()])
-@pytest.mark.parametrize("budget", [PureDP.of(1), ZCDP.of("1/8")])
-def test_a_baseline_publishes_what_its_runs_drew(offline, budget) -> None:
-    plan = Baseline(PAIRS, offline=offline, deletions=True).calibrate(budget)
-    stream, state, door, counts = batches(3, 60, deletes=True), plan.start(), Door(b"1"), list[NoisyCounts]()
-    for batch in stream:
-        made = plan.step(state, batch, door).noisy_counts
-        said = plan.facts()["noisy_counts"]
-        assert said["first"] <= sum(len(one.values) for one in made) <= said["most"]
-        counts += made
-    drawn = [
-        (made.noise, made.noisy - made.exact + exact(one, stream))
-        for made, one in zip(door.measured, counts, strict=True)
-    ]
-    assert only_drawn(drawn, counts)
-    assert {(one.first, one.last, one.counted) for one in counts} == {
-        (step, step, side) for step in (1, 2, 3) for side in ("inserts", "deletes")
-    }
 
 
 @pytest.mark.parametrize("counter", ["simple", "block", "tree", "hybrid", "unbounded-block-closed"])

@@ -6,26 +6,37 @@ from __future__ import annotations
 import datetime
 from dataclasses import replace
 from fractions import Fraction
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpstream.core.contracts import StepPeriods, ends
+from dpstream.core.contracts import ExpectedTable, StepPeriods, ends
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy import Event, PureDP, Randomness, User
-from dpstream.core.privacy.budget import ZCDP
+from dpstream.core.privacy import ZCDP, Event, PureDP, Randomness, User
+from dpstream.core.schema import Categorical, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled
 from dpstream.families.tabular.pooled_book import Epochs
-from dpstream.families.tabular.pooled_clock import EPOCHS, PERIODS, Number
+from dpstream.families.tabular.pooled_clock import EPOCHS, Number
 from dpstream.families.tabular.pooled_estimates import expected_rate
 from dpstream.io.sources.calendar import CALENDAR_PERIODS, CalendarPeriods, DayPeriods, MonthPeriods
+from dpstream.project.planning import headline_lines
+from dpstream.stream.release.estimates import Published
+from dpstream.stream.release.manifest import accuracy_of
+from dpstream.stream.release.released_verdicts import number_of_records
 
 DOMAIN = Domain(("zip", "cause", "paid"), (8, 5, 2))
 START = datetime.date(1990, 1, 1)
+SCHEMA = Schema(
+    [
+        Categorical(name, [f"{name} {value}" for value in range(size)])
+        for name, size in zip(DOMAIN.names, DOMAIN.sizes, strict=True)
+    ]
+)
 RECIPE = Pooled(
     Workload.all_k_way(DOMAIN, 2),
     headline=(("zip",), ("zip", "cause")),
@@ -151,16 +162,47 @@ def test_a_state_goes_on_bit_for_bit_inside_a_period() -> None:
 
 
 def test_two_series_of_one_number_are_joined_where_both_end() -> None:
-    number = Number()
+    number = Number.fresh(1)
     for value, end in ((10.0, 1), (20.0, 2)):
-        number.add(EPOCHS, value, 4.0, end, alone=False)
+        number.add(EPOCHS, value, 4.0, end)
     assert number.known == (30.0, 8.0, 2)
-    number.add(PERIODS, 36.0, 4.0, 2, alone=False)
+    number.add(1, 36.0, 4.0, 2)
     value, variance, upto = number.known
     assert (value, variance, upto) == (pytest.approx(34.0), pytest.approx(8 / 3), 2)
-    number.add(PERIODS, 7.0, 4.0, 4, alone=False)
-    number.add(EPOCHS, 5.0, 1.0, 3, alone=False)
+    number.add(1, 7.0, 4.0, 4)
+    number.add(EPOCHS, 5.0, 1.0, 3)
     assert number.known == (pytest.approx(41.0), pytest.approx(8 / 3 + 4.0), 4)
+
+
+@given(
+    ends=st.lists(
+        st.lists(st.integers(1, 12), min_size=1, max_size=6, unique=True).map(sorted), min_size=1, max_size=3
+    ),
+    seed=st.integers(0, 2**32),
+)
+def test_the_number_is_the_least_squares_of_all_spans(ends: list[list[int]], seed: int) -> None:
+    """Whatever the borders; as the control, the longest series alone has a larger error where another one helps."""
+    generator, number = np.random.default_rng(seed), Number.fresh(len(ends) - 1)
+    spans = [(last, series, first) for series, own in enumerate(ends) for first, last in pairwise([0, *own])]
+    design, values, noise = [], [], []
+    for last, series, first in sorted(spans):
+        value, variance = float(generator.normal(0, 50)), float(generator.uniform(1, 9))
+        number.add(series, value, variance, last)
+        design.append([first < step <= last for step in range(1, 13)])
+        values.append(value)
+        noise.append(variance)
+    found, variance, upto = number.known
+    assert upto == max(own[-1] for own in ends)
+    scale = 1.0 / np.sqrt(noise)
+    weights = np.linalg.pinv(scale[:, None] * np.array(design, dtype=float)) * scale
+    asked = (np.arange(1, 13) <= upto) @ weights
+    assert found == pytest.approx(asked @ values, abs=1e-6)
+    assert variance == pytest.approx(asked**2 @ noise, rel=1e-6)
+    alone = [sum(n for n, (_, s, _) in zip(noise, sorted(spans), strict=True) if s == series)
+             for series, own in enumerate(ends) if own[-1] == upto]  # fmt: skip
+    assert variance <= min(alone) * (1 + 1e-9)
+    shared = any(set(one) & set(other) for one, other in combinations(ends, 2))
+    assert shared or variance == pytest.approx(min(alone))
 
 
 def test_a_rate_follows_what_lasts_and_not_what_is_noise() -> None:
@@ -221,3 +263,45 @@ def test_a_period_enters_the_estimates_with_its_steps_and_its_noise() -> None:
     assert [known.variances[j] for j in mine] == clock.variances * 2
     zips = next(one for one in release.noisy_counts if one.columns == ("zip",) and "period" in one.query)
     np.testing.assert_array_equal(known.measured[mine[2]], zips.values)
+
+
+def test_a_number_that_is_told_has_a_date_of_its_own() -> None:
+    """Inside an epoch: where a period ends the error is that of this step; between, none is told."""
+    plan, known = RECIPE.calibrate(epsilon=1, horizon=60), []
+    state = plan.start()
+    for step, batch in enumerate(stream(36), start=1):
+        release = plan.step(state, batch, Randomness.seeded(step))
+        said = accuracy_of(release, plan, step, period_of=lambda step: f"day {step}")
+        number = number_of_records({"step": step, "rows": 0, "accuracy": said})
+        known.append((state.closed == step, number.measured_up_to == step))
+        assert (number.error is not None) == (number.measured_up_to == step)
+        assert state.closed <= number.measured_up_to
+        verdicts = {one["use"]: one for one in said["verdicts"]}
+        assert verdicts["totals"]["as_of"] == (None if known[-1][1] else number.measured_up_to)
+        assert verdicts["columns"]["as_of"] == (None if known[-1][0] else state.closed)
+        if not known[-1][1]:
+            assert (
+                f"measured up to step {number.measured_up_to} (day {number.measured_up_to})" in said["words"]
+            )
+    assert {(False, True), (False, False), (True, True)} <= set(known)
+
+
+@pytest.mark.parametrize("headline", [(), (("zip",),), (("zip",), ("paid",), ("cause",))])
+def test_a_plan_says_what_readers_will_get(headline) -> None:
+    """The half width of a flow's interval, of the number and of each headline (some are drawn together)."""
+    plan = replace(RECIPE, headline=headline, periods=StepPeriods(3), number=StepPeriods(3)).calibrate(
+        epsilon=1, horizon=12
+    )
+    state, schema = plan.start(), SCHEMA
+    releases = [plan.step(state, batch, Randomness.seeded(step)) for step, batch in enumerate(stream(3), 1)]
+    counts = [one for release in releases for one in release.noisy_counts if "period" in one.query]
+    published = Published(counts, schema)
+    for facts in plan.facts()["periods"]:
+        names = [tuple(label.split(" x ")) for label in facts["headlines"]] or [()]
+        for columns, width in zip(names, facts["half_widths"], strict=True):
+            flow = published.flow(columns, 0, 3)
+            assert flow.law().half_width(0.95) == pytest.approx(width, rel=1e-5)
+    lines = headline_lines(plan.facts()["periods"], ExpectedTable(720, 60.0, "grows"))
+    assert lines[0].startswith("the number in 3 steps of records: ± ")
+    assert lines[0].endswith(" of about 180")
+    assert len(lines) == 1 + len(headline)

@@ -147,11 +147,11 @@ def test_growth_is_expected_as_far_as_it_is_clear_of_its_noise() -> None:
     # 20 a step, with the variance 25: 3 steps let expect 60 (1 - 4 * 225/3600).
     assert growth(state, 3) == pytest.approx(45.0)
     # Shrinking: 15 of 100 a step in an epoch of 4 steps that began with 160; later in proportion to what is left.
-    left.rate, came.number.settled = 70.0, 100.0
+    left.rate, came.number.values[0] = 70.0, 100.0
     came.estimates.ends = left.estimates.ends = [2, 6]
     assert growth(state, 3) == pytest.approx(100 * ((100 / 160) ** (3 / 4) - 1))
     assert growth(state, 1000) >= -100.0
-    came.number.settled = -5.0
+    came.number.values[0] = -5.0
     assert growth(state, 3) == 0.0
     left.rate = 41.0
     assert growth(state, 3) == 0.0

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpstream.cli.shared import json_option, print_facts
+from dpstream.cli.shared import json_option, print_facts, require_free
 from dpstream.cli.types import FilePath, Whole
 from dpstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from dpstream.stream.measured_counts import CountsOf
     from dpstream.stream.public_release import PublicRelease
     from dpstream.stream.release.estimates import Combine, Estimate
-    from dpstream.stream.release.flows import Events
+    from dpstream.stream.release.flows import Events, Series
 
 
 #: Rows of the first screen.
@@ -57,6 +59,13 @@ _MOST = 12
 @click.option("--least-squares", is_flag=True, help="Use all overlapping measurements.")
 @click.option("--confidence", default=0.95, show_default=True, help="Of each interval.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@click.option(
+    "--out",
+    type=FilePath("new"),
+    help="A file for these counts; alone: all headlines.",
+)
+@click.option("--format", "form", type=click.Choice(["csv", "sdmx-csv"]), help="Of --out (csv).")
+@click.option("--force", is_flag=True, help="Replace the file of --out.")
 @json_option
 def command(
     releases: str,
@@ -73,6 +82,9 @@ def command(
     least_squares: bool,
     confidence: float,
     as_csv: bool,
+    out: str | None,
+    form: str | None,
+    force: bool,
     as_json: bool,
 ) -> None:
     """Add up the noisy counts in the folder RELEASES: unbiased numbers of records, each with an interval.
@@ -86,6 +98,7 @@ def command(
       dpstream measured releases --question "rent >= 1000" --confidence 0.99
       dpstream measured releases --column zip --every quarter
       dpstream measured releases --column zip --from 2024-04-01 --to 2024-06-30 --change 2024-01-01/2024-03-31
+      dpstream measured releases --out counts.csv
     """
     import dpstream
 
@@ -112,9 +125,19 @@ def command(
             where="--question",
             allowed="without --column and --least-squares",
         )
+    if out is None and (form is not None or force):
+        raise ConfigError("no file is named", where="--format, --force", allowed="with --out")
+    if out is not None and (as_csv or as_json or kind or question or earlier):
+        what = "a file holds flows, and counts as of a step"
+        raise ConfigError(what, where="--out", allowed="without --csv, --json, --of, --question, --change")
+    if out is not None:
+        require_free(Path(out), force=force)
     release = dpstream.read(releases)
     combine: Combine = "least squares" if least_squares else "mean"
-    if timed:
+    if out is not None:
+        asked = _Asked(columns, events, combine, confidence)
+        _write(release, Path(out), form, _counts(release, asked, as_of, start, end, every, cover), confidence)
+    elif timed:
         asked = _Asked(columns, events, combine, confidence)
         _over_time(release, asked, start, end, earlier, every, cover, as_csv, as_json)
     elif question is not None:
@@ -158,6 +181,11 @@ class _Asked:
     combine: Combine
     confidence: float
 
+    @property
+    def how(self) -> dict[str, Any]:
+        """Arguments of flows."""
+        return {"events": self.events, "combine": self.combine}
+
 
 def _over_time(
     release: PublicRelease,
@@ -171,27 +199,76 @@ def _over_time(
     as_json: bool,
 ) -> None:
     """A flow, a change or a series."""
-    how: dict[str, Any] = {"events": asked.events, "combine": asked.combine}
     if every is not None:
-        if start is not None or end is not None or earlier is not None:
-            raise ConfigError(
-                "--every gives all periods", where="--every", allowed="without --from, --to, --change"
-            )
-        length = every.removesuffix("steps").removesuffix("step").strip()
-        series = release.series(asked.columns, int(length) if length.isdigit() else every, **how)
+        series = _series(release, asked, every, start or end or earlier)
         _rows(series.to_table(asked.confidence), "", asked, as_csv, as_json)
         return
     span = _moment(start), _moment(end)
     if earlier is None:
-        flow = release.flow(asked.columns, *span, cover=cover, **how)
+        flow = release.flow(asked.columns, *span, cover=cover, **asked.how)
         _cells(flow, asked.confidence, as_csv, as_json)
         return
     first, slash, last = earlier.partition("/")
     if not slash or None in span:
         allowed = "--from DAY --to DAY --change DAY/DAY, both included"
         raise ConfigError("a change is between two spans of days", where="--change", allowed=allowed)
-    change = release.change(asked.columns, earlier=(_moment(first), _moment(last)), later=span, **how)  # type: ignore[arg-type]
+    change = release.change(asked.columns, earlier=(_moment(first), _moment(last)), later=span, **asked.how)  # type: ignore[arg-type]
     _rows(change.to_table(asked.confidence), change.difference.note, asked, as_csv, as_json)
+
+
+def _series(release: PublicRelease, asked: _Asked, every: str, other: str | None) -> Series:
+    if other is not None:
+        raise ConfigError(
+            "--every gives all periods", where="--every", allowed="without --from, --to, --change"
+        )
+    length = every.removesuffix("steps").removesuffix("step").strip()
+    return release.series(asked.columns, int(length) if length.isdigit() else every, **asked.how)
+
+
+def _counts(
+    release: PublicRelease,
+    asked: _Asked,
+    as_of: int | None,
+    start: str | None,
+    end: str | None,
+    every: str | None,
+    cover: bool,
+) -> list[CountsOf]:
+    """What a file holds: the counts that the options name, or all that are measured again and again."""
+    from dpstream.stream import measured_counts as made
+    from dpstream.stream.release.flows import Span, days_of
+
+    if every is not None:
+        return made.of_series(asked.events, _series(release, asked, every, start or end))
+    if start is not None or end is not None:
+        flow = release.flow(asked.columns, _moment(start), _moment(end), cover=cover, **asked.how)
+        return [made.CountsOf(asked.events, flow.columns, flow.span, flow)]
+    if asked.columns or as_of is not None:
+        estimate = _estimate(release, asked.columns, as_of, asked.combine)
+        manifest = release.manifest(estimate.as_of)
+        days = days_of(manifest) or ()
+        span = Span(estimate.as_of, estimate.as_of, *days)
+        return [made.CountsOf(made.AS_OF, estimate.columns, span, estimate)]
+    found = [own for headline in made.headlines(release) for own in headline.counts]
+    if not found:
+        what = "no flow is measured"
+        raise ConfigError(
+            what, where="--out", allowed="with --column; `dpstream measured RELEASES` lists them"
+        )
+    return found
+
+
+def _write(
+    release: PublicRelease, out: Path, form: str | None, counts: list[CountsOf], confidence: float
+) -> None:
+    from dpstream.core import durable
+    from dpstream.io.sinks.table_files import to_bytes
+    from dpstream.stream.measured_counts import to_rows, to_sdmx
+
+    stream = str(release.manifest()["stream"])
+    table = to_sdmx(counts, stream, confidence) if form == "sdmx-csv" else to_rows(counts, confidence)
+    durable.replace_file(out, to_bytes(table, "csv"), mode=0o644)
+    click.echo(f"wrote {out}")
 
 
 def _moment(text: str | None) -> str | int | None:

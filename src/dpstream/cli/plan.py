@@ -130,6 +130,7 @@ def command(
         hardly=loss["epsilon"] if loss["hardly"] else None,
         no_forecast=no_forecast,
         answers=_answers(facts),
+        most_headlines=_HEADLINES,
         shares=[f"{part['name']} {_amount(part['total'])}" for part in facts["parts"]],
         defaults=sum(value["default_because"] is not None for value in facts["values"]),
         table=None if facts["expected_errors"] is None else expected_table(facts["expected_errors"]),
@@ -139,6 +140,10 @@ def command(
         exact=_amount,
         shown=_shown,
     )
+
+
+#: Headlines on the first screen.
+_HEADLINES = 4
 
 
 def _forecast(config: Config, at: int | None, limits: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]:

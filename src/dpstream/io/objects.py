@@ -299,10 +299,6 @@ class ObjectPath:
         assert mode == "rb"
         return self.system.open_input_stream(self.at)
 
-    def open_arrow(self) -> Any:
-        """The object as an open pyarrow file, which reads at any place."""
-        return self.system.open_input_file(self.at)
-
     def read_bytes(self) -> bytes:
         """The whole object."""
         with self.open() as stream:

@@ -11,27 +11,50 @@ from dpstream.core.errors import ConfigError, DpstreamError, LimitError
 from dpstream.core.graphical import tree_cells
 from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.noise import Noise
-from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.schema.domain import Clique, Domain, Fold
 from dpstream.core.tables import Workload
 
 _WHERE = "[accuracy] headline"
 
 
-def headline_cliques(domain: Domain, headline: Headline) -> tuple[Clique, ...]:
-    """The marginals by positions of columns.
+def headline_folds(domain: Domain, headline: Headline) -> tuple[tuple[Fold, ...], ...]:
+    """The marginals of each headline: one, or those of all levels of a tree, the coarsest first. A level names its
+    tree.
 
     Errors:
         ConfigError: an unknown column, one that a marginal has twice, or a marginal that is there twice.
     """
     if not headline:
         return ()
+    trees, levels = dict[str, tuple[str, ...]](), dict[str, str]()
+    for name, columns in domain.trees:
+        levels |= {f"{name}.{column}": column for column in columns}
+        trees |= dict.fromkeys((name, *columns[:-1], *(f"{name}.{column}" for column in columns)), columns)
+
+    def group(names: Sequence[str]) -> tuple[Sequence[str], ...]:
+        if isinstance(names, str):  # refused below
+            return (names,)
+        if len(names) == 1 and names[0] in trees:
+            return tuple((column,) for column in trees[names[0]])
+        return (tuple(levels.get(name, name) for name in names),)
+
+    # Levels of one tree are one headline; marginals that are named twice are refused below.
+    found = [group(names) for names in headline]
+    groups = [own for place, own in enumerate(found) if len(own) == 1 or own not in found[:place]]
     try:
-        return Workload.of(domain, headline).cliques
+        Workload.of(domain.released, [names for group in groups for names in group])
+        return tuple(tuple(domain.fold(names) for names in group) for group in groups)
     except DpstreamError as error:
         place = (error.where or "").removeprefix("workload").replace("table", "marginal")
         allowed = "each marginal once" if "twice" in error.what else error.allowed
         what = error.what.replace("the table", "the marginal")
         raise type(error)(what, where=f"{_WHERE}{place}", allowed=allowed) from None
+
+
+def headline_cliques(domain: Domain, headline: Headline) -> tuple[Clique, ...]:
+    """The marginals of measured columns among them, by positions of columns. Errors as of ``headline_folds``."""
+    folds = headline_folds(domain, headline)
+    return tuple(fold.clique for group in folds for fold in group if fold.cells is None)
 
 
 def check_headline(domain: Domain, headline: Any, share: Any, max_cells: int) -> tuple[Headline, Fraction]:

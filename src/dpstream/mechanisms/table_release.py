@@ -74,6 +74,7 @@ class ModelSynthesis(SyntheticTable):
     #: See ``Synthesis``.
     passed: tuple[float, float] | None = None
     measured_up_to: int | None = None
+    total_measured_up_to: int | None = None
     #: See ``Synthesis.noisy_counts``.
     noisy_counts: Sequence[NoisyCounts] = field(default=(), compare=False)
 
@@ -169,6 +170,7 @@ class ModelSynthesis(SyntheticTable):
             "noise": None if self.noise is None else self.noise.pack(),
             "total_error": self.total_error,
             "measured_up_to": self.measured_up_to,
+            "total_measured_up_to": self.total_measured_up_to,
             "weights": self.weights,
             "passed": self.passed,
         }
@@ -191,6 +193,7 @@ class ModelSynthesis(SyntheticTable):
             None if meta["weights"] is None else tuple(meta["weights"]),
             passed=None if meta["passed"] is None else tuple(meta["passed"]),
             measured_up_to=meta["measured_up_to"],
+            total_measured_up_to=meta["total_measured_up_to"],
         )
 
 

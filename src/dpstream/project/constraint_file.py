@@ -1,4 +1,4 @@
-"""``[schema.constraints]`` in TOML, and the public files that it names."""
+"""``[schema.constraints]`` and ``[schema.levels]`` in TOML, and the public files that they name."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from dpstream.core.paths import read_text
 from dpstream.core.schema.column import Column
 from dpstream.core.schema.constraints import Constraints, Derived, Excluded, Rules, check_cells
 from dpstream.core.schema.domain import pack_mask
+from dpstream.core.schema.levels import Lines
 from dpstream.core.schema.predicate import parse_predicate
-from dpstream.core.schema.schema import unknown_key
+from dpstream.core.schema.schema import Schema, unknown_key
 
 _KEYS = ("allowed", "derived", "forbidden", "violations")
 
@@ -208,17 +209,8 @@ def _names(value: Any) -> bool:
 def _read(name: Any, columns: Sequence[Column], place: str, base: Path | None) -> _File:
     if not isinstance(name, str) or not name:
         raise SchemaError("file cannot be used", where=place, allowed='file = "FILE.csv"')
-    path = (base or Path()) / name
+    numbers, cells = _cells(name, [column.name for column in columns], place, base)
     place = f"{place} {name}"
-    try:
-        text = read_text(path)
-    except OSError as error:
-        raise ConfigError(
-            f"the file cannot be read: {error.strerror or 'expected text'}", where=place, allowed="a CSV file"
-        ) from None
-    except ValueError:
-        raise ConfigError("the file is not UTF-8 text", where=place, allowed="a CSV file") from None
-    numbers, cells = _lines(text, columns, place)
     codes = [_codes(column, numbers, own, place) for column, own in zip(columns, cells, strict=True)]
     rows = list(zip(numbers, zip(*codes, strict=True), strict=True))
     # What the file says, and not how: in another order of lines it is the same file.
@@ -226,12 +218,51 @@ def _read(name: Any, columns: Sequence[Column], place: str, base: Path | None) -
     return _File(name, "sha256:" + hashlib.sha256(json.dumps(said).encode()).hexdigest(), rows)
 
 
-def _lines(text: str, columns: Sequence[Column], place: str) -> tuple[list[int], list[list[str]]]:
-    """The numbers of the lines, and for each column its cells."""
+def read_levels(table: Any, schema: Schema, place: str, base: Path | None) -> Schema:
+    """``[schema.levels]``: the schema with its trees.
+
+    Errors:
+        SchemaError: names key and value, or file and line, and what is allowed.
+    """
+    place = (
+        place.replace("[schema]", "[schema.levels]") if "[schema]" in place else f"{place} [schema.levels]"
+    )
+    allowed = 'NAME = { columns = ["COARSE", "FINE"], file = "FILE.csv" }'
+    for name, spec in _table(table, "levels", place, allowed).items():
+        if not isinstance(spec, Mapping) or spec.keys() != {"columns", "file"} or not _names(spec["columns"]):
+            raise SchemaError(f"levels {name!r} cannot be used", where=place, allowed=allowed)
+        columns, file = spec["columns"], spec["file"]
+        if not isinstance(file, str) or not file:
+            raise SchemaError(f"levels {name!r}: file cannot be used", where=place, allowed=allowed)
+        numbers, cells = _cells(file, columns, place, base)
+        try:
+            schema = schema.with_lines(name, columns, Lines(cells, numbers, f"{place} {file}", file=file))
+        except SchemaError as error:
+            where = error.where if file in (error.where or "") else place
+            raise SchemaError(error.what, where=where, allowed=error.allowed) from None
+    return schema
+
+
+def _cells(
+    name: str, columns: Sequence[str], place: str, base: Path | None
+) -> tuple[list[int], list[list[str]]]:
+    """The numbers of a file's lines, and for each column its cells."""
+    place = f"{place} {name}"
+    try:
+        text = read_text((base or Path()) / name)
+    except OSError as error:
+        raise ConfigError(
+            f"the file cannot be read: {error.strerror or 'expected text'}", where=place, allowed="a CSV file"
+        ) from None
+    except ValueError:
+        raise ConfigError("the file is not UTF-8 text", where=place, allowed="a CSV file") from None
+    return _lines(text, columns, place)
+
+
+def _lines(text: str, names: Sequence[str], place: str) -> tuple[list[int], list[list[str]]]:
     rows: Iterator[list[str]] = csv.reader(text.splitlines(), strict=True)
     try:
         header = next(rows, [])
-        names = [column.name for column in columns]
         if not set(names) <= set(header) or len(set(header)) != len(header):
             raise SchemaError(
                 "the first line does not name each column once",
@@ -240,7 +271,7 @@ def _lines(text: str, columns: Sequence[Column], place: str) -> tuple[list[int],
             )
         where = [header.index(name) for name in names]
         numbers: list[int] = []
-        cells: list[list[str]] = [[] for _ in columns]
+        cells: list[list[str]] = [[] for _ in names]
         for number, row in enumerate(rows, 2):
             if not row:
                 continue

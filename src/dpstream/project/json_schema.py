@@ -97,6 +97,10 @@ def _columns() -> dict[str, Any]:
             "null_values": {"type": "array", "items": {"type": "string"}},
             "columns": {"type": "object", "additionalProperties": column},
             "constraints": _constraints(),
+            "levels": {
+                "type": "object",
+                "additionalProperties": _object({"columns": TEXTS, "file": TEXT}, "columns", "file"),
+            },
         },
         "additionalProperties": False,
     }

@@ -287,10 +287,10 @@ class Accuracy:
 
     headline: Headline = option(
         (),
-        allowed='a list of columns and groups of columns such as ["zip", ["zip", "cause"]], with name = "pooled" or '
-        '"census"',
+        allowed='a list of columns, groups of columns and levels such as ["zip", ["zip", "cause"], "place.region"], '
+        'with name = "pooled" or "census" (no levels)',
         meaning="Marginals that readers follow over time: measured once a period (a census: each time), with exact "
-        "errors.",
+        "errors. A tree of [schema.levels] is one headline; its levels share it.",
         reason="each takes budget from the others",
         read=_headline,
         shown="none",

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from dpstream.core.contracts import ExpectedErrors, StreamPlan
+from dpstream.core.contracts import ExpectedErrors, ExpectedTable, StreamPlan
 from dpstream.core.errors import BudgetError, ConfigError, LimitError
 from dpstream.core.privacy import (
     ZCDP,
@@ -539,6 +539,7 @@ def describe(config: Config, at: int | None = None, runs_until: int | None = Non
         "expected_errors": expected_facts(config, plan, at),
         "advice": advice(config, plan),
         **known,
+        "headlines": headline_lines(known.get("periods", ()), config.expected),
         "words": {
             "warning": words(plan, "warning"),
             "protects": words(plan, "protects"),
@@ -570,6 +571,23 @@ def describe(config: Config, at: int | None = None, runs_until: int | None = Non
             for used in config.used
         ],
     }
+
+
+def headline_lines(periods: Sequence[Mapping[str, Any]], expected: ExpectedTable | None) -> list[str]:
+    """What one period's flow of each headline is worth, a line each: the half width of its 95 % interval, beside the
+    number that ``[expect]`` lets expect."""
+    lines = []
+    for clock in sorted(periods, key=lambda clock: bool(clock["headlines"])):
+        length = str(clock["length"]).split(",")[0].removeprefix("1 ")
+        number = f"the number in {length}" if length[0].isdigit() else f"a {length}'s number"
+        names = [f" per {name}" for name in clock["headlines"]] or [" of records"]
+        for name, cells, width in zip(names, clock["cells"], clock["half_widths"], strict=True):
+            about = ""
+            if expected is not None and expected.change != "steady":
+                mean = expected.records_per_step * clock["steps"] / cells
+                about = f" of about {mean:,.0f}" if mean >= 1.0 else " of less than 1"
+            lines.append(f"{number}{name}: ± {width:,.0f}{about}")
+    return lines
 
 
 def advice(config: Config, plan: StreamPlan) -> list[str]:

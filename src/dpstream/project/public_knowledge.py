@@ -33,6 +33,7 @@ from dpstream.core.privacy.noise import noise_for
 from dpstream.core.schema import Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.io.sources.calendar import CalendarPeriods, DayPeriods, Grid, MonthPeriods
+from dpstream.mechanisms.headlines import headline_folds
 from dpstream.project.keys import Accuracy, ExpectKeys, PriorKeys
 from dpstream.project.reader import Section
 
@@ -399,9 +400,10 @@ def read_periods(
         return {"number": number, "number_share": _LEAST_SHARE if known else NUMBER_SHARE}
     length = "quarter"
     if rate:
-        each = event.scaled(share * Fraction(9, 10) / len(keys.headline))
+        folds = headline_folds(domain, keys.headline)
+        each = event.scaled(share * Fraction(9, 10) / (len(folds) * max(map(len, folds))))
         error = math.sqrt(noise_for(each, 1, 1).variance)
-        cells = max(domain.cells(domain.clique(names)) for names in keys.headline)
+        cells = max(fold.size for group in folds for fold in group)
         counts = {name: rate * _PERIOD_DAYS[name] / cells for name in ("month", "quarter", "year")}
         length = next((name for name, mean in counts.items() if mean >= _WORTH * error), "year")
     return {"periods": _fitting(calendar, length, keys), "number": number}

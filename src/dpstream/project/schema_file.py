@@ -15,9 +15,9 @@ from dpstream.core.schema import Schema
 from dpstream.core.schema.constraints import Constraints
 from dpstream.core.schema.numeric import number_text
 from dpstream.core.schema.schema import column_from, unknown_key
-from dpstream.project.constraint_file import read_constraints
+from dpstream.project.constraint_file import read_constraints, read_levels
 
-_SCHEMA_KEYS = ("columns", "confirmed", "constraints", "file", "format", "ignore", "null_values")
+_SCHEMA_KEYS = ("columns", "confirmed", "constraints", "file", "format", "ignore", "levels", "null_values")
 
 
 def read_schema(
@@ -111,9 +111,10 @@ def _build(table: Mapping[str, Any], place: str, base: Path | None) -> Schema:
     if "constraints" in table:
         built, others["constraints"] = read_constraints(table["constraints"], built, place, base)
     try:
-        return Schema(built, confirmed=confirmed, **others)
+        schema = Schema(built, confirmed=confirmed, **others)
     except SchemaError as error:
         raise SchemaError(error.what, where=place, allowed=error.allowed) from None
+    return read_levels(table.get("levels", {}), schema, place, base)
 
 
 def write_schema(schema: Schema) -> str:
@@ -125,11 +126,15 @@ def write_schema(schema: Schema) -> str:
         lines.append(f"ignore = {toml_value(list(schema.ignore))}")
     if schema.null_values != ("",):
         lines.append(f"null_values = {toml_value(list(schema.null_values))}")
+    own = schema.constraints
+    made = () if own is None else own.coarser_levels
     for column in schema.released_columns:
+        if column.name in made:
+            continue
         lines += ["", f"[schema.columns.{toml_key(column.name)}]"]
         lines += [f"{key} = {toml_value(value)}" for key, value in column.spec().items()]
-    if schema.constraints is not None:
-        lines += _constraint_lines(schema.constraints)
+    if own is not None:
+        lines += _constraint_lines(own)
     return "\n".join(lines) + "\n"
 
 
@@ -140,8 +145,8 @@ def _constraint_lines(constraints: Constraints) -> list[str]:
         "allowed": [{"columns": one.columns, "file": one.file} for one in excluded if one.file is not None],
         "violations": dict(constraints.repair),
     }
-    lines = ["", "[schema.constraints]"]
-    lines += [f"{key} = {toml_value(value)}" for key, value in table.items() if value]
+    lines = [f"{key} = {toml_value(value)}" for key, value in table.items() if value]
+    files = {one.column.name: one.file for one in constraints.derived}
     for one in constraints.derived:
         if one.file is None:
             raise SchemaError(
@@ -149,9 +154,16 @@ def _constraint_lines(constraints: Constraints) -> list[str]:
                 where="schema",
                 allowed="constraints from files",
             )
+        if one.column.name in constraints.coarser_levels:
+            continue
         spec = {"from": one.sources, "file": one.file, **({} if one.read else {"read": False})}
         lines.append(f"derived.{toml_key(one.column.name)} = {toml_value(spec)}")
-    return lines
+    lines = ["", "[schema.constraints]", *lines] if lines else []
+    levels = [
+        f"{toml_key(one.name)} = {toml_value({'columns': one.columns, 'file': files[one.columns[0]]})}"
+        for one in constraints.levels
+    ]
+    return [*lines, "", "[schema.levels]", *levels] if levels else lines
 
 
 def toml_key(name: str) -> str:

@@ -104,23 +104,6 @@ def sections_of(file: str, folder: Path, document: Mapping[str, Any]) -> dict[st
     return found
 
 
-def check_key_column(section: Section, unit: Unit) -> None:
-    """A key belongs to the unit ``record``, and that unit to a key.
-
-    Errors:
-        ConfigError: one without the other.
-    """
-    if isinstance(unit, Record) or insert_only(section):
-        if not section.has("key_column"):
-            raise section.wrong("key_column", "unit = record needs a key")
-    elif section.has("key_column"):
-        raise section.wrong(
-            "key_column",
-            f"the unit {unit.name!r} has no key column",
-            '[stream] unit = "record", or no key_column',
-        )
-
-
 def read_server(state: StateKeys, section: Section, stream: str) -> PostgresServer | None:
     """The server that keeps the store; None where it is a file.
 
@@ -324,8 +307,17 @@ def _check(section: Section, unit: Unit, limits: Limits) -> None:
 
 
 def read_source(section: Section, unit: Unit, given: RecipeContext) -> SourceOptions:
-    """Read ``[source]``. Cutting by rows needs public sizes; a unit that is a user or a person needs a user column."""
-    check_key_column(section, unit)
+    """Read ``[source]``. A key belongs to the unit ``record``, and that unit to a key; cutting by rows needs public
+    sizes; a unit that is a user or a person needs a user column."""
+    if isinstance(unit, Record) or insert_only(section):
+        if not section.has("key_column"):
+            raise section.wrong("key_column", "unit = record needs a key")
+    elif section.has("key_column"):
+        raise section.wrong(
+            "key_column",
+            f"the unit {unit.name!r} has no key column",
+            '[stream] unit = "record", or no key_column',
+        )
     if section.has("user_column") and not isinstance(unit, User | Individual):
         raise section.wrong("user_column", f"the unit {unit.name!r} has no user column")
     if section.has("period_columns") and not isinstance(unit, Individual):
@@ -343,7 +335,7 @@ def read_source(section: Section, unit: Unit, given: RecipeContext) -> SourceOpt
         options = SourceOptions.parse({key: section.raw(key) for key in section.table if key in shared}, own)
     if options.insert_only:
         options = replace(options, user_column=options.key_column, key_column=None, insert_only=False)
-    if options.needs_public_sizes and unit.relation != "replace":
+    if options.rows is not None and unit.relation != "replace":
         raise section.wrong(
             "rows",
             f"{options.rows} rows a step would publish sizes, which are private here",

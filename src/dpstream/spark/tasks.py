@@ -777,8 +777,6 @@ def attempt() -> int:
     return 0 if context is None else int(context.taskAttemptId())
 
 
-@cache
-def _set_apart() -> None:
-    """Once in each worker: what is imported by now stays in memory. Spark collects garbage after each task, and would
-    look through all of it every time, which takes longer than to count a thousand rows."""
-    gc.freeze()
+#: Once in each worker: what is imported by now stays in memory. Spark collects garbage after each task, and would look
+#: through all of it every time, which takes longer than to count a thousand rows.
+_set_apart = cache(gc.freeze)

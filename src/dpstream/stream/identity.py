@@ -146,11 +146,6 @@ def plan_hash(facts: dict[str, Any]) -> str:
     return "sha256:" + hashlib.sha256(canonical_json(facts)).hexdigest()
 
 
-def is_same_plan(stored: dict[str, Any], given: dict[str, Any]) -> bool:
-    """Whether a stream that began with the facts ``stored`` may go on under the facts ``given``."""
-    return canonical_json(stored) == canonical_json(given)
-
-
 def require_same_plan(stored: dict[str, Any], given: dict[str, Any], where: str) -> None:
     """Refuse to go on with a stream under other facts than it began with.
 

@@ -34,6 +34,7 @@ from dpstream.stream.release.answers import (
     with_simulated,
 )
 from dpstream.stream.release.estimates import CellsOf, Combine, Estimate, Missing, Published, misfit
+from dpstream.stream.release.flow_kinds import flowing
 from dpstream.stream.release.flows import Change, Events, Moment, Series, Timeline
 from dpstream.stream.release.released_verdicts import NumberOfRecords, number_of_records
 from dpstream.stream.release.showing import codes_of, release_html, spent_of
@@ -213,8 +214,9 @@ class PublicRelease:
         return flows.series(self._timeline(), columns, every, events, combine)
 
     def _timeline(self) -> Timeline:
-        manifests = [manifest for manifest, _ in self._measured(None)]
-        return Timeline.of(self._published(None), manifests)
+        steps = self._measured(None)
+        known = flowing(steps, lambda: self._published(None), lambda: panel_labels(self.folder))
+        return Timeline.of(known, [manifest for manifest, _ in steps])
 
     def people(self, times: int | None = None, step: int | None = None) -> Estimate | None:
         """Of a panel: the number of its people, without padding; None where it was not measured.
@@ -463,7 +465,8 @@ class OtherKinds:
             return None if found is None else _one(*found, f"{words} up to period {found[1].last}")
         if self.public_people is not None:
             step = max(step for step, one in self.lines if one.counted == "people")
-            return Estimate((), (), np.array(float(self.public_people)), step, (), False, (), "the people")
+            number = np.array(float(self.public_people))
+            return Estimate((), (), number, step, (), False, (), "the people", "people")
         if (patterns := self.patterns()) is not None:
             return patterns.sum(np.ones(patterns.values.shape, bool))
         found = self._newest("marginal", counted="people")

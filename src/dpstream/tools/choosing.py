@@ -348,19 +348,16 @@ class _Race:
         randomness = Randomness.seeded(f"comparing {self._seed} {number} {kind} {one.label}")
         errors = []
         for step, observed in observations(config, tool, invented, randomness, self._seed, number, kind):
-            self._look_at_the_clock(number)
+            # Only the first round may be too long: whether there is time for another is asked before it begins.
+            if number == 1 and time.process_time() - self._began > self._seconds:
+                raise ComparisonTooLongError(
+                    f"{self._seconds:g} s of CPU are too few for {self._steps} steps of each mechanism",
+                    where="--compare",
+                    allowed="more --seconds, fewer --steps, or fewer --against",
+                )
             if observed is not None:
                 errors.append(_errors(observed, truth[step]))
         return _mean(errors)
-
-    def _look_at_the_clock(self, number: int) -> None:
-        # Only the first round may be too long: whether there is time for another is asked before it begins.
-        if number == 1 and time.process_time() - self._began > self._seconds:
-            raise ComparisonTooLongError(
-                f"{self._seconds:g} s of CPU are too few for {self._steps} steps of each mechanism",
-                where="--compare",
-                allowed="more --seconds, fewer --steps, or fewer --against",
-            )
 
 
 class ComparisonTooLongError(ConfigError):

@@ -24,8 +24,7 @@ from dpstream.core.contracts import (
 )
 from dpstream.core.errors import BudgetError, ConfigError
 from dpstream.core.privacy import Budget, Event, PureDP, Randomness, Unit, noise_for
-from dpstream.core.schema import Domain
-from dpstream.core.schema.domain import Clique
+from dpstream.core.schema import Clique, Domain
 
 #: Whoever loads this module can be seen by the tests.
 LOADED = True

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from desks import ANNA, BEN, OWNER, QUESTIONS, make_service, work
-from fault_harness import faulty, in_child, kill
+from fault_harness import faults_in, faulty, in_child, kill
 
 from dpstream.project import Config
 from dpstream.service.desk import Desk, Task
@@ -66,11 +66,15 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_each_decision_takes_effect_once_whatever_is_killed(prepared: Path, tmp_path: Path) -> None:
-    whole = tmp_path / "whole"
-    shutil.copytree(prepared, whole)
-    with faulty(None, kill) as calls:
-        life(whole)
-    expected = outcome(whole)
+    def copied(folder: Path) -> None:
+        shutil.copytree(prepared, folder, dirs_exist_ok=True)
+
+    expected: dict[str, Any] = {}
+    for folder, name in faults_in(tmp_path, life, calls=slice(1, None, STRIDE), prepare=copied):
+        expected = expected or outcome(tmp_path / "undisturbed")
+        assert in_child(lambda folder=folder: life(folder)) == 0, (folder.name, name)  # type: ignore[misc]
+        assert outcome(folder) == expected, (folder.name, name)
+        shutil.rmtree(folder)
     assert expected["log"][2:] == [
         (3, "Anna", "approve", (1,)),
         (4, "Ben", "approve", (1,)),
@@ -85,18 +89,6 @@ def test_each_decision_takes_effect_once_whatever_is_killed(prepared: Path, tmp_
     assert expected["state"] == (1, 1, [], 2)
     assert expected["wrong"] == []
     assert expected["card"] == ()
-    for at in range(1, len(calls) + 1, STRIDE):
-        folder = tmp_path / str(at)
-        shutil.copytree(prepared, folder)
-
-        def disturbed(folder: Path = folder, at: int = at) -> None:
-            with faulty(at, kill):
-                life(folder)
-
-        assert in_child(disturbed) == -signal.SIGKILL
-        assert in_child(lambda folder=folder: life(folder)) == 0, at  # type: ignore[misc]
-        assert outcome(folder) == expected, (at, calls[at - 1])
-        shutil.rmtree(folder)
 
 
 def test_the_control_a_worker_that_marks_before_it_does_loses_decisions(

@@ -22,9 +22,8 @@ import pytest
 from feed_server import BASE, LAST, make_stream, opened, served
 
 from dpstream.core.errors import ConfigError
-from dpstream.io.sinks import catalogue, read_changes
+from dpstream.io.sinks import catalogue, read_catalogue, read_changes, read_table
 from dpstream.io.sinks.change_tables import apply_changes
-from dpstream.io.sinks.release_reader import read_catalogue, read_table
 from dpstream.service.releases import answering, find_places, forms
 from dpstream.stream.public_release import PublicRelease
 

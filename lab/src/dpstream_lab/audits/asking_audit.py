@@ -274,7 +274,7 @@ def exact_run(sparse: NumericSparse, subject: str, *, control: bool = False) -> 
         # Where a run halts it also releases a noisy number, which adds its own loss.
         losses[:-1] += [_number_loss(sparse, opened, *pair) for pair in zip(shares, other, strict=True)]
         worst.see(float(losses.max()), f"shares {_shares_text(shares)} against {_shares_text(other)}")
-    return AuditFinding.exact(
+    return AuditFinding.of(
         began,
         subject=f"{subject}, all noise",
         claimed=float(ended.spent),
@@ -463,7 +463,7 @@ def spent_asking(plan: PMWGPlan, subject: str, analyst: Analyst, *, control: boo
         state.t += 1
 
     analyst(ask, arrive)
-    return AuditFinding.exact(
+    return AuditFinding.of(
         began,
         subject=subject,
         claimed=float(plan.budget.amount),

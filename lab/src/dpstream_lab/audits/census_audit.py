@@ -510,7 +510,7 @@ def exact_stays(
                 loss = float("inf") if words else transcript_loss(without, with_stay, pure=True).total
                 place = f"gap {gap}, ratio {ratio}, steps {stay[0]} to {stay[1] or 'the end'}"
                 worst.see(loss, place)
-    return AuditFinding.exact(
+    return AuditFinding.of(
         began,
         subject=f"{subject}, private numbers",
         claimed=PureDP.of(1),

@@ -95,7 +95,7 @@ def audit_counter(
         a, b = (_evidence(law, step, outputs) for outputs in (moved, noise))
         found = lower_bound(a, b, confidence=confidence, pure=pure, train=_TRAIN)
         worst.see(found, f"most at tick {step} of {_listing(steps)}")
-    return AuditFinding.empirical(
+    return AuditFinding.of(
         began,
         subject=subject,
         claimed=counter.budget,

@@ -83,7 +83,7 @@ def exact_classifier(box: ERM, budget: Budget, subject: str, *, control: bool = 
             pair = f"{every[i].tolist()} against {every[j].tolist()}"
             loss = measured_loss(first.noise, first.exact - second.exact)
             worst.see(loss, f"database {number}: {pair}")
-    return AuditFinding.exact(
+    return AuditFinding.of(
         began,
         subject=f"{subject}, {'pure' if isinstance(budget, PureDP) else 'zCDP'}",
         claimed=budget,

@@ -117,7 +117,7 @@ def exact_selector(
             after = law([score + move for score, move in zip(base, moves, strict=True)])
             loss = choice_loss(before, after, pure=True) if pure else divergence_rate(before, after)
             worst.see(loss, f"scores {base} with changes {moves}")
-    return AuditFinding.exact(
+    return AuditFinding.of(
         began,
         subject=f"{subject}, probabilities",
         claimed=float(claimed.amount),

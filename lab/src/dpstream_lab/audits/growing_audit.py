@@ -210,7 +210,7 @@ def exact_smalldb(box: SmallDB, budget: Budget, *, control: bool = False) -> Aud
             if tuple(moved) in laws:
                 loss = choice_loss(laws[counts], laws[tuple(moved)], pure=pure)
                 worst.see(loss, f"{counts} against {tuple(moved)}, {size} records chosen")
-    return AuditFinding.exact(
+    return AuditFinding.of(
         began,
         subject=f"SmallDB{', half the sensitivity of its scores' * control}, all outcomes, {budget}",
         claimed=budget,

@@ -147,7 +147,7 @@ def audit_outcomes(
         each = 1 - (1 - confidence) / len(pairs)
         pure = isinstance(claimed, PureDP)
         worst.see(lower_bound(ratio[a], ratio[b], confidence=each, pure=pure, train=_TRAIN), name)
-    return AuditFinding.empirical(
+    return AuditFinding.of(
         began,
         subject=subject,
         claimed=claimed,

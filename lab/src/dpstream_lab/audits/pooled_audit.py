@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,14 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import NoisyCounts, PrivateBatch, StepPeriods
 from dpstream.core.privacy import Event, Noisy, PureDP, Randomness
 from dpstream.core.privacy.budget import ZCDP
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema.domain import Domain, Follows
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled, PooledPlan
 from dpstream.families.tabular.pooled import PooledSide, PooledState
+from dpstream.families.tabular.pooled_clock import Clock
 from dpstream.families.tabular.pooled_run import Design, Runner
 from dpstream.mechanisms import ModelSynthesis
+from dpstream.mechanisms.joint_groups import noise_of
 from dpstream.tools.audit.controls import QuietNoise
 from dpstream.tools.audit.transcripts import Pair, Subject
 from dpstream_lab.audits.controls import LoneHistograms, LoneSums
@@ -34,7 +37,10 @@ _TERNARY = Domain(("a", "b", "c"), (3, 3, 3))
 _STEPS, _AT = 12, (1, 2, 9, 10, 11, 12)
 #: Records per step, enough for a run to select something.
 _ROWS = 260
-_TENTH = Fraction(1, 10)
+_TENTH, _HALF = Fraction(1, 10), Fraction(1, 2)
+#: The last column's values are in two regions.
+_REGION = Follows("region", 2, (2,), np.array([0, 0, 1], dtype=np.int32).tobytes())
+_LEVELS = Domain(("a", "b", "c"), (2, 3, 3), (), (_REGION,), (("place", ("region", "c")),))
 
 
 def pooled_subjects() -> Iterator[Subject]:
@@ -48,6 +54,13 @@ def pooled_subjects() -> Iterator[Subject]:
     pure = plan(recipe)
     by_periods = replace(recipe, headline=(("a",), ("b", "c")), periods=StepPeriods(3), number=StepPeriods(2))
     heads = plan(by_periods)
+    by_levels = replace(
+        by_periods,
+        workload=Workload.all_k_way(_LEVELS, 2),
+        headline=(("b",), ("place",)),
+        headline_share=_HALF,
+    )
+    levels = plan(by_levels)
     few = plan(replace(recipe, workload=Workload.all_k_way(_ONE_SIGN, 2)))
     for name, honest in (
         ("pure", pure),
@@ -58,6 +71,8 @@ def pooled_subjects() -> Iterator[Subject]:
         ("headlines, zCDP", plan(by_periods, ZCDP.of("1/8"))),
         ("headlines, deletions", plan(replace(by_periods, deletions=True))),
         ("headlines, replace", plan(by_periods, unit=Event("replace"))),
+        ("levels", levels),
+        ("levels, replace, zCDP", plan(by_levels, ZCDP.of("1/8"), unit=Event("replace"))),
         ("number of records by periods", plan(replace(recipe, number=StepPeriods(2)))),
         ("joint histograms", plan(replace(ternary, headline=(("a",), ("b",))))),
         ("joint histograms, replace", plan(ternary, unit=Event("replace"))),
@@ -69,6 +84,7 @@ def pooled_subjects() -> Iterator[Subject]:
     ((_, _, joined),) = many.clocks[0].draws
     overlapping = plan(replace(by_periods, select_share=_TENTH))
     beside = tuple(replace(clock, budget=heads.budget) for clock in heads.clocks)
+    unpaid = tuple(rebuilt(_UnpaidLevel, clock) if clock.headlines else clock for clock in levels.clocks)
     for name, broken, wrap in (
         ("joint histograms drawn apart", joint, LoneHistograms),
         ("joint headlines drawn apart", many, lambda inner: LoneHistograms(inner, joined)),
@@ -79,6 +95,7 @@ def pooled_subjects() -> Iterator[Subject]:
         ("borders that follow the number of records", rebuilt(_Following, pure), None),
         ("an exact count among its noisy ones", rebuilt(Leaking, pure), None),
         ("headlines beside the budget", replace(heads, clocks=beside), None),
+        ("a level that pays nothing", replace(levels, clocks=unpaid), None),
         ("counts that outlive their period", rebuilt(_LastingPeriods, heads), None),
         ("a period that counts a step of the one before", rebuilt(_Overlapping, overlapping), None),
     ):
@@ -146,6 +163,16 @@ class _Remembering(PooledPlan):
         return result
 
 
+class _UnpaidLevel(Clock):
+    """BROKEN: the coarsest level of a tree is measured beside the budget, with as much as all headlines have."""
+
+    @cached_property
+    def draws(self) -> Any:
+        own, at = super().draws, len(self.marginals) - 2
+        noise = noise_of(self.budget, [self.sizes[at]], self.unit)
+        return [draw if draw[0] != (at,) else (draw[0], self.budget, noise) for draw in own]
+
+
 class _LastingPeriods(PooledPlan):
     """BROKEN: keeps a period's counts for the next period."""
 
@@ -162,7 +189,8 @@ class _Overlapping(PooledPlan):
 
     def step(self, state: PooledState, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
         result = super().step(state, batch, randomness)
-        counts = np.concatenate(batch.count(self.cells.cliques))
+        asked = self.asked_cliques()
+        counts = dict(zip(asked, batch.count(asked), strict=True))
         for place, clock in enumerate(self.clocks):
             if clock.ends(state.step, self.last_step, self.horizon):
                 state.sides[0].periods[place] = clock.read(counts)

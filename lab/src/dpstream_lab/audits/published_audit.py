@@ -102,7 +102,7 @@ def _published_finding(subject: str, plan: DPStabsPlan, *, control: bool) -> Aud
     detail = (
         f"all {len(first)} files, {size} bytes, are equal" if not differing else f"differs: {differing[0]}"
     )
-    return AuditFinding.exact(
+    return AuditFinding.of(
         start,
         subject=subject,
         claimed=0.0,

@@ -12,7 +12,7 @@ from dpstream.core.contracts.expectations import ExpectedErrors, ExpectedTable, 
 from dpstream.core.contracts.family import Alternative, Checks, Family, Limits
 from dpstream.core.contracts.noisy_counts import Counted, NoisyCounts, marginal_query
 from dpstream.core.contracts.packing import UNPACKED, pack_fields, unpack_fields
-from dpstream.core.contracts.periods import EACH_STEP, Periods, StepPeriods, ends, next_end
+from dpstream.core.contracts.periods import EACH_STEP, Periods, StepPeriods, ends, first_step, next_end
 from dpstream.core.contracts.public_prior import PublicPrior
 from dpstream.core.contracts.recipe_options import (
     HEADLINE_SHARE,

@@ -8,7 +8,7 @@ Trusted base: kernel (which measurement reads an event).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 from dpstream.core.errors import ConfigError
 
@@ -19,6 +19,16 @@ class Periods(Protocol):
     @property
     def name(self) -> str:
         """How long they are: ``quarter``, ``13 steps``. Two objects of one stream with one name are equal."""
+        ...
+
+    @property
+    def length(self) -> str:
+        """How long they are, as readers ask for them."""
+        ...
+
+    @property
+    def related(self) -> tuple[Self, ...]:
+        """All lengths of periods that readers of the stream may ask for, this one among them."""
         ...
 
     def number(self, step: int) -> int:
@@ -45,6 +55,16 @@ class StepPeriods:
         """Their length."""
         return "1 step" if self.steps == 1 else f"{self.steps} steps"
 
+    @property
+    def length(self) -> str:
+        """The same."""
+        return self.name
+
+    @property
+    def related(self) -> tuple[StepPeriods]:
+        """This one."""
+        return (self,)
+
     def number(self, step: int) -> int:
         """See ``Periods``."""
         return (step - 1) // self.steps
@@ -65,3 +85,10 @@ def next_end(periods: Periods, step: int) -> int:
     while not ends(periods, end):
         end += 1
     return end
+
+
+def first_step(periods: Periods, step: int) -> int:
+    """The first step of the period that holds a step."""
+    while step > 1 and not ends(periods, step - 1):
+        step -= 1
+    return step

@@ -144,10 +144,12 @@ class Synthesis(ABC):
             are not followed apart, or not told.
         measured_up_to: the last step up to which all records are measured; None: this one. What came since is
             expected, and of that no error is known.
+        total_measured_up_to: the same of the number of records, where that is another step.
     """
 
     passed: tuple[float, float] | None = None
     measured_up_to: int | None = None
+    total_measured_up_to: int | None = None
     #: What this step measured. Published beside the release; not in ``pack``, so it is here only when a step is made.
     noisy_counts: Sequence[NoisyCounts] = ()
     noun: ClassVar[str] = "no table of records"

@@ -268,6 +268,11 @@ class StreamPlan(ABC):
         """What the words about the counts of a release need besides its own facts, by public numbers of steps."""
         return {}
 
+    def periods_of(self, step: int) -> list[dict[str, Any]]:
+        """The public periods that hold a step, one of each length that readers may ask for: its ``length``, its
+        ``first`` and its ``last`` step; none where nothing is measured by periods."""
+        return []
+
     @abstractmethod
     def start(self) -> Any:
         """A fresh state before the first step."""

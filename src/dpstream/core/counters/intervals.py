@@ -195,19 +195,23 @@ class CalibratedIntervalCounter(ShapedCounter):
         n = self.check_matrix(n)
         encoder = np.zeros((n, n), np.int64)
         decoder = np.zeros((n, n), np.int64)
-        scales = []
-        tiles: list[tuple[float, int]] = []  # (level, the tick at which the interval ends)
+        for t, ends in enumerate(self.draws(n), start=1):
+            encoder[t - 1, ends[-2] if len(ends) > 1 else 0 : t] = 1
+            decoder[t - 1, [end - 1 for end in ends]] = 1
+        scales = tuple(self.noise(self.recipe.interval(t).share) for t in range(1, n + 1))
+        return LinearMap(encoder, decoder, scales)
+
+    def draws(self, n: int) -> Iterator[list[int]]:
+        """After each of ``n`` ticks: the ticks at which the noises in the estimate were drawn, oldest first; each
+        one's interval begins where the one before ends."""
+        open_: list[tuple[float, int]] = []  # (level, the tick at which the interval ends)
         for t in range(1, n + 1):
-            level, share = self.recipe.interval(t)
+            level = self.recipe.interval(t).level
             height = np.inf if level is None else level
-            while tiles and tiles[-1][0] < height:
-                tiles.pop()
-            start = tiles[-1][1] if tiles else 0
-            tiles.append((height, t))
-            encoder[t - 1, start:t] = 1
-            decoder[t - 1, [end - 1 for _, end in tiles]] = 1
-            scales.append(self.noise(share))
-        return LinearMap(encoder, decoder, tuple(scales))
+            while open_ and open_[-1][0] < height:
+                open_.pop()
+            open_.append((height, t))
+            yield [end for _, end in open_]
 
     def _grown(self, noise: NDArray[np.int64], t: int) -> NDArray[np.int64]:
         """The open noise with the rows of tick ``t``."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dpstream.core.errors import SchemaError
 from dpstream.core.schema.arrow import first_repeated
 from dpstream.core.schema.column import Column, Problem
-from dpstream.core.schema.domain import Codes, Domain, Impossible, Mask, pack_mask
+from dpstream.core.schema.domain import Codes, Domain, Follows, Impossible, Mask, pack_mask
 
 #: Most cells that the columns of one constraint have together.
 MAX_CONSTRAINT_CELLS = 2**20
@@ -53,6 +53,15 @@ class Derived:
 
 
 @dataclass(frozen=True)
+class Levels:
+    """Columns of which each follows from the next one: regions, districts, zip codes. ``columns``: the coarsest first;
+    the last is measured."""
+
+    name: str
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Excluded:
     """Cells of some columns that no record is in.
 
@@ -80,15 +89,22 @@ class Constraints:
         repair: what becomes of a private record that violates one: of each of these columns that the violated
             constraint reads, the record is counted in this declared bin (``other`` or ``missing``). Empty: such a
             record is an error.
+        levels: trees of derived columns.
     """
 
     derived: tuple[Derived, ...] = ()
     excluded: tuple[Excluded, ...] = ()
     repair: tuple[tuple[str, str], ...] = ()
+    levels: tuple[Levels, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.derived and not self.excluded:
             raise SchemaError("constraints are missing", where=_WHERE, allowed="derived, forbidden, allowed")
+
+    @property
+    def coarser_levels(self) -> tuple[str, ...]:
+        """The derived columns that levels make."""
+        return tuple(name for one in self.levels for name in one.columns[:-1])
 
     def spec(self) -> dict[str, Any]:
         """The declaration as plain values, without the declarations of columns: what fingerprint and codebook hold."""
@@ -106,7 +122,11 @@ class Constraints:
                 for one in self.excluded
             ],
             "violations": dict(self.repair) or "error",
+            **self._named_levels(),
         }
+
+    def _named_levels(self) -> dict[str, Any]:
+        return {"levels": {one.name: list(one.columns) for one in self.levels}} if self.levels else {}
 
     def facts(self) -> dict[str, Any]:
         """What a stream is pinned to besides the schema's fingerprint: in words, and the contents of the files."""
@@ -116,6 +136,7 @@ class Constraints:
             "excluded": [one.words for one in self.excluded],
             "violations": dict(self.repair) or "error",
             "files": {one.file: one.digest for one in declared if one.file is not None},
+            **self._named_levels(),
         }
 
 
@@ -138,7 +159,8 @@ def split_spec(spec: Mapping[str, Any], columns: Iterable[Column]) -> tuple[list
         for one in spec["excluded"]
     ]
     repair = () if spec["violations"] == "error" else tuple(spec["violations"].items())
-    return list(named.values()), Constraints(tuple(derived), tuple(excluded), repair)
+    levels = tuple(Levels(name, tuple(columns)) for name, columns in spec.get("levels", {}).items())
+    return list(named.values()), Constraints(tuple(derived), tuple(excluded), repair, levels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,6 +193,8 @@ class Rules:
         if twice is not None:
             raise _wrong(f"column {twice!r} stands twice", "each column once")
         self._derived = [self._follows(one) for one in constraints.derived]
+        for one in constraints.levels:
+            self._check_levels(one)
         self._excluded = [self._excludes(one) for one in constraints.excluded]
         given = zip(self._derived, constraints.derived, strict=True)
         self._checked = [*(rule for rule, one in given if one.read), *self._excluded]
@@ -183,6 +207,15 @@ class Rules:
     def impossible(self) -> tuple[Impossible, ...]:
         """The excluded cells, as the domain has them."""
         return tuple(Impossible(rule.places, pack_mask(rule.table)) for rule in self._excluded)
+
+    @property
+    def follows(self) -> tuple[Follows, ...]:
+        """The derived columns, as the domain has them."""
+        found = zip(self._derived, self.constraints.derived, strict=True)
+        return tuple(
+            Follows(one.column.name, one.column.size, rule.places, rule.table.tobytes())
+            for rule, one in found
+        )
 
     @property
     def read(self) -> tuple[Column, ...]:
@@ -274,6 +307,16 @@ class Rules:
                 f"{self._plain.cells(places)} codes from 0 to {one.column.size - 1}",
             )
         return _Rule(one.words, places, table.astype(np.int32), one.column)
+
+    def _check_levels(self, one: Levels) -> None:
+        *coarser, finest = one.columns
+        sources = {own.column.name: own.sources for own in self.constraints.derived}
+        if not coarser or any(sources.get(name) != (finest,) for name in coarser):
+            raise _wrong(
+                f"the levels {one.name!r} do not follow from {finest!r}", "columns that follow from it"
+            )
+        if one.name in (*self._plain.names, *sources):
+            raise _wrong(f"{one.name!r} is a column and the name of levels", "another name for the levels")
 
     def _excludes(self, one: Excluded) -> _Rule:
         places = self._places(one.columns, f"the constraint {one.words!r}")

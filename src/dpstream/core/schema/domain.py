@@ -6,7 +6,8 @@ import base64
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -59,10 +60,45 @@ def unpack_impossible(meta: Mapping[str, Any]) -> tuple[Impossible, ...]:
 
 
 @dataclass(frozen=True)
+class Follows:
+    """An attribute that follows from others, publicly: ``codes`` are those for each of their cells in C order, packed
+    as int32."""
+
+    name: str
+    size: int
+    sources: Clique
+    codes: bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """A marginal with attributes that follow from others, as sums of cells of a marginal of these.
+
+    Attributes:
+        clique: in ``Domain.released``. source: in the domain itself.
+        cells: for each cell of the source, the cell that it is a part of; None: both are the same.
+    """
+
+    clique: Clique
+    source: Clique
+    size: int
+    cells: NDArray[np.int64] | None = None
+
+    def of(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The marginal's counts, from those of the source: a record is in one cell of either."""
+        if self.cells is None:
+            return counts
+        found = np.zeros(self.size, dtype=np.int64)
+        np.add.at(found, self.cells, counts)
+        return found
+
+
+@dataclass(frozen=True)
 class Domain:
     """Finite public domains: attribute ``i`` has codes ``0 .. sizes[i] - 1``.
 
     ``impossible``: cells of some cliques that no record is in; models give them no mass.
+    ``derived``: attributes that follow from these. ``trees``: names of levels, with their attributes, the finest last.
 
     >>> domain = Domain(("zip", "paid"), (29, 2))
     >>> domain.clique(["paid", "zip"]), domain.cells((0, 1)), domain.label((0, 1))
@@ -72,6 +108,8 @@ class Domain:
     names: tuple[str, ...]
     sizes: tuple[int, ...]
     impossible: tuple[Impossible, ...] = ()
+    derived: tuple[Follows, ...] = field(default=(), compare=False, repr=False)
+    trees: tuple[tuple[str, tuple[str, ...]], ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if len(self.names) != len(self.sizes):
@@ -99,6 +137,32 @@ class Domain:
     def clique(self, names: Iterable[str]) -> Clique:
         """The clique of some columns (sorted, without repetition)."""
         return tuple(sorted({self.index(name) for name in names}))
+
+    @cached_property
+    def released(self) -> Domain:
+        """These attributes and those that follow from them."""
+        names = (*self.names, *(one.name for one in self.derived))
+        return Domain(names, (*self.sizes, *(one.size for one in self.derived))) if self.derived else self
+
+    def fold(self, names: Iterable[str]) -> Fold:
+        """The marginal of some attributes, of which some may follow from others."""
+        clique, many = self.released.clique(names), len(self)
+        size = self.released.cells(clique)
+        followed = [self.derived[place - many] for place in clique if place >= many]
+        if not followed:
+            return Fold(clique, clique, size)
+        read = {source for one in followed for source in one.sources} | {i for i in clique if i < many}
+        source = tuple(sorted(read))
+        at = dict(zip(source, np.indices(self.shape(source)), strict=True))
+        cells = np.zeros(self.shape(source), dtype=np.int64)
+        for place in clique:
+            codes = at[place] if place < many else self._codes(self.derived[place - many], at)
+            cells = cells * self.released.sizes[place] + codes
+        return Fold(clique, source, size, cells.reshape(-1))
+
+    def _codes(self, one: Follows, at: Mapping[int, NDArray[np.int64]]) -> NDArray[np.int32]:
+        table = np.frombuffer(one.codes, dtype=np.int32).reshape(self.shape(one.sources))
+        return np.asarray(table[tuple(at[source] for source in one.sources)])
 
     def has(self, clique: Clique) -> bool:
         """Whether these are increasing positions of columns."""

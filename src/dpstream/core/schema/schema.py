@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from dpstream.core.schema.dates import Date, DateTime
 from dpstream.core.schema.discrete import Boolean, Categorical
 from dpstream.core.schema.domain import Codes, Domain
 from dpstream.core.schema.encoded_table import BlockEncoder, EncodedTable
+from dpstream.core.schema.levels import Lines, read_levels
 from dpstream.core.schema.numeric import Integer, Real
 from dpstream.core.threads import in_order
 
@@ -123,7 +124,11 @@ class Schema:
     @cached_property
     def domain(self) -> Domain:
         """Names and sizes: what everything behind the codes sees."""
-        return domain_of(self.columns, () if self.rules is None else self.rules.impossible)
+        if self.rules is None:
+            return domain_of(self.columns)
+        trees = tuple((one.name, one.columns) for one in self.rules.constraints.levels)
+        plain = domain_of(self.columns, self.rules.impossible)
+        return replace(plain, derived=self.rules.follows, trees=trees)
 
     @cached_property
     def rules(self) -> Rules | None:
@@ -366,6 +371,34 @@ class Schema:
             return schema
         measured, read = split_spec(constraints, schema.columns)
         return cls(tuple(measured), constraints=read)
+
+    def with_levels(self, name: str, columns: Sequence[str], table: Any) -> Schema:
+        """This schema with a public tree over one of its columns, such as regions and districts over zip codes.
+
+        Args:
+            name: of the tree; a headline may be it, or one of its levels: ``place``, ``place.region``.
+            columns: the levels, the coarsest first; the last is declared already, the others are made.
+            table: public: a row for each value of the last column, with a column for each level.
+
+        Errors:
+            SchemaError: a value without a line, or with several, or a parent that differs from line to line.
+        """
+        where = f"levels {name!r}"
+        rows = arrow.to_table(table, where)
+        if not set(columns) <= set(rows.column_names):
+            allowed = f"a table with {', '.join(columns)}"
+            raise SchemaError("a level has no column in the table", where=where, allowed=allowed)
+        cells = [rows[column].cast("string").to_pylist() for column in columns]
+        return self.with_lines(name, columns, Lines(cells, range(1, rows.num_rows + 1), where, "row"))
+
+    def with_lines(self, name: str, columns: Sequence[str], lines: Lines) -> Schema:
+        """As ``with_levels``, from what a file says."""
+        levels, derived = read_levels(name, columns, self.columns, lines)
+        own = self.constraints
+        if own is None:
+            return replace(self, constraints=Constraints(derived, levels=(levels,)))
+        joined = replace(own, derived=(*own.derived, *derived), levels=(*own.levels, levels))
+        return replace(self, constraints=joined)
 
     def require_confirmed(self, where: str = "dpstream.toml") -> None:
         """Raise ``ConfigError`` for a draft that nobody has confirmed yet."""

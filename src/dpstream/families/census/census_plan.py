@@ -54,7 +54,7 @@ from dpstream.families.census.schedule import Amounts, CensusSchedule, expected_
 from dpstream.mechanisms import options
 from dpstream.mechanisms.aim import AIM
 from dpstream.mechanisms.engine import Run
-from dpstream.mechanisms.headlines import check_headline, headline_cliques, headline_options
+from dpstream.mechanisms.headlines import check_headline, headline_cliques, headline_folds, headline_options
 from dpstream.mechanisms.limits import PRIOR_BOUND, check_each, check_fit, check_prior
 from dpstream.mechanisms.mwem_pgm import OfflineRun
 from dpstream.mechanisms.prior_choice import PriorChoice
@@ -189,6 +189,12 @@ class Census(Recipe["CensusPlan"]):
         check_fit(self.iterations, self.max_cells, 0.0)
         check_each(self.workload, self.max_cells)
         checked = check_headline(self.workload.domain, self.headline, self.headline_share, self.max_cells)
+        folds = headline_folds(self.workload.domain, checked[0])
+        if any(fold.cells is not None for group in folds for fold in group):
+            what = "a census measures headlines of measured columns only"
+            raise ConfigError(
+                what, where="[accuracy] headline", allowed=", ".join(self.workload.domain.names)
+            )
         object.__setattr__(self, "headline", checked[0])
         object.__setattr__(self, "headline_share", checked[1])
         check_prior(self.prior, self.workload.domain)

@@ -260,11 +260,6 @@ _GRID_FINENESS = 1024
 _MAX_EXACT = 2.0**53
 
 
-def root_above(number: int) -> Fraction:
-    """A rational of at least the square root, by at most a millionth."""
-    return Fraction(math.isqrt(number * 10**12) + 1, 10**6)
-
-
 @dataclass(frozen=True)
 class ErmRun:
     """All public numbers of one run: regularisation, certified distance, grid, sensitivity, noise.
@@ -336,7 +331,8 @@ class ErmRun:
     @cached_property
     def sensitivity(self) -> tuple[int, Fraction]:
         """(L1, squared L2) of the rounded point, in steps; each of its coordinates was rounded by 1/2 at most."""
-        root = root_above(self.features.dimension)
+        # At least the root of the dimension, by at most a millionth.
+        root = Fraction(math.isqrt(self.features.dimension * 10**12) + 1, 10**6)
         steps = self.distance / Fraction(self.step)
         return math.floor(root * (steps + root)), (steps + root) ** 2
 

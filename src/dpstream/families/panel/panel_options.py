@@ -157,12 +157,8 @@ def _check_period_names(names: tuple[str, ...], periods: int, schema: Schema) ->
         )
 
 
-def readable_schema(schema: Schema) -> Schema:
-    """The columns as panels release them: bins of numbers and dates by their labels, so nothing is drawn."""
-    return Schema(tuple(_readable(column) for column in schema.columns))
-
-
-def _readable(column: Column) -> Column:
+def readable(column: Column) -> Column:
+    """A column as panels release it: bins of numbers and dates by their labels, so nothing is drawn."""
     if isinstance(column, Boolean | Categorical):
         return column
     return Categorical(column.name, column.bin_labels(), other=column.other, missing=column.missing)

@@ -48,7 +48,7 @@ from dpstream.families.panel.panel_options import (
     PEOPLE,
     PERIOD_NAMES,
     common_fields,
-    readable_schema,
+    readable,
 )
 from dpstream.families.panel.people import PanelState, PeoplePlan, append_columns, extend, first_and_last
 from dpstream.families.panel.people_release import PanelSynthesis
@@ -275,7 +275,7 @@ class WindowPlan(PeoplePlan):
 
     def released_schema(self, schema: Schema) -> Schema:
         """The columns, numbers and dates by the labels of their bins."""
-        return readable_schema(schema)
+        return Schema(tuple(map(readable, schema.columns)))
 
     def facts(self) -> dict[str, Any]:
         """Errors at the last period: of one pattern, and of at least so many of the last periods."""

@@ -29,12 +29,12 @@ from dpstream.core.graphical import Model
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema.domain import Clique
 from dpstream.families.tabular.pooled_book import PooledBook, PublicSide, look_ahead
-from dpstream.families.tabular.pooled_clock import EPOCHS, Clock, Flows
+from dpstream.families.tabular.pooled_clock import EPOCHS, Clock, Flows, Number
 from dpstream.families.tabular.pooled_estimates import Estimates
 from dpstream.families.tabular.pooled_facts import PooledFacts, PooledOptions
 from dpstream.families.tabular.pooled_run import Outcome, Runner
 from dpstream.mechanisms.engine import Selector
-from dpstream.mechanisms.headlines import headline_cliques, headline_words
+from dpstream.mechanisms.headlines import headline_cliques, headline_folds, headline_words
 from dpstream.mechanisms.limits import check_domain
 from dpstream.mechanisms.plans import event_unit, read_events
 from dpstream.mechanisms.run_outputs import published
@@ -81,6 +81,7 @@ def fresh_state(
             PooledSide(
                 Estimates.fresh(cells, season),
                 rate,
+                number=Number.fresh(len(clocks)),
                 flows=[Flows(np.zeros(sum(clock.sizes))) for clock in clocks],
                 counts=np.zeros(cells.total, dtype=np.int64),
                 periods=[np.zeros(sum(clock.sizes), dtype=np.int64) for clock in clocks],
@@ -134,7 +135,9 @@ class Pooled(PooledOptions, Recipe["PooledPlan"]):
     def _plan(self, terms: Terms) -> PooledPlan:
         """Fix the budget of a run."""
         protected = event_unit(terms.unit)
-        followed = MeasuredCells(self.workload, headline_cliques(self.workload.domain, self.headline))
+        domain = self.workload.domain
+        headlines = headline_folds(domain, self.headline)
+        followed = MeasuredCells(self.workload, headline_cliques(domain, self.headline))
         whole, clocks = protected.per_event(terms.budget), list[Clock]()
         public = protected.relation == "replace"
         number, rest = Fraction(0) if public or self.number is None else self.number_share, Fraction(1)
@@ -143,7 +146,7 @@ class Pooled(PooledOptions, Recipe["PooledPlan"]):
             share = self.headline_share - number
             rest -= share
             clocks.append(
-                Clock(self.periods, followed.cells, followed.headlines, whole.scaled(share), protected.event)
+                Clock(self.periods, followed.cells, headlines, whole.scaled(share), protected.event)
             )
         if number and self.number is not None:
             rest -= number
@@ -190,9 +193,9 @@ class PooledPlan(PooledFacts):
         heads: tuple[Part, ...] = ()
         for clock in self.clocks:
             noises = headline_words([(group, drawn) for group, _, drawn in clock.draws])
-            about = "headline marginals, " if clock.places else "number of records, "
+            about = "headline marginals, " if clock.headlines else "number of records, "
             detail = f"the {about}at the end of each {clock.periods.name}, {noises}"
-            heads += (Part("headline" if clock.places else "number", times, clock.budget, detail),)
+            heads += (Part("headline" if clock.headlines else "number", times, clock.budget, detail),)
         if not own.followed.choosable:
             return (*heads, Part("measure", times, own.budget, f"an epoch's {columns}"))
         select, measure = own.budget.split(self.recipe.select_share, 1 - self.recipe.select_share)
@@ -200,8 +203,9 @@ class PooledPlan(PooledFacts):
         return (*heads, Part("select", times, select, detail), Part("measure", times, measure, noise))
 
     def asked_cliques(self) -> Sequence[Clique]:
-        """All of the workload and of the headlines."""
-        return self.cells.cliques
+        """All of the workload and of the headlines, and what headlines follow from."""
+        read = (fold.source for clock in self.clocks for fold in clock.marginals)
+        return tuple(dict.fromkeys((*self.cells.cliques, *read)))
 
     def start(self) -> PooledState:
         """The state before the first step: nothing is counted, and the model is uniform."""
@@ -224,8 +228,9 @@ class PooledPlan(PooledFacts):
         batch = read_events(batch, deletions=self.recipe.deletions, cancels=self.cancels)
         state.step += 1
         for part, side in zip(self.recipe.sides, state.sides, strict=True):
-            counts = np.concatenate(batch.count(self.cells.cliques, part))
-            side.counts += counts
+            asked = self.asked_cliques()
+            counts = dict(zip(asked, batch.count(asked, part), strict=True))
+            side.counts += np.concatenate([counts[clique] for clique in self.cells.cliques])
             side.periods = [
                 own + clock.read(counts) for clock, own in zip(self.clocks, side.periods, strict=True)
             ]
@@ -239,7 +244,7 @@ class PooledPlan(PooledFacts):
         # The last step may have been moved since the border was set.
         if state.step in (state.border, self.last_step):
             measured += self._close_epoch(state, randomness)
-        elif self.recipe.headline and state.began[0] == state.step:
+        elif self.clocks and self.clocks[0].followed and state.began[0] == state.step:
             state.moved = self._moved(state)
         if measured:
             self._expect(state)
@@ -253,11 +258,11 @@ class PooledPlan(PooledFacts):
                 continue
             first, state.began[place] = state.began[place] + 1, state.step
             for part, side in zip(self.recipe.sides, state.sides, strict=True):
-                values, outputs = clock.measure(side.periods[place], randomness)
+                values, number, outputs = clock.measure(side.periods[place], randomness)
                 side.periods[place] = np.zeros_like(side.periods[place])
                 side.flows[place].add(values)
-                if not clock.places:
-                    self._count_period(side, float(values[0]), clock.variances[0], state.step)
+                if self.unit.relation != "replace":
+                    side.number.add(1 + place, number, clock.number_variance, state.step)
                 measured += published(outputs, f"step {state.step}, {part}", part, first, state.step)
         return measured
 
@@ -304,9 +309,8 @@ class PooledPlan(PooledFacts):
         outcome = self.runner.run(side.counts, known, design, randomness, side.estimates.seen)
         side.counts = np.zeros_like(side.counts)
         side.estimates.add(outcome.epoch, step, outcome.total_variance)
-        alone = not self._counts_periods
-        side.number.add(EPOCHS, outcome.epoch.records, outcome.total_variance, step, alone=alone)
-        if alone or not side.number.periods:
+        side.number.add(EPOCHS, outcome.epoch.records, outcome.total_variance, step)
+        if not side.number.periods:
             side.rate = outcome.epoch.records / length
             side.rate_variance = outcome.total_variance / length**2
         return outcome

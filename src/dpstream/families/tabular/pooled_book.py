@@ -82,7 +82,7 @@ class PublicSide:
     rate: float
     rate_variance: float = 0.0
     steady: bool = False
-    number: Number = field(default_factory=Number)
+    number: Number = field(default_factory=Number.fresh)
     flows: list[Flows] = field(default_factory=list)
 
     @property

@@ -479,10 +479,10 @@ class Estimates:
             raise StoreDamagedError("the epochs' measurements do not fit the workload", where="state")
 
 
-def expected_rate(
-    begun: int, ends: Sequence[int], events: Sequence[float], noise: Sequence[float]
-) -> tuple[float, float]:
-    """How many events a step after the newest period lets expect, and the variance of the noise in that.
+def rate_weights(
+    begun: int, ends: Sequence[int], events: Sequence[float], noise: Sequence[float] | _Floats
+) -> _Floats:
+    """The weights of the rates of periods in the rate of the step after the newest one.
 
     The rate walks at random from period to period, with as much drift as the periods make likely.
 
@@ -491,20 +491,28 @@ def expected_rate(
     """
     last = np.array(ends, dtype=np.float64) - begun
     lengths, counts = np.diff(last, prepend=0.0), np.maximum(np.array(events), 1.0)
-    rates = np.array(events) / lengths
     usual = max(float(np.sum(events)) / float(last[-1]), 1e-9)
     times = (last - lengths / 2.0) / last[-1]
     season = waves(None, [0] * len(last), [1] * len(last))
     walk = Walk(
-        np.eye(len(last)), times, (rates / usual)[:, None], np.array(noise) / (lengths * usual) ** 2,
-        counts, 1.0, PLAIN, season,
+        np.eye(len(last)), times, (np.array(events) / lengths / usual)[:, None],
+        np.array(noise) / (lengths * usual) ** 2, counts, 1.0, PLAIN, season,
     )  # fmt: skip
     odds = np.exp(walk.likelihood - walk.likelihood.max())
     weights = odds @ np.array(
         [walk.ahead_weights(i, np.array([1.0]), season[:1])[0] for i in range(len(odds))]
     )
-    weights = weights / odds.sum()
-    return max(float(weights @ rates), 0.0), float(weights**2 @ (np.array(noise) / lengths**2))
+    return np.asarray(weights / odds.sum())
+
+
+def expected_rate(
+    begun: int, ends: Sequence[int], events: Sequence[float], noise: Sequence[float]
+) -> tuple[float, float]:
+    """How many events a step after the newest period lets expect, and the variance of the noise in that; arguments as
+    of ``rate_weights``."""
+    lengths = np.diff(np.array(ends, dtype=np.float64), prepend=begun)
+    weights = rate_weights(begun, ends, events, noise) / lengths
+    return max(float(weights @ np.array(events)), 0.0), float(weights**2 @ np.array(noise))
 
 
 # What an epoch's measurements tell of columns, and a model's answers moved to them. Public: measurements only.

@@ -27,6 +27,7 @@ from dpstream.core.contracts import (
     StreamPlan,
     check_share,
     check_whole,
+    first_step,
     next_end,
     option,
 )
@@ -46,8 +47,8 @@ from dpstream.families.tabular.pooled_book import (
     moved_model,
     open_model,
 )
-from dpstream.families.tabular.pooled_clock import EPOCHS, PERIODS, Clock, Number
-from dpstream.families.tabular.pooled_estimates import Answer, Estimates, expected_rate
+from dpstream.families.tabular.pooled_clock import EPOCHS, Clock, Number, number_half_width
+from dpstream.families.tabular.pooled_estimates import Answer, Estimates, expected_rate, rate_weights
 from dpstream.families.tabular.pooled_run import Design, Runner
 from dpstream.mechanisms import options
 from dpstream.mechanisms.description import headline_facts, table_facts
@@ -74,6 +75,39 @@ class EpochNoise:
     def __add__(self, other: EpochNoise) -> EpochNoise:
         marginals = tuple(a + b for a, b in zip(self.marginals, other.marginals, strict=True))
         return EpochNoise(marginals, self.total + other.total)
+
+
+@dataclass(frozen=True)
+class Rate:
+    """How wrong the expected number of a step's events is, where nobody measured it yet.
+
+    Attributes:
+        noise: the variance of its noise; ``shared``: its covariance with that of the number so far.
+        sampled: the variance of the events that it is made of, where a step's events have the variance 1.
+    """
+
+    noise: float
+    shared: float
+    sampled: float
+
+    @classmethod
+    def of_epoch(cls, length: int, variance: float) -> Rate:
+        """The rate of an epoch of so many steps, whose number of events has this variance."""
+        return cls(variance / length**2, variance / length, 1.0 / length)
+
+    @classmethod
+    def of_periods(cls, number: Number, sides: int, borders: Sequence[tuple[int, float]]) -> Rate:
+        """The rate that periods let expect.
+
+        Args:
+            borders: the number's variance at steps at which it was settled, and at the last one.
+        """
+        ends, noise = [number.begun, *number.ends], np.array(number.noise)
+        lengths = np.diff(np.array(ends, dtype=np.float64))
+        weights = rate_weights(number.begun, number.ends, number.periods, noise / sides) / lengths
+        # Least squares spread the variance of a settled span over the periods in it.
+        shared = np.diff(np.interp(ends, *np.array(borders).T))
+        return cls(float(weights**2 @ noise), float(weights @ shared), float(weights**2 @ lengths))
 
 
 @dataclass
@@ -108,34 +142,36 @@ class Prediction:
             HorizonError: a step beyond the horizon. ConfigError: no number of a step.
         """
         asked = check_steps(steps, horizon)
-        own = self.runner.followed
-        followed = _followed(self.runner)
-        sums = EpochNoise((0.0,) * len(followed), 0.0)
+        own, followed = self.runner.followed, _followed(self.runner)
         found, last, public = dict[int, tuple[list[float], float]](), 0, self.runner.division.public_total
-        number, counts = Number(), any(not clock.places for clock in self.clocks)
-        length, newest = 1, 0.0
+        number, marginals = Number.fresh(len(self.clocks)), [Number.fresh(1) for _ in followed]
+        settled, epoch = [(0, 0.0)], Rate.of_epoch(1, 0.0)
         rates = [self.first, *[0.0] * (self.sides - 1)]
         for step in sorted(set(asked)):
             while (border := self.epochs.after(last)) <= step and last != horizon:
-                self._count_periods(number, border)
-                before = sums.total
+                self._take_periods(number, marginals, border, expected)
+                noise = EpochNoise((0.0,) * len(followed), 0.0)
                 for side, upto in enumerate([expected.came, expected.left][: self.sides]):
                     came = upto(border) - upto(last)
                     # As in ``PooledPlan``: the epoch before lets expect, unless numbers of events are public.
                     guess = came if public else rates[side] * (border - last)
                     rates[side] = came / (border - last)
-                    sums = sums + self._epoch(guess)
-                number.add(EPOCHS, 0.0, sums.total - before, border, alone=not counts)
-                if not number.ends:
-                    length, newest = border - last, sums.total - before
-                last = border
-            self._count_periods(number, step)
-            if number.ends:
-                length = number.ends[-1] - (number.ends[-2] if len(number.ends) > 1 else number.begun)
-                newest = number.noise[-1]
-            variance, counted = number.known[1:]
-            added = 0.0 if public else self._unmeasured(counted, step, length, newest, expected)
-            found[step] = self._with_flows(sums.marginals, last), variance + added
+                    noise = noise + self._epoch(guess)
+                number.add(EPOCHS, 0.0, noise.total, border)
+                for marginal, variance in zip(marginals, noise.marginals, strict=True):
+                    marginal.add(EPOCHS, 0.0, variance, border)
+                if number.upto[-1] == border:
+                    settled.append((border, number.known[1]))
+                epoch, last = Rate.of_epoch(border - last, noise.total), border
+            errors = self._errors(marginals)
+            self._take_periods(number, marginals, step, expected)
+            _, variance, counted = number.known
+            added = 0.0
+            if not public and counted < step:
+                borders = [*settled, (counted, variance)]
+                rate = Rate.of_periods(number, self.sides, borders) if number.ends else epoch
+                added = self._unmeasured(counted, step, rate, expected)
+            found[step] = errors, variance + added
         names = [tuple(own.workload.domain.names[i] for i in own.cells.cliques[at]) for at in followed]
         cells = [int(own.cells.sizes[at]) for at in followed]
         return tuple(
@@ -152,50 +188,49 @@ class Prediction:
             for step in asked
         )
 
-    def _count_periods(self, number: Number, step: int) -> None:
-        """Add the periods of the number of records that have ended by a step."""
-        for clock in self.clocks:
-            while not clock.places and (end := self._end(clock, number.upto[PERIODS])) <= step:
-                number.add(PERIODS, 0.0, self.sides * clock.variances[0], end, alone=False)
-                if end == self.epochs.end:
-                    return
+    def _take_periods(
+        self, number: Number, marginals: Sequence[Number], step: int, expected: ExpectedTable
+    ) -> None:
+        """Add the periods that have ended by a step, to the number of records and to the headlines."""
+        places = dict(zip(_followed(self.runner), marginals, strict=True))
+        for series, clock in enumerate(self.clocks, 1):
+            begun = places[clock.followed[0][0]].upto[1] if clock.followed else number.upto[series]
+            while begun != self.epochs.end and (end := self._end(clock, begun)) <= step:
+                for place, _, variance in clock.followed:
+                    places[place].add(1, 0.0, self.sides * variance, end)
+                if not self.runner.division.public_total:
+                    came = expected.came(end) - expected.came(begun)
+                    number.add(series, came, self.sides * clock.number_variance, end)
+                begun = end
 
     def _end(self, clock: Clock, step: int) -> int:
         end = next_end(clock.periods, step)
         return end if self.epochs.end is None or step >= self.epochs.end else min(end, self.epochs.end)
 
-    def _with_flows(self, variances: Sequence[float], step: int) -> list[float]:
-        """The variances of followed marginals at a border, with what periods said of headlines up to then."""
-        found, columns = list(variances), self.runner.followed.columns
-        for clock in self.clocks:
-            end, many = 0, 0
-            while clock.places and end < step and (end := self._end(clock, end)) <= step:
-                many += 1
-            for place, variance in zip(clock.places, clock.variances, strict=False):
-                at = place if place < columns else columns + self.runner.followed.wide_headlines.index(place)
-                flows = self.sides * many * variance if many else math.inf
-                found[at] = _mean_variance(flows, found[at] if place < columns else math.inf)
-        return found
+    def _errors(self, marginals: Sequence[Number]) -> list[float]:
+        """The variances of followed marginals at the last border. A wide headline has none where no period ends."""
+        columns, (border, _) = self.runner.followed.columns, marginals[0].upto
+        return [
+            float(own.covariance[EPOCHS, EPOCHS]) if at < columns or own.upto[1] == border else math.inf
+            for at, own in enumerate(marginals)
+        ]
 
-    def _unmeasured(self, last: int, step: int, length: int, newest: float, expected: ExpectedTable) -> float:
-        """The variance that the steps after the last border add to the number of records.
+    def _unmeasured(self, last: int, step: int, rate: Rate, expected: ExpectedTable) -> float:
+        """The variance that the steps after the last measured one add to the number of records.
 
-        The number of events in each of them differs from that in the newest epoch's steps by ``expected.varies`` of it,
-        independently; a table that goes on as that epoch went repeats its mean and its noise.
-
-        Args:
-            length, newest: steps of the newest epoch, and the variance of the noise in its number of events.
+        The number of events in each of them differs from those that the rate is made of by ``expected.varies`` of it,
+        independently; a table that goes on as expected repeats the rate's noise.
         """
         since = step - last
-        if not since:
-            return 0.0
         events = [upto(step) - upto(last) for upto in (expected.came, expected.left)[: self.sides]]
         varied = sum((expected.varies * many / since) ** 2 for many in events)
-        if self.sides == 1:
-            return (since + since**2 / length) * varied + ((1 + since / length) ** 2 - 1) * newest
+        if self.sides == 1 or not rate.noise:
+            noise = 2.0 * since * rate.shared + since**2 * rate.noise
+            return (since + since**2 * rate.sampled) * varied + noise
         growth = expected.size_at(step) - expected.size_at(last)
-        added, went_on = growth_error(growth, newest, since / length)
-        return added + (since + (went_on * since) ** 2 / length) * varied
+        # Noise of this variance, that share of which is in the growth, has the moments of the rate's.
+        added, went_on = growth_error(growth, rate.shared**2 / rate.noise, since * rate.noise / rate.shared)
+        return added + (since + (went_on * since) ** 2 * rate.sampled) * varied
 
     def _epoch(self, events: float) -> EpochNoise:
         rounded = _rounded(events)
@@ -205,13 +240,6 @@ class Prediction:
                 design = self.runner.with_tests(design, (self.runner.followed.columns,))
             self.known[rounded] = _noise(self.runner, design)
         return self.known[rounded]
-
-
-def _mean_variance(one: float, other: float) -> float:
-    """The variance of a mean by inverse variance; infinite where nothing is known."""
-    if math.inf in (one, other):
-        return min(one, other)
-    return one * other / (one + other) if one and other else 0.0
 
 
 def _rounded(events: float) -> float:
@@ -259,12 +287,20 @@ def _noise(runner: Runner, design: Design) -> EpochNoise:
     return EpochNoise(tuple(columns), 0.0 if public else 1.0 / sum(sums))
 
 
-def _clock_facts(clock: Clock) -> dict[str, Any]:
-    """What one clock measures, how often, and how noisily."""
-    names = clock.cells.workload.domain
+#: Confidence of the intervals of flows that a plan tells.
+_TOLD = 0.95
+
+
+def _clock_facts(clock: Clock, clocks: Sequence[Clock]) -> dict[str, Any]:
+    """What one of the clocks measures, how often, and how noisily; headlines of its periods tell the number, too."""
+    alike = [other for other in clocks if other.periods == clock.periods]
+    widths = clock.half_widths(_TOLD) if clock.headlines else [number_half_width(alike, _TOLD)]
     return {
         "length": clock.periods.name,
-        "headlines": [names.label(clique) for clique in clock.cliques] if clock.places else [],
+        "headlines": clock.labels,
+        "cells": clock.sizes,
+        "steps": clock.usual_length,
+        "half_widths": [float(f"{width:.6g}") for width in widths],
         "standard_errors": [float(f"{math.sqrt(variance):.6g}") for variance in clock.variances],
     }
 
@@ -384,11 +420,13 @@ class PooledFacts(StreamPlan):
         }
         if recipe.deletions:
             facts["turnover"] = {"cancelled": self.cancels}
-        labels = [self.domain.label(clique) for clique in runner.followed.headline]
-        heads = [(group, noise) for clock in self.clocks if clock.places for group, _, noise in clock.draws]
+        labels = [label for clock in self.clocks for label in clock.labels]
+        heads = [
+            (group, noise) for clock in self.clocks if clock.headlines for group, _, noise in clock.draws
+        ]
         facts |= headline_facts(labels, recipe.headline_share, heads, all_columns=runner.measures_all_columns)
         if self.clocks:
-            facts["periods"] = [_clock_facts(clock) for clock in self.clocks]
+            facts["periods"] = [_clock_facts(clock, self.clocks) for clock in self.clocks]
         first, most = runner.numbers()
         first += sum(sum(clock.sizes) for clock in self.clocks if clock.ends(1, self.last_step, self.horizon))
         most += sum(sum(clock.sizes) for clock in self.clocks)
@@ -396,7 +434,7 @@ class PooledFacts(StreamPlan):
         facts["noisy_counts"] = {
             "first": first,
             "most": most,
-            "at": "epoch_ends",
+            "at": "epoch_ends_and_period_ends" if self.clocks else "epoch_ends",
             "first_is_least": recipe.first_records is not None,
         }
         return facts
@@ -416,6 +454,16 @@ class PooledFacts(StreamPlan):
     def step_facts(self, step: int, measured_up_to: int) -> dict[str, Any]:
         """The next step that is measured."""
         return {"next_measured": self.epochs.after(measured_up_to)}
+
+    def periods_of(self, step: int) -> list[dict[str, Any]]:
+        """See ``StreamPlan``; the last planned step ends all of them."""
+        found, planned = dict[str, dict[str, Any]](), self.epochs.end
+        for periods in (own for clock in self.clocks for own in clock.periods.related):
+            last = next_end(periods, step - 1)
+            last = last if planned is None or planned < step else min(last, planned)
+            first = first_step(periods, step)
+            found.setdefault(periods.length, {"length": periods.length, "first": first, "last": last})
+        return list(found.values())
 
     def options(self) -> dict[str, Any]:
         """All options, JSON-able."""
@@ -489,15 +537,6 @@ class PooledFacts(StreamPlan):
         # What no run measured has only the answers of models, which knew less than the next one will.
         return values, np.where(known, variances, np.inf)
 
-    @property
-    def _counts_periods(self) -> bool:
-        """Whether the number of records is measured by periods."""
-        return any(not clock.places for clock in self.clocks)
-
-    def _count_period(self, side: PublicSide, value: float, variance: float, step: int) -> None:
-        """Take in what a period gave of the number of events."""
-        side.number.add(PERIODS, value, variance, step, alone=False)
-
     def _expect(self, state: PooledBook) -> None:
         """What the next steps let expect, by the periods of the number of events; runs of this step did not see it."""
         for side in state.sides:
@@ -510,7 +549,7 @@ class PooledFacts(StreamPlan):
         for clock, flows, end in zip(self.clocks, side.flows, began, strict=True):
             if end != step or not flows.many:
                 continue
-            for place, part, variance in zip(clock.places, clock.parts, clock.variances, strict=False):
+            for place, part, variance in clock.followed:
                 side.estimates.add_flows(place, flows.first, flows.values[part], flows.many * variance)
             flows.values, flows.many = np.zeros_like(flows.values), 0
             flows.first = len(side.estimates.records)
@@ -519,8 +558,8 @@ class PooledFacts(StreamPlan):
         """The shape of the open epoch's records, moved to what headlines say of them."""
         clock, flows = self.clocks[0], state.sides[0].flows[0]
         measured = [
-            (clique, flows.values[part], flows.many * variance)
-            for clique, part, variance in zip(clock.cliques, clock.parts, clock.variances, strict=True)
+            (self.cells.cliques[place], flows.values[part], flows.many * variance)
+            for place, part, variance in clock.followed
         ]
         return moved_model(state.latest, measured, self.recipe.max_cells)
 
@@ -538,13 +577,17 @@ class PooledFacts(StreamPlan):
             came, left = (side.total for side in state.sides)
             passed = (state.base_total + came, left)
         part = growth / total if 0.0 < growth < total else 0.0
-        if part == 0.0:
-            models = (state.table.with_total(total),)
-            return ModelSynthesis(
-                models, total, total_error=error, passed=passed, measured_up_to=state.closed
-            )
-        latest = open_model(state, self.cells, since, self.recipe.max_cells)
-        both, weights = (state.table.with_total(total), latest.with_total(total)), (1.0 - part, part)
+        models: tuple[Model, ...] = (state.table.with_total(total),)
+        weights: tuple[float, ...] | None = None
+        if part:
+            latest = open_model(state, self.cells, since, self.recipe.max_cells)
+            models, weights = (*models, latest.with_total(total)), (1.0 - part, part)
         return ModelSynthesis(
-            both, total, total_error=error, weights=weights, passed=passed, measured_up_to=state.closed
+            models,
+            total,
+            total_error=error,
+            weights=weights,
+            passed=passed,
+            measured_up_to=state.closed,
+            total_measured_up_to=state.step if exact else state.counted,
         )

@@ -98,11 +98,6 @@ class Publisher:
         return DRAWN_TABLE if self.draws_tables else f"table.{self._format}"
 
     @property
-    def reads_whole(self) -> bool:
-        """Whether a place has a whole table in memory, also one that is made in blocks."""
-        return self.targets[-1].takes == "whole"
-
-    @property
     def draws_tables(self) -> bool:
         """Whether the place beside the folder draws the tables, and the folder has none."""
         return self.targets[-1].takes == "drawn"

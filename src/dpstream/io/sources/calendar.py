@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -175,6 +175,12 @@ class CalendarPeriods:
     def name(self) -> str:
         """The length, and where years begin."""
         return self.length if self.begins == 1 else f"{self.length}, years from month {self.begins}"
+
+    @property
+    def related(self) -> tuple[CalendarPeriods, ...]:
+        """All lengths that no step is longer than."""
+        lengths = (replace(self, length=length) for length in CALENDAR_PERIODS)
+        return tuple(periods for periods in lengths if periods.fits)
 
     def number(self, step: int) -> int:
         """See ``dpstream.core.contracts.Periods``."""

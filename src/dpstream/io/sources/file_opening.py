@@ -111,7 +111,7 @@ def arrow_bytes(path: AnyPath) -> Any:
     """
     import pyarrow as pa
 
-    return path.open_arrow() if isinstance(path, ObjectPath) else pa.OSFile(str(path))
+    return path.system.open_input_file(path.at) if isinstance(path, ObjectPath) else pa.OSFile(str(path))
 
 
 def other_encoding(opened: Callable[[], IO[bytes]]) -> tuple[str, str] | None:

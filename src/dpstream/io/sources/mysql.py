@@ -59,16 +59,6 @@ _SETTINGS = (
 )
 
 
-def check_mysql_url(url: object) -> None:
-    """Refuse a URL that is none, or that may hold a password (ConfigError); it is not shown then."""
-    if not isinstance(url, str) or not _PUBLIC.fullmatch(url) or "password" in url.lower():
-        raise ConfigError(
-            "expected a MySQL URL without password (not shown; special signs as %XX)",
-            where=_WHERE,
-            allowed=f"{URL}; or url_env",
-        )
-
-
 def named(name: str) -> str:
     """A name as SQL; of a table also with its database."""
     return ".".join(f"`{part.replace('`', '``')}`" for part in name.split("."))
@@ -310,8 +300,16 @@ def _parameters(query: str) -> int:
 
 def _check(options: SourceKeys) -> None:
     """See ``SourceKind.check``."""
-    if options.url is not None:
-        check_mysql_url(options.url)
+    url = options.url
+    # One that may hold a password is not shown.
+    if url is not None and (
+        not isinstance(url, str) or not _PUBLIC.fullmatch(url) or "password" in url.lower()
+    ):
+        raise ConfigError(
+            "expected a MySQL URL without password (not shown; special signs as %XX)",
+            where=_WHERE,
+            allowed=f"{URL}; or url_env",
+        )
     if options.query is not None:
         check_parameters(options.shape, _parameters(options.query))
 

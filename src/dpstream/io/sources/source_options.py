@@ -248,8 +248,8 @@ class SourceOptions(SourceKeys):
             ConfigError: an unknown key, or a value that is not allowed.
 
         >>> options = SourceOptions.parse({"path": "data/*.csv", "rows": 50})
-        >>> options.needs_public_sizes
-        True
+        >>> options.rows
+        50
         """
         known = rows_of_source(())
         for key in table:
@@ -289,11 +289,6 @@ class SourceOptions(SourceKeys):
         if self.period_columns is not None:
             return self.period_columns[step - 1] if step <= len(self.period_columns) else None
         return None if self.grid is None else self.grid.period_name(step)
-
-    @property
-    def needs_public_sizes(self) -> bool:
-        """Whether a step is a number of records. Then the unit must be ``event-replace``."""
-        return self.rows is not None
 
     def last_step(self, today: datetime.date) -> int | None:
         """The last step that is due, where public facts decide it; None where the data or the files do.

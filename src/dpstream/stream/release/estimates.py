@@ -30,6 +30,8 @@ from dpstream.stream.release.manifest import COUNTED
 
 #: A marginal of more columns of two values is not put together from sums of signs.
 _MAX_SIGNS = 10
+#: Smaller weights are what rounding left of those that cancelled.
+_CANCELLED = 1e-12
 #: Some of a marginal's axes.
 Axes = tuple[int, ...]
 
@@ -51,6 +53,19 @@ class Coefficients:
 class Part(Protocol):
     """The contribution of one draw to an estimated marginal."""
 
+    @property
+    def key(self) -> Any:
+        """Parts with equal keys are multiples of the same noise."""
+        ...
+
+    def scaled(self, weight: float) -> Any:
+        """Its part in a weighted sum."""
+        ...
+
+    def plus(self, other: Any) -> Any:
+        """The sum of two parts with equal keys; None where they cancel."""
+        ...
+
     def coefficients(self, cells: NDArray[np.bool_]) -> Coefficients:
         """How its noise enters the sum of some cells."""
         ...
@@ -67,11 +82,21 @@ class CellsOf:
     def coefficients(self, cells: NDArray[np.bool_]) -> Coefficients:
         """See ``Part``."""
         many = int(cells.sum()) * self.each
-        return Coefficients(self.source, ((self.weight, many),), self.weight * many)
+        return Coefficients(self.source, ((abs(self.weight), many),), self.weight * many)
+
+    @property
+    def key(self) -> Any:
+        """See ``Part``."""
+        return self.source.draw, self.source.columns, self.each
 
     def scaled(self, weight: float) -> CellsOf:
-        """Its part in a weighted sum."""
+        """See ``Part``."""
         return replace(self, weight=self.weight * weight)
+
+    def plus(self, other: CellsOf) -> CellsOf | None:
+        """See ``Part``."""
+        weight = self.weight + other.weight
+        return replace(self, weight=weight) if abs(weight) > _CANCELLED else None
 
 
 @dataclass(frozen=True)
@@ -92,7 +117,8 @@ class Interactions:
         found = Counter[float]()
         if self.source.columns is None:
             for axes, share in self.shares:
-                found[share * abs(float((sign_pattern(cells.ndim, axes) * cells).sum())) / cells.size] += 1
+                sign = float((sign_pattern(cells.ndim, axes) * cells).sum())
+                found[abs(share * sign) / cells.size] += 1
             return Coefficients(self.source, tuple(found.items()))
         shape = [size if axis in self.common else 1 for axis, size in enumerate(cells.shape)]
         entering = np.zeros(shape)
@@ -106,9 +132,22 @@ class Interactions:
             float(entering.sum()) * each,
         )
 
+    @property
+    def key(self) -> Any:
+        """See ``Part``."""
+        return self.source.draw, self.source.columns, self.common
+
     def scaled(self, weight: float) -> Interactions:
-        """Its part in a weighted sum."""
+        """See ``Part``."""
         return replace(self, shares=tuple((axes, weight * share) for axes, share in self.shares))
+
+    def plus(self, other: Interactions) -> Interactions | None:
+        """See ``Part``."""
+        summed = Counter[Axes]()
+        for axes, share in (*self.shares, *other.shares):
+            summed[axes] += share  # type: ignore[assignment]
+        left = tuple((axes, share) for axes, share in summed.items() if abs(share) > _CANCELLED)
+        return replace(self, shares=left) if left else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +160,20 @@ class SumOf:
     def coefficients(self, cells: NDArray[np.bool_]) -> Coefficients:
         """See ``Part``."""
         return self.part.coefficients(self.cells if cells.all() else np.zeros_like(self.cells))
+
+    @property
+    def key(self) -> Any:
+        """See ``Part``."""
+        return self.part.key, self.cells.tobytes()
+
+    def scaled(self, weight: float) -> SumOf:
+        """See ``Part``."""
+        return replace(self, part=self.part.scaled(weight))
+
+    def plus(self, other: SumOf) -> SumOf | None:
+        """See ``Part``."""
+        part = self.part.plus(other.part)
+        return None if part is None else replace(self, part=part)
 
 
 @dataclass(frozen=True)
@@ -158,8 +211,9 @@ class Combined:
         return cls(values, float(variance), tuple(parts))
 
     def negative(self) -> Combined:
-        """The same, to be taken away: the noise is symmetric."""
-        return replace(self, values=-self.values)
+        """The same, to be taken away."""
+        parts = tuple(part.scaled(-1.0) for part in self.parts)
+        return replace(self, values=-self.values, parts=parts)
 
 
 def identity(one: NoisyCounts) -> str:
@@ -520,11 +574,55 @@ class Missing:
 
     Attributes:
         steps: the groups of steps (first, last) whose records nobody measured in this way; none where that is not why.
-        reason: a sentence.
+        reason: a sentence. instead: what would answer; empty: a headline.
+        wider: the smallest known flow around it, where borders of steps and of measurements differ.
     """
 
     steps: tuple[tuple[int, int], ...]
     reason: str
+    instead: str = ""
+    wider: Estimate | None = None
+
+
+class Flowing(Protocol):
+    """What the published measurements of one kind of stream say of flows."""
+
+    def names(self, columns: Iterable[str]) -> tuple[str, ...]:
+        """The columns of a flow, checked."""
+        ...
+
+    def flow(
+        self, columns: Sequence[str], begin: int, end: int, events: Any = "net", combine: Any = "mean"
+    ) -> Estimate | Missing:
+        """What the steps after ``begin`` up to ``end`` brought, or why that is not known."""
+        ...
+
+    def borders(self, columns: Sequence[str], events: Any, combine: Any) -> list[int]:
+        """Steps between any two of which a flow is known, in order."""
+        ...
+
+    def reach(self, columns: Sequence[str]) -> int:
+        """The last step of which these columns are measured; 0 where there is none."""
+        ...
+
+
+def sum_of(weighted: Iterable[tuple[float, Estimate]], like: Estimate) -> Estimate:
+    """A weighted sum of estimates of one marginal. What two of them say by the same draw is added before variances
+    are: it may cancel."""
+    values, chosen, epochs = np.zeros(like.values.shape), False, list[tuple[int, int]]()
+    joined: dict[Any, Part] = {}
+    for weight, one in weighted:
+        values, chosen = values + weight * one.values, chosen or one.chosen
+        epochs += one.epochs
+        for part in one._parts:
+            key, own = part.key, part.scaled(weight)
+            before = joined.pop(key, None)
+            if (summed := own if before is None else before.plus(own)) is not None:
+                joined[key] = summed
+    epochs = list(dict.fromkeys(epochs))
+    return replace(
+        like, values=values, _parts=tuple(joined.values()), epochs=tuple(epochs), chosen=chosen, span=None
+    )
 
 
 @dataclass(frozen=True)
@@ -555,7 +653,8 @@ class Published:
         self.counts = tuple(marginal for one in counts for marginal in one.marginals)
         self.schema = schema
         self._public, self.records = public_numbers, records
-        self._sizes = dict(zip(schema.names, schema.domain.sizes, strict=True))
+        released = schema.domain.released
+        self.sizes = dict(zip(released.names, released.sizes, strict=True))
         self._known: dict[Any, Estimate | Missing] = {}
 
     @classmethod
@@ -596,14 +695,6 @@ class Published:
 
         Cost: reads every measurement of these columns once; remembered.
         """
-        follows = () if self.schema.constraints is None else self.schema.constraints.derived
-        for one in follows:
-            if one.column.name in ((columns,) if isinstance(columns, str) else columns):
-                name, sources = one.column.name, ", ".join(one.sources)
-                return Missing(
-                    (),
-                    f"{name} follows from {sources}, measured in its place",
-                )
         names = names_of(columns, self.schema)
         if combine not in get_args(Combine):
             raise ConfigError(
@@ -613,7 +704,12 @@ class Published:
             raise ConfigError(f"as_of = {as_of!r}", where="measured", allowed="a step, from 1")
         key = names, as_of, combine
         if key not in self._known:
-            self._known[key] = self._estimate(names, as_of, combine)
+            found = self._estimate(names, as_of, combine)
+            for one in () if self.schema.constraints is None else self.schema.constraints.derived:
+                if isinstance(found, Missing) and one.column.name in names:
+                    sources = ", ".join(one.sources)
+                    found = Missing((), f"{one.column.name} follows from {sources}, measured in its place")
+            self._known[key] = found
         return self._known[key]
 
     def flow(
@@ -636,7 +732,7 @@ class Published:
             raise ConfigError(f"combine = {combine!r}", where="flow", allowed=", ".join(get_args(Combine)))
         names = names_of(columns, self.schema)
         found = list[_Block]()
-        for side in self._sides(events):
+        for side in self.sides(events):
             own = [
                 one for one in self.counts if one.counted == side and one.first > begin and one.last <= end
             ]
@@ -646,15 +742,23 @@ class Published:
             away = side == "deletes" and events == "net"
             found += [replace(b, combined=b.combined.negative()) if away else b for b in blocks]
         if not found:
-            return Missing((), "Flows are known where records that come and go are measured by steps.")
+            return Missing((), "No step measured what left.", "events = came, or net")
         return self._sum(names, end, found)
+
+    def names(self, columns: Iterable[str]) -> tuple[str, ...]:
+        """See ``names_of``."""
+        return names_of(columns, self.schema)
+
+    def reach(self, columns: Sequence[str]) -> int:
+        """See ``Flowing``."""
+        return max((one.last for one in self.counts if set(columns) <= set(one.columns or ())), default=0)
 
     def borders(self, columns: Sequence[str], events: str, combine: Combine) -> list[int]:
         """Steps between any two of which a flow is known: the ends of periods at which the marginal is measured; where
         it has none, those of the cover that has the least noise."""
         names = names_of(columns, self.schema)
         found: list[set[int]] = []
-        for side in self._sides(events):
+        for side in self.sides(events):
             own = [one for one in self.counts if one.counted == side]
             by_periods = [
                 one for one in own if "period" in one.query and set(names) <= set(one.columns or ())
@@ -667,7 +771,8 @@ class Published:
             found.append(reach)
         return sorted(set.intersection(*found)) if found else []
 
-    def _sides(self, events: str) -> list[Counted]:
+    def sides(self, events: str) -> list[Counted]:
+        """What is counted of such events."""
         if events not in ("net", "came", "left"):
             raise ConfigError(f"events = {events!r}", where="flow", allowed="net, came, left")
         kinds = {one.counted for one in self.counts}
@@ -777,14 +882,16 @@ class Published:
     ) -> Combined | None:
         """What the measurements of some steps say of a marginal; None where they do not say it."""
         number = self._number(*span)
-        usable = [one for one in counts if _usable(one, self._sizes)]
+        usable = [one for one in counts if _usable(one, self.sizes)]
         if combine == "least squares":
-            return least_squares(names, usable, self._sizes, number)
+            return least_squares(names, usable, self.sizes, number)
         able = [one for one in usable if one.columns is not None and set(names) <= set(one.columns)]
+        # The amounts of a census's other measurements follow the noise of its number, which is left out.
+        able = [one for one in able if one.columns or one.counted != "present"] or able
         found = [
-            projected(names, one, self._sizes) for one in able if not was_chosen(one) or _adds_up(names, one)
+            projected(names, one, self.sizes) for one in able if not was_chosen(one) or _adds_up(names, one)
         ]
-        if all(self._sizes[name] == 2 for name in names):
+        if all(self.sizes[name] == 2 for name in names):
             found += decoded(names, [one for one in usable if one.columns is None], number)
         if not found:
             return None
@@ -801,9 +908,24 @@ class Published:
             return None
         return self._public[last] - (self._public[first - 1] if first > 1 else 0)
 
+    def counted(
+        self, names: tuple[str, ...], counts: Sequence[NoisyCounts], combine: Combine
+    ) -> Estimate | None:
+        """What some measurements of the same records say of a marginal."""
+        span = counts[0].first, counts[0].last
+        combined = self._combined(names, span, counts, combine)
+        return None if combined is None else self.said(names, counts[0].end, combined, span)
+
+    def said(
+        self, names: tuple[str, ...], end: int, combined: Combined, span: tuple[int, int] = (1, 1)
+    ) -> Estimate:
+        """The same as an estimate."""
+        return self._sum(names, end, [_Block(*span, combined)])
+
     def _sum(self, names: tuple[str, ...], end: int, blocks: Sequence[_Block]) -> Estimate:
-        chosen = [self.schema.columns[self.schema.names.index(name)] for name in names]
-        shape = tuple(self._sizes[name] for name in names)
+        columns = {column.name: column for column in self.schema.released_columns}
+        chosen = [columns[name] for name in names]
+        shape = tuple(self.sizes[name] for name in names)
         values = np.zeros(shape)
         for block in blocks:
             values += block.combined.values
@@ -825,11 +947,11 @@ def names_of(columns: Iterable[str], schema: Schema) -> tuple[str, ...]:
     Errors:
         SchemaError: an unknown column. ConfigError: one twice. LimitError: more than ``MAX_CELLS`` cells.
     """
-    names = (columns,) if isinstance(columns, str) else tuple(columns)
-    clique = [schema.domain.index(name) for name in names]
+    names, domain = (columns,) if isinstance(columns, str) else tuple(columns), schema.domain.released
+    clique = [domain.index(name) for name in names]
     if len(set(clique)) != len(clique):
         raise ConfigError("a column is named twice", where="measured", allowed="each column once")
-    if (cells := schema.domain.cells(clique)) > MAX_CELLS:
+    if (cells := domain.cells(clique)) > MAX_CELLS:
         raise LimitError(f"{' x '.join(names)} has {cells} cells", where="measured", allowed=f"{MAX_CELLS}")
     return names
 
@@ -862,8 +984,7 @@ def error_words(estimate: Estimate, law: WeightedSum) -> str:
     if estimate.about and many > 1:
         sums = f"{many} measurements, added up"
     if law.variance == 0.0:
-        counted = "people" if estimate.about and estimate.span is None else "records"
-        how = f"exact: the number of {counted} was declared public"
+        how = f"exact: the number of {estimate.records} was declared public"
     elif law.exact:
         how = f"exact, by the law of noise in {sums}"
     else:

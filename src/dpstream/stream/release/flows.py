@@ -7,8 +7,9 @@ measurements that lie in the span; so its error does not hold what lies before. 
 from __future__ import annotations
 
 import datetime
+import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.law import check_confidence
 from dpstream.io.sources.calendar import CALENDAR_PERIODS, period_number
-from dpstream.stream.release.estimates import Combine, Estimate, Missing, Published, names_of
+from dpstream.stream.release.estimates import Combine, Estimate, Flowing, Missing, sum_of
 
 #: A day, as text or date, or the number of a step.
 Moment = str | datetime.date | int
@@ -57,24 +58,23 @@ class Timeline:
 
     Attributes:
         days: first and last day of each step that has any; ``steps``: the published steps, in order.
+        periods: by length, the last step of each public period by its first one, as manifests have them.
     """
 
-    published: Published
+    published: Flowing
     days: Mapping[int, tuple[datetime.date, datetime.date]]
     steps: tuple[int, ...]
+    periods: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, published: Published, manifests: Sequence[Mapping[str, Any]]) -> Timeline:
+    def of(cls, published: Flowing, manifests: Sequence[Mapping[str, Any]]) -> Timeline:
         """From the manifests of published steps."""
-        days = {}
-        for manifest in manifests:
-            if manifest.get("period"):
-                first, last = str(manifest["period"]).split("/")
-                days[int(manifest["step"])] = (
-                    datetime.date.fromisoformat(first),
-                    datetime.date.fromisoformat(last),
-                )
-        return cls(published, days, tuple(int(manifest["step"]) for manifest in manifests))
+        found = {int(manifest["step"]): days_of(manifest) for manifest in manifests}
+        days = {step: ends for step, ends in found.items() if ends is not None}
+        periods = dict[str, dict[int, int]]()
+        for period in itertools.chain.from_iterable(manifest.get("periods", ()) for manifest in manifests):
+            periods.setdefault(period["length"], {})[int(period["first"])] = int(period["last"])
+        return cls(published, days, tuple(int(manifest["step"]) for manifest in manifests), periods)
 
     def span(self, first: int, last: int) -> Span:
         """Some steps, with their days."""
@@ -136,15 +136,26 @@ class Timeline:
             if cover and outer is not None:
                 span = self.span(*outer)
                 found = self.published.flow(names, span.first - 1, span.last, events, combine)
+            elif cover and found.wider is not None:
+                found = found.wider
         if isinstance(found, Missing):
-            near = [
-                self.span(*one)
-                for one in dict.fromkeys([_outer(borders, span), _inner(borders, span)])
-                if one
-            ]
-            allowed = " or ".join(map(str, near)) or _advice(names)
-            raise ConfigError(f"{span} has gaps: {found.reason}", where="flow", allowed=allowed)
-        return replace(found, about=f"the {found.records} that {_DID[events]} {span}", span=span)
+            ends = dict.fromkeys(one for one in (_outer(borders, span), _inner(borders, span)) if one)
+            others = {one: self.published.flow(names, one[0] - 1, one[1], events, combine) for one in ends}
+            near = [self.span(*one) for one, known in others.items() if isinstance(known, Estimate)]
+            allowed = " or ".join(map(str, near)) or found.instead or _advice(names)
+            what = "has gaps" if found.steps or near else "is not measured"
+            raise ConfigError(f"{span} {what}: {found.reason.rstrip('.')}", where="flow", allowed=allowed)
+        about = found.about or f"the {found.records} that {_DID[events]} {span}"
+        return replace(found, about=about, span=span)
+
+
+def days_of(manifest: Mapping[str, Any]) -> tuple[datetime.date, datetime.date] | None:
+    """The first and the last day of a step; None where it has none, as where its period is a name."""
+    first, _, last = str(manifest.get("period")).partition("/")
+    try:
+        return datetime.date.fromisoformat(first), datetime.date.fromisoformat(last)
+    except ValueError:
+        return None
 
 
 def _advice(names: Sequence[str]) -> str:
@@ -280,13 +291,14 @@ def change(
         for pair in ((earlier, later), (later, earlier))
     )
     about = f"the change from {earlier} to {later}"
-    difference = _sum([(-1.0, gone), (1.0, added)], first)
+    difference = sum_of([*((-1.0, one) for one in gone), *((1.0, one) for one in added)], first)
     rates = [1.0 / (own.days or own.last - own.first + 1) for own in (earlier, later)]
     common = Span(max(earlier.first, later.first), min(earlier.last, later.last))
     shared: list[Estimate] = []
     if common.first <= common.last and rates[0] != rates[1]:
         shared = [timeline.flow(names, common, events, combine)]
-    daily = _sum([(-rates[0], gone), (rates[1], added), (rates[1] - rates[0], shared)], first)
+    weighted = zip((-rates[0], rates[1], rates[1] - rates[0]), (gone, added, shared), strict=True)
+    daily = sum_of([(weight, one) for weight, flows in weighted for one in flows], first)
     daily = replace(daily, about=f"{about}, a {'day' if earlier.days and later.days else 'step'}")
     return Change(first, second, replace(difference, about=about), daily)
 
@@ -297,19 +309,6 @@ def _without(span: Span, other: Span) -> list[Span]:
     if other.last < span.first or span.last < other.first:
         return [span]
     return [Span(first, last) for first, last in ends if first <= last]
-
-
-def _sum(weighted: Sequence[tuple[float, Sequence[Estimate]]], like: Estimate) -> Estimate:
-    """A weighted sum of flows of spans that have no step in common."""
-    values, parts, chosen = np.zeros(like.values.shape), [], False
-    epochs: list[tuple[int, int]] = []
-    for weight, flows in weighted:
-        for own in flows:
-            values += weight * own.values
-            parts += [part.scaled(abs(weight)) for part in own._parts]  # type: ignore[attr-defined]
-            epochs += own.epochs
-            chosen |= own.chosen
-    return replace(like, values=values, _parts=tuple(parts), epochs=tuple(epochs), chosen=chosen, span=None)
 
 
 def series(
@@ -324,22 +323,29 @@ def series(
         ConfigError: an unknown length, or days where steps have none; nothing is measured.
     """
     spans, flows, why = _spans(timeline, names, every, events, combine), list[Estimate | None](), list[str]()
+    ends = timeline.periods.get(str(every), {})
     for span in spans:
+        if ends.get(span.first, span.last) > span.last:
+            flows.append(None)
+            why.append("under way")
+            continue
         found = timeline.published.flow(names, span.first - 1, span.last, events, combine)
         flow = replace(found, span=span) if isinstance(found, Estimate) else None
         flows.append(flow)
         why.append(_status(timeline, names, span) if flow is None else "")
     if all(why):
+        found = timeline.published.flow(names, 0, timeline.steps[-1], events, combine)
         what = "none of these periods is measured as a whole"
+        if isinstance(found, Missing) and found.instead:
+            raise ConfigError(f"{what}: {found.reason}", where="series", allowed=found.instead)
         raise ConfigError(what, where="series", allowed=_advice(names))
-    return Series(names_of(names, timeline.published.schema), tuple(spans), tuple(flows), tuple(why))
+    return Series(timeline.published.names(names), tuple(spans), tuple(flows), tuple(why))
 
 
 def _status(timeline: Timeline, names: Sequence[str], span: Span) -> str:
     if set(range(span.first, span.last + 1)) - set(timeline.steps):
         return "withdrawn"
-    known = [one.last for one in timeline.published.counts if set(names) <= set(one.columns or ())]
-    return "under way" if span.last > max(known, default=0) else "not measured"
+    return "under way" if span.last > timeline.published.reach(names) else "not known"
 
 
 def _spans(
@@ -352,6 +358,8 @@ def _spans(
     if isinstance(every, int) and not isinstance(every, bool) and every > 0:
         starts = range(1, last + 1, every)
         return [timeline.span(start, min(start + every - 1, last)) for start in starts]
+    if isinstance(every, str) and every in timeline.periods:
+        return [timeline.span(begin, min(end, last)) for begin, end in timeline.periods[every].items()]
     if every not in CALENDAR_PERIODS:
         allowed = f"{', '.join(CALENDAR_PERIODS)}, or a number of steps"
         raise ConfigError(f"every = {every!r}", where="series", allowed=allowed)

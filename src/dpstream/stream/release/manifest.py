@@ -22,7 +22,12 @@ from dpstream.io.sinks.target import MEASUREMENTS
 from dpstream.stream.declared import counted_records
 from dpstream.stream.predecessor_cost import base_words, covered
 from dpstream.stream.release.codebook import descriptor
-from dpstream.stream.release.released_verdicts import averages_verdict, released_verdicts, when_measured
+from dpstream.stream.release.released_verdicts import (
+    averages_verdict,
+    number_of_records,
+    released_verdicts,
+    when_measured,
+)
 from dpstream.stream.templates import words
 
 if TYPE_CHECKING:
@@ -103,6 +108,8 @@ def build_manifest(
         },
         "made_with_test_seed": facts.made_with_test_seed,
     }
+    if periods := plan.periods_of(facts.step):
+        manifest["periods"] = periods
     if "base" in pinned:
         manifest["base"] = {**pinned["base"], "words": base_words(pinned["base"])}
     if facts.records is not None:
@@ -160,9 +167,7 @@ def accuracy_of(
         schema: of the released table, where it is one of records.
     """
     records, differ = ("records", "") if schema is None else counted_records(plan.unit, schema)
-    up_to = synthesis.measured_up_to
-    period = None if up_to is None or up_to >= step else period_of(up_to)
-    errors = _errors_of(synthesis, plan, step, files, period, records, with_base=with_base)
+    errors = _errors_of(synthesis, plan, step, files, period_of, records, with_base=with_base)
     if synthesis.answers is None and synthesis.grows is None:
         return errors  # no table, so no uses of one
     verdicts = released_verdicts(synthesis, plan, step, errors, with_base=with_base, records=records)
@@ -178,14 +183,21 @@ def _errors_of(
     plan: StreamPlan,
     step: int,
     files: Collection[str],
-    period: str | None,
+    period_of: Callable[[int], str | None],
     records: str,
     *,
     with_base: bool,
 ) -> dict[str, Any]:
     told = _MEASURED_WORDS.format(records=records) if MEASUREMENTS in files else ""
-    up_to = {"measured_up_to_step": synthesis.measured_up_to, "measured_up_to_period": period}
-    up_to = {key: value for key, value in up_to.items() if value is not None}
+    ends = {"measured_up_to": synthesis.measured_up_to}
+    if synthesis.total_measured_up_to != synthesis.measured_up_to:
+        ends["total_measured_up_to"] = synthesis.total_measured_up_to
+    up_to = dict[str, Any]()
+    for key, end in ends.items():
+        if end is not None:
+            up_to[f"{key}_step"] = end
+            if end < step and (period := period_of(end)) is not None:
+                up_to[f"{key}_period"] = period
     facts = synthesis.accuracy()
     if facts is not None:
         texts = {
@@ -197,14 +209,15 @@ def _errors_of(
     errors = [one.standard_error for one in measured.values()]
     last = step if synthesis.measured_up_to is None else synthesis.measured_up_to
     about = {"step": step, "measured_up_to": last, "measured": len(measured), "with_base": with_base}
+    counted = number_of_records({"step": step, "rows": 0, "accuracy": up_to})
     number = {
         "error": synthesis.total_error,
         "negative": synthesis.total if synthesis.total <= -0.5 else None,
         "passed": synthesis.passed,
         "records": records,
-        "when": when_measured(last, period),
+        "when": when_measured(counted.measured_up_to, counted.period),
     }
-    total = words(plan, "step_total", **number, **about)
+    total = words(plan, "step_total", **number, **{**about, "measured_up_to": counted.measured_up_to})
     counts = words(plan, "step_counts", **about, **plan.step_facts(step, last))
     return {
         **up_to,

@@ -39,7 +39,7 @@ class NumberOfRecords:
             nobody has measured yet no error is known, however small the error of the others is.
         how: where the error comes from: noise alone, or the mechanism's model; None without an error.
         step: the step of the release.
-        measured_up_to: the last step up to which all records are measured.
+        measured_up_to: the last step up to which the number of records is measured; counts may be older.
         period: what that step stands for, where a period was given.
     """
 
@@ -60,11 +60,6 @@ class NumberOfRecords:
         """Whether records came since that are expected, not measured."""
         return self.measured_up_to < self.step
 
-    @property
-    def measured_when(self) -> str:
-        """The last measured step in words: its last day, where a period was given."""
-        return when_measured(self.measured_up_to, self.period)
-
 
 def number_of_records(manifest: Mapping[str, Any]) -> NumberOfRecords:
     """The number of records of the release that a manifest is about."""
@@ -72,15 +67,27 @@ def number_of_records(manifest: Mapping[str, Any]) -> NumberOfRecords:
     error, how = accuracy.get("total_standard_error"), EXACT
     if error is None:
         error, how = accuracy.get("total_model_standard_error"), MODELLED
-    up_to = int(accuracy.get("measured_up_to_step", step))
+    kind = "total_measured_up_to" if "total_measured_up_to_step" in accuracy else "measured_up_to"
+    up_to, period = _measured(manifest, kind)
     return NumberOfRecords(
         int(manifest["rows"]),
         None if error is None else float(error),
         None if error is None else how,
         step,
         up_to,
-        accuracy.get("measured_up_to_period") if up_to < step else manifest.get("period"),
+        period,
     )
+
+
+def table_measured(manifest: Mapping[str, Any]) -> tuple[int, str | None]:
+    """The last step up to which a release's counts are measured, and what that step stands for."""
+    return _measured(manifest, "measured_up_to")
+
+
+def _measured(manifest: Mapping[str, Any], kind: str) -> tuple[int, str | None]:
+    accuracy, step = manifest.get("accuracy") or {}, int(manifest["step"])
+    up_to = int(accuracy.get(f"{kind}_step", step))
+    return up_to, accuracy.get(f"{kind}_period") if up_to < step else manifest.get("period")
 
 
 def when_measured(step: int, period: str | None) -> str:
@@ -120,7 +127,8 @@ def released_verdicts(
     size = max(synthesis.total, 0.0)
     if not size:
         return verdicts_from(size, None, (), EXACT)
-    number = number_of_records({"step": step, "rows": round(size), "accuracy": told})
+    manifest = {"step": step, "rows": round(size), "accuracy": told}
+    number, (counted, period) = number_of_records(manifest), table_measured(manifest)
     total, how = number.error, number.how
     marginals, marginals_how, bounds = _exact(synthesis, plan), EXACT, False
     if not with_base and (not marginals or total is None):
@@ -134,7 +142,10 @@ def released_verdicts(
     found = verdicts_from(size, total, marginals, marginals_how, how, records)
     # The number of records has an error of its own where the marginals have bounds only.
     found = (found[0], *only_good_news(found[1:])) if bounds else found
-    return as_of(found, number.measured_up_to, number.measured_when) if number.expected_since else found
+    totals, rest = found[:1], found[1:]
+    if number.expected_since:
+        totals = as_of(totals, number.measured_up_to, when_measured(number.measured_up_to, number.period))
+    return (*totals, *(as_of(rest, counted, when_measured(counted, period)) if counted < step else rest))
 
 
 def averages_verdict(schema: Schema, table: SyntheticTable) -> tuple[Verdict, ...]:

@@ -147,7 +147,7 @@ class Renderer:
         if most == whole:
             return most
         persists = policy.records != "fresh" and synthesis.answers is not None
-        if sink is None or sink.reads_whole or persists or synthesis.grows is not None:
+        if sink is None or sink.targets[-1].takes == "whole" or persists or synthesis.grows is not None:
             return whole
         return whole if synthesis.blocks(most, 0, table_blocks.BLOCK) is None else most
 

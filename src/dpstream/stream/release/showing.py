@@ -22,6 +22,7 @@ from dpstream.stream.predecessor_cost import own_budget
 from dpstream.stream.release.estimates import Estimate, Published
 from dpstream.stream.release.folding import Group, fold, groups_of
 from dpstream.stream.release.pictures import INK, PALETTE, QUIET, Picture, dress, figure, plain_text
+from dpstream.stream.release.released_verdicts import table_measured
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -203,7 +204,7 @@ def _errors(
     step = int(release.manifest["step"])
     found = None if release.published is None else release.published.estimate([name])
     # Old measurements give no error of a present count.
-    fresh = (step, (release.manifest.get("accuracy") or {}).get("measured_up_to_step"))
+    fresh = (step, table_measured(release.manifest)[0])
     if isinstance(found, Estimate) and found.as_of in fresh:
         sums = np.array([found.values[mask].sum() for mask in masks])
         widths = np.array([found.law(mask).half_width(0.95) for mask in masks])

@@ -183,18 +183,14 @@ class StateDirectory(FolderLock):
         for path in sorted(self.path.iterdir()):
             folder = path.name in (STAGED, USERS) and path.is_dir()
             folder = folder and (path.name == USERS or not path.is_symlink())
-            if not folder:
-                self._require_plain(path)
+            # What is written through a link lies where nobody repairs the rights of others.
+            if not folder and (path.is_symlink() or not (path.is_file() or not path.exists())):
+                raise StoreError(
+                    "expected a file, got a link or a folder",
+                    where=str(path),
+                    allowed="files in the state directory itself",
+                )
             repair_mode(path, 0o700 if folder else 0o600)
-
-    def _require_plain(self, path: Path) -> None:
-        """Refuse a link: what is written through it lies where nobody repairs the rights of others."""
-        if path.is_symlink() or not (path.is_file() or not path.exists()):
-            raise StoreError(
-                "expected a file, got a link or a folder",
-                where=str(path),
-                allowed="files in the state directory itself",
-            )
 
     def _create(self) -> None:
         try:

@@ -28,7 +28,7 @@ from dpstream.core.tables.access import CounterShards
 from dpstream.core.tables.counter_files import sweep_files
 from dpstream.io.sinks.table_files import Content, sha256_of
 from dpstream.io.sinks.target import MANIFEST, MEASUREMENTS, NOTICE
-from dpstream.stream.identity import canonical_json, is_same_plan, require_same_plan
+from dpstream.stream.identity import canonical_json, require_same_plan
 from dpstream.stream.store.encryption import StateKey, mark, sealing_for, unlock
 from dpstream.stream.store.lock import FolderLock, StateDirectory
 from dpstream.stream.store.place import backend_for, refuse_moved
@@ -207,7 +207,7 @@ class Store:
         #: Whether any step was made with predictable noise: its traces stay in the state.
         self.used_test_seed = history.used_test_seed
         pinned = stored_plan(self.meta, self._where)
-        if unspent and genesis is not None and not is_same_plan(pinned, facts):
+        if unspent and genesis is not None and canonical_json(pinned) != canonical_json(facts):
             # A damaged head is reported before it is forgotten.
             self._head.check(history, self._where)
             if published is not None and published(self.meta["stream_id"].hex()):

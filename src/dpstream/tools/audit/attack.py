@@ -386,7 +386,7 @@ def attack_of(config: Config, minutes: float = MINUTES) -> Audit:
                     allowed=f"--minutes {4 * minutes:g}, or other parts (--only)",
                 )
             allowed = f"the claim allows {100 / (1 + math.exp(-claimed)):.1f} %"
-            yield AuditFinding.empirical(
+            yield AuditFinding.of(
                 began,
                 subject=f"attack on the releases{', without noise' if control else ''}",
                 claimed=claimed,

@@ -101,7 +101,7 @@ def exact_counter(
     proofs = [certify(counter, ticks) for counter, ticks in counters]
     worst = max(proofs, key=lambda proof: proof.certified)
     horizons = _ranges([proof.ticks for proof in proofs])
-    return AuditFinding.exact(
+    return AuditFinding.of(
         began,
         subject=f"{subject}, certificate",
         claimed=worst.claimed,

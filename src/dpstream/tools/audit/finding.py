@@ -74,7 +74,7 @@ class AuditFinding:
     unit: Literal["epsilon", "rho"] = "epsilon"
 
     @classmethod
-    def exact(
+    def of(
         cls,
         began: float,
         *,
@@ -84,34 +84,20 @@ class AuditFinding:
         control: bool,
         detail: str,
         unit: Literal["epsilon", "rho"] = "epsilon",
+        confidence: float | None = None,
+        runs: int | None = None,
     ) -> AuditFinding:
-        """A finding of the true loss.
+        """A finding of the true loss, or from ``runs`` of a lower confidence bound.
 
         Args:
             began: ``time.perf_counter()`` at the beginning of the audit.
             claimed: a budget, or its amount in ``unit``.
         """
-        amount, unit = _amount(claimed, unit)
+        if isinstance(claimed, PureDP | ZCDP):
+            claimed, unit = float(claimed.amount), "epsilon" if isinstance(claimed, PureDP) else "rho"
         seconds = time.perf_counter() - began
-        return cls(subject, "exact", amount, found, None, None, control, detail, seconds, unit)
-
-    @classmethod
-    def empirical(
-        cls,
-        began: float,
-        *,
-        subject: str,
-        claimed: float | Budget,
-        found: float,
-        confidence: float,
-        runs: int,
-        control: bool,
-        detail: str,
-    ) -> AuditFinding:
-        """A finding of a lower confidence bound; ``began`` and ``claimed`` as of ``exact``."""
-        amount, unit = _amount(claimed, "epsilon")
-        seconds = time.perf_counter() - began
-        return cls(subject, "empirical", amount, found, confidence, runs, control, detail, seconds, unit)
+        kind: Literal["exact", "empirical"] = "exact" if runs is None else "empirical"
+        return cls(subject, kind, claimed, found, confidence, runs, control, detail, seconds, unit)
 
     @property
     def caught(self) -> bool:
@@ -137,14 +123,6 @@ class AuditFinding:
             if facts[key] in (float("inf"), float("-inf")):
                 facts[key] = "infinite"
         return facts
-
-
-def _amount(
-    claimed: float | Budget, unit: Literal["epsilon", "rho"]
-) -> tuple[float, Literal["epsilon", "rho"]]:
-    if isinstance(claimed, PureDP | ZCDP):
-        return float(claimed.amount), "epsilon" if isinstance(claimed, PureDP) else "rho"
-    return claimed, unit
 
 
 #: One part of an audit, which gives findings as they come. Users run it with the system's randomness, tests with a

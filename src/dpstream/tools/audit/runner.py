@@ -130,7 +130,12 @@ def _parallel(
             try:
                 name, kind, value = results.get(timeout=_POLL_SECONDS)
             except queue.Empty:
-                _check_alive(running)
+                # A worker that died without a result was killed, or has a bug (see its traceback).
+                for name, process in running.items():
+                    if process.exitcode:
+                        raise RuntimeError(
+                            f"the audit {name!r} ended with exit code {process.exitcode}"
+                        ) from None
                 continue
             if kind == "finding":
                 yield value
@@ -147,13 +152,6 @@ def _parallel(
         for process in running.values():
             process.terminate()
             process.join()
-
-
-def _check_alive(running: dict[str, Any]) -> None:
-    """Raise for a worker that died without a result: it was killed, or has a bug (see its traceback)."""
-    for name, process in running.items():
-        if process.exitcode:
-            raise RuntimeError(f"the audit {name!r} ended with exit code {process.exitcode}")
 
 
 def _work(audits: Audits, name: str, length: AuditLength, seed: int | None, results: Any) -> None:

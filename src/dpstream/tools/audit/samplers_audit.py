@@ -92,7 +92,7 @@ def audit_samplers(
 
 
 def _finding(began: float, subject: str, runs: int, fault: str, *, control: bool = False) -> AuditFinding:
-    return AuditFinding.empirical(
+    return AuditFinding.of(
         began,
         subject=subject,
         claimed=0.0,

@@ -91,7 +91,7 @@ def audit_subject(subject: Subject, transcripts: int, randomness: Randomness) ->
             worst.see(loss, f"{pair.where}{', noise of one sign' if lean else ''}{words and f': {words}'}")
         if math.isinf(worst.loss):
             break  # nothing can be more
-    return AuditFinding.exact(
+    return AuditFinding.of(
         began,
         subject=f"{subject.name}, transcripts",
         claimed=subject.budget,

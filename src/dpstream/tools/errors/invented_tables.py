@@ -17,6 +17,7 @@ from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import EncodedBatch, EncodedRecords, KeyedChanges, PresentBatch, PresentTable
 from dpstream.core.tables.present_table import KEY_WORDS, PresentView
 from dpstream.io.sinks import read_measurements
+from dpstream.mechanisms.headlines import headline_cliques
 from dpstream.tools.errors.contract import (
     FamilySimulation,
     Guess,
@@ -386,10 +387,7 @@ def _cliques(config: Config, domain: Domain) -> tuple[Clique, ...]:
     columns: list[Clique] = [(i,) for i in range(len(domain))]
     workload = getattr(config.recipe, "workload", None)
     own = itertools.combinations(range(len(domain)), 2) if workload is None else workload.cliques
-    headline = [
-        tuple(sorted(domain.names.index(name) for name in one))
-        for one in getattr(config.recipe, "headline", ())
-    ]
+    headline = headline_cliques(domain, getattr(config.recipe, "headline", ()))
     return tuple(dict.fromkeys([*columns, *own, *headline]))
 
 

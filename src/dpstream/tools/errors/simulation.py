@@ -27,7 +27,7 @@ from dpstream.core.privacy import Randomness
 from dpstream.core.version import __version__
 from dpstream.io.sinks import read_catalogue, read_manifest, readable_steps
 from dpstream.project.base import base_table, read_predecessor
-from dpstream.stream.release.released_verdicts import number_of_records
+from dpstream.stream.release.released_verdicts import table_measured
 from dpstream.tools.errors.contract import (
     FamilySimulation,
     Invented,
@@ -166,8 +166,8 @@ def _released(config: Config, folder: Path, until: int | None) -> tuple[Released
     for entry in catalogue["steps"]:
         step = int(entry["step"])
         if step <= last and entry["state"] != "withdrawn":
-            number = number_of_records(read_manifest(folder, step))
-            rows[step], measured[step] = float(number.value), number.measured_up_to
+            manifest = read_manifest(folder, step)
+            rows[step], measured[step] = float(manifest["rows"]), table_measured(manifest)[0]
             hashes.append((step, entry["state"], bool(entry["kept"]), entry["manifest_sha256"]))
     begins = None if base is None else _base(config, base["manifest_sha256"])
     return Released(folder, tuple(readable), rows, measured, begins), _hash(hashes), hashed

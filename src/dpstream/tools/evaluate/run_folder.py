@@ -14,7 +14,7 @@ from dpstream.core.errors import ConfigError, InputError, StoreDamagedError
 from dpstream.io.sinks import read_catalogue, read_manifest, read_table, readable_steps
 from dpstream.io.sinks.release_reader import as_released
 from dpstream.stream.release.manifest import COUNTED
-from dpstream.stream.release.released_verdicts import number_of_records
+from dpstream.stream.release.released_verdicts import number_of_records, table_measured
 from dpstream.tools.evaluate.array_types import Codes
 
 if TYPE_CHECKING:
@@ -134,8 +134,8 @@ class PublishedRun:
 
     @property
     def measured_up_to(self) -> int:
-        """The last step that was measured: what came since is expected."""
-        return number_of_records(self.manifest).measured_up_to
+        """The last step whose counts are measured: what came since is expected."""
+        return table_measured(self.manifest)[0]
 
     @property
     def counted_records(self) -> str:

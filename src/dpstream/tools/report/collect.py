@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,6 @@ from dpstream.io.sinks.simulated_errors import SimulatedErrors, simulated_errors
 from dpstream.stream.release.estimates import Estimate, Published
 from dpstream.stream.release.folding import Group, groups_of
 from dpstream.tools.evaluate.run_folder import MAX_STEPS, Accuracy, Folder, PublishedRun, released_codes, thin
-
-if TYPE_CHECKING:
-    pass
 
 #: Tables that are read of a long stream, if its reader does not ask for more.
 MAX_TABLES = 40

@@ -44,11 +44,6 @@ _DISTRICTS_BY_ZIP = "zip,district\n" + "".join(
 )
 
 
-def _drift_years(week: int) -> float:
-    """Years of drift up to a week: it slows down, and never passes five years' worth."""
-    return float(5 * (1 - np.exp(-week / 260)))
-
-
 def _suspended(week: int) -> float:
     """How much of the ordinary level of non-payment notices is suspended (0 to 0.8)."""
     if week < CHANGE_AT:
@@ -58,7 +53,8 @@ def _suspended(week: int) -> float:
 
 def _notices(rows: int, week: int, generator: np.random.Generator) -> StepColumns:
     """The notices that are filed in one week."""
-    years = _drift_years(week)
+    # Years of drift up to a week: it slows down, and never passes five years' worth.
+    years = float(5 * (1 - np.exp(-week / 260)))
     season = 1 + 0.35 * np.cos(2 * np.pi * (week - 30) / 52)
     count = int(generator.poisson(rows * season * (1 - 0.3 * _suspended(week))))
     area = choose(generator, _SHARE * np.exp(_GROWTH * years), count)

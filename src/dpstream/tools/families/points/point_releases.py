@@ -239,8 +239,3 @@ def true_codes(config: Config, view: PointView, released: Mapping[int, int]) -> 
         where="source",
         allowed="the run's data, or earlier steps",
     )
-
-
-def uniform_places(points: int, dimension: int) -> Floats:
-    """So many points spread over the whole space: what a release is worth that knows nothing. From a fixed seed."""
-    return np.random.default_rng(1).random((points, dimension))
