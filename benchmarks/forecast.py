@@ -94,8 +94,7 @@ def main() -> None:
                     print(lines[-1], flush=True)
     counted = {tuned: f"{sum(marks)} of {len(marks)}" for tuned, marks in right.items()}
     words = f"Within a factor of {WITHIN:g}: {counted[True]} where it was tuned, {counted[False]} on other streams."
-    lines += ["", words]
-    show_result("\n".join([*lines, ""]), asked.result)
+    show_result("\n".join([*lines, "", words, ""]), asked.result)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from dpstream.stream.release.verdicts import INVENTED, Verdict, verdicts_from
 from dpstream.tools.choosing import check_size
 from dpstream.tools.errors.contract import FamilySimulation, Guess, InventedTable, Observation, seed_of
 from dpstream.tools.errors.simulation import observations
+from dpstream.tools.evaluate.array_types import Floats
 from dpstream.tools.family_tools import tool_of
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def forecast(config: Config, step: int, *, seconds: float = 2.0, seed: int = 0) 
     check_size(config, table, step)
     base, began = config.base(), time.process_time()
     start = None if base is None else base.table()
-    errors: list[tuple[int, _Errors]] = []
+    errors: list[tuple[int, Floats]] = []
     reached, runs = step, 0
     while runs < _MAX_RUNS:
         number, first = runs + 1, _first(reached) if runs else 1
@@ -101,10 +102,11 @@ def forecast(config: Config, step: int, *, seconds: float = 2.0, seed: int = 0) 
         )
         invented = tool.imagine(config, guess)
         randomness = Randomness.seeded(f"forecast {seed} {number}")
-        seen: list[tuple[int, _Errors]] = []
+        seen: list[tuple[int, Floats]] = []
         for at, observed in observations(config, tool, invented, randomness, seed, number):
             if observed is not None:
-                seen.append((at, _errors(observed, invented.truth[at])))
+                truth = invented.truth[at]
+                seen.append((at, _errors(observed, truth)))
             if not runs and seen and time.process_time() - began > _PATIENCE * seconds:
                 break
         reached = seen[-1][0]
@@ -114,28 +116,26 @@ def forecast(config: Config, step: int, *, seconds: float = 2.0, seed: int = 0) 
         if spent + spent / runs / 2 > seconds:
             break
     law = _Law(config, table, step, {at for at, _ in errors})
-    errors = [(at, error) for at, error in errors if at in law.alike]
-    simulated = _root_mean([law.growth(at) ** 2 * error.total for at, error in errors])
-    total = simulated
+    rows = np.array([row for at, row in errors if at in law.alike])
+    grown = np.array([[law.growth(at) ** 2] for at, _ in errors if at in law.alike])
+    total = simulated = math.sqrt((grown[:, 0] * rows[:, 1]).mean())
     if law.total and law.at_most and simulated:
         part = math.log(_OF_BOUND * min(law.total, table.size_at(step)))
         total = math.exp((runs * math.log(simulated) + _BOUND_RUNS * part) / (runs + _BOUND_RUNS))
     elif law.total and not law.at_most and base is None:
         total = law.total  # the law of its noise says more than few runs do
+    cells, parts = np.split(rows[:, 2:], 2, axis=1)
+    squares = (grown * cells).mean(axis=0)
+    squares = np.maximum(squares / 4, squares + (total**2 - simulated**2) * parts.mean(axis=0))
+    names, domain = truth.domain.names, truth.domain
+    marginals = [(tuple(names[i] for i in clique), domain.cells(clique)) for clique in _compared(truth)]
     return Forecast(
         step,
         reached,
-        float(np.mean([error.size for _, error in errors])) if reached == step else table.size_at(step),
+        float(rows[:, 0].mean()) if reached == step else table.size_at(step),
         total,
         tuple(
-            MarginalError(
-                *marginal,
-                _cell_error(
-                    [(law.growth(at) ** 2 * run.cells[marginal], run.parts[marginal]) for at, run in errors],
-                    total**2 - simulated**2,
-                ),
-            )
-            for marginal in errors[0][1].cells
+            MarginalError(*x, error) for x, error in zip(marginals, np.sqrt(squares).tolist(), strict=True)
         ),
         runs,
         time.process_time() - began,
@@ -169,38 +169,16 @@ def _first(last: int) -> int:
     return math.floor((1 - _END) * last) + 1
 
 
-def _cell_error(squares: list[tuple[float, float]], more: float) -> float:
-    """The error of a cell, where the square of that of the total is more, or less, than in the runs."""
-    square, part = np.mean(squares, axis=0).tolist()
-    return math.sqrt(max(square / 4, square + more * part))
-
-
-@dataclass(frozen=True)
-class _Errors:
+def _errors(observed: Observation, truth: InventedTable) -> Floats:
     """Of one run: the size of the table, and squared errors: of its total, and of a cell of each marginal.
 
-    Attributes:
-        parts: which part of the square of the total's error a cell has, if all cells err alike.
+    Behind them: which part of the square of the total's error each cell has, where all cells err alike.
     """
-
-    size: float
-    total: float
-    cells: Mapping[tuple[tuple[str, ...], int], float]
-    parts: Mapping[tuple[tuple[str, ...], int], float]
-
-
-def _errors(observed: Observation, truth: InventedTable) -> _Errors:
-    cliques = list(_compared(truth))
-    names, domain = truth.domain.names, truth.domain
-    real, made = (table.marginals(domain, cliques) for table in (truth.table, observed))
-    marginals = [(tuple(names[i] for i in clique), domain.cells(clique)) for clique in cliques]
-    size = truth.table.total
-    return _Errors(
-        size,
-        (observed.total - size) ** 2,
-        {m: float(((a - b) ** 2).mean()) for m, a, b in zip(marginals, real, made, strict=True)},
-        {m: float((a**2).mean()) / max(1.0, size) ** 2 for m, a in zip(marginals, real, strict=True)},
-    )
+    cliques, size = list(_compared(truth)), truth.table.total
+    real, made = (table.marginals(truth.domain, cliques) for table in (truth.table, observed))
+    cells = [((a - b) ** 2).mean() for a, b in zip(real, made, strict=True)]
+    parts = [(a**2).mean() / max(1.0, size) ** 2 for a in real]
+    return np.array([size, (observed.total - size) ** 2, *cells, *parts])
 
 
 def _compared(truth: InventedTable) -> Iterator[tuple[int, ...]]:
@@ -211,10 +189,6 @@ def _compared(truth: InventedTable) -> Iterator[tuple[int, ...]]:
         yield from itertools.combinations(columns, 2)
     else:
         yield from (clique for clique in truth.cliques if len(clique) == 2)
-
-
-def _root_mean(squares: list[float]) -> float:
-    return math.sqrt(float(np.mean(squares)))
 
 
 def forecast_facts(config: Config, step: int, **options: Any) -> dict[str, Any]:

@@ -26,8 +26,8 @@ Foreseen = Iterator[tuple[Codes, Codes, Ints, Codes, int]]
 #: Ranges of each column's skew and each pair's dependence: standard deviations of logarithms of
 #: shares. 0: all values alike; 1: shares that differ by a factor of about 3 as a rule; 2: by a factor of 7 and more.
 SKEW, DEPENDENCE = (0.0, 2.5), (0.3, 1.0)
-#: Correlation of neighbouring steps: of arrivals, as in weeks and months of real streams; of the kinds that come.
-LIKE_BEFORE, _KIND_LIKE_BEFORE = 0.8, 0.95
+#: Correlation of the kinds that come in neighbouring steps.
+_KIND_LIKE_BEFORE = 0.95
 #: How far apart the two kinds are, as ``SKEW``; how far their shares move, and move over a season, on the logistic
 #: scale; by which share arrivals move over a season.
 _APART, _DRIFT, _SEASON, _ARRIVALS = 1.0, 1.0, 1.0, 0.4
@@ -47,25 +47,21 @@ def foreseen_changes(guess: Guess, domain: Domain, season: float | None) -> Fore
     kinds = _two_kinds(domain, generator)
     times = np.arange(guess.steps) / (season or 1) + generator.random()
     wave = np.cos(2 * np.pi * times) * (season is not None)
-    moving = _DRIFT * wandering(guess.steps, _KIND_LIKE_BEFORE, generator) + _SEASON * wave
-    of_first = 1 / (1 + np.exp(-moving))
+    moving = _DRIFT * wandering(guess.steps, generator, _KIND_LIKE_BEFORE) + _SEASON * wave
 
     def draw(rows: int, step: int) -> Codes:
-        first = generator.binomial(rows, of_first[step - 1])
+        first = generator.binomial(rows, 1 / (1 + np.exp(-moving[step - 1])))
         return np.concatenate([kinds[0](first, generator), kinds[1](rows - first, generator)])
 
-    steady, mean = table.change == "steady", table.records_per_step
+    steady = table.change == "steady"
     # Who comes and goes within a step is not seen.
-    turnover = -math.expm1(-mean / table.size) if steady else 0.0
-    if steady:
-        mean = turnover * table.size
-    rates = (
-        mean * np.exp(table.varies * wandering(guess.steps, LIKE_BEFORE, generator)) * (1 + _ARRIVALS * wave)
-    )
+    turnover = -math.expm1(-table.records_per_step / table.size) if steady else 0.0
+    mean = turnover * table.size if steady else table.records_per_step
+    rates = mean * np.exp(table.varies * wandering(guess.steps, generator)) * (1 + _ARRIVALS * wave)
     columns, there = generator.permutation(len(domain))[:2], np.zeros((0, len(domain)), np.int32)
     for step, rate in enumerate(rates.tolist(), start=1):
-        many, size = int(generator.poisson(rate)), len(there)
-        leaving = int(generator.binomial(size, turnover))
+        many, size = generator.poisson(rate), len(there)
+        leaving = generator.binomial(size, turnover)
         if steady and step == 1:
             many = table.size
         elif table.change == "turns-over":
@@ -77,7 +73,7 @@ def foreseen_changes(guess: Guess, domain: Domain, season: float | None) -> Fore
         column = generator.integers(len(domain), size=len(changed))
         new[places, column] = fresh[places, column]
         gone = np.concatenate([changed, order[:leaving]])
-        come, left = np.concatenate([new, draw(many, step)]), there[gone]
+        come, left = np.concatenate([new, draw(int(many), step)]), there[gone]
         there = np.concatenate([np.delete(there, gone, axis=0), come])
         yield come, left, gone, there, len(changed)
 
@@ -127,8 +123,8 @@ def drawing(parents: Mapping[int, int | None], logs: Mapping[int, Floats]) -> Dr
     return draw
 
 
-def wandering(steps: int, like_before: float, generator: np.random.Generator) -> Floats:
-    """Standard normal numbers, each like the one before, with that correlation."""
+def wandering(steps: int, generator: np.random.Generator, like_before: float = 0.8) -> Floats:
+    """Standard normal numbers that correlate with the one before; by default as in weeks and months of real streams."""
     values = generator.standard_normal(steps)
     for step in range(1, steps):
         values[step] = like_before * values[step - 1] + math.sqrt(1 - like_before**2) * values[step]

@@ -28,7 +28,6 @@ from dpstream.tools.errors.contract import (
 )
 from dpstream.tools.errors.foreseen_tables import (
     DEPENDENCE,
-    LIKE_BEFORE,
     SKEW,
     Draw,
     Foreseen,
@@ -444,7 +443,7 @@ def imagined_changes(guess: Guess, draw: Draw, there: Codes) -> Changes:
     table, first = guess.table, len(there)
     if table.ordered:
         draw = _in_order(draw, round(guess.steps * table.records_per_step), generator)
-    rates = table.records_per_step * np.exp(wandering(guess.steps, LIKE_BEFORE, generator) * table.varies)
+    rates = table.records_per_step * np.exp(wandering(guess.steps, generator) * table.varies)
     for step, rate in enumerate(rates.tolist(), start=1):
         many = generator.poisson(rate)
         if table.change == "steady":
@@ -462,7 +461,7 @@ def imagined_changes(guess: Guess, draw: Draw, there: Codes) -> Changes:
 
 def drifting(first: Draw, second: Draw, steps: int, generator: np.random.Generator) -> Draw:
     """Records of two kinds, in shares that move from step to step; a call is a step."""
-    shares = iter(1 / (1 + np.exp(-_DRIFT * wandering(steps, LIKE_BEFORE, generator))))
+    shares = iter(1 / (1 + np.exp(-_DRIFT * wandering(steps, generator))))
 
     def draw(rows: int, generator: np.random.Generator) -> Codes:
         of_first = generator.binomial(rows, next(shares, 0.5))
