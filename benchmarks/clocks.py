@@ -1,17 +1,19 @@
 """Headlines by periods beside headlines by epochs: flows, the number of records, and what tables lose.
 
-    python benchmarks/clocks.py [--streams evictions hotel burst] [--runs 12] [--budget 1] [--result FILE]
+    python benchmarks/clocks.py [--streams evictions hotel] [--runs 12] [--budget 1] [--times 1] [--result FILE]
 
 Each arm runs on the same records with the same headline. ``table``: nothing is measured by periods. Scores are means
-over steps that are no multiples of 13; ratios are to ``table`` with the same seed.
+over steps that are no multiples of 13; ratios are to ``table`` with the same seed. ``ends``: the number of records at
+ends of months. ``--times 0`` or ``3``: the last month has so many times its records; ``last``: how often its number is
+within 1.96 published standard errors.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from statistics import median
@@ -22,6 +24,7 @@ from bench import show_result
 from keyed_streams import load
 from targets import budget_of
 
+from dpstream.core.contracts import ends
 from dpstream.core.privacy import Randomness
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled
@@ -32,57 +35,51 @@ LONG = "a quarter of an hour"
 ARMS = ("table", "month", "quarter", "number")
 
 
-@dataclass(frozen=True)
-class Case:
-    """A stream of weeks, the column of its headline, and its first day."""
-
-    stream: str
-    headline: str
-    start: datetime.date
-
-
+#: Streams of weeks, the column of each headline, and the first day.
 CASES = {
-    "evictions": Case("Eviction-weekly", "zip", datetime.date(1997, 1, 2)),
-    "hotel": Case("inserts:hotel:week", "country", datetime.date(2015, 7, 1)),
-    "simulated": Case("simulated:evictions:100:260", "zip", datetime.date(2020, 1, 6)),
+    "evictions": ("Eviction-weekly", "zip", datetime.date(1997, 1, 2)),
+    "hotel": ("inserts:hotel:week", "country", datetime.date(2015, 7, 1)),
+    "simulated": ("simulated:evictions:100:260", "zip", datetime.date(2020, 1, 6)),
 }
 
 
-def recipe(case: Case, arm: str, workload: Workload) -> Pooled:
+def recipe(headline: str, start: datetime.date, arm: str, workload: Workload) -> Pooled:
     """The mechanism of an arm."""
-    grid = DayPeriods(case.start, 7)
+    grid = DayPeriods(start, 7)
     month = CalendarPeriods("month", grid)
     if arm == "table":
         return Pooled(workload)
     if arm == "number":
         return Pooled(workload, number=month)
     periods = CalendarPeriods(arm, grid)
-    return Pooled(workload, headline=((case.headline,),), periods=periods, number=month)
+    return Pooled(workload, headline=((headline,),), periods=periods, number=month)
 
 
-def run(name: str, arm: str, seed: int, budget: str) -> dict[str, Any]:
+def run(name: str, arm: str, seed: int, budget: str, times: int) -> dict[str, Any]:
     """Scores of one run."""
-    case = CASES[name]
-    stream = load(case.stream, seed)
+    source, headline, start = CASES[name]
+    stream = load(source, seed)
     domain = stream.domain
     workload = Workload.all_k_way(domain, 2)
     cliques = list(combinations(range(len(domain)), 2))
-    plan = recipe(case, arm, workload).calibrate(budget_of(budget), horizon=stream.steps)
+    month = CalendarPeriods("month", DayPeriods(start, 7))
+    final, horizon = stream.steps, stream.steps
+    if times != 1:  # the stream goes on after the last month that is scored
+        final, horizon = max(s for s in range(1, final) if ends(month, s)), horizon + 52
+    plan = recipe(headline, start, arm, workload).calibrate(budget_of(budget), horizon=horizon)
     state, truth = plan.start(), [np.zeros(domain.cells(c)) for c in cliques]
-    place = domain.index(case.headline)
+    place = domain.index(headline)
     column, flow = np.zeros(domain.sizes[place]), np.zeros(domain.sizes[place])
-    found: dict[str, list[float]] = {
-        "tv": [],
-        "error": [],
-        "total": [],
-        "headline": [],
-        "flow": [],
-        "errors": [],
-    }
+    found: dict[str, list[float]] = defaultdict(list)
     at = {round(x) for x in np.linspace(20, stream.steps, 20)}
     at = {step + (step % 13 == 0) for step in at}
     for step, changes in enumerate(stream.changes(), start=1):
-        batch = EncodedBatch(domain, changes.codes)
+        codes = changes.codes
+        if step > final:
+            break
+        if month.number(step) == month.number(final):
+            codes = np.concatenate([codes] * times) if times else codes[:0]
+        batch = EncodedBatch(domain, codes)
         release = plan.step(state, batch, Randomness.seeded(f"{name} {arm} {seed} {step}"))
         for own, counted in zip(truth, batch.count(cliques), strict=True):
             own += counted
@@ -94,6 +91,8 @@ def run(name: str, arm: str, seed: int, budget: str) -> dict[str, Any]:
                 flow = np.zeros_like(flow)
         if release.total_error:
             found["errors"].append(abs(release.total - column.sum()) / release.total_error)
+        if ends(month, step):
+            found["ends"].append(abs(release.total - column.sum()))
         if step in at:
             made = release.marginals(cliques)
             size = max(column.sum(), 1.0)
@@ -104,12 +103,11 @@ def run(name: str, arm: str, seed: int, budget: str) -> dict[str, Any]:
             found["tv"].append(float(np.mean([np.abs(a - b).sum() / 2 for a, b in shares])))
             found["total"].append(abs(release.total - column.sum()))
             found["headline"].append(float(np.abs(release.marginals([(place,)])[0] - column).mean()))
-    scores = {key: float(np.mean(values)) if values else float("nan") for key, values in found.items()}
-    return {
-        **scores,
-        "flow": scores["flow"] ** 0.5,
-        "within": float(np.mean(np.array(found["errors"]) < 1.96)),
-    }
+    scores = {key: float(np.mean(values)) for key, values in found.items()}
+    within = np.array(found["errors"]) < 1.96
+    flow = scores.get("flow", float("nan")) ** 0.5
+    last = float(release.total_error is not None and within[-1])
+    return {**scores, "flow": flow, "within": float(within.mean()), "last": last}
 
 
 def main() -> None:
@@ -121,15 +119,16 @@ def main() -> None:
     parser.add_argument("--arms", nargs="+", default=list(ARMS))
     parser.add_argument("--runs", type=int, default=12)
     parser.add_argument("--budget", default="1")
+    parser.add_argument("--times", type=int, default=1)
     parser.add_argument("--result", type=Path)
     asked = parser.parse_args()
     lines = [
-        "| stream | arm | TV | AvgWE | total | headline | flow | within 1.96 told |",
-        "|---|---|---|---|---|---|---|---|",
+        "| stream | arm | TV | AvgWE | total | ends | headline | flow | within 1.96 published | last |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     with ProcessPoolExecutor(2) as pool:
         made = {
-            (name, arm, seed): pool.submit(run, name, arm, seed, asked.budget)
+            (name, arm, seed): pool.submit(run, name, arm, seed, asked.budget, asked.times)
             for name in asked.streams for seed in range(asked.runs) for arm in asked.arms
         }  # fmt: skip
         for name in asked.streams:
@@ -141,10 +140,8 @@ def main() -> None:
                 }
                 means = {k: float(np.mean([one[k] for one in own])) for k in own[0]}
                 shown = [f"{means[k]:.4f} ({ratio[k]:.3f})" for k in ("tv", "error")]
-                shown += [
-                    f"{means['total']:.0f}",
-                    *(f"{means[k]:.2f}" for k in ("headline", "flow", "within")),
-                ]
+                shown += [f"{means[k]:.0f}" for k in ("total", "ends")]
+                shown += [f"{means[k]:.2f}" for k in ("headline", "flow", "within", "last")]
                 lines.append(f"| {' | '.join([name, arm, *shown])} |")
     if asked.result:
         show_result("\n".join([*lines, ""]), asked.result)

@@ -79,3 +79,8 @@ def silent(_: str) -> None:
 def status(config: Path) -> dict[str, Any]:
     facts: dict[str, Any] = json.loads(dpstream("status", config, "--json").stdout)
     return facts
+
+
+def unfolded(screen: str) -> list[str]:
+    """The lines of a screen as they were before they were broken at 100 columns."""
+    return screen.replace("\n  ", " ").splitlines()

@@ -11,7 +11,7 @@ from typing import Any
 
 import keyed_history as told
 import pytest
-from cli_stream import COLUMNS, ROWS, dpstream, make, write_step
+from cli_stream import COLUMNS, ROWS, dpstream, make, unfolded, write_step
 from click.testing import Result
 from small_configs import rewrite as replace
 
@@ -131,7 +131,7 @@ def test_a_draft_runs_as_soon_as_its_owner_has_filled_it_in(name: str, ending: s
     steps = 3 if calendar else 2
     said = dpstream("check", config).stdout
     assert f"{steps} steps read: all rows fit the schema" in said
-    assert f"(shape = \"{shape}\"); column 'id' names the record." in said
+    assert f"(shape = \"{shape}\"); column 'id' names the record." in said.replace("\n  ", " ")
     plan = dpstream("plan", config, "--all", "--quick").stdout
     assert "· census ·" in plan
     assert "number of records" in plan
@@ -273,9 +273,9 @@ def hints(config: Path) -> list[str]:
         terminal.setattr(ShownStream, "isatty", lambda self: True, raising=False)
         shown = dpstream("check", config).stdout
         told = json.loads(dpstream("check", config, "--json").stdout)["hints"]
-    found = [line.removeprefix("look: ") for line in shown.splitlines() if line.startswith("look: ")]
+    found = [line.removeprefix("look: ") for line in unfolded(shown) if line.startswith("look: ")]
     public = [one for one in found if not any(words in one for words in PRIVATE)]
-    assert told == public == [x.removeprefix("look: ") for x in piped.splitlines() if x.startswith("look: ")]
+    assert told == public == [x.removeprefix("look: ") for x in unfolded(piped) if x.startswith("look: ")]
     return found
 
 

@@ -14,7 +14,7 @@ import click
 import pytest
 from cli_reference import reference
 from cli_stream import dpstream as call
-from cli_stream import make
+from cli_stream import make, unfolded
 from click.testing import CliRunner
 from small_configs import RENT, ZIP, write_rows
 
@@ -117,7 +117,7 @@ def test_check_names_columns_and_steps_and_values_on_a_terminal_only(tmp_path: P
         (tmp_path / "data" / f"00{step}.csv").unlink()
     done = call("check", config, code=2, error=False)
     assert not [value for value in ("SECRET", "7777") if value in done.output]
-    lines = done.stdout.splitlines()
+    lines = unfolded(done.stdout)
     (zips,) = [line for line in lines if "'zip'" in line]
     assert "at step 2 (step-2), step 3 (step-3) (allowed:" in zips
     assert len([line for line in lines if "'rent'" in line]) == 2  # outside at step 2, null at step 3

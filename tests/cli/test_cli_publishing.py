@@ -151,13 +151,21 @@ def test_wrong_settings_are_refused_before_anything_is_spent(
     config = configured(tmp_path)
     text = config.read_text(encoding="utf-8")
     config.write_text(re.sub(r"\[output\].*", "\n".join(["[output]", *lines]) + "\n", text, flags=re.DOTALL))
-    for verb in ("plan", "run")["state" in lines[-1] :]:
+    for verb in ("check", "plan", "run", "status"):
         told = dpstream(verb, config, code=2).stderr
         assert re.search(words, told.replace("\n", " "))
         assert "secret@" not in told
     assert not (tmp_path / "state").exists()
     assert not (tmp_path / "s3:").exists()
     assert re.search("got a URL", dpstream("run", config, "--out", "s3://bucket/x", code=2).stderr)
+
+
+def test_whole_numbers_that_doubles_round_are_refused_by_every_verb(tmp_path: Path) -> None:
+    config = configured(tmp_path, steps=1)
+    column = f'[schema.columns.far]\ntype = "integer"\nedges = [0, {2**53}]\n\n'
+    rewrite(config, "[output]", f"{column}[output]")
+    for verb in ("check", "plan", "run", "status"):
+        assert f"declares {2**53}" in dpstream(verb, config, code=2).stderr
 
 
 def test_what_stops_a_publication_after_its_commit_is_not_wrong_input(tmp_path: Path) -> None:

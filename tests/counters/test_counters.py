@@ -291,13 +291,6 @@ def test_64_bit_sums_cannot_overflow_and_no_refusal_tells_a_sum() -> None:
             counter.step(state, np.array([0, 0]), NoiseTape())
 
 
-def test_describe_names_rule_budget_and_noise() -> None:
-    for name in PURE_COUNTER_NAMES:
-        text = counter_by_name(name, horizon=9).calibrate(PureDP.of("0.5"), Event("replace")).describe()
-        assert "epsilon = 0.5 (pure) for event-replace" in text
-        assert "discrete Laplace noise of scale" in text
-
-
 # The best one
 
 

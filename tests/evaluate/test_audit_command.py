@@ -11,7 +11,7 @@ import pytest
 from cli_stream import COLUMNS, dpstream, make, silent
 from small_configs import rewrite
 
-from dpstream.cli.audit import say_progress
+from dpstream.cli.audit import part_progress
 from dpstream.core.errors import ConfigError
 from dpstream.tools.audit import AuditFinding, audit_file
 from dpstream.tools.audit.audit_page import AuditReport, prepare_folder
@@ -66,8 +66,9 @@ def test_all_as_it_must_be(audits, tmp_path):
 
 
 def test_progress_is_told_where_it_is_redirected_a_line_a_part(capsys):
+    say = part_progress()
     for text in ("the configured counter", *(f"attack: run {run} of 3 without noise" for run in (1, 2))):
-        say_progress(text)
+        say(text)
     assert capsys.readouterr().err.splitlines() == [
         "the configured counter ...",
         "attack: run 1 of 3 without noise ...",

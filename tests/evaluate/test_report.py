@@ -18,6 +18,7 @@ from report_pages import Page
 from small_configs import rewrite
 from small_streams import small_stream
 
+import dpstream as dp
 from dpstream.core.errors import ConfigError, DpstreamError, SchemaError, StoreDamagedError
 from dpstream.io.sinks import read_manifest
 from dpstream.io.sinks import read_table as read
@@ -58,13 +59,19 @@ def test_bars_are_the_shares_of_the_released_table(folder: Path, public: Page) -
         values = Counter(str(value).lower() for value in table.column(column).to_pylist())
         for label, shown in public.bars[column].items():
             assert share(shown) == pytest.approx(values[label] / table.num_rows, abs=0.00051)
-    rows = [read(folder / "releases", step).num_rows for step in range(1, STEPS + 1)]
-    assert public.chart("Rows per release")["released (noisy)"] == rows
-    shown = public.chart("paid")["paid = true"]
-    for step in range(1, STEPS + 1):
-        paid = sum(read(folder / "releases", step).column("paid").to_pylist())
-        # An early release may be empty: its number of rows is noisy.
-        assert shown[step - 1] == (pytest.approx(paid / rows[step - 1], rel=1e-3) if rows[step - 1] else None)
+
+
+def test_the_number_of_records_has_its_interval_wherever_it_was_measured(folder: Path, public: Page) -> None:
+    """The line and its band are the answers as of each end of a period, the newest among them."""
+    release, spec = dp.read(folder / "releases"), public.spec("Number of records")
+    assert spec["x"][-1] == release.measured([]).as_of
+    assert len(spec["x"]) > 2
+    for step, value, width in zip(
+        spec["x"], spec["lines"][0]["values"], spec["lines"][0]["width"], strict=True
+    ):
+        own = release.measured([], as_of=step)
+        assert value == pytest.approx(float(own.values), rel=1e-3)
+        assert width == pytest.approx(float(own.interval()[1] - own.values), rel=1e-3)
 
 
 def test_heat_maps_are_the_released_pairs(folder: Path, public: Page) -> None:
@@ -144,7 +151,6 @@ def empty(folder: Path) -> Path:
         (damaged("catalogue.json", '"kept"', '"keep"'), StoreDamagedError, "catalogue"),
         (damaged("codebook.json", "", ""), StoreDamagedError, "missing"),
         (damaged("step-000003/manifest.json", "", ""), StoreDamagedError, "missing"),
-        (damaged("step-000003/table.csv", "", ""), StoreDamagedError, "missing"),
     ],
 )
 def test_what_is_no_run_stops_with_a_sentence(
@@ -179,10 +185,7 @@ def test_thinned_and_dropped_steps_are_told(tmp_path: Path) -> None:
     config.write_text(config.read_text().replace("[output]\n", "[output]\nkeep = 5\n"))
     dpstream("run", config)
     page = Page(write_report(config, tmp_path / "r.html", most_steps=3))
-    assert page.chart("Rows per release")["x"][:: len(page.chart("Rows per release")["x"]) - 1] == [1, 8]
-    assert page.chart("zip")["x"] == [4, 6, 8]
-    assert "3 of 5 tables were read, evenly spaced" in page.words
-    assert "step 8 against step 7: " in page.words
+    assert "3 manifests, 1 table:" in page.words
     assert "1 to 3" in page.words
     assert "table dropped" in page.words
 
@@ -194,7 +197,6 @@ def test_one_step_one_column_and_constants(tmp_path: Path) -> None:
     dpstream("run", config)
     page = Page(write_report(config, tmp_path / "r.html"))
     assert page.bars["zip"] == {"a": "100.0 %"}
-    assert "changes over time need two" in page.words
     assert page.data["heat"] == {"columns": {}, "pairs": []}
     assert Page(write_report(tmp_path / "s" / "releases", tmp_path / "f.html")).bars["zip"]
 
@@ -227,7 +229,7 @@ def test_nulls_of_other_and_missing(tmp_path: Path) -> None:
     assert "odd" not in page.bars["b"], "nothing is released as it"
     folder = Page(write_report(tmp_path / "s" / "releases", tmp_path / "f.html"))
     assert folder.bars.keys() == page.bars.keys()
-    assert folder.chart("Rows per release")["x"] == [1, 2]
+    assert folder.chart("Number of records")["x"] == [1, 2]
 
 
 def test_a_page_says_which_records_and_which_day_it_is_about(tmp_path: Path) -> None:
@@ -356,7 +358,7 @@ def test_withdrawn_releases_are_shown_as_such(copy: Path) -> None:
     (copy / "releases" / "catalogue.json").write_text(text.replace(line, line.replace("full", "withdrawn")))
     page = Page(write_report(copy / "releases", copy / "x.html"))
     assert "withdrawn by the owner" in page.words
-    assert page.chart("zip")["x"] == [1, 2, 3, 4, 5]
+    assert page.chart("Number of records")["x"] == [1, 2, 3, 4, 5]
     (copy / "releases" / "catalogue.json").write_text(text.replace('"full"', '"withdrawn"'))
     with pytest.raises(ConfigError, match="all releases are withdrawn"):
         write_report(copy / "releases", copy / "x.html")

@@ -375,7 +375,7 @@ def test_a_question_with_one_value_in_all_cells_is_exact_and_free(value: float) 
     answer = which.ask(state, LinearQuery((1,), np.full(2, value)), Drawing(drawn))
     assert (answer.value, answer.kind, answer.half_width, answer.spent) == (value, "exact", 0.0, 0)
     assert which.pack_books(state) == before
-    assert "+-" not in answer.describe()
+    assert "±" not in answer.describe()
 
 
 @pytest.mark.parametrize("half_width", ["easy", "hard"])

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from dpstream.core.errors import ConfigError, DataError, SchemaError
 from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Problem, Real, Schema
-from dpstream.stream.release.codebook import descriptor
+from dpstream.stream.release.manifest import descriptor
 
 SCHEMA = Schema(
     [

@@ -21,7 +21,7 @@ from dpstream.core.schema import Categorical, Date, Real, Schema
 from dpstream.io.sinks import DuckDBFeed, PostgresFeed, Publisher, StandardOutput, StepFiles, database_feed
 from dpstream.io.sinks.change_tables import apply_changes, content_sha256
 from dpstream.io.sinks.database_feed import DatabaseFeed
-from dpstream.stream.release.codebook import descriptor
+from dpstream.stream.release.manifest import descriptor
 
 SCHEMA = Schema(
     [

@@ -35,7 +35,7 @@ from dpstream.io.sinks.table_files import (
     to_bytes,
 )
 from dpstream.mechanisms.table_release import ModelSynthesis
-from dpstream.stream.release.codebook import descriptor
+from dpstream.stream.release.manifest import descriptor
 from dpstream.stream.release.table_blocks import drawing, whole_table, write_blocks
 from dpstream.stream.store.staging import Staging
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 import datetime
 import json
 from collections import Counter
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +28,7 @@ from dpstream.core.privacy import DiscreteLaplace, Noisy, Randomness
 from dpstream.core.tables import Workload
 from dpstream.io.sources.calendar import CalendarPeriods, DayPeriods
 from dpstream.stream.measured_counts import CountsOf, time_period, to_sdmx
-from dpstream.stream.release.estimates import Published
+from dpstream.stream.release.estimates import Missing, Published
 from dpstream.stream.release.flows import Span, Timeline, change, series, simultaneous
 from dpstream.tabular import Pooled
 
@@ -93,8 +95,10 @@ def test_flows_are_sums_of_what_lies_in_the_span(releases: Path) -> None:
         if "period" in one.query and one.columns == ("zip",) and one.first > 4
     ]
     assert len(own) == 4
-    # Epochs 5, ..., 9, 11, 12 measured zip, too, and are averaged where both are known.
-    assert came.standard_error <= sum(one.variance for one in own if one.counted == "inserts") ** 0.5
+    # Epochs 5, ..., 9, 11, 12 measured zip, too: a flow is made of periods alone.
+    assert came.standard_error == pytest.approx(
+        sum(one.variance for one in own if one.counted == "inserts") ** 0.5
+    )
     np.testing.assert_allclose(net.values, came.values - left.values)
     assert net.standard_error == pytest.approx(np.hypot(came.standard_error, left.standard_error))
     assert str(came.span) == "2026-02-02 to 2026-03-29 (steps 5 to 12)"
@@ -112,6 +116,84 @@ def test_a_union_is_a_sum_and_a_stock_is_all_flows() -> None:
     stock = known.published.estimate(["zip"])
     np.testing.assert_array_equal(stock.values, both.values)
     assert stock.standard_error == both.standard_error == pytest.approx((3 * NOISE.variance) ** 0.5)
+
+
+PERIODS = st.lists(st.lists(st.integers(-40, 900), min_size=3, max_size=3), min_size=3, max_size=9)
+
+
+@given(values=PERIODS, epochs=PERIODS, data=st.data())
+@settings(max_examples=40)
+def test_answers_over_time_agree(
+    values: list[list[int]], epochs: list[list[int]], data: st.DataObject
+) -> None:
+    """Flows of a union are sums, months add up to quarters, a flow is the difference of two stocks, and later releases
+    change none of them, whatever epochs measured beside. The control is the next test."""
+    many = len(values)
+    first, border, last = (2 * place for place in sorted(
+        data.draw(st.lists(st.integers(0, many), min_size=3, max_size=3, unique=True))
+    ))  # fmt: skip
+    periods = of_periods("net", values)
+    beside = [
+        replace(one, query=marginal_query(["zip"]), draw=f"epoch {one.draw}", noise=DiscreteLaplace(1))
+        for one in of_periods("net", epochs, 4)
+        if one.last <= 2 * many
+    ]
+    spans = [(first + 1, border), (border + 1, last), (first + 1, last)]
+
+    def flows(counts: list[NoisyCounts], steps: int) -> list[np.ndarray]:
+        known = timeline(counts, steps)
+        return [known.flow(["zip"], Span(*own), "net", "mean").values for own in spans]
+
+    one, other, both = flows([*periods, *beside], 2 * many)
+    np.testing.assert_array_equal(one + other, both)
+    early = [count for count in [*periods, *beside] if count.last <= last]
+    np.testing.assert_array_equal(flows(early, last), [one, other, both])
+    stock = timeline(periods, 2 * many).published
+    stocks = [stock.estimate(["zip"], step).values if step else 0 for step in (first, last)]
+    np.testing.assert_array_equal(stocks[1] - stocks[0], both)
+    known = timeline([*periods, *beside], 2 * many)
+    months, quarters = (series(known, ["zip"], every, "net", "mean") for every in (2, 6))
+    for span, quarter in zip(quarters.spans, quarters.flows, strict=True):
+        inside = [flow.values for flow, own in zip(months.flows, months.spans, strict=True)
+                  if span.first <= own.first and own.last <= span.last]  # fmt: skip
+        np.testing.assert_array_equal(quarter.values, np.sum(inside, axis=0))
+    np.testing.assert_array_equal(both, np.sum(values[first // 2 : last // 2], axis=0))
+
+
+def test_without_periods_of_their_own_flows_need_not_agree() -> None:
+    """The control: the same measurements, not marked as periods, beside an epoch with less noise and other values."""
+    plain, (epoch,) = marginal_query(["zip"]), of_periods("net", [[9, 9, 9]], 4)
+    epoch = replace(epoch, query=plain, draw="epoch", noise=DiscreteLaplace(1))
+    for query, whole in ((None, [3, 3, 3]), (plain, [9, 9, 9])):
+        own = of_periods("net", [[1, 1, 1], [2, 2, 2]])
+        own = own if query is None else [replace(one, query=query) for one in own]
+        known = timeline([*own, epoch], 4)
+        assert known.flow(["zip"], Span(1, 4), "net", "mean").values.tolist() == whole
+        assert known.flow(["zip"], Span(1, 2), "net", "mean").values.tolist() == [1, 1, 1]
+
+
+@given(values=PERIODS, gone=st.integers(0, 8))
+@settings(max_examples=25)
+def test_a_withdrawn_step_disappears_from_every_answer(values: list[list[int]], gone: int) -> None:
+    """The step that published a period is withdrawn. The control: with it every answer is there."""
+    gone, many = gone % len(values), len(values)
+    counts = of_periods("net", values)
+    for left in (counts, [*counts[:gone], *counts[gone + 1 :]]):
+        there = len(left) == many
+        steps = [step for step in range(1, 2 * many + 1) if there or step != 2 * gone + 2]
+        manifests = [{"step": step, "period": week(step)} for step in steps]
+        known = Timeline.of(Published(left, SCHEMA), manifests)
+        for begin, end in combinations(range(0, 2 * many + 1, 2), 2):
+            holds = begin <= 2 * gone < end
+            try:
+                known.flow(["zip"], Span(begin + 1, end), "net", "mean")
+            except ConfigError:
+                assert holds > there
+            else:
+                assert there or not holds
+        found = series(known, ["zip"], 2, "net", "mean")
+        assert [place for place, why in enumerate(found.why) if why] == ([] if there else [gone])
+        assert isinstance(known.published.estimate(["zip"], 2 * many), Missing) is not there
 
 
 def test_periods_in_both_spans_cancel_with_their_noise() -> None:

@@ -78,20 +78,3 @@ def test_a_headline_need_not_be_in_the_workload_and_is_never_chosen() -> None:
     )
     assert sum("zip x late" in name for name in names) == 1
     assert max(np.abs(one.values).max() for one in counts) > 100
-
-
-def test_the_plan_shows_share_and_noise() -> None:
-    plan = Pooled(PAIRS, headline=HEADLINE).calibrate(epsilon=1, horizon=9)
-    facts = plan.facts()
-    assert facts["headline"]["marginals"] == ["zip", "zip x cause"]
-    assert facts["headline"]["share"] == "1/5"
-    assert facts["headline"]["standard_deviation"] == pytest.approx(10 * 2**0.5, rel=0.01)
-    assert facts["headline"]["columns_measured_anyway"]  # half of them have two values
-    counts = drawn_and_published(
-        plan, stream(9, drift=False, deletes=False, seed=1)[:1], Randomness.seeded(1)
-    )[1]
-    assert facts["noisy_counts"]["first"] == sum(len(one.values) for one in counts)
-    assert (
-        "headline"
-        not in Pooled(Workload.all_k_way(Domain(("a", "b"), (3, 4)), 2)).calibrate(epsilon=1).facts()
-    )

@@ -19,8 +19,8 @@ from dpstream.cli.audit import (
     long_option,
     named,
     out_option,
+    part_progress,
     processes_option,
-    say_progress,
     show_audit,
 )
 from dpstream.cli.interrupt import Guard
@@ -69,7 +69,7 @@ def audit(
     from dpstream_lab.audits import audit_program
 
     length: AuditLength = "long" if is_long else "short"
-    audited = audit_program(named(only), length, say_progress, processes=processes)
+    audited = audit_program(named(only), length, part_progress(), processes=processes)
     made_by = command_text("dpstream lab audit")
     show_audit(
         audited,

@@ -62,8 +62,10 @@ def command(
         raise ConfigError("an id names one question", where="--id", allowed="with QUESTION")
     with _opened(Config.load(config).at(state)) as stream:
         if listed:
-            for asked in stream.asked():
+            for asked in (stored := list(stream.asked())):
                 _show(asked, as_json)
+            if not stored and not as_json:
+                click.echo("no question was asked yet")
             return
         questions = [question] if question is not None else _lines(Path(str(path)))
         for text in questions:

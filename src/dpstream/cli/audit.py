@@ -75,7 +75,7 @@ def command(
         config,
         names,
         length,
-        say_progress,
+        part_progress(),
         minutes=MINUTES if minutes is None else minutes,
         processes=processes,
         left_out=leave_out if names is None else None,
@@ -130,7 +130,10 @@ def show_audit(
     if as_json:
         print_json(report.as_json())
     else:
-        _print(report, report.findings if show_all else (*report.exceeding, *report.missed))
+        alarms = (*report.exceeding, *report.missed)
+        _print(
+            report, report.findings if show_all else alarms[:_MOST], 0 if show_all else len(alarms[_MOST:])
+        )
     if folder is not None:
         for path in write_audit_report(report, folder):
             click.echo(f"wrote {path}", err=as_json)
@@ -145,10 +148,14 @@ def show_audit(
             "audits of this kind are missing", where="--only", allowed="another part, or all of them"
         )
     if not report.passed:
-        raise RefusedError("; ".join(report.complaints()), where="audit")
+        raise RefusedError(report.complaint(), where="audit")
 
 
-def _print(report: AuditReport, shown: Iterable[AuditFinding]) -> None:
+#: Findings on the first screen.
+_MOST = 5
+
+
+def _print(report: AuditReport, shown: Iterable[AuditFinding], more: int) -> None:
     """The answer, some findings, a line for each family, and what was not looked at."""
     from dpstream.tools.audit.audit_page import amount, family_rows, rounded_up, verdict
 
@@ -156,7 +163,9 @@ def _print(report: AuditReport, shown: Iterable[AuditFinding]) -> None:
     print_facts(
         "audit",
         {"word": word, "sentence": sentence, "seconds": report.seconds, "scope": report.scope},
+        wrap=True,
         shown=tuple(shown),
+        more=more,
         verdict=verdict,
         amount=amount,
         groups=family_rows(report.findings),
@@ -164,12 +173,19 @@ def _print(report: AuditReport, shown: Iterable[AuditFinding]) -> None:
     )
 
 
-def say_progress(text: str) -> None:
-    """On a terminal, one line that is written over; elsewhere a line for each part, and none for its single runs."""
-    if sys.stderr.isatty():
-        click.echo(f"\r\x1b[K{text} ...\r", err=True, nl=False)
-    elif ": run " not in text or ": run 1 of " in text:
-        click.echo(f"{text} ...", err=True)
+def part_progress() -> Callable[[str], None]:
+    """On a terminal, one line that is written over; elsewhere a line for each kind of part, which is its first word."""
+    kinds = set[str]()
+
+    def say(text: str) -> None:
+        kind = text.split()[0]
+        if sys.stderr.isatty():
+            click.echo(f"\r\x1b[K{text} ...\r", err=True, nl=False)
+        elif kind not in kinds:
+            kinds.add(kind)
+            click.echo(f"{text} ...", err=True)
+
+    return say
 
 
 def command_text(verb: str, *arguments: str) -> str:

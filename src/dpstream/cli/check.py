@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpstream.cli.shared import json_option, of_stream, print_facts
+from dpstream.cli.shared import first_lines, json_option, of_stream, print_facts, screen_paragraphs
 from dpstream.core.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -58,8 +58,9 @@ class Finding:
     is_flag=True,
     help="Print offending values: private, on a terminal only.",
 )
+@click.option("--all", "everything", is_flag=True, help="Show all problems and hints.")
 @json_option
-def command(config: Config, show_values: bool, as_json: bool) -> int:
+def command(config: Config, show_values: bool, everything: bool, as_json: bool) -> int:
     """Read the configuration and all data, and say what does not fit, column by column.
 
     Nothing is spent or written. Exit code 2: there is a problem. "look:" marks what fits but may be unintended.
@@ -91,18 +92,27 @@ def command(config: Config, show_values: bool, as_json: bool) -> int:
     }
     follows = checked.keyed if steps and not problems else None
     options = config.source_options
+    more = {
+        "empty": [name for name in schema.names if steps and private and name not in checked.filled],
+        "repaired": schema.constraints is not None and bool(schema.constraints.repair),
+        "violated": checked.violated if private else {},
+        "shape": None if follows is None else options.shape,
+        "key": options.key_column,
+        "followed": follows.sentences(options.every) if follows is not None and show_values else None,
+    }
+    said = screen_paragraphs("check_attention", facts | more)
+    attention = said if everything else first_lines(said)
     print_facts(
         "check",
         facts,
         as_json=as_json,
+        wrap=True,
         fits=fits,
+        repaired=more["repaired"],
+        next=None if problems else str(config.path),
         draft=not schema.confirmed,
-        empty=[name for name in schema.names if steps and private and name not in checked.filled],
-        repaired=schema.constraints is not None and bool(schema.constraints.repair),
-        violated=checked.violated if private else {},
-        shape=None if follows is None else options.shape,
-        key=options.key_column,
-        followed=follows.sentences(options.every) if follows is not None and show_values else None,
+        attention=attention,
+        more=len(said) - len(attention),
     )
     return WRONG_INPUT if problems else 0
 

@@ -113,7 +113,8 @@ def _print(result: EvaluationResult, *, everything: bool) -> None:
         if isinstance(part, str):
             out.print(part)
         else:
-            out.print(f"\n{part.title}")
+            if everything:
+                out.print(f"\n{part.title}")
             print_table(part.headings, part.rows, right=part.right)
             if not everything:
                 break

@@ -199,9 +199,11 @@ def _over_time(
     as_json: bool,
 ) -> None:
     """A flow, a change or a series."""
+    from dpstream.stream.release.flows import bound_words
+
     if every is not None:
         series = _series(release, asked, every, start or end or earlier)
-        _rows(series.to_table(asked.confidence), "", asked, as_csv, as_json)
+        _rows(series.to_table(asked.confidence), bound_words(series.bound), asked, as_csv, as_json)
         return
     span = _moment(start), _moment(end)
     if earlier is None:
@@ -213,7 +215,7 @@ def _over_time(
         allowed = "--from DAY --to DAY --change DAY/DAY, both included"
         raise ConfigError("a change is between two spans of days", where="--change", allowed=allowed)
     change = release.change(asked.columns, earlier=(_moment(first), _moment(last)), later=span, **asked.how)  # type: ignore[arg-type]
-    _rows(change.to_table(asked.confidence), change.difference.note, asked, as_csv, as_json)
+    _rows(change.to_table(asked.confidence), change.note, asked, as_csv, as_json)
 
 
 def _series(release: PublicRelease, asked: _Asked, every: str, other: str | None) -> Series:
@@ -245,9 +247,8 @@ def _counts(
         return [made.CountsOf(asked.events, flow.columns, flow.span, flow)]
     if asked.columns or as_of is not None:
         estimate = _estimate(release, asked.columns, as_of, asked.combine)
-        manifest = release.manifest(estimate.as_of)
-        days = days_of(manifest) or ()
-        span = Span(estimate.as_of, estimate.as_of, *days)
+        days = days_of(release.manifest(estimate.as_of).get("period"))
+        span = Span(estimate.as_of, estimate.as_of, *(days or ()))
         return [made.CountsOf(made.AS_OF, estimate.columns, span, estimate)]
     found = [own for headline in made.headlines(release) for own in headline.counts]
     if not found:

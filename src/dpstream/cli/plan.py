@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dpstream.cli.progress import counted_progress
-from dpstream.cli.shared import json_option, of_stream, print_facts
+from dpstream.cli.shared import first_lines, json_option, of_stream, print_facts, screen_paragraphs
 from dpstream.cli.types import Whole
 from dpstream.core.errors import ConfigError, counted
 
@@ -117,6 +117,8 @@ def command(
     elif not (quick or wishes or compare_epsilon):
         facts["forecast"], no_forecast = _forecast(config, at, limits)
     errors = facts.get("mechanisms_compared", {}).get("errors", ())
+    notes = [] if not errors else screen_paragraphs("mechanisms_attention", facts)
+    attention = notes if everything else first_lines(notes, 4)
     plan = config.plan()
     loss, base = promised(config, plan)["loss"], told_base(config, plan) or {}
     print_facts(
@@ -124,11 +126,14 @@ def command(
         facts,
         as_json=as_json,
         wrap=True,
+        attention=attention,
+        more=len(notes) - len(attention),
         topic="all" if everything else topic,
         topics=TOPICS,
         broken=broken_words(base.get("broken", ())),
         hardly=loss["epsilon"] if loss["hardly"] else None,
         no_forecast=no_forecast,
+        comparable=_comparable(config),
         answers=_answers(facts),
         most_headlines=_HEADLINES,
         shares=[f"{part['name']} {_amount(part['total'])}" for part in facts["parts"]],
@@ -144,6 +149,16 @@ def command(
 
 #: Headlines on the first screen.
 _HEADLINES = 4
+
+
+def _comparable(config: Config) -> bool:
+    """Whether ``--compare`` has something to run."""
+    from dpstream.project.alternatives import contenders
+
+    try:
+        return config.expected is not None and len(contenders(config)) > 1
+    except ConfigError:
+        return False
 
 
 def _forecast(config: Config, at: int | None, limits: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]:
@@ -164,24 +179,25 @@ def _answers(facts: Mapping[str, Any]) -> dict[str, Any] | None:
     from dpstream.project.planning import answer_rows
 
     expected, forecast, alone = facts["expected_errors"], facts["forecast"], ""
+    records = facts["counted_records"]
     if forecast is not None:
         step, size, runs = forecast["step"], forecast["size"], forecast["runs"]
         how = f"Standard errors at that step, from {counted(runs, 'run')} on invented records (seed {forecast['seed']})."
         if forecast["simulated_steps"] < step:
             steps = forecast["simulated_steps"]
             how = f"Standard errors at that step: {steps} steps were simulated; they grow as the plan says."
-        rows = answer_rows(size, forecast["total"], forecast["marginals"])
+        rows = answer_rows(size, forecast["total"], forecast["marginals"], records)
         alone = _noise_alone(expected, forecast)
     elif expected is not None:
         last = expected["steps"][-1]
         step, size = last["step"], last["size"]
         how = "Standard errors of the noise alone."
-        rows = answer_rows(size, last["total"], last["marginals"])
+        rows = answer_rows(size, last["total"], last["marginals"], records)
     else:
         return None
     reason = "" if expected is None else f" ({expected['verdict_step']['because']})"
     return {
-        "when": f"After step {step}{reason}, with about {size:,.0f} records",
+        "when": f"After step {step}{reason}, with about {size:,.0f} {records}",
         "rows": rows,
         "how": how,
         "alone": alone,

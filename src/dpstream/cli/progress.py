@@ -14,7 +14,7 @@ from dpstream.core.showing import shown
 
 @contextmanager
 def counted_progress(done: str, what: str, *, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on a terminal; a line for every tenth elsewhere; None if ``quiet``.
+    """A bar on a terminal; three lines elsewhere, for the quarters; None if ``quiet``.
 
     Args:
         done, what: "evaluated" and "steps", for "evaluated 3 of 30 steps".
@@ -24,7 +24,7 @@ def counted_progress(done: str, what: str, *, quiet: bool) -> Iterator[Callable[
     elif not sys.stderr.isatty():
 
         def line(number: int, total: int) -> None:
-            if number and (number == total or number * 10 // total > (number - 1) * 10 // total):
+            if 0 < number < total and number * 4 // total > (number - 1) * 4 // total:
                 click.echo(f"{done} {number} of {total} {what}", err=True)
 
         yield line

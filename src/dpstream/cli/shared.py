@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import json
 import os
 import re
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -148,6 +150,12 @@ def screen_paragraphs(block: str, facts: dict[str, Any]) -> list[str]:
     from dpstream.stream.templates import Words, said
 
     return said(Words(_SCREENS).paragraphs(block, **facts))
+
+
+def first_lines(texts: Sequence[str], most: int = 21) -> list[str]:
+    """The first texts, as many as fill ``most`` lines; one at least."""
+    ends = itertools.accumulate(len(textwrap.wrap(text, _PLAIN_WIDTH - 2)) for text in texts)
+    return [text for at, (text, end) in enumerate(zip(texts, ends, strict=True)) if not at or end <= most]
 
 
 def _print_markdown(table: list[list[str]]) -> None:

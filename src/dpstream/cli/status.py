@@ -78,6 +78,7 @@ def command(
             )
     from dpstream.project.status import health, metric_values, metrics_text, status_facts, steps_words
 
+    config.schema().require_exact(f"{config.path} [schema]")
     facts = status_facts(config)
     if asks_health:
         word, why = health(config, facts, max_age, deep=deep)

@@ -56,6 +56,15 @@ if TYPE_CHECKING:
     from dpstream.stream.predecessor_cost import Base
 
 
+def _check_database_place(output: Output, state: Path) -> None:
+    """A database that is a file does not lie in the secret state (ConfigError)."""
+    from dpstream.io.sinks.target import OWN_SINKS, SINKS
+
+    is_file = output.sink == "duckdb" or (output.sink not in OWN_SINKS and SINKS.get(output.sink).folder)
+    if is_file and output.database is not None:
+        check_places(state, Path(output.database), "output database")
+
+
 def sink_of(output: Output, state: Path, make_plan: Callable[[], StreamPlan], schema: Schema) -> Publisher:
     """The folder, and the database, the bucket, the standard output or the tables that it is followed by.
 
@@ -68,9 +77,9 @@ def sink_of(output: Output, state: Path, make_plan: Callable[[], StreamPlan], sc
     from dpstream.io.sinks import Bucket, DuckDBFeed, PostgresFeed, Publisher, StandardOutput, Target
     from dpstream.io.sinks.target import SINKS
 
+    _check_database_place(output, state)
     beside: Target | None = None
     if output.sink == "duckdb" and output.database is not None:
-        check_places(state, Path(output.database), "output database")
         beside = DuckDBFeed(Path(output.database), table=output.table)
     elif output.sink == "postgresql" and output.database is not None:
         beside = PostgresFeed(output.database, table=output.table)
@@ -80,8 +89,6 @@ def sink_of(output: Output, state: Path, make_plan: Callable[[], StreamPlan], sc
         beside = StandardOutput()
     elif output.sink != "folder":
         kind = SINKS.get(output.sink)
-        if kind.folder and output.database is not None:
-            check_places(state, Path(output.database), "output database")
         beside = kind.open(output.database, output.table)
         names = make_plan().released_schema(schema).names if kind.reserved else ()
         taken = [column for column in names if column.lower() in kind.reserved]
@@ -269,6 +276,7 @@ def read_settings(
     output = read_output(outputs, family.limits_of(recipe), schema.names)
     state = states.read(StateKeys)
     check_places(state.dir, output.dir, states.place("dir"))
+    _check_database_place(output, state.dir)
     check_key(state, states, output.dir)
     check_account(budget.account, state.dir, output.dir, sections["budget"])
     return {

@@ -21,7 +21,6 @@ from dpstream.core.privacy import (
     ZCDP,
     Budget,
     Event,
-    InsertedRecord,
     PureDP,
     User,
     approximate_to_zcdp,
@@ -30,7 +29,7 @@ from dpstream.core.privacy import (
 )
 from dpstream.core.privacy.convert import best_guess
 from dpstream.project.sections import round_down
-from dpstream.stream.declared import counted_records, declared_public, visible_stops
+from dpstream.stream.declared import bound_of, counted_records, declared_public, told_records, visible_stops
 from dpstream.stream.predecessor_cost import base_words, broken_words, covered
 from dpstream.stream.release.verdicts import (
     NOT_KNOWN,
@@ -186,13 +185,16 @@ class AnswerRow:
     word: str
 
 
-def answer_rows(size: float, total: float | None, marginals: Sequence[Mapping[str, Any]]) -> list[AnswerRow]:
+def answer_rows(
+    size: float, total: float | None, marginals: Sequence[Mapping[str, Any]], records: str = "records"
+) -> list[AnswerRow]:
     """The number of records, a typical count in half of the columns and in the worst one, and in half of the pairs.
 
     Args:
         marginals: each with columns, cells, standard_error and share, as the facts of predictions have them.
+        records: what they are called.
     """
-    rows = [] if total is None else [_row("number of records", total, total / size if size > 0 else None)]
+    rows = [] if total is None else [_row(f"number of {records}", total, total / size if size > 0 else None)]
     known = [one for one in marginals if one["share"] is not None]
     for width, noun in ((1, "column"), (2, "pair of columns")):
         of_width = sorted(
@@ -522,6 +524,7 @@ def describe(config: Config, at: int | None = None, runs_until: int | None = Non
         "unit": plan.unit.name,
         "budget": {**plan.budget.as_dict(), "text": str(plan.budget)},
         **_contribution(plan),
+        **told_records(config.unit, config.schema()),
         "horizon": plan.horizon,
         "parts": [
             {
@@ -610,7 +613,7 @@ def compare_budgets(config: Config, budgets: list[Budget]) -> list[dict[str, Any
 
 def _contribution(plan: StreamPlan) -> dict[str, Any]:
     """What a user and what each of the user's events may lose; nothing for other units."""
-    if not isinstance(plan.unit, User) or isinstance(plan.unit, InsertedRecord):
+    if not isinstance(plan.unit, User) or bound_of(plan.unit) is None:
         return {}
     return {
         "contribution": {

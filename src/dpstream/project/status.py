@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpstream.core.errors import ConfigError, InputError, StoreError, counted
 from dpstream.io.sources.source_keys import duration
+from dpstream.stream.declared import told_records
 from dpstream.stream.inspection import StreamStatus, read_status
 from dpstream.stream.templates import Words
 
@@ -128,6 +129,7 @@ def status_facts(config: Config) -> dict[str, Any]:
         "spent": str(type(plan.budget)(stored.spent)) if stored.last_step else None,
         "planned": str(plan.budget),
         "protects": plan.unit.describe(),
+        **told_records(config.unit, config.schema()),
         "horizon": plan.horizon,
         "steps_left": None if plan.horizon is None else plan.horizon - stored.last_step,
         "begun": stored.reserved,

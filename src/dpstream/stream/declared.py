@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import StreamPlan
+from dpstream.core.errors import counted
 from dpstream.core.privacy.unit import InsertedRecord, Record, Unit, User
 from dpstream.core.schema.fine import FineColumn
 from dpstream.stream.templates import paragraphs, said
@@ -80,14 +81,28 @@ def _facts(
     }
 
 
+def bound_of(unit: Unit) -> int | None:
+    """How many events of a user are counted at most, where further ones are left out of all counts and errors."""
+    return unit.max_events if isinstance(unit, User) and not isinstance(unit, InsertedRecord) else None
+
+
 def counted_records(unit: Unit, schema: Schema) -> tuple[str, str]:
     """What the records that are counted are called, and in what they differ from those that the source has."""
-    name, words = "records", ""
-    if isinstance(unit, User) and not isinstance(unit, InsertedRecord):
+    name, words, bound = "records", "", bound_of(unit)
+    if bound is not None:
         name = f"admitted {name}"
-        words = f" Admitted are at most {unit.max_events} records of each user; the others are not counted."
+        words = (
+            f" Errors are about admitted records, at most {counted(bound, 'event')} of a user; no count or error holds "
+            "the others."
+        )
     if schema.constraints is not None and schema.constraints.repair:
         name = f"repaired {name}"
         bins = ", ".join(f"{column} = {label!r}" for column, label in schema.constraints.repair)
         words += f" Repaired are records that violate a constraint: they are counted with {bins}."
     return name, words
+
+
+def told_records(unit: Unit, schema: Schema) -> dict[str, str]:
+    """The same for screens."""
+    name, words = counted_records(unit, schema)
+    return {"counted_records": name, "errors_are_about": words.strip()}

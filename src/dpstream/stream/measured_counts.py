@@ -40,7 +40,7 @@ class Headline:
     """What was measured of a marginal again and again.
 
     Attributes:
-        columns: none for the number of records. period: how long it is measured; empty where tables' epochs say it.
+        columns: none for the number of records. period: how long it is measured; empty where epochs differ.
         flows: by events, one after the other. stocks: at the end of each measured period.
     """
 
@@ -48,6 +48,11 @@ class Headline:
     period: str
     flows: dict[Events, Series]
     stocks: tuple[CountsOf, ...]
+
+    @property
+    def known(self) -> list[tuple[int, Estimate]]:
+        """The stocks that are measured, by their step."""
+        return [(one.span.last, one.estimate) for one in self.stocks if one.estimate is not None]
 
     @property
     def counts(self) -> list[CountsOf]:
@@ -60,34 +65,45 @@ def headlines(release: PublicRelease, most: int | None = None) -> list[Headline]
     """The number of records and every headline, where their flows are measured.
 
     Args:
-        most: stocks of each at most, those of the newest periods.
+        most: stocks of each at most, evenly spaced, with the newest one.
 
     Errors:
         StoreDamagedError: files that differ from the published hashes.
     """
-    lengths = {(): ""} | {
+    measured = release.measurements()
+    lengths = ({(): ""} if measured else {}) | {
         marginal.columns: str(marginal.query["period"])
-        for one in release.measurements()
+        for one in measured
         for marginal in one.marginals
         if "period" in marginal.query and marginal.columns is not None
     }
     found = []
     for columns, period in lengths.items():
-        flows = _flows(release, columns)
+        flows = _flows(release, columns, period)
         if flows:
             series = next(iter(flows.values()))
             ends = [span for span, why in zip(series.spans, series.why, strict=True) if not why]
-            stocks = [as_of(release, columns, span) for span in ends[-most if most else 0 :]]
-            found.append(Headline(columns, period, flows, tuple(stocks)))
+            stride = 1 if most is None else -(-len(ends) // most)
+            stocks = [as_of(release, columns, span) for span in ends[::-1][::stride][::-1]]
+            found.append(Headline(columns, period or _length(series), flows, tuple(stocks)))
     return found
 
 
-def _flows(release: PublicRelease, columns: tuple[str, ...]) -> dict[Events, Series]:
+def _length(series: Series) -> str:
+    """The length of periods that are not public by themselves; empty where they differ."""
+    lengths = {span.last - span.first + 1 for span in series.spans}
+    return f"{lengths.pop()} steps" if len(lengths) == 1 else ""
+
+
+def _flows(release: PublicRelease, columns: tuple[str, ...], period: str) -> dict[Events, Series]:
     """Where records only come, what came is all there is."""
     known = dict[Events, Series]()
     for events in _EVENTS:
-        with suppress(ConfigError):
-            known[events] = release.series(columns, events=events)
+        # Public periods are known whatever was withdrawn; of other streams what was measured says them.
+        for every in (period, None) if period else (None,):
+            with suppress(ConfigError):
+                known[events] = release.series(columns, every, events=events)
+                break
     if "came" in known and "left" not in known:
         del known["net"]
     return known

@@ -90,7 +90,8 @@ class PublicRelease:
         return read_manifest(self.folder, self._step(step))
 
     def number_of_records(self, step: int | None = None) -> NumberOfRecords:
-        """The released number of records, its error, and up to which step it is measured; errors as of ``manifest``."""
+        """The released number of records (under ``max_events``: of admitted ones), its error, and up to which step it
+        is measured; errors as of ``manifest``."""
         return number_of_records(self.manifest(step))
 
     def table(self, step: int | None = None, *, frame: Frame = "arrow", ids: bool = False) -> Any:
@@ -121,7 +122,8 @@ class PublicRelease:
         as_of: int | None = None,
         combine: Combine = "mean",
     ) -> Estimate | None:
-        """What was measured of a marginal, over all steps: unbiased, in records, with exact intervals.
+        """What was measured of a marginal, over all steps: unbiased, in records, with exact intervals. Where
+        ``max_events`` leaves records out, estimate and interval are about ``Estimate.records``, the admitted ones.
 
         Args:
             columns: names; none for the number of records. step: use what was published up to it.
@@ -166,6 +168,7 @@ class PublicRelease:
         combine: Combine = "mean",
     ) -> Estimate:
         """How many records came from one day to another, both included: a sum of measurements, with exact intervals.
+        Under ``max_events``: how many admitted records, of which later periods hold fewer.
 
         Args:
             columns: names; none for the number of records. start, end: days, ``"2024-03-31"``, or numbers of steps.
@@ -189,7 +192,8 @@ class PublicRelease:
         combine: Combine = "mean",
     ) -> Change:
         """The later flow less the earlier one; periods in both cancel, with their noise. Arguments and errors as of
-        ``flow``. ``Change.direction`` says what rose and what fell."""
+        ``flow``. ``Change.direction`` says what rose and what fell, but under ``max_events``: the first events of a
+        user are admitted, so later periods hold fewer."""
         timeline = self._timeline()
         spans = timeline.asked(*earlier), timeline.asked(*later)
         return flows.change(timeline, columns, *spans, events, combine)
@@ -279,7 +283,8 @@ class PublicRelease:
         return kinds_there(self._others(step))
 
     def answer(self, question: str, step: int | None = None, *, as_of: int | None = None) -> Answer:
-        """How many records satisfy a question such as ``"paid = 1"``, counted in the released table.
+        """How many records satisfy a question such as ``"paid = 1"``, counted in the released table. Under
+        ``max_events`` the answer and its error are about admitted records.
 
         Where its columns were measured without a gap, the answer has an exact interval around the measured number;
         else its error by simulation, where ``dpstream errors`` published it. ``error_kind`` and ``note`` say which,

@@ -183,12 +183,20 @@ def _environment() -> Environment:
         first = f"{label:<14}{lines[0]:<65}{flag}".rstrip()
         return Markup("\n".join([first, *(f"{'':<14}{line}" for line in lines[1:])]))
 
+    def hanging(text: str) -> Any:
+        """Lines of 100 columns; all but the first are indented."""
+        lines = textwrap.wrap(
+            text, 100, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+        )
+        return Markup("\n".join(lines))
+
     made.filters |= {
         "beside": beside,
         "bytes": shown_bytes,
         "columns": _columns,
         "counted": counted,
         "digits": lambda value, most=4: "unknown" if value is None else f"{value:.{most}g}",
+        "hanging": hanging,
         "initial": lambda text: text[:1].upper() + text[1:],
         "number": lambda text: f"{float(Fraction(text)):.4g}",
         "percent": lambda share: f"{100 * share:.3g} %",

@@ -59,7 +59,8 @@ def demo(folder: Path, steps: int, seed: int) -> int:
             return code
     program = _program()
     print(f"""
-Look first    {folder / "evaluation" / "evaluation.html"}   true and synthetic values: of real data for the owner alone
+Look first    {folder / "evaluation" / "evaluation.html"}
+              true values beside synthetic ones; of real data for the owner alone
 To publish    {folder / "releases"}   {steps} synthetic tables and manifests
 Secret        {folder / "state"}      exact counts, never to be published
 
@@ -123,4 +124,6 @@ def _program() -> str:
     path = Path(sys.executable).with_name("dpstream")
     if not path.exists():
         return f"{shlex.quote(sys.executable)} -m dpstream"
+    if shutil.which("dpstream") == str(path):
+        return "dpstream"
     return shlex.quote(os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path))

@@ -9,7 +9,18 @@ found through entry points.
 """
 
 from dpstream.core.contracts.expectations import ExpectedErrors, ExpectedTable, MarginalError
-from dpstream.core.contracts.family import Alternative, Checks, Family, Limits
+from dpstream.core.contracts.family import (
+    Alternative,
+    Checks,
+    Family,
+    Limits,
+    Recipe,
+    Terms,
+    check_share,
+    check_unit,
+    check_whole,
+    check_words,
+)
 from dpstream.core.contracts.noisy_counts import Counted, NoisyCounts, marginal_query
 from dpstream.core.contracts.packing import UNPACKED, pack_fields, unpack_fields
 from dpstream.core.contracts.periods import EACH_STEP, Periods, StepPeriods, ends, first_step, next_end
@@ -27,7 +38,6 @@ from dpstream.core.contracts.recipe_options import (
     option,
     shown,
 )
-from dpstream.core.contracts.recipes import Recipe, Terms, check_share, check_unit, check_whole, check_words
 from dpstream.core.contracts.releases import (
     CellEstimate,
     Dealing,

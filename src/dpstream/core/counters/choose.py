@@ -62,7 +62,10 @@ def counter_by_name(name: str, *, horizon: int | None = None) -> Counter:
     'binary tree counter: 4 levels, horizon 8'
     """
     if name == "blt":
-        return BLTCounter() if horizon is None else BLTCounter(_constants_for(horizon))
+        if horizon is None:
+            return BLTCounter()
+        # The smallest number of ticks with constants that is as large; else the largest.
+        return BLTCounter(min((ticks for ticks in CONSTANTS if ticks >= horizon), default=max(CONSTANTS)))
     if name in _UNBOUNDED:
         return _UNBOUNDED[name]
     if name not in _BOUNDED:
@@ -74,11 +77,6 @@ def counter_by_name(name: str, *, horizon: int | None = None) -> Counter:
             allowed=f"a number of steps, or a counter without horizon: {', '.join((*_UNBOUNDED, 'blt'))}",
         )
     return _BOUNDED[name](horizon)
-
-
-def _constants_for(horizon: int) -> int:
-    """The smallest number of ticks with constants that is as large; else the largest."""
-    return min((ticks for ticks in CONSTANTS if ticks >= horizon), default=max(CONSTANTS))
 
 
 #: Ticks that are expected where neither a number nor a horizon is given: a year of working days, five of weeks.

@@ -250,9 +250,7 @@ class _QueryPlan:
         self.start[-1] = rows
 
 
-@lru_cache(maxsize=64)
-def _query_plan(tree: JunctionTree, asked: CliqueList) -> _QueryPlan:
-    return _QueryPlan(tree, asked)
+_query_plan = lru_cache(maxsize=64)(_QueryPlan)
 
 
 _KIND = "graphical-model"

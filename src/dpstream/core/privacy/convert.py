@@ -98,7 +98,8 @@ def group(budget: Budget, size: int) -> Budget:
     >>> group(ZCDP.of("1/2"), 3)
     ZCDP(rho=Fraction(9, 2))
     """
-    _check_size(size)
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise ConfigError("empty group", where="group")
     return budget.scaled(size if isinstance(budget, PureDP) else size**2)
 
 
@@ -137,11 +138,6 @@ def _delta(value: Amount) -> Fraction:
     if not Fraction(1, 10**300) <= exact < 1:
         raise BudgetError("delta out of range", where="delta", allowed="from 1e-300 to below 1")
     return exact
-
-
-def _check_size(size: int) -> None:
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise ConfigError("empty group", where="group")
 
 
 def _up(value: Fraction) -> float:

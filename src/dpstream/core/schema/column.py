@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.errors import DataError, SchemaError
+from dpstream.core.errors import DataError, SchemaError, counted
 from dpstream.core.foreign import failures
 from dpstream.core.schema import arrow
 from dpstream.core.schema.code_blocks import AnyCodes
@@ -401,9 +401,15 @@ def _offending(values: Any, bad: NDArray[np.bool_]) -> tuple[str, ...]:
     return (*shown, "...") if len(distinct) > _MAX_SHOWN else tuple(shown)
 
 
+#: Problems that an error names.
+_MOST_PROBLEMS = 3
+
+
 def problems_error(problems: list[Problem], where: str | None) -> DataError:
     """All problems as one error; it shows values only if the problems carry them."""
-    what = "; ".join(problem.sentence() for problem in problems)
-    error = DataError(what, where=where, allowed="; ".join(problem.allowed for problem in problems))
+    first, more = problems[:_MOST_PROBLEMS], len(problems) - _MOST_PROBLEMS
+    what = "; ".join(problem.sentence() for problem in first)
+    what += f"; and {counted(more, 'more problem')}, which dpstream check lists" if more > 0 else ""
+    error = DataError(what, where=where, allowed="; ".join(problem.allowed for problem in first))
     error.outside_domain = any(problem.kind in ("outside", "unreadable") for problem in problems)
     return error

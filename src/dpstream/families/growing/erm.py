@@ -38,12 +38,6 @@ _WEAKEST_LAM, _STRONGEST_LAM = 2.0**-24, 1.0
 _MAX_NOISE_COST = 1.0 / 32.0
 
 
-def _predictors(
-    section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any]
-) -> tuple[str, ...] | None:
-    return section.columns("predictors", "all others")
-
-
 def _positive(section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any]) -> str | None:
     if section.has("positive"):
         return section.text("positive")
@@ -92,7 +86,7 @@ class ERM(BlackBox[LinearClassifier]):
         shown="all other columns",
         reason="fewer features mean less noise",
         meaning="Columns to predict from: with the target at most 10^7 combinations.",
-        read=_predictors,
+        read=lambda section, *_: section.columns("predictors", "all others"),
     )
     as_numbers: tuple[str, ...] = option(
         (),

@@ -138,11 +138,11 @@ class QueryAnswer:
     def describe(self) -> str:
         """The answer for people, in a few lines."""
         sure = "95 %, less after many easy answers" if self.kind == "easy" else "95 %, by the noise alone"
-        within = f" +- {self.half_width:.4g} ({sure})" if self.half_width else ""
-        lines = [f"{self.value:.6g}{within}: {self.kind}" + (f" ({self.reason})" if self.reason else "")]
+        within = f" ± {self.half_width:.4g} ({sure})" if self.half_width else ""
+        lines = [f"{self.value:.6g}{within} as a share of {self.t:,} records"]
         lines.append(
-            f"spent {float(self.spent):.4g}, left {float(self.left):.4g}; hard questions {self.hard_asked}, "
-            f"{self.hard_left} left; {self.t} records"
+            f"{self.kind} answer{f' ({self.reason})' if self.reason else ''}; {self.hard_asked} hard questions so "
+            f"far, {self.hard_left} left; budget spent {float(self.spent):.4g}, left {float(self.left):.4g}"
         )
         return "\n".join([*lines, self.promise])
 

@@ -287,7 +287,9 @@ class DatabaseFeed(Target):
                 rows.filter(pa.array([op == word for op in ops], pa.bool_()))  # a step may change nothing
                 for word in (DELETE, UPDATE, INSERT)
             )
-            self._delete(db, gone.column(ID).to_pylist())
+            if gone.num_rows:
+                ids = gone.column(ID).to_pylist()
+                self._run(db, f"DELETE FROM {self._table} WHERE {ID} = ANY(?)", (ids,))
             if changed.num_rows:
                 self._change(db, changed)
             self._insert(db, come)
@@ -301,10 +303,6 @@ class DatabaseFeed(Target):
     def _create(self, db: Any, schema: Any) -> None:
         columns = ", ".join(f"{quoted(field.name)} {_sql_type(field)}" for field in schema)
         self._run(db, f"CREATE TABLE {self._table} ({columns})")
-
-    def _delete(self, db: Any, ids: list[int]) -> None:
-        if ids:
-            self._run(db, f"DELETE FROM {self._table} WHERE {ID} = ANY(?)", (ids,))
 
     def _require_owner(self, stream_id: str, owners: set[str]) -> None:
         if owners - {stream_id}:

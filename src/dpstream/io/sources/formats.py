@@ -261,13 +261,9 @@ def blocks(
     if kind == "parquet":
         return _parquet_blocks(path, wanted, each, coded)
     if kind == "csv":
-        return _csv_blocks(path, _CsvReader(names, wanted, coded, each or _as_it_is), reveal)
+        return _csv_blocks(path, _CsvReader(names, wanted, coded, each or (lambda table: table)), reveal)
     tables = _json_blocks(path, names, wanted, reveal, keys)
     return tables if each is None else map(each, tables)
-
-
-def _as_it_is(table: Any) -> Any:
-    return table
 
 
 def fingerprint(path: AnyPath, limit: int | None = None, *, key: bytes = b"") -> tuple[int, int]:

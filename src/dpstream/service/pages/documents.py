@@ -64,7 +64,9 @@ class Documents:
         releases, today = config.output.dir, datetime.date.today()
 
         def make() -> str:
-            public, folder = without_state(config), open_folder(releases)
+            # As of somebody who has only its releases: what a stream began with is then read off them.
+            public = replace(config, state=StateKeys(dir=config.path.parent / "no state"), server=None)
+            folder = open_folder(releases)
             if folder.manifest["plan_hash"] != plan_hash(public.facts()):
                 raise ConfigError(
                     "the releases have another plan",
@@ -90,11 +92,6 @@ class Documents:
                     self._made.popitem(last=False)
             self._made.move_to_end(key)
             return self._made[key]
-
-
-def without_state(config: Config) -> Config:
-    """The configuration of somebody who has only its releases: what a stream began with is then read off them."""
-    return replace(config, state=StateKeys(dir=config.path.parent / "no state"), server=None)
 
 
 def policy_of(page: str) -> str:

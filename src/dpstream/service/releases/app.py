@@ -6,13 +6,24 @@ import asyncio
 import contextlib
 import functools
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import cache
 from typing import Annotated, Any, Literal
 
 import anyio.to_thread
+import jinja2
 from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query, Request
 from fastapi.middleware.cors import CORSMiddleware
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.responses import (
+    FileResponse,
+    HTMLResponse,
+    JSONResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
+from markupsafe import Markup, escape
+from starlette.types import Receive, Scope, Send
 
 from dpstream.core.errors import DpstreamError
 from dpstream.core.version import __version__
@@ -21,11 +32,96 @@ from dpstream.service.guard import Guard
 from dpstream.service.releases import answering, forms
 from dpstream.service.releases.events import News
 from dpstream.service.releases.forms import FORMS, PATTERN, Cursor
-from dpstream.service.releases.page import page
-from dpstream.service.releases.places import ReleaseFolder
+from dpstream.service.releases.places import OpenFile, ReleaseFolder
 from dpstream.service.releases.problems import MEDIA_TYPE, TITLES, Problem, handle_problems, problem
-from dpstream.service.releases.sending import SentNews, send_file, send_json
 from dpstream.service.tokens import TokenFile
+
+
+class _Ending(Response):
+    """An answer whose ``end`` is called once it is over, however it ends: also for a reader who left before the first
+    byte."""
+
+    end: Callable[[], None]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI has it."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self.end()
+
+
+class SentFile(_Ending, FileResponse):
+    """An open file, which is closed then."""
+
+    def __init__(self, file: OpenFile, headers: dict[str, str], media_type: str) -> None:
+        super().__init__(file.path, headers=headers, media_type=media_type, stat_result=file.facts)
+        self.end = file.close
+
+
+class SentNews(_Ending, StreamingResponse):
+    """Server-sent events."""
+
+    def __init__(self, events: AsyncIterator[str], end: Callable[[], None], headers: dict[str, str]) -> None:
+        super().__init__(events, headers=headers, media_type="text/event-stream")
+        self.end = end
+
+
+def send_json(request: Request, value: Any, tag: str | None = None) -> Response:
+    """A small answer; 304 where the reader has it."""
+    headers = _headers(request, tag)
+    if tag is not None and _has(request, tag):
+        return Response(status_code=304, headers=headers)
+    return JSONResponse(value, headers=headers)
+
+
+def send_file(request: Request, opened: Callable[[], OpenFile], media_type: str, tag: str) -> Response:
+    """A file, or the parts that ``Range`` asks for. It is not opened where the reader has it.
+
+    Errors: those of ``opened``.
+    """
+    headers = _headers(request, tag)
+    if _has(request, tag):
+        return Response(status_code=304, headers=headers)
+    return SentFile(opened(), headers, media_type)
+
+
+def _has(request: Request, tag: str) -> bool:
+    """Whether the reader says that it has this."""
+    given = request.headers.get("if-none-match", "")
+    return any(text.strip().removeprefix("W/") in (f'"{tag}"', "*") for text in given.split(","))
+
+
+def _headers(request: Request, tag: str | None) -> dict[str, str]:
+    # What is there can be taken back: a cache asks whether it still holds, which costs a 304.
+    private = "authorization" in request.headers
+    headers = {"Cache-Control": f"{'private' if private else 'public'}, no-cache"}
+    return headers if tag is None else {**headers, "ETag": f'"{tag}"'}
+
+
+def page(openapi: Mapping[str, Any], streams: Sequence[Mapping[str, Any]]) -> str:
+    """The page, made of the OpenAPI document. Every text is escaped."""
+    return _template().render(openapi=openapi, streams=streams)
+
+
+@cache
+def _template() -> jinja2.Template:
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("dpstream.service.releases", ""), autoescape=True, trim_blocks=True
+    )
+    made.filters |= {"address": _address, "words": _words}
+    return made.get_template("page.html")
+
+
+def _address(text: str) -> Markup:
+    """As code, which may be broken before a slash only."""
+    return Markup("<code>{}</code>").format(Markup("<wbr>/").join(text.split("/")))
+
+
+def _words(text: str) -> Markup:
+    """A sentence; what stands between backticks as code."""
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+
 
 _routes = APIRouter()
 #: Threads for tables and questions, beside those for everything else.

@@ -625,6 +625,9 @@ def sum_of(weighted: Iterable[tuple[float, Estimate]], like: Estimate) -> Estima
     )
 
 
+_NO_PERIODS = Missing((), "No period lies in these steps.")
+
+
 @dataclass(frozen=True)
 class _Block:
     """What is known of the records of some steps."""
@@ -722,6 +725,8 @@ class Published:
     ) -> Estimate | Missing:
         """What the steps after ``begin`` up to ``end`` brought: the sum of the measurements that lie in them.
 
+        Of a headline these are its periods alone, wherever they fill the span: months then add up to quarters.
+
         Args:
             events: ``came``, ``left``, or ``net``: the first less the second.
 
@@ -736,7 +741,12 @@ class Published:
             own = [
                 one for one in self.counts if one.counted == side and one.first > begin and one.last <= end
             ]
-            blocks = self._cover(names, own, end, combine, begin)
+            headline = [
+                one for one in own if names and "period" in one.query and set(one.columns or ()) == set(names)
+            ]
+            blocks = self._cover(names, headline, end, combine, begin) if headline else _NO_PERIODS
+            if isinstance(blocks, Missing):
+                blocks = self._cover(names, own, end, combine, begin)
             if isinstance(blocks, Missing):
                 return blocks
             away = side == "deletes" and events == "net"

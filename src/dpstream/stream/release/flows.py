@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.errors import ConfigError
+from dpstream.core.errors import ConfigError, counted
 from dpstream.core.privacy.law import check_confidence
 from dpstream.io.sources.calendar import CALENDAR_PERIODS, period_number
 from dpstream.stream.release.estimates import Combine, Estimate, Flowing, Missing, sum_of
@@ -59,22 +59,29 @@ class Timeline:
     Attributes:
         days: first and last day of each step that has any; ``steps``: the published steps, in order.
         periods: by length, the last step of each public period by its first one, as manifests have them.
+        bound: how many events of a user are counted at most, the first ones; None where all are.
     """
 
     published: Flowing
     days: Mapping[int, tuple[datetime.date, datetime.date]]
     steps: tuple[int, ...]
     periods: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    bound: int | None = None
 
     @classmethod
     def of(cls, published: Flowing, manifests: Sequence[Mapping[str, Any]]) -> Timeline:
         """From the manifests of published steps."""
-        found = {int(manifest["step"]): days_of(manifest) for manifest in manifests}
-        days = {step: ends for step, ends in found.items() if ends is not None}
+        days = {
+            int(manifest["step"]): span
+            for manifest in manifests
+            if (span := days_of(manifest.get("period"))) is not None
+        }
         periods = dict[str, dict[int, int]]()
         for period in itertools.chain.from_iterable(manifest.get("periods", ()) for manifest in manifests):
             periods.setdefault(period["length"], {})[int(period["first"])] = int(period["last"])
-        return cls(published, days, tuple(int(manifest["step"]) for manifest in manifests), periods)
+        steps = tuple(int(manifest["step"]) for manifest in manifests)
+        bounds = [manifest.get("unit", {}).get("max_events") for manifest in manifests]
+        return cls(published, days, steps, periods, bounds[-1] if bounds else None)
 
     def span(self, first: int, last: int) -> Span:
         """Some steps, with their days."""
@@ -149,11 +156,19 @@ class Timeline:
         return replace(found, about=about, span=span)
 
 
-def days_of(manifest: Mapping[str, Any]) -> tuple[datetime.date, datetime.date] | None:
-    """The first and the last day of a step; None where it has none, as where its period is a name."""
-    first, _, last = str(manifest.get("period")).partition("/")
+def days_of(period: str | None) -> tuple[datetime.date, datetime.date] | None:
+    """First and last day of a step's period; None where it has no dates.
+
+    >>> days_of("2005-04"), days_of("wave 3")
+    ((datetime.date(2005, 4, 1), datetime.date(2005, 4, 30)), None)
+    """
+    begin, _, end = (period or "").partition("/")
     try:
-        return datetime.date.fromisoformat(first), datetime.date.fromisoformat(last)
+        if len(begin) == 7:
+            first = datetime.date.fromisoformat(f"{begin}-01")
+            return first, (first + datetime.timedelta(days=31)).replace(day=1) - datetime.timedelta(days=1)
+        first = datetime.date.fromisoformat(begin[:10])
+        return first, datetime.date.fromisoformat((end or begin)[:10])
     except ValueError:
         return None
 
@@ -190,20 +205,29 @@ class Change:
         earlier, later: the flows. difference: the later one less the earlier one.
         daily: the same of records a day (of steps without days: a step); what "higher than" compares, as spans differ
             in length.
+        bound: as of ``Timeline``; where it is a number, nothing is called higher or lower.
     """
 
     earlier: Estimate
     later: Estimate
     difference: Estimate
     daily: Estimate
+    bound: int | None = None
+
+    @property
+    def note(self) -> str:
+        """What the error of the difference means, and what a contribution bound does to it."""
+        return "; ".join(text for text in (self.difference.note, bound_words(self.bound)) if text)
 
     def direction(self, confidence: float = 0.95) -> NDArray[np.int64]:
         """Of every cell: 1 where records a day rose, -1 where they fell, 0 where no difference can be seen. All cells
         together hold with the stated confidence.
 
         Errors:
-            ConfigError: too many cells; a difference without an interval.
+            ConfigError: too many cells; a difference without an interval; a contribution bound.
         """
+        if self.bound is not None:
+            raise ConfigError(bound_words(self.bound), where="change", allowed="the numbers, in difference")
         own = self.daily
         interval = own.interval(simultaneous(confidence, own.values.size))
         if interval is None:
@@ -214,11 +238,14 @@ class Change:
 
     def to_table(self, confidence: float = 0.95) -> Any:
         """One row a cell: labels, ``earlier``, ``later``, ``change``, its ``standard_error``, ``low``, ``high`` and
-        ``seen``: rose, fell, or nothing; as a pyarrow Table."""
+        ``seen``: rose, fell, nothing, or not compared (a contribution bound); as a pyarrow Table."""
         import pyarrow as pa
 
         table = self.difference.to_table(confidence)
-        seen = [_SEEN[int(one)] for one in self.direction(confidence).ravel()]
+        if self.bound is None:
+            seen = [_SEEN[int(one)] for one in self.direction(confidence).ravel()]
+        else:
+            seen = ["not compared"] * table.num_rows
         labels = {name: table[name] for name in self.difference.columns}
         both = {"earlier": self.earlier.values.ravel(), "later": self.later.values.ravel()}
         rest = {name: table[name] for name in ("standard_error", "low", "high")}
@@ -228,6 +255,16 @@ class Change:
 
 
 _SEEN = {1: "rose", 0: "no difference can be seen", -1: "fell"}
+
+
+def bound_words(bound: int | None) -> str:
+    """What a contribution bound does to flows: the first events of a user are admitted, so later periods hold fewer."""
+    if bound is None:
+        return ""
+    return (
+        f"the first {counted(bound, 'event')} of a user count, so later periods hold fewer admitted records: nothing "
+        "is called higher or lower"
+    )
 
 
 def simultaneous(confidence: float, comparisons: int) -> float:
@@ -249,12 +286,14 @@ class Series:
 
     Attributes:
         spans: the periods. flows: of each; None where it is not measured, and ``why``.
+        bound: as of ``Timeline``.
     """
 
     columns: tuple[str, ...]
     spans: tuple[Span, ...]
     flows: tuple[Estimate | None, ...]
     why: tuple[str, ...]
+    bound: int | None = None
 
     def to_table(self, confidence: float = 0.95) -> Any:
         """One row a period and cell: ``from``, ``to`` (days, or steps), labels, ``count``, ``standard_error``, ``low``,
@@ -300,7 +339,7 @@ def change(
     weighted = zip((-rates[0], rates[1], rates[1] - rates[0]), (gone, added, shared), strict=True)
     daily = sum_of([(weight, one) for weight, flows in weighted for one in flows], first)
     daily = replace(daily, about=f"{about}, a {'day' if earlier.days and later.days else 'step'}")
-    return Change(first, second, replace(difference, about=about), daily)
+    return Change(first, second, replace(difference, about=about), daily, timeline.bound)
 
 
 def _without(span: Span, other: Span) -> list[Span]:
@@ -339,7 +378,8 @@ def series(
         if isinstance(found, Missing) and found.instead:
             raise ConfigError(f"{what}: {found.reason}", where="series", allowed=found.instead)
         raise ConfigError(what, where="series", allowed=_advice(names))
-    return Series(timeline.published.names(names), tuple(spans), tuple(flows), tuple(why))
+    columns = timeline.published.names(names)
+    return Series(columns, tuple(spans), tuple(flows), tuple(why), timeline.bound)
 
 
 def _status(timeline: Timeline, names: Sequence[str], span: Span) -> str:

@@ -6,22 +6,27 @@ No input hash, no clock, no size of anything private: only the plan, the step, a
 from __future__ import annotations
 
 import datetime
+import datetime as dt
 import json
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import StreamPlan, Synthesis
 from dpstream.core.privacy.budget import PureDP
-from dpstream.core.privacy.unit import Individual, InsertedRecord, Record, User
+from dpstream.core.privacy.unit import Individual, Record, User
+from dpstream.core.schema import Schema
+from dpstream.core.schema.column import Column
+from dpstream.core.schema.discrete import Categorical
+from dpstream.core.schema.numeric import Ordered
 from dpstream.core.version import __version__
 from dpstream.io.sinks.change_tables import ID, LABEL
 from dpstream.io.sinks.period_tables import PERIOD, PERSON, WEIGHT, called, wide_name
 from dpstream.io.sinks.table_files import Content, sha256_of, size_of
 from dpstream.io.sinks.target import MEASUREMENTS
-from dpstream.stream.declared import counted_records
+from dpstream.stream.declared import bound_of, counted_records
 from dpstream.stream.predecessor_cost import base_words, covered
-from dpstream.stream.release.codebook import descriptor
 from dpstream.stream.release.released_verdicts import (
     averages_verdict,
     number_of_records,
@@ -32,6 +37,67 @@ from dpstream.stream.templates import words
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
+
+
+_TYPES = {"real": "number"}
+
+
+def descriptor(schema: Schema, name: str = "dpstream", path: str = "table.parquet") -> dict[str, Any]:
+    """The descriptor of a released table, as plain values for JSON. It holds public declarations only.
+
+    ``name`` becomes the package's name (lower case, other signs become ``-``); ``path`` is where a released
+    table lies relative to the descriptor.
+    """
+    slug = re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-") or "dpstream"
+    resource = {
+        "name": "table",
+        "path": path,
+        "profile": "tabular-data-resource",
+        "schema": {"fields": [_field(column) for column in schema.released_columns], "missingValues": [""]},
+    }
+    return {
+        "profile": "tabular-data-package",
+        "name": slug,
+        "title": name,
+        "description": "Synthetic records: no row is a person. Values inside a bin are drawn uniformly, so an "
+        "average of binned numbers may lie anywhere between the averages of the bins' two ends.",
+        "resources": [resource],
+        "dpstream": {
+            "format": 1,
+            "schema": schema.fingerprint(),
+            **({} if schema.constraints is None else {"constraints": schema.constraints.spec()}),
+        },
+    }
+
+
+def _field(column: Column) -> dict[str, Any]:
+    kind = _TYPES.get(column.type_name, column.type_name)
+    constraints: dict[str, Any] = {}
+    if isinstance(column, Categorical):
+        kind = "integer" if column.is_numeric else "string"
+        listed: list[Any] = list(column.values if column.is_numeric else column.bin_labels())
+        constraints["enum"] = listed if column.other is None else [*listed, column.other]
+    elif isinstance(column, Ordered):
+        constraints["minimum"], constraints["maximum"] = column.limits()
+    becomes_null = column.missing is not None or (
+        column.other is not None and not isinstance(column, Categorical)
+    )
+    constraints["required"] = not becomes_null
+    spec = {key: _plain(value) for key, value in column.spec().items()}
+    codes = [{"code": code, "label": label} for code, label in enumerate(column.labels())]
+    return {
+        "name": column.name,
+        "type": kind,
+        "constraints": constraints,
+        "dpstream": {**spec, "size": column.size, "codes": codes},
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    return [_plain(item) for item in value] if isinstance(value, list) else value
+
 
 MANIFEST_FORMAT = 1
 
@@ -138,7 +204,7 @@ def held_records(plan: StreamPlan, pinned: Mapping[str, Any], step: int, period:
 
 def _unit(plan: StreamPlan) -> dict[str, Any]:
     unit: dict[str, Any] = {"name": plan.unit.name, "words": plan.unit.describe()}
-    if isinstance(plan.unit, User) and not isinstance(plan.unit, InsertedRecord):
+    if isinstance(plan.unit, User) and bound_of(plan.unit) is not None:
         unit["max_events"] = plan.unit.max_events
         unit["each_event"] = str(plan.unit.per_event(plan.budget).amount)
     if isinstance(plan.unit, Record):

@@ -6,7 +6,6 @@ its counts and a seed of its own, and blocks are written in their order by one t
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from operator import call
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from dpstream.core.contracts import Synthesis
 from dpstream.core.threads import in_order
 from dpstream.io.sinks.drawing import Drawing
 from dpstream.io.sinks.publisher import Publisher
-from dpstream.io.sinks.table_files import BlockWriter, Content
+from dpstream.io.sinks.table_files import Content
 from dpstream.stream.release.manifest import Label, labelled
 from dpstream.stream.store.staging import Staging
 from dpstream.stream.store.store_database import UNSEALED, Sealing
@@ -58,11 +57,7 @@ def write_blocks(
     """
     with staging.file(step, sink.table_name, sealing) as file:
         writer = sink.block_writer(drawn.arrow, file.put)
-        for prepared in in_order(partial(_prepared, writer), drawn.makers(dictionaries=True)):
+        for prepared in in_order(lambda block: writer.prepare(block()), drawn.makers(dictionaries=True)):
             writer.write(prepared)
         writer.close()
         return {**sink.render(drawn.arrow.empty_table()), sink.table_name: file.finish()}
-
-
-def _prepared(writer: BlockWriter, block: Callable[[], Any]) -> Any:
-    return writer.prepare(block())

@@ -203,9 +203,10 @@ def _verdict(
         what += f" in {worst}, the worst of {len(errors)} columns, and {_percent(half)} in half of them"
     elif len(errors) > 1 and use == "pairs":
         what += f" in half of {len(errors)} pairs"
+    about = "" if use == "totals" or records == "records" else f", about {records}"
     word = word_of(share)
     # Rounded away from the better word, so that the number and the word agree.
-    why = f"one standard error is {_percent(share)} of {what} ({_HOW[how]})"
+    why = f"one standard error is {_percent(share)} of {what} ({_HOW[how]}{about})"
     return Verdict(use, word, share, how, why, half if use == "columns" and len(errors) > 1 else None)
 
 

@@ -80,12 +80,6 @@ def value_pages(db: StoreDatabase, table: str) -> Iterator[tuple[list[bytes], li
         yield [key for key, _ in rows], opened_values(db, table, rows)
 
 
-def key_pages(db: StoreDatabase, table: str) -> Iterator[list[bytes]]:
-    """All keys in their order, ``_PAGE`` at a time."""
-    for rows in _pages(db, table, "key"):
-        yield [key for (key,) in rows]
-
-
 def reseal_values(db: StoreDatabase, table: str, new: Sealing) -> None:
     """Every value sealed anew, inside the caller's transaction."""
     for keys, values in value_pages(db, table):
@@ -406,8 +400,8 @@ def verify_present(db: StoreDatabase, key: bytes) -> str | None:
     try:
         for page, values in _records(db):
             total = total.merge(sum_of(page, values, secret))
-        for names in key_pages(db, "departed"):
-            left = left.merge(_sum_of_keys(_as_keys(names, _DAMAGED, db.where), secret))
+        for rows in _pages(db, "departed", "key"):
+            left = left.merge(_sum_of_keys(_as_keys([name for (name,) in rows], _DAMAGED, db.where), secret))
         sums = _sums(db, key)
     except StoreDamagedError as error:
         return error.what

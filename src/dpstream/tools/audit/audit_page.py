@@ -68,6 +68,11 @@ class AuditReport:
         ]
         return sentences + [f"missed control: {f.subject}" for f in self.missed]
 
+    def complaint(self) -> str:
+        """The first of these sentences, and how many more there are."""
+        first, *others = self.complaints()
+        return f"{first}; and {len(others)} more" if others else first
+
     def as_json(self) -> dict[str, Any]:
         """The report as JSON values."""
         return {
@@ -87,9 +92,9 @@ class AuditReport:
     def answer(self) -> tuple[str, str]:
         """The verdict in a word, and in a sentence."""
         if self.exceeding:
-            return "no", f"Do not use this version: {'; '.join(self.complaints())}."
+            return "no", f"Do not use this version: {self.complaint()}."
         if self.missed:
-            return "worthless", f"The audit failed: {'; '.join(self.complaints())}."
+            return "worthless", f"The audit failed: {self.complaint()}."
         if not self.findings:
             return "none", "Nothing was audited."
         return "holds", f"Claims hold in {self.counted()}."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,6 +14,8 @@ import numpy as np
 from dpstream.core.errors import ConfigError, InputError, StoreDamagedError
 from dpstream.io.sinks import read_catalogue, read_manifest, read_table, readable_steps
 from dpstream.io.sinks.release_reader import as_released
+from dpstream.stream.measured_counts import Headline, headlines
+from dpstream.stream.public_release import PublicRelease, read
 from dpstream.stream.release.manifest import COUNTED
 from dpstream.stream.release.released_verdicts import number_of_records, table_measured
 from dpstream.tools.evaluate.array_types import Codes
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
 
 #: Steps whose tables are read and drawn; longer streams are thinned, and the page says so.
 MAX_STEPS = 200
+
+#: Numbers at the ends of periods with an exact interval each, evenly spaced.
+_MAX_STOCKS = 60
 
 _WHAT_IS_ALLOWED = "a configuration file (dpstream.toml), or a folder of releases"
 #: What the page reads from a manifest, whatever else is in it.
@@ -162,6 +168,16 @@ class Folder:
     full: tuple[int, ...]
     most: int
     _manifests: dict[int, dict[str, Any]] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def release(self) -> PublicRelease | None:
+        """What measurements say, from the public folder; None where no table can be read."""
+        return read(self.releases) if self.readable else None
+
+    @cached_property
+    def headlines(self) -> list[Headline]:
+        """What was measured over time."""
+        return [] if self.release is None else headlines(self.release, min(self.most, _MAX_STOCKS))
 
     @property
     def readable(self) -> tuple[int, ...]:

@@ -27,8 +27,7 @@ def write_report(
             the releases can see.
         out: the page, ending in ``.html``. An earlier report of that name is replaced.
         pairs: pairs of columns that get a heat map whatever their association.
-        most_steps: steps, and tables, to read at most, evenly spaced with the first and the last; by default 200
-            steps and 40 tables.
+        most_steps: manifests to read at most, evenly spaced with the first and the last; by default 200.
         force: replace other files than reports.
 
     Guarantee: everything on the page is post-processing of the releases and of public declarations.
@@ -38,8 +37,8 @@ def write_report(
         SchemaError: an unknown column in ``pairs``.
         StoreDamagedError: files that differ from their published hashes.
 
-    Cost: reads each drawn table once. CPU time: about a second for 104
-    steps of 8 columns, 2 s for 1,000 steps of 22 columns, of which 40 tables are read.
+    Cost: reads the last table, and manifests. CPU time: a second or two for 104
+    steps of 8 columns; exact intervals of joint draws add as much.
     """
     place = _place(Path(out), force)
     folder = open_folder(run, most=most_steps)

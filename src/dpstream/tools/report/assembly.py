@@ -6,7 +6,7 @@ import base64
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from dpstream.tools.evaluate.run_folder import Folder, PublishedRun
 from dpstream.tools.report.charts import Charts
 from dpstream.tools.report.dates import Calendar, calendar_of
 from dpstream.tools.report.markup import Html, block, integer, page, part, percent, script_json
+from dpstream.tools.report.time_page import time_section
 
 if TYPE_CHECKING:
     from dpstream.project.keys import Publication
@@ -85,7 +86,11 @@ class FamilyPage:
             raise ConfigError("the page lacks heat maps", where="report", allowed="a report without --pair")
         fit = fitness_of_step(folder.releases, folder.manifest_of, folder.steps[-1])
         about = None if folder.config is None else folder.config.publication
-        return assemble(self.draw(folder, pairs), fit=fit, about=about)
+        made = self.draw(folder, pairs)
+        if folder.release is not None:
+            section = time_section(folder.release, folder.headlines, made.charts)
+            made = replace(made, sections=[("time", "Over time", section), *made.sections])
+        return assemble(made, fit=fit, about=about)
 
 
 def charts_of(run: PublishedRun) -> Charts:
@@ -137,14 +142,17 @@ def assemble(made: Page, *, fit: Fitness, about: Publication | None = None) -> s
     )
     sections = [content for _, _, content in made.sections]
     sections += [block("report", "promise", **_promise_facts(run)), _files(run, made.rules)]
-    program = run.manifest["program"]
+    program, tables = (
+        run.manifest["program"],
+        f"{integer(made.tables)} table{'' if made.tables == 1 else 's'}",
+    )
     return frame(
         f"{title}: dpstream report",
         block("report", "banner", test_seed=run.test_seed, unfit=fit.unfit),
         block("report", "body", opening=opening, sections=sections),
         [
             f"Made by dpstream {__version__} from releases of {program['name']} {program['version']} of the stream "
-            f"{run.manifest['stream']}. {integer(len(run.shown))} manifests, {integer(made.tables)} tables: "
+            f"{run.manifest['stream']}. {integer(len(run.shown))} manifests, {tables}: "
             "all hashes match.",
             "Every number is public. The page loads nothing.",
         ],

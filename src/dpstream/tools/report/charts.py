@@ -74,23 +74,46 @@ class Charts:
         from_zero: bool = True,
     ) -> Html:
         """A line chart over steps. Both axes name their unit; the values stand in a table behind it."""
-        number = len(self.specs)
-        self.specs.append(
-            {
-                "x": [int(step) for step in steps],
-                "share": unit.share,
-                "lines": [_data(line) for line in lines],
-            }
-        )
-        low, high, marks = _axis(lines, from_zero)
-
-        def y(value: float) -> float:
-            return (high - value) / (high - low)
-
-        # A name that begins as the title does need not say it again.
-        names = [line.label.removeprefix(f"{title} ") for line in lines]
         span = max(1, steps[-1] - steps[0])
-        ticks = self.dates.ticks(steps, 2 if small else 5)
+        places = {step: (step - steps[0]) / span if len(steps) > 1 else 0.5 for step in steps}
+        ticks = _apart_ticks([(t, places[step]) for step, t in self.dates.ticks(steps, 2 if small else 5)])
+        names = [self.dates.name(step) for step in steps]
+        spec = {"x": [int(step) for step in steps]}
+        y = _Axis.of(lines, from_zero)
+        paths = _paths(steps, lines, y)
+        return self._figure(title, names, lines, unit, y, spec, paths, ticks, note=note, small=small)
+
+    def bars(
+        self, title: str, names: Sequence[str], line: ChartLine, unit: Unit, *, note: str | None = None
+    ) -> Html:
+        """A small chart of a bar a name, each with the ends of its interval; the values stand in a table behind it."""
+        many = len(names)
+        places = [(i + 0.5) / many for i in range(many)]
+        some = sorted({0, many - 1} if many < 5 else {many // 6, many - 1 - many // 6})
+        spec = {"x": list(range(many)), "names": list(names)}
+        y = _Axis.of([line], from_zero=True)
+        paths = _bars(line, places, y)
+        ticks = [(names[i], places[i]) for i in some]
+        return self._figure(title, names, [line], unit, y, spec, paths, ticks, note=note, small=True)
+
+    def _figure(
+        self,
+        title: str,
+        names: Sequence[str],
+        lines: Sequence[ChartLine],
+        unit: Unit,
+        y: _Axis,
+        spec: dict[str, Any],
+        paths: Sequence[tuple[str, str]],
+        ticks: Sequence[tuple[str, float]],
+        *,
+        note: str | None,
+        small: bool,
+    ) -> Html:
+        number = len(self.specs)
+        self.specs.append({**spec, "share": unit.share, "lines": [_data(line) for line in lines]})
+        # A name that begins as the title does need not say it again.
+        labels = [line.label.removeprefix(f"{title} ") for line in lines]
         return block(
             "chart",
             "figure",
@@ -98,41 +121,39 @@ class Charts:
             title=title,
             small=small,
             unit=None if unit.words.lower() == title.lower() else unit.words,
-            described="; ".join(spoken(line, steps, unit, self.dates) for line in lines),
-            marks=[(unit.text(mark) if mark else "0", _part(y(mark))) for mark in marks],
+            described="; ".join(spoken(line, names, unit) for line in lines),
+            marks=[(unit.text(mark) if mark else "0", _part(y(mark))) for mark in y.marks],
             wide=_WIDE,
             high=_HIGH,
-            paths=_paths(steps, lines, y, marks),
-            ends=_ends(lines, names, unit, y, _SMALL if small else _LARGE),
-            ticks=[
-                (text, _part((step - steps[0]) / span if len(steps) > 1 else 0.5)) for step, text in ticks
-            ],
+            paths=paths,
+            ends=_ends(lines, labels, unit, y, _SMALL if small else _LARGE),
+            ticks=[(text, _part(place)) for text, place in ticks],
             note=note,
         )
 
     def as_json(self, steps: Iterable[int]) -> dict[str, Any]:
         """For the page's data block; ``steps``: those that may need a name beside the charts'."""
-        used = {*steps, *(step for spec in self.specs for step in spec["x"])}
+        used = {*steps, *(step for spec in self.specs if "names" not in spec for step in spec["x"])}
         return {"charts": self.specs, "names": {str(step): self.dates.name(step) for step in sorted(used)}}
 
 
-def spoken(line: ChartLine, steps: Sequence[int], unit: Unit, dates: Calendar) -> str:
+def spoken(line: ChartLine, names: Sequence[str], unit: Unit) -> str:
     """A curve in words, for who does not see it.
 
-    >>> spoken(ChartLine("rows", np.array([10.0, 30.0, 20.0])), [1, 2, 3], Unit("rows"), Calendar({}))
+    >>> spoken(ChartLine("rows", np.array([10.0, 30.0, 20.0])), ["step 1", "step 2", "step 3"], Unit("rows"))
     'rows: 10 at step 1, 20 at step 3, between 10 and 30'
     """
     known = [
-        (step, float(value)) for step, value in zip(steps, line.values, strict=True) if math.isfinite(value)
+        (name, float(value)) for name, value in zip(names, line.values, strict=True) if math.isfinite(value)
     ]
     if not known:
         return f"{line.label}: no value"
     (first, start), (last, end) = known[0], known[-1]
     low, high = min(v for _, v in known), max(v for _, v in known)
     if len(known) == 1:
-        return f"{line.label}: {unit.text(start)} at {dates.name(first)}"
+        return f"{line.label}: {unit.text(start)} at {first}"
     return (
-        f"{line.label}: {unit.text(start)} at {dates.name(first)}, {unit.text(end)} at {dates.name(last)}, "
+        f"{line.label}: {unit.text(start)} at {first}, {unit.text(end)} at {last}, "
         f"between {unit.text(low)} and {unit.text(high)}"
     )
 
@@ -162,9 +183,7 @@ def _places(steps: Sequence[int]) -> NDArray[np.float64]:
     return places if len(steps) > 1 else places + 0.5
 
 
-def _paths(
-    steps: Sequence[int], lines: Sequence[ChartLine], y: Any, marks: Sequence[float]
-) -> list[tuple[str, str]]:
+def _paths(steps: Sequence[int], lines: Sequence[ChartLine], y: _Axis) -> list[tuple[str, str]]:
     """What is drawn, one thing over the other: the classes of each path, and the path."""
     x = _places(steps)
     bands, curves, dots = [], [], []
@@ -182,8 +201,30 @@ def _paths(
                 if math.isfinite(py)
             )
             dots.append((f"dots {style}", places))
-    grid = "".join(f"M0 {round(_HIGH * y(mark))}H{_WIDE}" for mark in marks)
-    return [("grid-line", grid), *bands, *curves, *dots]
+    return [("grid-line", y.grid), *bands, *curves, *dots]
+
+
+def _bars(line: ChartLine, places: Sequence[float], y: _Axis) -> list[tuple[str, str]]:
+    """Bars from 0, and over each the ends of its interval."""
+    half = 0.36 / len(places)
+    bars, ends, zero = [], [], round(_HIGH * y(0.0))
+    for i, (place, value) in enumerate(zip(places, line.values.tolist(), strict=True)):
+        if not math.isfinite(value):
+            continue
+        left, right = round(_WIDE * (place - half)), round(_WIDE * (place + half))
+        bars.append(f"M{left} {zero}V{round(_HIGH * y(value))}H{right}V{zero}Z")
+        width = math.nan if line.width is None else float(line.width[i])
+        if width > 0:
+            top, low = (round(_HIGH * y(value + side * width)) for side in (1, -1))
+            ends.append(f"M{round(_WIDE * place)} {top}V{low}")
+    found = [("grid-line", y.grid), (f"bar-of s{line.style}", "".join(bars))]
+    return [*found, ("whisker", "".join(ends))] if ends else found
+
+
+def _apart_ticks(ticks: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
+    """Without those whose words would lie over the next ones."""
+    after = [*(place for _, place in ticks[1:]), math.inf]
+    return [tick for tick, place in zip(ticks, after, strict=True) if place - tick[1] > 0.12]
 
 
 def _alone(known: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -206,24 +247,41 @@ def _band(x: NDArray[np.float64], line: ChartLine, y: Any) -> str:
     return "".join(parts)
 
 
-def _axis(lines: Sequence[ChartLine], from_zero: bool) -> tuple[float, float, list[float]]:
-    """Both ends of an axis, and a few round marks."""
-    values = [line.values for line in lines]
-    # A band that is many times as high as its line would flatten it: it may leave the picture.
-    values += [line.values + s * line.width for line in lines if line.width is not None for s in (-1, 1)]
-    known = np.concatenate([v[np.isfinite(v)] for v in values]) if values else np.zeros(0)
-    curves = np.concatenate([line.values[np.isfinite(line.values)] for line in lines])
-    if not len(known):
-        return 0.0, 1.0, [0.0]
-    low, high = float(known.min()), float(known.max())
-    if from_zero:
-        low, high = min(0.0, float(curves.min())), min(high, max(3.0 * float(curves.max()), 1e-12))
-        high = max(high, float(curves.max()))
-    if high <= low:
-        high = low + (abs(low) or 1.0)
-    marks = round_marks(low, high)
-    room = 0.04 * (high - low)
-    return (low if from_zero and low == 0 else low - room), high + room, marks
+@dataclass(frozen=True)
+class _Axis:
+    """Places of values, from the upper end of an axis to the lower one, and a few round marks."""
+
+    low: float
+    high: float
+    marks: list[float]
+
+    def __call__(self, value: Any) -> Any:
+        return (self.high - value) / (self.high - self.low)
+
+    @property
+    def grid(self) -> str:
+        """A line at each mark."""
+        return "".join(f"M0 {round(_HIGH * self(mark))}H{_WIDE}" for mark in self.marks)
+
+    @classmethod
+    def of(cls, lines: Sequence[ChartLine], from_zero: bool) -> _Axis:
+        """The axis that shows some lines."""
+        values = [line.values for line in lines]
+        # A band that is many times as high as its line would flatten it: it may leave the picture.
+        values += [line.values + s * line.width for line in lines if line.width is not None for s in (-1, 1)]
+        known = np.concatenate([v[np.isfinite(v)] for v in values]) if values else np.zeros(0)
+        curves = np.concatenate([line.values[np.isfinite(line.values)] for line in lines])
+        if not len(known):
+            return cls(0.0, 1.0, [0.0])
+        low, high = float(known.min()), float(known.max())
+        if from_zero:
+            low, high = min(0.0, float(curves.min())), min(high, max(3.0 * float(curves.max()), 1e-12))
+            high = max(high, float(curves.max()))
+        if high <= low:
+            high = low + (abs(low) or 1.0)
+        marks = round_marks(low, high)
+        room = 0.04 * (high - low)
+        return cls(low if from_zero and low == 0 else low - room, high + room, marks)
 
 
 def round_marks(low: float, high: float) -> list[float]:

@@ -19,7 +19,7 @@ from dpstream.io.sinks.release_reader import released_alike
 from dpstream.io.sinks.simulated_errors import SimulatedErrors, simulated_errors
 from dpstream.stream.release.estimates import Estimate, Published
 from dpstream.stream.release.folding import Group, groups_of
-from dpstream.tools.evaluate.run_folder import MAX_STEPS, Accuracy, Folder, PublishedRun, released_codes, thin
+from dpstream.tools.evaluate.run_folder import Accuracy, Folder, PublishedRun, released_codes
 
 #: Tables that are read of a long stream, if its reader does not ask for more.
 MAX_TABLES = 40
@@ -32,20 +32,25 @@ class ReportedRun(PublishedRun):
     Attributes:
         releases: the folder.
         schema: the columns; from the configuration, or rebuilt from the codebook.
-        tables: steps whose tables were read.
-        counts: per column, rows by code in each of those tables; shape (tables, codes).
+        last_table: the step of the last full table; None if there is none.
+        codes: its records.
         workload: the marginals that the mechanism was asked to keep.
-        codes: records of the last full table; None if there is none.
-        before: step and records of the full table before it; None if there is none.
     """
 
     releases: Path
     schema: Schema
-    tables: tuple[int, ...]
-    workload: Workload
-    counts: tuple[NDArray[np.int64], ...]
+    last_table: int | None
     codes: NDArray[np.int32] | None
-    before: tuple[int, NDArray[np.int32]] | None
+    workload: Workload
+
+    @cached_property
+    def counts(self) -> tuple[NDArray[np.int64], ...]:
+        """By column, the last table's rows by code."""
+        assert self.codes is not None
+        return tuple(
+            np.bincount(self.codes[:, column], minlength=size)
+            for column, size in enumerate(self.schema.domain.sizes)
+        )
 
     @cached_property
     def published(self) -> Published | None:
@@ -66,25 +71,9 @@ class ReportedRun(PublishedRun):
         return None if self.last_table is None else simulated_errors(self.releases, self.last_table)
 
     @property
-    def last_table(self) -> int | None:
-        """The step of ``codes``."""
-        return self.tables[-1] if self.tables else None
-
-    @property
     def accuracy(self) -> Accuracy | None:
         """Of the last table; None where its manifest does not say."""
         return next((facts.accuracy for facts in self.shown if facts.step == self.last_table), None)
-
-    def rows(self) -> NDArray[np.int64]:
-        """Rows of each read table."""
-        total: NDArray[np.int64] = self.counts[0].sum(axis=1)
-        return total
-
-    def shares(self, column: int) -> NDArray[np.float64]:
-        """Of each read table's rows, by code; NaN where a table is empty."""
-        rows = self.rows().astype(np.float64)
-        found: NDArray[np.float64] = self.counts[column] / np.where(rows > 0, rows, np.nan)[:, None]
-        return found
 
     def labels(self, column: int) -> tuple[str, ...]:
         """Labels of a column's codes as the released table can tell them apart."""
@@ -105,33 +94,18 @@ class ReportedRun(PublishedRun):
 
 
 def collect(folder: Folder) -> ReportedRun:
-    """Read the tables of a stream of tables, each once. Reads nothing private.
+    """Read the last table of a stream of tables. Reads nothing private.
 
     Errors:
         StoreDamagedError, StoreFormatError: files that differ from their published hashes, or cannot be read.
     """
     releases, config, last = folder.releases, folder.config, folder.manifest
     schema = released_schema(releases, last) if config is None else config.schema()
+    step = folder.full[-1] if folder.full else None
+    codes = None if step is None else released_codes(schema, releases, step)
+    facts = folder.facts(folder.full[-1:])
     workload = _workload(schema, last, releases)
-    # A line needs no more points than a small picture has room for; who asks for more steps gets their tables, too.
-    tables = thin(folder.full, MAX_TABLES if folder.most == MAX_STEPS else folder.most)
-    counts, codes = _count(schema, releases, tables)
-    before = None
-    if len(folder.full) > 1:
-        step = folder.full[-2]
-        before = step, released_codes(schema, releases, step)
-    return ReportedRun(
-        last,
-        folder.states,
-        folder.facts(tables[-1:]),
-        releases,
-        schema,
-        tables,
-        workload,
-        counts,
-        codes,
-        before,
-    )
+    return ReportedRun(last, folder.states, facts, releases, schema, step, codes, workload)
 
 
 def _workload(schema: Schema, manifest: dict[str, Any], releases: Path) -> Workload:
@@ -146,17 +120,3 @@ def _workload(schema: Schema, manifest: dict[str, Any], releases: Path) -> Workl
         raise StoreDamagedError(
             "the manifest's workload does not fit the columns", where=str(releases)
         ) from None
-
-
-def _count(
-    schema: Schema, releases: Path, tables: Sequence[int]
-) -> tuple[tuple[NDArray[np.int64], ...], NDArray[np.int32] | None]:
-    """Single columns of every table, and the last table."""
-    sizes = schema.domain.sizes
-    counts = tuple(np.zeros((len(tables), size), dtype=np.int64) for size in sizes)
-    codes = None
-    for row, step in enumerate(tables):
-        codes = released_codes(schema, releases, step)
-        for column, size in enumerate(sizes):
-            counts[column][row] = np.bincount(codes[:, column], minlength=size)
-    return counts, codes

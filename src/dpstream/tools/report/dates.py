@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dpstream.io.sources.calendar import period_grid
+from dpstream.stream.release.flows import Span, days_of
 from dpstream.tools.evaluate.run_folder import PublishedRun
 
 _MONTHS = (
@@ -24,7 +25,7 @@ class Calendar:
 
     @cached_property
     def _days(self) -> dict[int, tuple[datetime.date, datetime.date]]:
-        found = {step: _span(text) for step, text in self.periods.items()}
+        found = {step: days_of(text) for step, text in self.periods.items()}
         return {step: span for step, span in found.items() if span is not None}
 
     def name(self, step: int, *, long: bool = False) -> str:
@@ -101,6 +102,26 @@ class Calendar:
         return found
 
 
+def period_name(span: Span, length: str) -> str:
+    """What a measured period is called: by the calendar where that is how it is measured, else by its last day.
+
+    >>> day = datetime.date.fromisoformat
+    >>> span = Span(1, 12, day("2000-12-25"), day("2001-03-25"))
+    >>> period_name(span, "quarter"), period_name(span, "12 steps"), period_name(Span(1, 12), "12 steps")
+    ('Q1 2001', 'to 25 Mar 2001', 'steps 1 to 12')
+    """
+    last = span.last_day
+    if last is None:
+        return str(span)
+    month = _MONTHS[last.month - 1][:3]
+    calendar = {
+        "month": f"{month} {last.year}",
+        "quarter": f"Q{(last.month + 2) // 3} {last.year}",
+        "year": str(last.year),
+    }
+    return calendar.get(length, f"to {last.day} {month} {last.year}")
+
+
 def calendar_of(run: PublishedRun) -> Calendar:
     """Of a run: from its manifests, or from the names that a panel's owner gave its periods."""
     periods = {facts.step: facts.period for facts in run.shown if facts.period}
@@ -113,20 +134,3 @@ def calendar_of(run: PublishedRun) -> Calendar:
             periods.setdefault(step, f"{first}/{after - datetime.timedelta(days=1)}")
     names = run.manifest["mechanism"].get("options", {}).get("period_names") or []
     return Calendar({i: str(name) for i, name in enumerate(names, 1)} | periods)
-
-
-def _span(text: str) -> tuple[datetime.date, datetime.date] | None:
-    """First and last day of a period; None where it has no dates.
-
-    >>> _span("2005-04"), _span("wave 3")
-    ((datetime.date(2005, 4, 1), datetime.date(2005, 4, 30)), None)
-    """
-    begin, _, end = text.partition("/")
-    try:
-        if len(begin) == 7:
-            first = datetime.date.fromisoformat(f"{begin}-01")
-            return first, (first + datetime.timedelta(days=31)).replace(day=1) - datetime.timedelta(days=1)
-        first = datetime.date.fromisoformat(begin[:10])
-        return first, datetime.date.fromisoformat((end or begin)[:10])
-    except ValueError:
-        return None

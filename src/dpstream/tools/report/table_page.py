@@ -17,16 +17,16 @@ from dpstream.core.schema.domain import Clique
 from dpstream.core.schema.numeric import average_ends
 from dpstream.core.tables import count_marginals
 from dpstream.stream.release.estimates import Estimate
-from dpstream.stream.release.folding import Group, fold, top_codes
+from dpstream.stream.release.folding import Group, fold
 from dpstream.stream.release.released_verdicts import average_words
-from dpstream.tools.evaluate.metrics import churn, cramers_v
+from dpstream.tools.evaluate.metrics import cramers_v
 from dpstream.tools.evaluate.run_folder import Folder, StepFacts
 from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.collect import ReportedRun, collect
 from dpstream.tools.report.dates import Calendar
 from dpstream.tools.report.known_errors import measured_words
-from dpstream.tools.report.markup import Html, block, integer, percent, percent_points, significant, table
+from dpstream.tools.report.markup import Html, block, integer, percent, significant, table
 from dpstream.tools.report.plain_page import rows_over_time, states
 
 _BARS = 12
@@ -35,10 +35,6 @@ _SCALES = (0.01, 0.02, 0.04, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 _SQUARE = 10
 #: Pairs that get a heat map without being asked for: the most associated ones.
 _MAX_PAIRS = 12
-#: Further changes are not listed.
-_CHANGES = 8
-#: Columns that get a chart of their own: those that moved most; and the values drawn of each.
-_MAX_COLUMNS, _VALUES = 6, 4
 
 
 def _columns(run: ReportedRun, dates: Calendar) -> Html | None:
@@ -51,7 +47,7 @@ def _columns(run: ReportedRun, dates: Calendar) -> Html | None:
         "tables",
         "columns",
         cards=cards,
-        rows=float(run.rows()[-1]),
+        rows=float(len(run.codes)),
         step=run.last_table,
         holds=next(facts.holds for facts in run.shown if facts.step == run.last_table),
         errors=_column_errors(run),
@@ -76,7 +72,7 @@ def _column_errors(run: ReportedRun) -> Html:
 def _card(run: ReportedRun, column: int, dates: Calendar) -> dict[str, Any]:
     """A column's table of bars, which reads as numbers where it is not seen, and what is to be said of its errors."""
     name = run.schema.names[column]
-    counts = run.counts[column][-1]
+    counts = run.counts[column]
     groups = run.groups(column, counts, _BARS)
     made = fold(counts.astype(np.float64), groups)
     rows = max(1.0, float(counts.sum()))
@@ -185,55 +181,12 @@ def _chosen_pairs(run: ReportedRun, asked: Sequence[tuple[str, str]]) -> tuple[C
     return tuple(dict.fromkeys((*first, *best)))
 
 
-def _changes(run: ReportedRun, dates: Calendar) -> Html | None:
-    """The section on what changed since last time: the shares that moved most between the last two tables."""
-    if run.codes is None or run.before is None or not len(run.codes) or not len(run.before[1]):
-        return None
-    step, before = run.before
-    assert run.last_table is not None
-    moved = []
-    for column, size in enumerate(run.schema.domain.sizes):
-        counts = [np.bincount(codes[:, column], minlength=size) for codes in (before, run.codes)]
-        groups = run.groups(column, counts[1], _BARS)
-        then, now = (fold(part.astype(np.float64), groups) / max(1, part.sum()) for part in counts)
-        # Of two values the other one mirrors it.
-        for i, group in list(enumerate(groups))[1 if size == 2 else 0 :]:
-            moved.append((f"{run.schema.names[column]} = {group.label}", float(then[i]), float(now[i])))
-    moved.sort(key=lambda change: -abs(change[2] - change[1]))
-    seen = [
-        (name, then, now)
-        for name, then, now in moved
-        if percent(now) != percent(then) and abs(now - then) >= 0.0005
-    ][:_CHANGES]
-    widest = max((abs(now - then) for _, then, now in seen), default=1.0)
-    cliques = run.workload.cliques
-    return block(
-        "tables",
-        "changed",
-        now=dates.name(run.last_table),
-        before=dates.name(step),
-        more=len(run.codes) - len(before),
-        marginals=len(cliques),
-        churn=churn(*(count_marginals(codes, run.schema.domain, cliques) for codes in (before, run.codes))),
-        moved=[
-            {
-                "name": name,
-                "then": then,
-                "now": now,
-                "width": f"{50 * abs(now - then) / widest:.1f}%",
-                "points": percent_points(now - then),
-            }
-            for name, then, now in seen
-        ],
-    )
-
-
 def _heat(run: ReportedRun, chosen: Sequence[Clique]) -> dict[str, Any]:
     """Folded pairs as shares in units of 0.01 %, for the page's script."""
     if run.codes is None:
         return {}
     used = sorted({column for pair in chosen for column in pair})
-    groups = {column: run.groups(column, run.counts[column][-1], _SQUARE) for column in used}
+    groups = {column: run.groups(column, run.counts[column], _SQUARE) for column in used}
     made = count_marginals(run.codes, run.schema.domain, list(chosen)) if chosen else []
     pairs = []
     for pair, counts in zip(chosen, made, strict=True):
@@ -384,59 +337,18 @@ def _thin_marginals(run: ReportedRun, least: int | None) -> Html:
     )
 
 
-def _over_time(run: ReportedRun, charts: Charts) -> Html:
-    """The section on the table over time: its size, and the columns that moved most."""
-    moving = []
-    for column in range(len(run.schema) if len(run.tables) > 1 else 0):
-        shares = run.shares(column)
-        # Early tables are small, and mostly noise.
-        late = shares[len(shares) // 3 :]
-        spread = np.ptp(late[np.isfinite(late[:, 0])], axis=0) if np.isfinite(late).any() else np.zeros(1)
-        if spread.max() > 0:
-            moving.append((float(spread.max()), column, shares))
-    moving.sort(key=lambda entry: -entry[0])
-    rows = rows_over_time(run, charts)
-    kept = sum(state != "withdrawn" for _, state in run.states)
-    full = sum(state == "full" for _, state in run.states)
-    return block(
-        "tables",
-        "over_time",
-        states=states(run.states),
-        rows=rows,
-        tables=len(run.tables),
-        figures=[_moving_column(run, column, shares, charts) for _, column, shares in moving[:_MAX_COLUMNS]],
-        moving=len(moving),
-        thinned=len(run.shown) < kept or len(run.tables) != full,
-        full=full,
-    )
-
-
-def _moving_column(run: ReportedRun, column: int, shares: NDArray[np.float64], charts: Charts) -> Html:
-    labels, size = run.labels(column), run.schema.domain.sizes[column]
-    if size == 2:
-        codes = [1]  # the other one mirrors it
-    else:
-        weights = np.nansum(shares, axis=0) * 1e6
-        codes = [code for code in top_codes(weights.astype(np.int64), _VALUES) if weights[code] > 0]
-    # Of two values only one is drawn, and it may be called "true", which means something else on these pages.
-    name = f"{run.schema.names[column]} = " if size == 2 else ""
-    lines = [ChartLine(f"{name}{labels[code]}", shares[:, code], style=i + 1) for i, code in enumerate(codes)]
-    rest = size - len(codes)
-    note = None if size <= len(codes) + 1 else f"{rest} other values are not drawn."
-    unit = Unit("share of rows", share=True)
-    return charts.lines(run.schema.names[column], run.tables, lines, unit, note=note, small=True)
-
-
 def _draw(folder: Folder, pairs: Pairs) -> Page:
     run = collect(folder)
     chosen = _chosen_pairs(run, pairs)
     charts = charts_of(run)
     dates = charts.dates
+    # The measured number says more than the rows that were drawn of it.
+    is_measured = any(not one.columns and len(one.known) > 1 for one in folder.headlines)
+    rows = None if is_measured else rows_over_time(run, charts)
     sections = [
-        ("releases", "Over time", _over_time(run, charts)),
+        ("releases", "Releases", block("plain", "releases", states=states(run.states), rows=rows)),
         ("columns", "Columns", _columns(run, dates)),
         ("pairs", "Pairs", _pairs(run, chosen)),
-        ("changed", "What changed", _changes(run, dates)),
         ("weak", "Weak spots", _weak(run, dates)),
         ("errors", "Errors", _errors(run, charts)),
     ]
@@ -445,7 +357,7 @@ def _draw(folder: Folder, pairs: Pairs) -> Page:
         sections,
         f"{integer(run.shown[-1].rows)} invented records with {integer(len(run.schema))} columns",
         charts,
-        tables=len(run.tables),
+        tables=int(run.codes is not None),
         heat=_heat(run, chosen),
         measured=partial(measured_words, run, dates),
         columns=len(run.schema),

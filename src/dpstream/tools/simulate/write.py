@@ -10,12 +10,10 @@ from typing import Any, Final
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError
 from dpstream.core.paths import parse_json, read_text
-from dpstream.tools.simulate.census import CENSUS
-from dpstream.tools.simulate.city_points import RIDES
-from dpstream.tools.simulate.evictions import EVICTIONS
 from dpstream.tools.simulate.example import Example
 from dpstream.tools.simulate.panel_folder import PANEL
 from dpstream.tools.simulate.stock_folder import STOCK, Stock
+from dpstream.tools.simulate.streams import CENSUS, EVICTIONS, RIDES
 
 #: All example streams by name.
 EXAMPLES: Final[dict[str, Example]] = {

@@ -31,7 +31,7 @@
     const width = line.width && line.values[index] !== null ? line.width[index] : null;
     return shown(line.values[index], spec) + (width ? ` ± ${shown(width, spec)}` : "");
   };
-  const named = (step) => data.names[step] ?? `step ${step}`;
+  const called = (spec, i) => spec.names ? spec.names[i] : data.names[spec.x[i]] ?? `step ${spec.x[i]}`;
 
   // Lines: what is under the pointer, or chosen with the arrow keys.
 
@@ -40,20 +40,21 @@
     const [plot, field, pointer] = [".plot", ".field", ".pointer"].map((name) => figure.querySelector(name));
     const out = figure.querySelector("output");
     const [first, last] = [spec.x[0], spec.x[spec.x.length - 1]];
-    const place = (step) => (last > first ? (step - first) / (last - first) : 0.5);
+    // Bars stand in the middle of equal parts, points of lines at the step's place.
+    const place = (i) => spec.names ? (i + 0.5) / spec.x.length : last > first ? (spec.x[i] - first) / (last - first) : 0.5;
     let index = spec.x.length - 1;
     const show = (i) => {
       index = Math.max(0, Math.min(spec.x.length - 1, i));
-      pointer.setAttribute("d", `M${Math.round(1000 * place(spec.x[index]))} 0V400`);
+      pointer.setAttribute("d", `M${Math.round(1000 * place(index))} 0V400`);
       const only = spec.lines.length === 1;
-      out.textContent = `${named(spec.x[index])}: ${spec.lines.map((line) => `${only ? "" : `${line.label} `}${around(line, index, spec)}`).join(", ")}`;
+      out.textContent = `${called(spec, index)}: ${spec.lines.map((line) => `${only ? "" : `${line.label} `}${around(line, index, spec)}`).join(", ")}`;
     };
     const hide = () => { pointer.setAttribute("d", ""); out.textContent = ""; };
     field.addEventListener("pointermove", (event) => {
       const box = field.getBoundingClientRect();
-      const wanted = first + ((event.clientX - box.left) / box.width) * (last - first);
+      const wanted = (event.clientX - box.left) / box.width;
       let best = 0;
-      spec.x.forEach((step, i) => { if (Math.abs(step - wanted) < Math.abs(spec.x[best] - wanted)) best = i; });
+      spec.x.forEach((_, i) => { if (Math.abs(place(i) - wanted) < Math.abs(place(best) - wanted)) best = i; });
       show(best);
     });
     field.addEventListener("pointerleave", hide);
@@ -80,12 +81,33 @@
       make("bdi", title, cell);
     }
     const body = make("tbody", undefined, table);
-    spec.x.forEach((step, i) => {
+    spec.x.forEach((_, i) => {
       const row = make("tr", undefined, body);
-      make("th", named(step), row).scope = "row";
+      make("th", called(spec, i), row).scope = "row";
       for (const line of spec.lines) make("td", around(line, i, spec), row).className = "n";
     });
     place.append(table);
+  }
+
+  // Tables that can be sorted: a heading is a button.
+
+  for (const table of document.querySelectorAll("table.sortable")) {
+    const headings = [...table.querySelectorAll("thead th")];
+    const body = table.querySelector("tbody");
+    const value = (row, i) => row.cells[i].dataset.value ?? row.cells[i].textContent;
+    headings.forEach((heading, i) => {
+      const button = make("button", heading.textContent);
+      button.type = "button";
+      heading.replaceChildren(button);
+      button.addEventListener("click", () => {
+        const down = heading.getAttribute("aria-sort") !== "descending";
+        headings.forEach((other) => other.removeAttribute("aria-sort"));
+        heading.setAttribute("aria-sort", down ? "descending" : "ascending");
+        const rows = [...body.rows].sort((a, b) => value(a, i).localeCompare(value(b, i), "en", { numeric: true }));
+        if (heading.classList.contains("n")) rows.sort((a, b) => value(a, i) - value(b, i));
+        body.append(...(down ? rows.reverse() : rows));
+      });
+    });
   }
 
   // How long ago: the page does not know when it is read.

@@ -1,0 +1,209 @@
+"""The section on time, where flows are measured: how many there are, how many came, what changed.
+
+Every number is a sum of measurements; no table is read.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.errors import ConfigError
+from dpstream.io.sources.calendar import CALENDAR_PERIODS
+from dpstream.stream.measured_counts import Headline
+from dpstream.stream.public_release import PublicRelease
+from dpstream.stream.release.estimates import Estimate
+from dpstream.stream.release.flows import Change, Events, Span, simultaneous
+from dpstream.tools.report.charts import ChartLine, Charts, Unit
+from dpstream.tools.report.dates import period_name
+from dpstream.tools.report.markup import Html, block, integer
+
+_CONFIDENCE = 0.95
+#: Values of a headline that are drawn, newest periods that have a bar, rows of a table of changes.
+_VALUES, _BARS, _ROWS = 4, 40, 60
+#: A page names headlines of more cells, and leaves them to the command.
+_MOST_CELLS = 2_000
+_TITLES = {"came": "Came", "left": "Left", "net": "Came less left"}
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """The newest measured period of a headline beside the one before."""
+
+    events: Events
+    spans: tuple[Span, Span]
+    change: Change
+
+
+def time_section(release: PublicRelease, found: Sequence[Headline], charts: Charts) -> Html | None:
+    """The section; None where no flow is measured."""
+    shown = [headline for headline in found if _cells(headline) <= _MOST_CELLS]
+    compared = {headline.columns: _compared(release, headline) for headline in shown}
+    cells = sum(one.change.later.values.size for changes in compared.values() for one in changes)
+    admitted = any(_is_bounded(one.change.later) for own in compared.values() for one in own)
+    parts = []
+    for headline in shown:
+        name = " × ".join(headline.columns)
+        tables = [_table(headline, one, cells) for one in compared[headline.columns]]
+        stocks, bars = _stocks(headline, charts, name), _bars(headline, charts)
+        if stocks or bars or tables:
+            parts.append({"name": name, "stocks": stocks, "bars": bars, "tables": tables})
+    if not parts:
+        return None
+    left = [" × ".join(headline.columns) for headline in found if headline not in shown]
+    return block("time", "section", headlines=parts, left=left, admitted=admitted, compared=cells > 0)
+
+
+def _cells(headline: Headline) -> int:
+    return max(flow.values.size for series in headline.flows.values() for flow in series.flows if flow)
+
+
+def _is_bounded(estimate: Estimate) -> bool:
+    """Whether bounds on a user's records leave some out, more of them later."""
+    return estimate.records == "admitted records"
+
+
+def _labels(estimate: Estimate) -> list[str]:
+    """The name of each cell."""
+    return [" × ".join(cell) for cell in itertools.product(*estimate.labels)]
+
+
+def _half_width(estimate: Estimate, confidence: float = _CONFIDENCE) -> float:
+    interval = estimate.interval(confidence)
+    return math.nan if interval is None else float((interval[1] - interval[0]).flat[0]) / 2
+
+
+def _largest(headline: Headline) -> list[int]:
+    """The cells with the most records, largest first."""
+    known = [estimate for _, estimate in headline.known]
+    series = next(iter(headline.flows.values()))
+    values = (known or [flow for flow in series.flows if flow])[-1].values.ravel()
+    return [int(cell) for cell in np.argsort(-values, kind="stable")[:_VALUES]]
+
+
+def _stocks(headline: Headline, charts: Charts, name: str) -> Html | None:
+    """A line for each of the largest values: how many there are at the end of each period."""
+    known = headline.known
+    if len(known) < 2:
+        return None
+    steps = [step for step, _ in known]
+    values = np.array([estimate.values.ravel() for _, estimate in known])
+    width = np.array([_half_width(estimate) for _, estimate in known])
+    band = width if (width > 0).any() else None
+    labels = _labels(known[-1][1]) if name else [""]
+    largest = _largest(headline)
+    lines = [
+        ChartLine(labels[cell] or "measured", values[:, cell], place, width=band, named=bool(name))
+        for place, cell in enumerate(largest, 1)
+    ]
+    rest = values.shape[1] - len(largest)
+    note = f"{integer(rest)} smaller values are not drawn." if rest else None
+    title = f"{name}: number of records" if name else "Number of records"
+    return charts.lines(title, steps, lines, Unit(title), note=note)
+
+
+def _bars(headline: Headline, charts: Charts) -> list[Html]:
+    """A chart of bars for the number of records, or for each of the largest values."""
+    made = []
+    for events, series in headline.flows.items():
+        # Bars of spans that differ would mislead; a value has one chart.
+        if not headline.period or (events != "came" and headline.columns and "came" in headline.flows):
+            continue
+        if events == "net" and "left" in headline.flows:
+            continue
+        spans, flows = series.spans[-_BARS:], series.flows[-_BARS:]
+        labels = next(_labels(flow) for flow in flows if flow) if headline.columns else [""]
+        widths = np.array([math.nan if flow is None else _half_width(flow) for flow in flows])
+        names = _names(spans, headline.period)
+        left = len(series.spans) - len(spans)
+        note = f"The newest {_BARS} periods; {integer(left)} earlier ones have no bar." if left else None
+        for cell in _largest(headline):
+            values = np.array([math.nan if flow is None else flow.values.flat[cell] for flow in flows])
+            style = 2 if events == "left" else 1
+            line = ChartLine(_TITLES[events], values, style, width=widths, named=False)
+            title = f"{_TITLES[events]}: {labels[cell]}" if labels[cell] else _TITLES[events]
+            unit = Unit(f"records a {_word(headline.period)}")
+            made.append(charts.bars(title, names, line, unit, note=note))
+    return made
+
+
+def _word(period: str) -> str:
+    """What a period is called in a sentence."""
+    length = period.split(",")[0]
+    return length if length in CALENDAR_PERIODS else "period"
+
+
+def _whole(spans: Sequence[Span]) -> list[Span]:
+    """Those that are about as long as most: a stream's end cuts a period, and its first records may be one."""
+    lengths = [span.days or span.last - span.first + 1 for span in spans]
+    usual = float(np.median(lengths))
+    return [span for span, length in zip(spans, lengths, strict=True) if length > 0.75 * usual]
+
+
+def _names(spans: Sequence[Span], period: str) -> list[str]:
+    """A name for each period; those that would be named alike have their days or steps for names."""
+    whole = _whole(spans)
+    names = [period_name(span, period if span in whole else "") for span in spans]
+    many = Counter(names)
+    return [name if many[name] == 1 else str(span) for name, span in zip(names, spans, strict=True)]
+
+
+def _compared(release: PublicRelease, headline: Headline) -> list[_Compared]:
+    found = []
+    for events, series in headline.flows.items():
+        known = [span for span, why in zip(series.spans, series.why, strict=True) if not why]
+        known = _whole(known)[-2:] if known else known
+        if not headline.period or len(known) < 2 or (events == "net" and "came" in headline.flows):
+            continue
+        earlier, later = ((span.first, span.last) for span in known)
+        change = release.change(headline.columns, earlier=earlier, later=later, events=events)
+        found.append(_Compared(events, (known[0], known[1]), change))
+    return found
+
+
+def _table(headline: Headline, one: _Compared, cells: int) -> dict[str, Any]:
+    """The facts of one comparison; all of the page hold together with the confidence."""
+    change, spans = one.change, one.spans
+    many = change.later.values.size
+    confidence = 1 - (1 - _CONFIDENCE) * many / cells
+    seen = _seen(change, confidence)
+    # Records a day, in the length of the later period.
+    each = simultaneous(confidence, many)
+    width = _half_width(change.daily, each) * (spans[1].days or spans[1].last - spans[1].first + 1)
+    values = [part.values.ravel().tolist() for part in (change.earlier, change.later, change.difference)]
+    rows = [
+        {"name": label, "earlier": a, "later": b, "change": c, "seen": None if seen is None else int(seen[i])}
+        for i, (label, a, b, c) in enumerate(zip(_labels(change.later), *values, strict=True))
+    ]
+    rows.sort(key=lambda row: (-abs(row["seen"] or 0), -abs(row["change"])))
+    names = _names(spans, headline.period)
+    return {
+        "events": one.events,
+        "records": change.later.records,
+        "word": _word(headline.period),
+        "unit": "step" if spans[1].days is None else "day",
+        "adjacent": spans[0].last + 1 == spans[1].first,
+        "judged": seen is not None,
+        "names": names,
+        "widths": [_half_width(change.earlier), _half_width(change.later)],
+        "rows": rows[:_ROWS],
+        "more": len(rows[_ROWS:]),
+        "width": width,
+    }
+
+
+def _seen(change: Change, confidence: float) -> NDArray[np.int64] | None:
+    """What rose and what fell; None where periods are not comparable."""
+    if _is_bounded(change.later):
+        return None
+    try:
+        return change.direction(confidence).ravel()
+    except ConfigError:
+        return None

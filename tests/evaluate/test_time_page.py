@@ -1,0 +1,101 @@
+"""The section on time of a report: measurements and their intervals, and "higher" only where the page can know it."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from pathlib import Path
+
+import pytest
+from report_pages import Page
+
+import dpstream as dp
+from dpstream.core.privacy import Randomness
+from dpstream.io.sinks import released_schema
+from dpstream.stream import public_release
+from dpstream.stream.public_release import PublicRelease
+from dpstream.tools.evaluate.run_folder import released_codes
+from dpstream.tools.report import collect, write_report
+
+PLACES = ["north", "south", "east"]
+PERIODS = 5
+
+
+def rows(week: int) -> dict[str, list[object]]:
+    """North stays as it is, south grows by far, and east falls."""
+    counts = {"north": 300, "south": 50 + 40 * week, "east": 600 - 45 * week}
+    places = [place for place, many in counts.items() for _ in range(many)]
+    return {"place": places, "paid": [i % 2 == 0 for i in range(len(places))]}
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> PublicRelease:
+    """Ten weeks, measured every two."""
+    folder = tmp_path_factory.mktemp("time")
+    schema = dp.Schema([dp.Categorical("place", PLACES), dp.Boolean("paid")])
+    accuracy = {"headline": ["place"], "periods": "2 steps"}
+    how = {"accuracy": accuracy, "randomness": Randomness.seeded(5)}
+    with dp.open(folder, schema, epsilon=1, deletions=False, **how) as stream:
+        for week in range(2 * PERIODS):
+            first = datetime.date(2026, 2, 2) + datetime.timedelta(weeks=week)
+            stream.step(rows(week), first.isoformat(), f"{first}/{first + datetime.timedelta(days=6)}")
+    return dp.read(folder / "releases")
+
+
+@pytest.fixture(scope="module")
+def page(release: PublicRelease) -> Page:
+    return Page(write_report(release.folder, Path(release.folder) / "page.html"))
+
+
+def cells(page: Page) -> dict[str, list[str]]:
+    """The table of changes, by its rows' headings."""
+    (table,) = re.findall('<table class="plain sortable">(.*?)</table>', page.text, re.DOTALL)
+    found = re.findall("<tr>(<th scope=.row.*?)</tr>", table, re.DOTALL)
+    texts = [[re.sub("<[^>]+>", "", cell) for cell in re.split("(?=<td)", row)] for row in found]
+    return {first: rest for first, *rest in texts}
+
+
+def test_verdicts_hold_together_on_the_whole_page(release: PublicRelease, page: Page) -> None:
+    """Three places and the number of records are four comparisons of one page."""
+    change = release.change(["place"], earlier=(7, 8), later=(9, 10), events="came")
+    table = cells(page)
+    directions = dict(zip(PLACES, change.direction(1 - 0.05 * 3 / 4).tolist(), strict=True))
+    assert directions == {"north": 0, "south": 1, "east": -1}
+    low, high = change.daily.interval(1 - 0.05 / 4)
+    width = round(14 * (high - low)[0] / 2)
+    assert table["north"][-1] == f"no difference can be seen (± {width})"
+    assert table["south"][-1] == "higher than last period"
+    assert table["east"][-1] == "lower than last period"
+    later = dict(zip(PLACES, change.later.values.tolist(), strict=True))
+    assert {place: int(row[0]) for place, row in table.items()} == {p: round(v) for p, v in later.items()}
+    assert "of 20 such pages about one may hold a wrong comparison" in page.words
+
+
+def test_bars_and_lines_are_measurements(release: PublicRelease, page: Page) -> None:
+    came = release.series(["place"], events="came")
+    spec = page.spec("Came: south")
+    assert spec["names"][-1] == "to 12 Apr 2026"
+    low, high = came.flows[-1].interval()
+    assert spec["lines"][0]["values"] == pytest.approx([own.values[1] for own in came.flows], rel=1e-3)
+    assert spec["lines"][0]["width"][-1] == pytest.approx((high - low)[1] / 2, rel=1e-3)
+    lines = page.chart("place: number of records")
+    for i, step in enumerate(lines.pop("x")):
+        stock = release.measured(["place"], as_of=step)
+        assert {place: line[i] for place, line in lines.items()} == pytest.approx(
+            dict(zip(PLACES, stock.values.tolist(), strict=True)), rel=1e-3
+        )
+
+
+def test_nothing_is_the_difference_of_two_tables(
+    release: PublicRelease, page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The section is made without a table, and the page reads the last one only."""
+    read = list[int]()
+    monkeypatch.setattr(collect, "released_codes", lambda schema, place, step: read.append(step) or whole)
+    whole = released_codes(released_schema(release.folder, release.manifest()), release.folder, 10)
+    monkeypatch.setattr(public_release, "read_table", None)
+    again = Page(write_report(release.folder, Path(release.folder) / "page.html"))
+    assert read == [10]
+    section = re.compile('<section id="time">.*?</section>', re.DOTALL)
+    assert section.findall(again.text) == section.findall(page.text) != []
+    assert not re.search("What moved|What changed", page.words)
