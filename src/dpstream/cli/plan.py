@@ -153,7 +153,7 @@ _HEADLINES = 4
 
 def _comparable(config: Config) -> bool:
     """Whether ``--compare`` has something to run."""
-    from dpstream.project.alternatives import contenders
+    from dpstream.tools.choosing import contenders
 
     try:
         return config.expected is not None and len(contenders(config)) > 1
