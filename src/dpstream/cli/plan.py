@@ -182,7 +182,7 @@ def _answers(facts: Mapping[str, Any]) -> dict[str, Any] | None:
     records = facts["counted_records"]
     if forecast is not None:
         step, size, runs = forecast["step"], forecast["size"], forecast["runs"]
-        how = f"Standard errors at that step, from {counted(runs, 'run')} on invented records (seed {forecast['seed']})."
+        how = f"Standard errors at that step, by {counted(runs, 'run')} on invented records (seed {forecast['seed']})."
         if forecast["simulated_steps"] < step:
             steps = forecast["simulated_steps"]
             how = f"Standard errors at that step: {steps} steps were simulated; they grow as the plan says."
