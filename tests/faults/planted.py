@@ -187,6 +187,10 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
         "the number of records pays nothing": ("rest -= number", "rest -= 0"),
     },
     "families/tabular/pooled_clock.py": {
+        "a level pays nothing: it has the whole tree's share": (
+            "Fraction(1, len(self.headlines) * len(group))",
+            "Fraction(1, len(self.headlines))",
+        ),
         "the newest period is left out of the number of records": (
             "self.values[series] += value",
             "self.values[series] = value",
@@ -363,7 +367,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
         "evaluate/test_published_is_measured.py",
         "points",
     ),
-    "families/tabular/pooled_clock.py": ("tabular/test_periods.py",),
+    "families/tabular/pooled_clock.py": ("tabular/test_levels.py", "tabular/test_periods.py"),
     "families/tabular": ("tabular/test_periods.py", "evaluate/test_published_is_measured.py", "tabular"),
     "io/sinks": ("sinks", "streams/test_stream.py", "streams"),
     "io/sources/calendar.py": ("sources/test_file_source.py",),

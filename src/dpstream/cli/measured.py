@@ -287,11 +287,11 @@ def _known(release: PublicRelease, as_of: int | None, combine: Combine, as_json:
         told = {"as_of": one.as_of, "standard_error": one.standard_error, "note": one.note}
         entries.append({"columns": [], "kind": name, **told})
     known = [entry["as_of"] for entry in entries if entry["as_of"] is not None]
-    rows, unknown = list[dict[str, Any]](), dict[str, list[str]]()
+    rows, unknown = list[dict[str, Any]](), list[str]()
     for entry in entries:
         name = entry.get("kind") or " x ".join(entry["columns"]) or f"number of {_counted_records(release)}"
         if entry["as_of"] is None:
-            unknown.setdefault(str(entry["note"]), []).append(name)
+            unknown.append(name)
         else:
             rows.append({**entry, "name": name})
     print_facts(

@@ -8,8 +8,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
@@ -25,6 +26,7 @@ from dpstream.core.schema import Schema
 from dpstream.core.schema.predicate import Predicate
 from dpstream.io.sinks.release_reader import MeasuredStep, measured_steps
 from dpstream.stream.release.manifest import COUNTED
+from dpstream.stream.release.trees import Fitted, Tree
 
 # What single measurements say of a marginal, and the weights with which their noise enters its cells.
 
@@ -150,6 +152,52 @@ class Interactions:
         return replace(self, shares=left) if left else None
 
 
+@dataclass(frozen=True)
+class TreeCells:
+    """How the noise of one level's draw enters the estimates of a level (``trees``).
+
+    Attributes:
+        measured, estimated: the levels, the top being 0.
+    """
+
+    source: NoisyCounts
+    fitted: Fitted
+    measured: int
+    estimated: int
+    weight: float = 1.0
+
+    def coefficients(self, cells: NDArray[np.bool_]) -> Coefficients:
+        """See ``Part``. Of many different weights the small ones are rounded up, so that no interval is too short."""
+        weights = self.weight * self.fitted.weights(self.estimated, cells.reshape(-1))[self.measured]
+        sizes, counts = np.unique(np.round(np.abs(weights), 12), return_counts=True)
+        small = sizes[:-_EXACT_WEIGHTS][sizes[:-_EXACT_WEIGHTS] > 0.0]
+        if len(small):
+            at = slice(len(sizes) - _EXACT_WEIGHTS - len(small), len(sizes) - _EXACT_WEIGHTS)
+            sizes[at] = np.exp2(np.ceil(np.log2(small) * _STEPS_OF_2) / _STEPS_OF_2)
+        found = Counter[float]()
+        for size, count in zip(sizes.tolist(), counts.tolist(), strict=True):
+            found[size] += count
+        return Coefficients(self.source, tuple(found.items()), float(weights.sum()))
+
+    @property
+    def key(self) -> Any:
+        """See ``Part``."""
+        return self.source.draw, self.source.columns, self.fitted, self.estimated
+
+    def scaled(self, weight: float) -> TreeCells:
+        """See ``Part``."""
+        return replace(self, weight=self.weight * weight)
+
+    def plus(self, other: TreeCells) -> TreeCells | None:
+        """See ``Part``."""
+        weight = self.weight + other.weight
+        return replace(self, weight=weight) if abs(weight) > _CANCELLED else None
+
+
+#: Of a tree's weights so many are exact; the others are rounded up, to so many sizes between a number and its double.
+_EXACT_WEIGHTS, _STEPS_OF_2 = 32, 8
+
+
 @dataclass(frozen=True, eq=False)
 class SumOf:
     """The sum of some cells of an estimate, as a number of its own."""
@@ -183,12 +231,14 @@ class Combined:
     Attributes:
         variance: of one cell.
         chosen: whether it rests on measurements that were chosen.
+        kinds: where cells differ in their errors: those of one kind do not.
     """
 
     values: NDArray[np.float64]
     variance: float
-    parts: tuple[CellsOf | Interactions, ...]
+    parts: tuple[CellsOf | Interactions | TreeCells, ...]
     chosen: bool = False
+    kinds: NDArray[np.int64] | None = None
 
     @property
     def shared(self) -> set[str]:
@@ -203,7 +253,7 @@ class Combined:
         precision = np.array([1.0 if certain else 1.0 / way.variance for way in ways])
         weights = (precision / precision.sum()).tolist()
         values = np.zeros(ways[0].values.shape)
-        parts = list[CellsOf | Interactions]()
+        parts = list[CellsOf | Interactions | TreeCells]()
         for weight, way in zip(weights, ways, strict=True):
             values += weight * way.values
             parts += [part.scaled(weight) for part in way.parts]
@@ -484,6 +534,7 @@ class Estimate:
     about: str = ""
     records: str = "records"
     span: Any = None
+    _kinds: NDArray[np.int64] | None = field(default=None, repr=False, compare=False)
 
     def sum(self, cells: NDArray[np.bool_]) -> Estimate:
         """The sum of some cells as an estimate of its own, with its exact law.
@@ -503,12 +554,12 @@ class Estimate:
             )
         parts = tuple(SumOf(part, mask) for part in self._parts)
         total = np.array(self.values[mask].sum())
-        return replace(self, columns=(), labels=(), values=total, _parts=parts)
+        return replace(self, columns=(), labels=(), values=total, _parts=parts, _kinds=None)
 
     def law(self, cells: NDArray[np.bool_] | None = None) -> WeightedSum:
         """The law of the error of one cell, or of the sum of some cells (a mask shaped as ``values``).
 
-        Cost: of one cell: computed for the first one; all cells have the same law.
+        Cost: of one cell: computed for the first one; all cells have the same law, but for reconciled levels.
         """
         if cells is None:
             cells = np.zeros(self.values.shape, dtype=bool)
@@ -517,8 +568,24 @@ class Estimate:
 
     @property
     def standard_error(self) -> float:
-        """Of one cell, in records; the same for all cells."""
-        return float(self.law().variance ** 0.5)
+        """Of one cell, in records; the same for all cells, but for reconciled levels: there the largest."""
+        return float(self.standard_errors.max())
+
+    @property
+    def standard_errors(self) -> NDArray[np.float64]:
+        """Of every cell, in records."""
+        return self._each(lambda law: float(law.variance**0.5))
+
+    def _each(self, number: Callable[[WeightedSum], float]) -> NDArray[np.float64]:
+        """A number of each cell's law."""
+        if self._kinds is None:
+            return np.full(self.values.shape, number(self.law()))
+        places, found = np.unique(self._kinds, return_index=True, return_inverse=True)[1:], []
+        for first in places[0].tolist():
+            cells = np.zeros(self.values.shape, dtype=bool)
+            cells.flat[first] = True
+            found.append(number(self.law(cells)))
+        return np.array(found)[places[1]].reshape(self.values.shape)
 
     @property
     def exact(self) -> bool:
@@ -535,7 +602,7 @@ class Estimate:
         check_confidence(confidence)
         if self.chosen:
             return None
-        width = self.law().half_width(confidence)
+        width = self._each(lambda law: law.half_width(confidence))
         return self.values - width, self.values + width
 
     @property
@@ -551,7 +618,7 @@ class Estimate:
         low, high = (None, None) if interval is None else (pa.array(end.ravel()) for end in interval)
         nothing = pa.nulls(self.values.size, pa.float64())
         data = label_columns(self.columns, self.labels)
-        error = np.full(self.values.size, self.standard_error)
+        error = self.standard_errors.ravel()
         ends = {"low": nothing if low is None else low, "high": nothing if high is None else high}
         return pa.table({**data, "measured": self.values.ravel(), "standard_error": error, **ends})
 
@@ -659,6 +726,7 @@ class Published:
         released = schema.domain.released
         self.sizes = dict(zip(released.names, released.sizes, strict=True))
         self._known: dict[Any, Estimate | Missing] = {}
+        self._fitted: dict[Any, Fitted] = {}
 
     @classmethod
     def read(cls, folder: str | Path, schema: Schema, step: int) -> Published:
@@ -856,6 +924,11 @@ class Published:
     ) -> list[_Block] | Missing:
         """The blocks of the steps after ``begin`` up to ``end``, each step in one of them, whose sum has the smallest
         variance."""
+        if combine == "least squares" and counts:
+            agreeing = self._reconciled(names, counts[0].counted)
+            best = _cheapest(agreeing, begin, end)
+            if end in best and end > begin:
+                return _path(best, agreeing, end)
         spans: dict[tuple[int, int], list[NoisyCounts]] = {}
         for one in counts:
             if one.series is not None and one.first > 1:
@@ -866,12 +939,7 @@ class Published:
             for span, measured in spans.items()
             if (combined := self._combined(names, span, measured, combine)) is not None
         }
-        best: dict[int, tuple[float, tuple[int, int] | None]] = {begin: (0.0, None)}
-        for first, last in sorted(known):
-            if first - 1 in best and first <= last <= end:
-                variance = best[first - 1][0] + known[first, last].variance
-                if last not in best or variance < best[last][0]:
-                    best[last] = variance, (first, last)
+        best = _cheapest(known, begin, end)
         if end not in best:
             gaps = _gaps(names, known, max(best), end, begin)
             if combine == "mean" and any(_chose(one, names) for one in counts):
@@ -881,11 +949,56 @@ class Published:
                 why = "Gains of steps that share noise are not added up."
                 return replace(gaps, reason=f"{gaps.reason} {why}")
             return gaps
-        path, at = list[_Block](), end
-        while (span := best[at][1]) is not None:
-            path.append(_Block(*span, known[span]))
-            at = span[0] - 1
-        return path[::-1]
+        return _path(best, known, end)
+
+    @cached_property
+    def _trees(self) -> list[Tree]:
+        """Trees of levels that were measured, each level by a draw of its own."""
+        levels = () if self.schema.constraints is None else self.schema.constraints.levels
+        drawn = {one.columns for one in self.counts if _alone(one)}
+        return [Tree.of(self.schema, t.columns) for t in levels if {(name,) for name in t.columns} <= drawn]
+
+    def _reconciled(self, names: tuple[str, ...], counted: Counted) -> dict[tuple[int, int], Combined]:
+        """What the tree says of a level in each period; nothing where these columns are no level. The number of records
+        is the top of the only tree."""
+        trees = [tree for tree in self._trees if not names or (len(names) == 1 and names[0] in tree.columns)]
+        if not trees or (not names and len(trees) > 1):
+            return {}
+        tree, found = trees[0], dict[tuple[int, int], Combined]()
+        own = [one for one in self.counts if one.counted == counted and _alone(one)]
+        own = [one for one in own if _usable(one, self.sizes)]
+        spans: dict[tuple[int, int], dict[tuple[str, ...], NoisyCounts]] = {}
+        for one in own:
+            spans.setdefault((one.first, one.last), {})[one.columns or ()] = one
+        for span, measured in spans.items():
+            if all((name,) in measured for name in tree.columns):
+                top = [one for one in own if not one.columns and span[0] <= one.first and one.last <= span[1]]
+                levels = [[measured[(name,)]] for name in tree.columns]
+                found[span] = self._fit(
+                    tree, span, [top, *levels], 1 + tree.columns.index(names[0]) if names else 0
+                )
+        return found
+
+    def _fit(
+        self, tree: Tree, span: tuple[int, int], sources: list[list[NoisyCounts]], level: int
+    ) -> Combined:
+        """A level of the tree in one period, from what was measured of each level."""
+        first, number = span[0], self._number(*span)
+        for one in sorted(sources[0], key=lambda one: one.first):
+            first = one.last + 1 if one.first == first else -1
+        if number is not None or first != span[1] + 1:  # public; or its periods are not parts of this one
+            sources = [[], *sources[1:]]
+        variances = [sum(one.variance for one in own) if own else math.inf for own in sources]
+        values = [np.sum([one.values for one in own], axis=0) if own else np.zeros(1) for own in sources]
+        if number is not None:
+            variances[0], values[0] = 0.0, np.array([float(number)])
+        key = tree.columns, tuple(variances)
+        fitted = self._fitted.setdefault(key, Fitted(tree, tuple(variances)))
+        parts = tuple(TreeCells(one, fitted, at, level) for at, own in enumerate(sources) for one in own)
+        estimate, one_cell = fitted.estimate(values)[level], np.arange(tree.sizes[level]) == 0
+        variance = float(fitted.covariances(level, one_cell)[level][0])
+        shape = (tree.sizes[level],) if level else ()
+        return Combined(estimate.reshape(shape), variance, parts, kinds=tree.kinds[level])
 
     def _combined(
         self, names: tuple[str, ...], span: tuple[int, int], counts: Sequence[NoisyCounts], combine: Combine
@@ -948,7 +1061,35 @@ class Published:
             any(block.combined.chosen for block in blocks),
             tuple(itertools.chain.from_iterable(block.combined.parts for block in blocks)),
             records=self.records,
+            _kinds=blocks[0].combined.kinds if blocks else None,
         )
+
+
+_Best = dict[int, tuple[float, tuple[int, int] | None]]
+
+
+def _cheapest(known: Mapping[tuple[int, int], Combined], begin: int, end: int) -> _Best:
+    """The steps that spans reach from ``begin`` on: the least variance up to each, and the last span."""
+    best: _Best = {begin: (0.0, None)}
+    for first, last in sorted(known):
+        if first - 1 in best and first <= last <= end:
+            variance = best[first - 1][0] + known[first, last].variance
+            if last not in best or variance < best[last][0]:
+                best[last] = variance, (first, last)
+    return best
+
+
+def _path(best: _Best, known: Mapping[tuple[int, int], Combined], end: int) -> list[_Block]:
+    path, at = list[_Block](), end
+    while (span := best[at][1]) is not None:
+        path.append(_Block(*span, known[span]))
+        at = span[0] - 1
+    return path[::-1]
+
+
+def _alone(one: NoisyCounts) -> bool:
+    """Whether a period measured it by a draw of its own."""
+    return "period" in one.query and one.columns is not None and not isinstance(one.noise, HistogramCells)
 
 
 def names_of(columns: Iterable[str], schema: Schema) -> tuple[str, ...]:
