@@ -353,7 +353,7 @@ def test_runs_of_another_seed_have_the_predicted_errors(tmp_path: Path, name: st
     for run in range(40):
         assert config.expected is not None
         assert tool.imagine is not None
-        guess = Guess(config.expected, STEPS, (STEPS,), "correlated", None, 1000 + run)
+        guess = Guess(config.expected, STEPS, (STEPS,), "foreseen", None, 1000 + run)
         invented = tool.imagine(config, guess)
         truth = invented.truth[STEPS]
         cliques = [clique for clique in truth.cliques if len(clique) <= 2]

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from dpstream.core.contracts import ExpectedTable, NoisyCounts, marginal_query
+from dpstream.core.contracts.expectations import Change
 from dpstream.core.privacy.noise import DiscreteLaplace
 from dpstream.core.schema.domain import Domain
 from dpstream.tools.errors.contract import Guess
+from dpstream.tools.errors.foreseen_tables import foreseen_changes
 from dpstream.tools.errors.invented_tables import (
     Grouping,
     changes_of,
@@ -187,3 +189,42 @@ def test_records_that_come_sorted_are_alike_and_as_many() -> None:
         assert np.mean(same) > 0.5 if ordered else not any(same)
         # The last kinds of a sorted table may be left over.
         assert len({tuple(row) for come in found for row in come.tolist()}) > 50
+
+
+def _foreseen(change: Change, season: float | None = None) -> list[tuple[Any, ...]]:
+    guess = Guess(ExpectedTable(6000, 600, change, varies=0), 60, (), "foreseen", None, 7)
+    return list(foreseen_changes(guess, DOMAIN, season))
+
+
+@pytest.mark.parametrize("change", ["grows", "turns-over", "steady"])
+def test_a_foreseen_table_is_as_large_as_guessed_and_only_followed_records_change(change: Change) -> None:
+    steps, before = _foreseen(change), np.zeros((0, 4), np.int32)
+    for come, left, gone, there, same in steps:
+        assert np.array_equal(before[gone], left)
+        assert len(there) == len(before) + len(come) - len(gone)
+        # A record that changes keeps all columns but one.
+        assert ((come[:same] != left[:same]).sum(axis=1) <= 1).all()
+        before = there
+    # Seven standard deviations of as many independent arrivals and departures.
+    wanted = 60 * 600 if change == "grows" else 6000
+    assert abs(len(before) - wanted) < 7 * np.sqrt(2 * 60 * 600)
+    changed = sum(same for *_, same in steps)
+    turnover = 1 - np.exp(-0.1)
+    assert changed == 0 if change != "steady" else abs(changed / (0.5 * turnover * 60 * 6000) - 1) < 0.2
+    if change == "steady":
+        # Even values of two columns are more common among those who stay than among newcomers.
+        new = np.concatenate([come[same:] for come, *_, same in steps])
+        even = (before % 2 == 0).mean(axis=0) - (new % 2 == 0).mean(axis=0)
+        assert even.max() > 0.05
+
+
+def test_a_season_moves_arrivals_of_a_foreseen_table() -> None:
+    """Correlation with the best wave of twelve steps: chance of 60 independent numbers gives .5 in one of 500."""
+
+    def share(season: float | None) -> float:
+        come = np.array([len(step[0]) for step in _foreseen("grows", season)], float)
+        waves = np.exp(2j * np.pi * np.arange(60) / 12)
+        return float(abs(waves @ (come - come.mean())) / np.sqrt(30) / np.linalg.norm(come - come.mean()))
+
+    assert share(12.0) > 0.9
+    assert share(None) < 0.5

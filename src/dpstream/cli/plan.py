@@ -185,7 +185,8 @@ def _answers(facts: Mapping[str, Any]) -> dict[str, Any] | None:
         source = f"{counted(runs, 'run')} on invented records (seed {forecast['seed']})"
         how = f"Standard errors of released tables, from {source}."
         if forecast["simulated_steps"] < step:
-            how = f"Standard errors: {forecast['simulated_steps']} steps were simulated; they grow as the plan says."
+            steps = forecast["simulated_steps"]
+            how = f"Standard errors at that step: {steps} steps were simulated; they grow as the plan says."
         rows = answer_rows(size, forecast["total"], forecast["marginals"], records)
         alone = _noise_alone(expected, forecast)
     elif expected is not None:

@@ -1,8 +1,8 @@
 """What a stream will be worth, before it begins: its mechanism runs on invented streams of the guessed size.
 
-``dpstream plan`` shows it. No data are read. The invented columns are skewed and depend on each other, or are those of
-the public table that the stream begins with. Equal seeds give equal streams and noise; the limit of CPU decides how
-many runs there are, and how far they go.
+``dpstream plan`` shows it: root mean squares over runs, of the table of one step. No data are read. The invented stream
+is that of ``tools.errors.foreseen_tables``, or like the public table that the stream begins with. Equal seeds give
+equal streams and noise; the limit of CPU decides how many runs there are, and how far they go.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from dpstream.stream.release.verdicts import INVENTED, Verdict, verdicts_from
 from dpstream.tools.choosing import check_size
 from dpstream.tools.errors.contract import FamilySimulation, Guess, InventedTable, Observation, seed_of
 from dpstream.tools.errors.simulation import observations
+from dpstream.tools.evaluate.array_types import Floats
 from dpstream.tools.family_tools import tool_of
 
 if TYPE_CHECKING:
@@ -34,12 +35,14 @@ if TYPE_CHECKING:
 _MAX_RUNS = 30
 #: Of more pairs of columns only those that the mechanism itself looks at are compared.
 _MAX_PAIRS = 300
-#: So many steps are compared at most, and those of the last part count.
+#: So many steps are compared at most, and those of the last part may count.
 _COMPARED, _END = 60, 0.3
-#: So many steps are run at least, unless they take so many times the limit: errors of the first steps are small.
-_ENOUGH, _PATIENCE = 60, 4
+#: Beside the last step those count of which the plan expects the same, within this factor.
+_ALIKE = 1.2
+#: The first run is cut where it takes so many times the limit.
+_PATIENCE = 1.5
 #: Errors of totals stay alike over a run, so few runs say little: a bound counts as so many runs with this part of it.
-_BOUND_RUNS, _OF_BOUND = 2, 0.4
+_BOUND_RUNS, _OF_BOUND = 3, 0.22
 
 
 @dataclass(frozen=True)
@@ -72,8 +75,8 @@ def forecast(config: Config, step: int, *, seconds: float = 2.0, seed: int = 0) 
     """The errors of the table of a step, by simulation on invented streams.
 
     Args:
-        seconds: of CPU of this process. One run that takes longer ends after 60 steps, or after four times as long;
-            later errors grow as the plan says.
+        seconds: of CPU of this process. The first run ends where it takes half as long again; later errors grow as the
+            plan says.
 
     Errors:
         ConfigError: no ``[expect]``, a family whose streams cannot be invented, or too large a stream.
@@ -84,56 +87,55 @@ def forecast(config: Config, step: int, *, seconds: float = 2.0, seed: int = 0) 
         raise ConfigError(what, where=str(config.path), allowed="[expect] size and records_per_step")
     check_size(config, table, step)
     base, began = config.base(), time.process_time()
-    law = _Law(config, table)
     start = None if base is None else base.table()
-    errors: list[_Errors] = []
-    reached, runs = min(step, _enough(table)), 0
+    errors: list[tuple[int, Floats]] = []
+    reached, runs = step, 0
     while runs < _MAX_RUNS:
-        number = runs + 1
+        number, first = runs + 1, _first(reached) if runs else 1
         guess = Guess(
             table,
             reached,
-            tuple(range(reached, 0, -max(1, reached // _COMPARED)))[::-1],
-            "correlated" if start is None else "like the base",
+            tuple(range(reached, first - 1, -max(1, reached // _COMPARED)))[::-1],
+            "foreseen" if start is None else "like the base",
             start,
             seed_of("forecast", seed, number),
         )
         invented = tool.imagine(config, guess)
         randomness = Randomness.seeded(f"forecast {seed} {number}")
-        seen: list[tuple[int, _Errors]] = []
+        seen: list[tuple[int, Floats]] = []
         for at, observed in observations(config, tool, invented, randomness, seed, number):
             if observed is not None:
-                seen.append((at, _errors(observed, invented.truth[at])))
-            late = (time.process_time() - began) / seconds
-            if not errors and seen and (late > 1 if at >= _ENOUGH else late > _PATIENCE):
+                truth = invented.truth[at]
+                seen.append((at, _errors(observed, truth)))
+            if not runs and seen and time.process_time() - began > _PATIENCE * seconds:
                 break
         reached = seen[-1][0]
-        # A release is as good as those before it, which tell more of chance than one alone.
-        errors += [error for at, error in seen if at >= _first(reached)]
+        errors += [(at, error) for at, error in seen if at >= _first(reached)]
         runs += 1
         spent = time.process_time() - began
-        if runs == 1 and reached < step and spent * (1 + step / reached) <= seconds:
-            reached, runs, errors = step, 0, []  # the whole stream fits
-            continue
-        if spent + spent / runs > seconds:
+        if spent + spent / runs / 2 > seconds:
             break
-    later = law.growth(reached, step)
-    sizes = [run.size for run in errors]
-    simulated = later * _root_mean([run.total for run in errors])
-    bound = law.total(step) if law.at_most else None
-    if bound is not None:
-        simulated = math.sqrt(
-            (runs * simulated**2 + _BOUND_RUNS * (_OF_BOUND * bound) ** 2) / (runs + _BOUND_RUNS)
-        )
+    law = _Law(config, table, step, {at for at, _ in errors})
+    rows = np.array([row for at, row in errors if at in law.alike])
+    grown = np.array([[law.growth(at) ** 2] for at, _ in errors if at in law.alike])
+    total = simulated = math.sqrt((grown[:, 0] * rows[:, 1]).mean())
+    if law.total and law.at_most and simulated:
+        part = math.log(_OF_BOUND * min(law.total, table.size_at(step)))
+        total = math.exp((runs * math.log(simulated) + _BOUND_RUNS * part) / (runs + _BOUND_RUNS))
+    elif law.total and not law.at_most and base is None:
+        total = law.total  # the law of its noise says more than few runs do
+    cells, parts = np.split(rows[:, 2:], 2, axis=1)
+    squares = (grown * cells).mean(axis=0)
+    squares = np.maximum(squares / 4, squares + (total**2 - simulated**2) * parts.mean(axis=0))
+    names, domain = truth.domain.names, truth.domain
+    marginals = [(tuple(names[i] for i in clique), domain.cells(clique)) for clique in _compared(truth)]
     return Forecast(
         step,
         reached,
-        float(np.mean(sizes)) if reached == step else table.size_at(step),
-        # Of a number of records the law of its noise says more than few runs do.
-        simulated if law.at_most or base is not None else law.total(step) or simulated,
+        float(rows[:, 0].mean()) if reached == step else table.size_at(step),
+        total,
         tuple(
-            MarginalError(columns, cells, later * _root_mean([run.cells[columns, cells] for run in errors]))
-            for columns, cells in errors[0].cells
+            MarginalError(*x, error) for x, error in zip(marginals, np.sqrt(squares).tolist(), strict=True)
         ),
         runs,
         time.process_time() - began,
@@ -142,33 +144,24 @@ def forecast(config: Config, step: int, *, seconds: float = 2.0, seed: int = 0) 
 
 
 class _Law:
-    """What the plan says of the number of records at any step: its standard error, or a bound on it."""
+    """What the plan says of the number of records at some steps, beside the last one: a standard error, or a bound.
 
-    def __init__(self, config: Config, table: ExpectedTable) -> None:
-        self._plan, self._table = config.plan(), table
-        predicted = self._plan.expected_errors([1], table)
-        self.at_most = predicted is None or predicted[0].at_most
+    Attributes:
+        total: at the last step; None where nothing is said. at_most: whether these are bounds.
+        alike: those of the steps of which the same is expected as of the last one, or what comes nearest.
+    """
 
-    def total(self, *steps: int) -> float | None:
-        """Root mean square over some steps; None where nothing is said."""
-        predicted = self._plan.expected_errors(sorted(set(steps)), self._table) or ()
-        known = [one.total for one in predicted if one.total is not None]
-        return math.hypot(*known) / math.sqrt(len(known)) if known else None
+    def __init__(self, config: Config, table: ExpectedTable, last: int, steps: set[int]) -> None:
+        predicted = config.plan().expected_errors(sorted({last, *steps}), table) or ()
+        self._totals = {error.step: error.total for error in predicted}
+        self.total, self.at_most = self._totals.get(last), not predicted or predicted[0].at_most
+        off = {at: abs(math.log(self.growth(at))) for at in steps}
+        self.alike = {at for at in steps if off[at] <= min(off.values()) + math.log(_ALIKE)}
 
-    def growth(self, reached: int, step: int) -> float:
-        """By how much errors grow from the end of a shorter stream to that of a longer one."""
-        if reached == step:
-            return 1.0
-        short, long = (self.total(*range(_first(last), last + 1)) for last in (reached, step))
-        return max(1.0, long / short) if short and long else 1.0
-
-
-def _enough(table: ExpectedTable) -> int:
-    """Steps after which a stream goes on as before: where records come and leave, each was replaced twice."""
-    turnover = (
-        table.size / table.records_per_step if table.change != "grows" and table.records_per_step else 0
-    )
-    return max(_ENOUGH, math.ceil(2 * turnover))
+    def growth(self, step: int) -> float:
+        """By how much errors grow from a step to the last one."""
+        then = self._totals.get(step)
+        return self.total / then if self.total and then else 1.0
 
 
 def _first(last: int) -> int:
@@ -176,25 +169,16 @@ def _first(last: int) -> int:
     return math.floor((1 - _END) * last) + 1
 
 
-@dataclass(frozen=True)
-class _Errors:
-    """Of one run: the size of the table, and squared errors: of its total, and of a cell of each marginal."""
+def _errors(observed: Observation, truth: InventedTable) -> Floats:
+    """Of one run: the size of the table, and squared errors: of its total, and of a cell of each marginal.
 
-    size: float
-    total: float
-    cells: Mapping[tuple[tuple[str, ...], int], float]
-
-
-def _errors(observed: Observation, truth: InventedTable) -> _Errors:
-    cliques = list(_compared(truth))
-    names, domain = truth.domain.names, truth.domain
-    real, made = (table.marginals(domain, cliques) for table in (truth.table, observed))
-    cells = {
-        (tuple(names[column] for column in clique), domain.cells(clique)): float(((a - b) ** 2).mean())
-        for clique, a, b in zip(cliques, real, made, strict=True)
-    }
-    size = truth.table.total
-    return _Errors(size, (observed.total - size) ** 2, cells)
+    Behind them: which part of the square of the total's error each cell has, where all cells err alike.
+    """
+    cliques, size = list(_compared(truth)), truth.table.total
+    real, made = (table.marginals(truth.domain, cliques) for table in (truth.table, observed))
+    cells = [((a - b) ** 2).mean() for a, b in zip(real, made, strict=True)]
+    parts = [(a**2).mean() / max(1.0, size) ** 2 for a in real]
+    return np.array([size, (observed.total - size) ** 2, *cells, *parts])
 
 
 def _compared(truth: InventedTable) -> Iterator[tuple[int, ...]]:
@@ -205,10 +189,6 @@ def _compared(truth: InventedTable) -> Iterator[tuple[int, ...]]:
         yield from itertools.combinations(columns, 2)
     else:
         yield from (clique for clique in truth.cliques if len(clique) == 2)
-
-
-def _root_mean(squares: list[float]) -> float:
-    return math.sqrt(float(np.mean(squares)))
 
 
 def forecast_facts(config: Config, step: int, **options: Any) -> dict[str, Any]:

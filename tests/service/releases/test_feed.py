@@ -340,7 +340,7 @@ def test_flows_changes_and_series_are_those_of_the_command(made: Path, feed: htt
         assert told.json() == json.loads(command.stdout), told.text
     for wrong in (
         {"from": "3", "to": "2"},
-        {"every": "month"},
+        {"every": "fortnight"},
         {"every": "1", "from": "1"},
         {"from": "1", "to": "2", "q": "paid"},
         {"columns": "zip"},

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: What the columns of an imagined table are like: all values alike and independent; skewed, and dependent on each
 #: other; or those of the public table that the stream begins with.
-Resemblance = Literal["uniform", "correlated", "like the base"]
+Resemblance = Literal["uniform", "correlated", "foreseen", "like the base"]
 
 
 def check_number(value: object, name: str, where: str, least: int, most: int) -> None:

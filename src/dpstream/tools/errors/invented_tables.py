@@ -6,7 +6,6 @@ Trusted base: invented (counts invented records).
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +26,15 @@ from dpstream.tools.errors.contract import (
     Observation,
     Released,
 )
+from dpstream.tools.errors.foreseen_tables import (
+    DEPENDENCE,
+    SKEW,
+    Draw,
+    Foreseen,
+    drawing,
+    foreseen_changes,
+    wandering,
+)
 from dpstream.tools.evaluate.array_types import Codes, Floats, Ints
 from dpstream.tools.evaluate.run_folder import released_codes
 
@@ -40,8 +48,6 @@ Grouping = Callable[[Codes], Sequence[tuple[Ints, int]]]
 _ROUNDS = 12
 #: A record whose groups lack twice as much is so many times (as a power of 2) as likely to be chosen.
 _SHARPNESS = 3.0
-#: Correlation of arrivals of neighbouring steps, as in weeks and months of real streams.
-_LIKE_BEFORE = 0.8
 #: How far the shares of two kinds of records move, on the logistic scale.
 _DRIFT = 0.4
 
@@ -127,13 +133,6 @@ def choose(
 #
 # All of it is invented from public facts, with an ordinary generator.
 
-#: A number of records and a generator -> codes, shape (records, columns).
-Draw = Callable[[int, np.random.Generator], Codes]
-#: Ranges from which each column's skew and each pair's dependence are drawn: standard deviations of logarithms of
-#: shares. 0: all values alike; 1: shares that differ by a factor of about 3 as a rule; 2: by a factor of 7 and more.
-_SKEW = (0.0, 2.5)
-_DEPENDENCE = (0.3, 1.0)
-
 
 def uniform_columns(domain: Domain) -> Draw:
     """All combinations of values alike."""
@@ -157,29 +156,16 @@ def correlated_columns(domain: Domain, generator: np.random.Generator) -> Draw:
     parents: dict[int, int | None] = {
         column: order[int(generator.integers(place))] if place else None for place, column in enumerate(order)
     }
-    ends: dict[int, Floats] = {}
+    logs: dict[int, Floats] = {}
     for column, parent in parents.items():
         size = domain.sizes[column]
-        logs = generator.uniform(*_SKEW) * generator.standard_normal((1, size))
+        logs[column] = generator.uniform(*SKEW) * generator.standard_normal((1, size))
         if parent is not None:
             rows = domain.sizes[parent]
-            logs = logs + generator.uniform(*_DEPENDENCE) * generator.standard_normal((rows, size))
-        shares = np.exp(logs - logs.max(axis=1, keepdims=True))
-        found = (shares / shares.sum(axis=1, keepdims=True)).cumsum(axis=1)
-        found[:, -1] = np.inf  # sums of shares may end a rounding error below 1
-        ends[column] = found
-
-    def draw(rows: int, generator: np.random.Generator) -> Codes:
-        codes = np.zeros((rows, len(domain)), np.int32)
-        for column, parent in parents.items():
-            places = generator.random(rows)
-            own = np.zeros(rows, np.int32) if parent is None else codes[:, parent]
-            for value in range(len(ends[column])):
-                chosen = own == value
-                codes[chosen, column] = np.searchsorted(ends[column][value], places[chosen], side="right")
-        return codes
-
-    return draw
+            logs[column] = logs[column] + generator.uniform(*DEPENDENCE) * generator.standard_normal(
+                (rows, size)
+            )
+    return drawing(parents, logs)
 
 
 def like_records(records: Codes) -> Draw:
@@ -316,7 +302,7 @@ def _invent(config: Config, released: Released, steps: Sequence[int], seed: int)
     changes = changes_of(
         targets, totals, grouping, falling=falling, seed=seed, departures=departures, begin=begin
     )
-    return stream_of(config, changes, steps, falling=falling, base=released.base)
+    return stream_of(config, ((*c, 0) for c in changes), steps, falling=falling, base=released.base)
 
 
 def read_domain(config: Config) -> Domain:
@@ -338,7 +324,7 @@ def read_domain(config: Config) -> Domain:
 
 def stream_of(
     config: Config,
-    changes: Changes,
+    changes: Foreseen,
     compared: Sequence[int],
     *,
     falling: bool,
@@ -357,13 +343,13 @@ def stream_of(
     batches: list[Any] = []
     truth = {}
     present, keys, next_key = PresentTable.empty(domain), np.zeros(0, np.int64), 0
-    for step, (come, left, gone, there) in enumerate(changes, start=1):
+    for step, (come, left, gone, there, kept) in enumerate(changes, start=1):
         if keyed:
-            new = np.arange(next_key, next_key + len(come))
-            next_key += len(come)
-            change = _keyed(keys[gone], new, come)
+            new = np.concatenate([keys[gone[:kept]], np.arange(next_key, next_key + len(come) - kept)])
+            next_key += len(come) - kept
+            events = _keyed(keys[gone[kept:]], new, come)
             keys = np.concatenate([np.delete(keys, gone), new])
-            present, departed = present.after(change, step)
+            present, departed = present.after(events, step)
             batches.append(PresentBatch(PresentView(present, departed)))
         else:
             kind = EncodedRecords if plan.reads == "records" else EncodedBatch
@@ -383,10 +369,12 @@ def _records(base: StartTable, seed: int) -> Codes:
 
 def _keyed(gone: Ints, new: Ints, codes: Codes) -> KeyedChanges:
     """The changes of one step; a record's key is its number, and the new ones are the largest."""
-    gone = np.sort(gone)
-    keys = np.zeros((len(gone) + len(new), KEY_WORDS), np.uint64)
-    keys[:, 0] = np.concatenate([gone, new])
-    return KeyedChanges(keys, np.arange(len(keys)) >= len(gone), _codes(codes))
+    numbers = np.concatenate([gone, new])
+    order = np.argsort(numbers)
+    keys = np.zeros((len(numbers), KEY_WORDS), np.uint64)
+    keys[:, 0] = numbers[order]
+    present = order >= len(gone)
+    return KeyedChanges(keys, present, _codes(codes[order[present] - len(gone)]))
 
 
 def _codes(codes: Codes) -> Codes:
@@ -429,16 +417,20 @@ def _imagine(config: Config, guess: Guess) -> Invented:
     domain = read_domain(config)
     records = np.zeros((0, len(domain)), np.int32) if guess.base is None else guess.base.records()
     tree = np.random.default_rng([guess.seed, 13])
-    if guess.columns == "correlated":
+    falling = guess.table.change != "grows"
+    if guess.columns == "foreseen" and not guess.table.ordered:
+        season = getattr(config.recipe, "season", None)
+        foreseen = foreseen_changes(guess, domain, None if season is None else float(season))
+        return stream_of(config, foreseen, guess.compared, falling=falling)
+    if guess.columns in ("correlated", "foreseen"):
         kinds = correlated_columns(domain, tree), correlated_columns(domain, tree)
         draw = drifting(*kinds, guess.steps, tree)
     elif guess.columns == "uniform" or not len(records):
         draw = uniform_columns(domain)
     else:
         draw = like_records(records)
-    falling = guess.table.change != "grows"
     changes = imagined_changes(guess, draw, records)
-    return stream_of(config, changes, guess.compared, falling=falling, base=guess.base)
+    return stream_of(config, ((*c, 0) for c in changes), guess.compared, falling=falling, base=guess.base)
 
 
 def imagined_changes(guess: Guess, draw: Draw, there: Codes) -> Changes:
@@ -451,7 +443,7 @@ def imagined_changes(guess: Guess, draw: Draw, there: Codes) -> Changes:
     table, first = guess.table, len(there)
     if table.ordered:
         draw = _in_order(draw, round(guess.steps * table.records_per_step), generator)
-    rates = table.records_per_step * np.exp(_wandering(guess.steps, generator) * table.varies)
+    rates = table.records_per_step * np.exp(wandering(guess.steps, generator) * table.varies)
     for step, rate in enumerate(rates.tolist(), start=1):
         many = generator.poisson(rate)
         if table.change == "steady":
@@ -467,17 +459,9 @@ def imagined_changes(guess: Guess, draw: Draw, there: Codes) -> Changes:
         yield come, left, gone, there
 
 
-def _wandering(steps: int, generator: np.random.Generator) -> Floats:
-    """Standard normal numbers, each like the one before."""
-    values = generator.standard_normal(steps)
-    for step in range(1, steps):
-        values[step] = _LIKE_BEFORE * values[step - 1] + math.sqrt(1 - _LIKE_BEFORE**2) * values[step]
-    return values
-
-
 def drifting(first: Draw, second: Draw, steps: int, generator: np.random.Generator) -> Draw:
     """Records of two kinds, in shares that move from step to step; a call is a step."""
-    shares = iter(1 / (1 + np.exp(-_DRIFT * _wandering(steps, generator))))
+    shares = iter(1 / (1 + np.exp(-_DRIFT * wandering(steps, generator))))
 
     def draw(rows: int, generator: np.random.Generator) -> Codes:
         of_first = generator.binomial(rows, next(shares, 0.5))
