@@ -58,8 +58,11 @@ pd.crosstab(table["district"].fillna("missing"), table["owner_move_in"], normali
 # %% [markdown]
 # ## Over time
 #
-# Each step has a table of all notices so far. Do not subtract two tables to get a week: both are noisy, and
-# the difference is mostly noise.
+# How many came? [Flows](../guide/time.md) are sums of measurements, with intervals. A difference of two tables
+# is mostly noise.
+
+# %%
+release.series(every="month").to_table().to_pandas().round(1)
 
 # %%
 shares = {step: release.table(step).to_pandas()["owner_move_in"].mean() for step in release.steps}

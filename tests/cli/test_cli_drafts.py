@@ -16,7 +16,9 @@ from click.testing import Result
 from small_configs import rewrite as replace
 
 from dpstream.cli.shared import ShownStream
+from dpstream.io.sinks import read_manifest
 from dpstream.project import Config
+from dpstream.project.config_draft import draft_config
 
 Rows = list[dict[str, Any]]
 FORMATS = ("csv", "parquet", "ndjson", "duckdb")
@@ -263,7 +265,7 @@ def test_a_draft_has_round_guesses_so_that_its_plan_says_what_it_is_fit_for(
 MORE = '[schema.columns.{}]\ntype = "{}"\n{}\n'
 
 
-PRIVATE = ("hardly repeat", "holds less than half")
+PRIVATE = ("hardly repeat", "holds less than half", "a bound")
 
 
 def hints(config: Path) -> list[str]:
@@ -339,6 +341,41 @@ def test_a_last_period_that_is_cut_off(tmp_path: Path) -> None:
     assert "end = 2026-02-10 lies within the last period, which ends on 2026-02-28" in told
     config.write_text(config.read_text().replace("2026-02-10", "2026-02-28"))
     assert hints(config) == []
+
+
+def test_bounds_are_weighed_for_the_owner_and_one_read_off_the_data_is_said_to_be(tmp_path: Path) -> None:
+    """Of a hundred persons 88 have two records and twelve have 4, 8, ..., 48: 312 beside 176."""
+    persons = [f"p{n}" for n in range(100) for _ in range(max(2, 4 * (n - 87)))]
+    config = make(tmp_path, 1, user_column='"person"')
+    replace(config, 'name = "test"', 'name = "test"\nunit = "user"\nmax_events = 2')
+    rows = [f"1,{person},a,true,x" for person in persons]
+    (tmp_path / "data" / "001.csv").write_text("\n".join(["step,person,zip,paid,kind", *rows, ""]))
+    *bounds, outside = hints(config)
+    found = [re.findall("[0-9.]+", one.replace("th percentile", "")) for one in bounds]
+    for bound, *_, lost, times in found:
+        left_out = sum(max(0, persons.count(one) - int(bound)) for one in set(persons))
+        assert float(lost) == pytest.approx(100 * left_out / len(persons), rel=5e-3)
+        assert times == bound
+    assert [int(bound) for bound, *_ in found] == [2, 8, 28, 44]
+    assert outside == 'a bound read off these lines is outside the guarantee: write max_events_from = "data"'
+
+    text = draft_config(tmp_path / "data" / "001.csv", "step", name="n", mechanism="pooled")
+    assert "# A bound of 28 (95th percentile of users) leaves out " in text
+    assert tomllib.loads(text)["stream"]["max_events_from"] == "data"
+    words = "the bound max_events = 2 was read off private records, which the guarantee does not cover"
+    for origin, there in (("public", False), ("data", True)):
+        config = make(tmp_path / origin, 1, user_column='"person"')
+        replace(
+            config,
+            'name = "test"',
+            f'name = "test"\nunit = "user"\nmax_events = 2\nmax_events_from = "{origin}"',
+        )
+        (tmp_path / origin / "data" / "001.csv").write_text((tmp_path / "data" / "001.csv").read_text())
+        dpstream("run", config)
+        assert (words in read_manifest(tmp_path / origin / "releases", 1)["declared_public"]) == there
+        assert (
+            "Look          max_events was read off" in dpstream("plan", config, "--quick").stdout
+        ) == there
 
 
 def test_an_undeclared_column_leads_to_ignore(tmp_path: Path) -> None:

@@ -78,6 +78,8 @@ WRONG: list[Case] = [
     stream(USERS, "[source] user_column", "'zip'", "schema", source=f'{DEFAULTS["source"]}\nuser_column = "zip"'),
     stream(USERS, "[source]", "user_column", "two columns", source=f'{DEFAULTS["source"]}\nuser_column = "step"'),
     stream("max_events = 3", "[stream] max_events", "user"),
+    stream('max_events_from = "data"', "[stream] max_events_from", "only max_events", "leave it out"),
+    stream(f'{USERS}\nmax_events_from = "me"', "[stream] max_events_from", "'me'", "public", "data"),
     stream('unit = "event-replace"\ntotal = "private"', "[stream] total", "contradicts", "event-replace"),
     more('user_column = "u"', "[source] user_column", "user"),
     source(ROWS, "[source] rows", "50", "publish sizes", 'total = "public"'),

@@ -113,7 +113,7 @@ def test_on_the_command_line(tmp_path: Path) -> None:
         said("--column", "zip", "--csv").splitlines()[0] == '"zip","measured","standard_error","low","high"'
     )
     assert "as of step 2" in said("--column", "zip", "--as-of", "2")
-    assert "In steps 1 to 3 the column paid was not measured." in " ".join(said().split())
+    assert "not measured  paid, rent; --json says why" in said()
     listed = {tuple(one["columns"]): one["as_of"] for one in json.loads(said("--json"))}
     assert listed == {(): 3, ("zip",): 3, ("paid",): None, ("rent",): None}
     answer = json.loads(said("--question", "zip = '94103'", "--json"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import statistics
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -203,11 +204,13 @@ class DataCheck:
             yield from entry.engine.problems(self._schema, place)
         if entry.users is not None:
             try:
-                inserted, _ = (id_bytes(ids, place, self._ids) for ids in entry.users)
+                inserted, deleted = (id_bytes(ids, place, self._ids) for ids in entry.users)
             except DataError as error:
                 what = f"cannot be used as {self._ids}s: {error.what}"
                 yield Problem(self._column, "user", what, str(error.allowed))
             else:
+                if self.hints.bound is not None:
+                    self.hints.events.update([*inserted.to_pylist(), *deleted.to_pylist()])
                 yield from () if self._people is None else self._people.problems(inserted)
 
     def _follow(self, keyed: KeyedCheck, entry: StepInput, place: str) -> None:
@@ -227,11 +230,18 @@ _OTHERS, _MANY = 4, 20
 
 
 class Hints:
-    """Sees the rows of all steps, and says what looks wrong although it fits. Private, but for what the file says."""
+    """Sees the rows of all steps, and says what looks wrong although it fits. Private, but for what the file says.
+
+    Attributes:
+        bound: the most events of a user that are counted. events: of each user. Private.
+    """
 
     def __init__(self, config: Config) -> None:
-        self._config = config
+        from dpstream.stream.declared import bound_of
+
+        self._config, self.bound = config, bound_of(config.unit)
         self._tables: list[Any] = []
+        self.events = Counter[bytes]()
         self._left = _HINT_ROWS
         self._step = 0
         self._rows: dict[int, int] = {}
@@ -249,7 +259,12 @@ class Hints:
     def sentences(self, *, private: bool) -> list[str]:
         """What to look at, one sentence each; what only the records say where ``private`` sentences may be shown."""
         told = [*self._operations(), *self._ends_within()]
-        return [*told, *self._identifiers(), *self._cut_off()] if private else told
+        if not private:
+            return told
+        from dpstream.project.contribution_bounds import bound_sentences
+
+        bounds = bound_sentences(self.events.values(), self.bound)
+        return [*told, *self._identifiers(), *self._cut_off(), *bounds]
 
     def _operations(self) -> list[str]:
         from dpstream.core.schema import Categorical

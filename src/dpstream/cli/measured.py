@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from dpstream.stream.measured_counts import CountsOf
     from dpstream.stream.public_release import PublicRelease
     from dpstream.stream.release.estimates import Combine, Estimate
-    from dpstream.stream.release.flows import Events, Series
+    from dpstream.stream.release.flows import AskedFlow, Change, Events, Series
 
 
 #: Rows of the first screen.
@@ -101,13 +100,15 @@ def command(
       dpstream measured releases --out counts.csv
     """
     import dpstream
+    from dpstream.stream.release.estimates import Estimate
+    from dpstream.stream.release.flows import AskedFlow
 
     timed = any(one is not None for one in (start, end, earlier, every))
-    if timed and (as_of is not None or kind is not None or question is not None):
+    if timed and (as_of is not None or question is not None):
         raise ConfigError(
-            "flows are of the number of records, or of columns",
+            "flows are of the number of records, of columns, or of cells of points",
             where="--from, --to, --change, --every",
-            allowed="with --column or alone, without --as-of, --of and --question",
+            allowed='alone, with --column or --of "depth 5", without --as-of and --question',
         )
     if as_csv and (as_json or not (columns or kind or timed)):
         raise ConfigError(
@@ -134,12 +135,14 @@ def command(
         require_free(Path(out), force=force)
     release = dpstream.read(releases)
     combine: Combine = "least squares" if least_squares else "mean"
+    names = columns if kind is None else (kind,)
+    asked = AskedFlow(names, start, end, earlier, every, events, combine, cover)
     if out is not None:
-        asked = _Asked(columns, events, combine, confidence)
-        _write(release, Path(out), form, _counts(release, asked, as_of, start, end, every, cover), confidence)
+        _write(release, Path(out), form, _counts(release, asked, as_of), confidence)
     elif timed:
-        asked = _Asked(columns, events, combine, confidence)
-        _over_time(release, asked, start, end, earlier, every, cover, as_csv, as_json)
+        answer = asked.of(release)
+        show = _cells if isinstance(answer, Estimate) else _rows
+        show(answer, confidence, as_csv, as_json)  # type: ignore[arg-type]
     elif question is not None:
         _answer(release, question, as_of, confidence, as_json)
     elif kind is not None:
@@ -172,79 +175,16 @@ def _estimate(
     return estimate
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """What flows are of."""
-
-    columns: tuple[str, ...]
-    events: Events
-    combine: Combine
-    confidence: float
-
-    @property
-    def how(self) -> dict[str, Any]:
-        """Arguments of flows."""
-        return {"events": self.events, "combine": self.combine}
-
-
-def _over_time(
-    release: PublicRelease,
-    asked: _Asked,
-    start: str | None,
-    end: str | None,
-    earlier: str | None,
-    every: str | None,
-    cover: bool,
-    as_csv: bool,
-    as_json: bool,
-) -> None:
-    """A flow, a change or a series."""
-    from dpstream.stream.release.flows import bound_words
-
-    if every is not None:
-        series = _series(release, asked, every, start or end or earlier)
-        _rows(series.to_table(asked.confidence), bound_words(series.bound), asked, as_csv, as_json)
-        return
-    span = _moment(start), _moment(end)
-    if earlier is None:
-        flow = release.flow(asked.columns, *span, cover=cover, **asked.how)
-        _cells(flow, asked.confidence, as_csv, as_json)
-        return
-    first, slash, last = earlier.partition("/")
-    if not slash or None in span:
-        allowed = "--from DAY --to DAY --change DAY/DAY, both included"
-        raise ConfigError("a change is between two spans of days", where="--change", allowed=allowed)
-    change = release.change(asked.columns, earlier=(_moment(first), _moment(last)), later=span, **asked.how)  # type: ignore[arg-type]
-    _rows(change.to_table(asked.confidence), change.note, asked, as_csv, as_json)
-
-
-def _series(release: PublicRelease, asked: _Asked, every: str, other: str | None) -> Series:
-    if other is not None:
-        raise ConfigError(
-            "--every gives all periods", where="--every", allowed="without --from, --to, --change"
-        )
-    length = every.removesuffix("steps").removesuffix("step").strip()
-    return release.series(asked.columns, int(length) if length.isdigit() else every, **asked.how)
-
-
-def _counts(
-    release: PublicRelease,
-    asked: _Asked,
-    as_of: int | None,
-    start: str | None,
-    end: str | None,
-    every: str | None,
-    cover: bool,
-) -> list[CountsOf]:
+def _counts(release: PublicRelease, asked: AskedFlow, as_of: int | None) -> list[CountsOf]:
     """What a file holds: the counts that the options name, or all that are measured again and again."""
     from dpstream.stream import measured_counts as made
-    from dpstream.stream.release.flows import Span, days_of
+    from dpstream.stream.release.flows import Series, Span, days_of
 
-    if every is not None:
-        return made.of_series(asked.events, _series(release, asked, every, start or end))
-    if start is not None or end is not None:
-        flow = release.flow(asked.columns, _moment(start), _moment(end), cover=cover, **asked.how)
-        return [made.CountsOf(asked.events, flow.columns, flow.span, flow)]
+    if asked.every or asked.start or asked.end:
+        answer: Any = asked.of(release)
+        if isinstance(answer, Series):
+            return made.of_series(asked.events, answer)
+        return [made.CountsOf(asked.events, answer.columns, answer.span, answer)]
     if asked.columns or as_of is not None:
         estimate = _estimate(release, asked.columns, as_of, asked.combine)
         days = days_of(release.manifest(estimate.as_of).get("period"))
@@ -272,11 +212,11 @@ def _write(
     click.echo(f"wrote {out}")
 
 
-def _moment(text: str | None) -> str | int | None:
-    return int(text) if text is not None and text.isdigit() else text
+def _rows(answer: Change | Series, confidence: float, as_csv: bool, as_json: bool) -> None:
+    """A change or a series."""
+    from dpstream.stream.release.flows import answer_facts
 
-
-def _rows(table: Any, note: str, asked: _Asked, as_csv: bool, as_json: bool) -> None:
+    table = answer.to_table(confidence)
     if as_csv:
         from dpstream.io.sinks.table_files import to_bytes
 
@@ -284,29 +224,20 @@ def _rows(table: Any, note: str, asked: _Asked, as_csv: bool, as_json: bool) -> 
         return
     rows = table.to_pylist()
     names = [name for name in table.column_names if name not in ("low", "high")]
-    facts = {"confidence": asked.confidence, "note": note, "rows": rows}
-    percent = f"{100 * asked.confidence:g}"
+    facts, percent = answer_facts(answer, confidence), f"{100 * confidence:g}"
     shown = {"names": names, "newest": rows[-_MOST:], "more": len(rows) - _MOST, "percent": percent}
     print_facts("measured_rows", facts, as_json=as_json, wrap=True, **shown)
 
 
 def _cells(estimate: Estimate, confidence: float, as_csv: bool, as_json: bool) -> None:
-    table = estimate.to_table(confidence)
+    from dpstream.stream.release.flows import answer_facts
+
     if as_csv:
         from dpstream.io.sinks.table_files import to_bytes
 
-        click.echo(to_bytes(table, "csv").decode(), nl=False)
+        click.echo(to_bytes(estimate.to_table(confidence), "csv").decode(), nl=False)
         return
-    facts = {
-        "columns": list(estimate.columns),
-        "as_of": estimate.as_of,
-        "epochs": [list(epoch) for epoch in estimate.epochs],
-        "standard_error": estimate.standard_error,
-        "exact": estimate.exact,
-        "confidence": confidence,
-        "note": estimate.note,
-        "cells": table.drop_columns(["standard_error"]).to_pylist(),
-    }
+    facts = answer_facts(estimate, confidence)
     counted, unit = ("number", "") if estimate.about else (estimate.records, f" {estimate.records}")
     percent = f"{100 * confidence:g}"
     print_facts(
@@ -356,11 +287,11 @@ def _known(release: PublicRelease, as_of: int | None, combine: Combine, as_json:
         told = {"as_of": one.as_of, "standard_error": one.standard_error, "note": one.note}
         entries.append({"columns": [], "kind": name, **told})
     known = [entry["as_of"] for entry in entries if entry["as_of"] is not None]
-    rows, unknown = list[dict[str, Any]](), dict[str, list[str]]()
+    rows, unknown = list[dict[str, Any]](), list[str]()
     for entry in entries:
         name = entry.get("kind") or " x ".join(entry["columns"]) or f"number of {_counted_records(release)}"
         if entry["as_of"] is None:
-            unknown.setdefault(str(entry["note"]), []).append(name)
+            unknown.append(name)
         else:
             rows.append({**entry, "name": name})
     print_facts(

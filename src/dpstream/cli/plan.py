@@ -182,7 +182,8 @@ def _answers(facts: Mapping[str, Any]) -> dict[str, Any] | None:
     records = facts["counted_records"]
     if forecast is not None:
         step, size, runs = forecast["step"], forecast["size"], forecast["runs"]
-        how = f"Standard errors, from {counted(runs, 'run')} on invented records (seed {forecast['seed']})."
+        source = f"{counted(runs, 'run')} on invented records (seed {forecast['seed']})"
+        how = f"Standard errors of released tables, from {source}."
         if forecast["simulated_steps"] < step:
             how = f"Standard errors: {forecast['simulated_steps']} steps were simulated; they grow as the plan says."
         rows = answer_rows(size, forecast["total"], forecast["marginals"], records)
@@ -190,7 +191,7 @@ def _answers(facts: Mapping[str, Any]) -> dict[str, Any] | None:
     elif expected is not None:
         last = expected["steps"][-1]
         step, size = last["step"], last["size"]
-        how = "Standard errors of the noise alone."
+        how = "Standard errors of measured counts, noise alone."
         rows = answer_rows(size, last["total"], last["marginals"], records)
     else:
         return None
@@ -213,7 +214,8 @@ def _noise_alone(expected: Mapping[str, Any] | None, forecast: Mapping[str, Any]
     shares = [one["share"] for one in forecast["marginals"] if one["columns"] == worst["columns"]]
     if not shares or worst["share"] < 1.2 * shares[0]:
         return ""
-    return f"Status will say, predicted from the noise alone: {100 * worst['share']:.3g} % for {worst['columns'][0]}."
+    share = f"{100 * worst['share']:.3g} % for {worst['columns'][0]}"
+    return f"Status first says (measured counts, noise alone): {share}, until dpstream errors runs."
 
 
 def _compare(config: Config, text: str) -> list[dict[str, Any]]:

@@ -48,6 +48,7 @@ from dpstream.project.sections import (
 )
 from dpstream.stream import PostgresServer, StateKey
 from dpstream.stream.arguments import check_places
+from dpstream.stream.declared import bound_of
 
 if TYPE_CHECKING:
     from dpstream.io.sinks import Publisher
@@ -114,6 +115,7 @@ class Settings:
         server: keeps the store, if not a file in the state's folder.
         expected: the owner's public guesses about the table.
         same_unit: why the unit is that of other streams.
+        bound_from_data: whether the bound on a user's events was read off private records.
         used: every value the plan rests on, with the reason of each default.
     """
 
@@ -130,6 +132,7 @@ class Settings:
     server: PostgresServer | None
     expected: ExpectedTable | None
     same_unit: str | None
+    bound_from_data: bool
     used: tuple[EffectiveSetting, ...]
     _schema: Schema = field(repr=False)
 
@@ -153,7 +156,11 @@ class Settings:
 
     def declared_public(self) -> tuple[str, ...]:
         """What the source and the guesses leave open to whoever watches, in sentences."""
-        return expected_words(self.expected)
+        told = expected_words(self.expected)
+        if not self.bound_from_data:
+            return told
+        bound = f"the bound max_events = {bound_of(self.unit)} was read off private records"
+        return (*told, f"{bound}, which the guarantee does not cover")
 
     def pinned(self) -> dict[str, Any] | None:
         """The public facts of how records are cut into steps; None where nothing is said of it."""
@@ -293,6 +300,7 @@ def read_settings(
         "server": read_server(state, states, keys.name),
         "expected": expected,
         "same_unit": keys.same_unit,
+        "bound_from_data": keys.max_events_from == "data",
         "_schema": schema,
     }
 

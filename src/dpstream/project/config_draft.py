@@ -40,6 +40,7 @@ from dpstream.project.column_draft import (
     schema_facts,
     whose_column,
 )
+from dpstream.project.contribution_bounds import bound_sentences
 from dpstream.project.drafted_tables import (
     DatabaseTable,
     dated_panel,
@@ -273,6 +274,10 @@ def draft_config(
         guesses = guess_columns(table, attributes, **made)
         schema = schema_facts(guesses, followers(table, attributes), **made)
     stream = {"name": name or _stream_name(path)} | _unit(limits, whose)
+    bounds = list[str]()
+    if whose is not None and "max_events" in stream:
+        counts = table.column(whose).drop_null().value_counts().field("counts")
+        bounds = bound_sentences(counts.to_pylist())
     # What grows without an end has no size; people are there in every step.
     expect: dict[str, Any] = {"size": Drafted(1000)} if feed is not None or limits.people else {}
     if not limits.people:
@@ -282,7 +287,8 @@ def draft_config(
         expect, budget = _answered(ask, expect), _answered(ask, budget)
     about = _about(proposed, mechanism, feed, dated=dated is not None, person=whose is not None)
     sections = [
-        _section("stream", stream, _rows("stream", limits), offered=() if keyed is None else ("returns",)),
+        _section("stream", stream, _rows("stream", limits), offered=() if keyed is None else ("returns",))
+        | {"about": [f"{text[:1].upper()}{text[1:]}." for text in bounds]},
         _section("source", source, _rows("source", limits, changes=keyed is not None)),
         _section("expect", expect, offered=() if keyed is not None or limits.people else ("order",)),
         _mechanism(family, proposed.mechanism) | {"about": about},
@@ -459,7 +465,8 @@ def _takes(mechanism: str, table: Any, attributes: list[str]) -> bool:
 
 def _unit(limits: Limits, person_column: str | None) -> dict[str, Any]:
     if person_column is not None and not limits.people:
-        return {"unit": "user", "max_events": Drafted(), "total": "private"}
+        said = Drafted("data", '"public" where the bound is known in public, not read off the data', CONFIRM)
+        return {"unit": "user", "max_events": Drafted(), "max_events_from": said, "total": "private"}
     unit = limits.units[0]
     return {"unit": unit, "total": "public" if unit.endswith("replace") else "private"}
 

@@ -202,6 +202,12 @@ class StreamKeys:
         reason="needed with unit = user",
         fragment={**COUNT, "maximum": 1_000_000},
     )
+    max_events_from: Literal["public", "data"] | None = option(
+        None,
+        shown="public",
+        meaning="Where max_events comes from; `data`: read off private records, which plan and manifests then say.",
+        reason="a bound is public knowledge",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

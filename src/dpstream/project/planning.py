@@ -594,10 +594,12 @@ def headline_lines(periods: Sequence[Mapping[str, Any]], expected: ExpectedTable
 
 
 def advice(config: Config, plan: StreamPlan) -> list[str]:
-    """What public guesses say for other options, in sentences."""
+    """What the owner has to look at: a bound from private records, and what public guesses say for other options."""
+    told = ["max_events was read off private records, which the guarantee does not cover"]
+    told = told if config.bound_from_data else []
     if config.family.advice is None or config.expected is None:
-        return []
-    return list(config.family.advice(config.recipe, plan, config.expected))
+        return told
+    return [*told, *config.family.advice(config.recipe, plan, config.expected)]
 
 
 def compare_budgets(config: Config, budgets: list[Budget]) -> list[dict[str, Any]]:

@@ -186,6 +186,8 @@ def read_unit(section: Section, keys: StreamKeys, source: Section, limits: Limit
         raise section.wrong("returns", "only unit = record has keys that come back")
     if keys.max_events is not None and (keyed or keys.unit != "user"):
         raise section.wrong("max_events", "only unit = user has a bound on events")
+    if keys.max_events_from is not None and keys.max_events is None:
+        raise section.wrong("max_events_from", "only max_events comes from somewhere", "leave it out")
     unit: Unit
     if keyed:
         unit = _of_records(section, keys, source)

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+from cli_stream import dpstream
 from feed_server import BASE, LAST, make_stream, opened, served
 
 from dpstream.core.errors import ConfigError
@@ -322,7 +323,30 @@ def test_questions_are_answered_as_by_the_library(made: Path, feed: httpx.Client
     for wrong in ("zip = ", "nobody = 1", "zip = 'q'"):
         assert "detail" in problem(feed.get(f"{BASE}/answer", params={"q": wrong}), 400)
     assert problem(feed.get(f"{BASE}/answer", params={"q": "paid or " * 300 + "paid"}), 422)
-    assert problem(feed.get(f"{BASE}/answer"), 422)
+    assert "from, to, change or every" in problem(feed.get(f"{BASE}/answer"), 400)["detail"]
+
+
+def test_flows_changes_and_series_are_those_of_the_command(made: Path, feed: httpx.Client) -> None:
+    for asked, options in (
+        ({"from": "1", "to": "2"}, ("--from", "1", "--to", "2")),
+        ({"from": "2", "to": "2", "change": "1/1"}, ("--from", "2", "--to", "2", "--change", "1/1")),
+        (
+            {"every": "1", "columns": "zip", "events": "came"},
+            ("--every", "1", "--column", "zip", "--events", "came"),
+        ),
+    ):
+        told = feed.get(f"{BASE}/answer", params=asked)
+        command = dpstream("measured", made / "releases", *options, "--json")
+        assert told.json() == json.loads(command.stdout), told.text
+    for wrong in (
+        {"from": "3", "to": "2"},
+        {"every": "month"},
+        {"every": "1", "from": "1"},
+        {"from": "1", "to": "2", "q": "paid"},
+        {"columns": "zip"},
+        {"from": "2", "to": "2", "change": "1"},
+    ):
+        assert "detail" in problem(feed.get(f"{BASE}/answer", params=wrong), 400)
 
 
 def test_many_questions_keep_nobody_else_waiting(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:

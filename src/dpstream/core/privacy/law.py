@@ -212,7 +212,7 @@ def law_of_sum(noise: HistogramCells, many: int) -> tuple[float, _Floats, _Float
     Where noise is small these are all values with their probabilities, up to floating-point errors; where it is large,
     as many as tell the law to about a thousandth of the noise.
 
-    Cost: up to a second.
+    Cost: milliseconds for all cells; for others a fraction of a second up to 8 cells, ten seconds for 24.
     """
     drawn = noise.drawn
     scale = min(capped_float(drawn.scale), _RADIUS_STEPS)
@@ -228,6 +228,9 @@ def law_of_sum(noise: HistogramCells, many: int) -> tuple[float, _Floats, _Float
     values = np.concatenate([-values[:0:-1], values])
     total = np.zeros(2 * (len(values) + math.ceil(float(sums[-1]) / step)) + 1)
     centre = len(total) // 2
+    if many == noise.cells:
+        _put(total, centre, sums / step, weights.sum(axis=0))
+        radii = radii[:0]
     for i, radius in enumerate(radii.tolist()):
         for j, common in enumerate(sums.tolist()):
             if weights[i, j] < 1e-14:
@@ -239,12 +242,7 @@ def law_of_sum(noise: HistogramCells, many: int) -> tuple[float, _Floats, _Float
                 left = np.floor((radius - np.abs(values) - rest) / 2.0)
             own = _vectors(noise.cells - 1, rest, left)
             own *= weights[i, j] / own.sum() if own.sum() > 0 else 0.0
-            if many == noise.cells:
-                _put(total, centre, np.array([common]) / step, np.array([own.sum()]))
-            elif many == 1:
-                _put(total, centre, values / step, own)
-            else:
-                _put(total, centre, (common - values) / step, own)
+            _put(total, centre, values / step if many == 1 else (common - values) / step, own)
     both: _Floats = total + total[::-1]
     places: _Floats = (np.arange(len(both), dtype=np.float64) - centre) * (step * stretch)
     shares: _Floats = both / both.sum()
@@ -289,25 +287,23 @@ def _vectors(cells: int, total: _Floats, most: _Floats) -> _Floats:
     if cells == 1:
         return (most >= 0.0).astype(np.float64)
     at = np.maximum(most, 0.0)
-    zero = np.zeros_like(at)
-    for j in range(cells):
-        zero += math.comb(cells - 1, j) ** 2 * _binomial(at + cells - 1 - j, cells - 1)
-    found = _binomial(total - 1.0, cells - 1)
-    for f in range(1, cells):
-        own = np.zeros_like(at)
-        for a in range(cells - f):
+    of_total = _binomials(total - 1.0, cells - 1)
+    zero, found = np.zeros_like(at), of_total[cells - 1]
+    for f in range(cells):
+        of_most = _binomials(at + f, cells - 1)
+        zero += math.comb(cells - 1, f) ** 2 * of_most[cells - 1]
+        for a in range(cells - f if f else 0):
             factor = math.comb(cells, f) * math.comb(a + f - 1, f - 1)
-            own += factor * _binomial(total - 1.0, cells - f - 1 - a) * _binomial(at + f, a + f)
-        found = found + own
+            found = found + factor * of_total[cells - f - 1 - a] * of_most[a + f]
     return np.where(most < 0.0, 0.0, np.where(total == 0.0, zero, found))
 
 
-def _binomial(n: _Floats, k: int) -> _Floats:
-    """``C(n, k)`` for whole ``n``; 0 where ``n < k``."""
-    found = np.ones_like(n)
-    for i in range(k):
-        found = found * np.maximum(n - i, 0.0) / (i + 1)
-    return found
+def _binomials(n: _Floats, most: int) -> list[_Floats]:
+    """``C(n, k)`` for whole ``n`` and each ``k`` up to ``most``; 0 where ``n < k``."""
+    made = [np.ones_like(n)]
+    for i in range(most):
+        made.append(made[-1] * np.maximum(n - i, 0.0) / (i + 1))
+    return made
 
 
 #: Grid steps to a standard deviation where weights differ, and half of the grid in standard deviations.

@@ -35,6 +35,7 @@ from dpstream.service.releases.forms import FORMS, PATTERN, Cursor
 from dpstream.service.releases.places import OpenFile, ReleaseFolder
 from dpstream.service.releases.problems import MEDIA_TYPE, TITLES, Problem, handle_problems, problem
 from dpstream.service.tokens import TokenFile
+from dpstream.stream.release.flows import AskedFlow
 
 
 class _Ending(Response):
@@ -156,8 +157,20 @@ Listed = Annotated[int, Query(ge=1, le=1000, description="Steps in one answer.")
 Fed = Annotated[int, Query(ge=1, le=100, description="Steps in one answer; `next` goes on.")]
 Columns = Annotated[str | None, Query(max_length=2000, description="Comma-separated names.")]
 Records = Annotated[int | None, Query(ge=1, le=_MOST, description="The first records only.")]
+From = Annotated[str | None, Query(max_length=40, alias="from", description="First day, or step, of a flow.")]
+To = Annotated[str | None, Query(max_length=40, alias="to", description="Its last day, or step.")]
+ChangeFrom = Annotated[
+    str | None, Query(max_length=40, description="DAY/DAY: the flow less that of these days.")
+]
+Every = Annotated[
+    str | None, Query(max_length=40, description="Flows of each week, month, quarter, year or N steps.")
+]
+WhichEvents = Annotated[
+    Literal["net", "came", "left"], Query(description="What a flow counts; net: came less left.")
+]
+Cover = Annotated[bool, Query(description="Widen a flow to what is measured as a whole.")]
 Question = Annotated[
-    str,
+    str | None,
     Query(
         min_length=1,
         max_length=2000,
@@ -325,18 +338,31 @@ def changes(request: Request, place: At, after: PublishedRun = "0", limit: Fed =
     )
 
 
-@_get("/v1/streams/{name}/answer", "A count with its error.")
+@_get("/v1/streams/{name}/answer", "A count, a flow, a change or a series, with errors.")
 @_apart
 def answer(
     request: Request,
     place: At,
-    q: Question,
+    q: Question = None,
     step: OfStep = None,
     as_of: AsOf = None,
+    columns: Columns = None,
+    start: From = None,
+    end: To = None,
+    change: ChangeFrom = None,
+    every: Every = None,
+    events: WhichEvents = "net",
+    cover: Cover = False,
     confidence: Confidence = 0.95,
 ) -> Response:
     with request.app.state.made.one_of_two():
-        return send_json(request, answering.answer(place, q, step, as_of, confidence))
+        if q is not None and not (start or end or change or every or columns):
+            return send_json(request, answering.answer(place, q, step, as_of, confidence))
+        if not (start or end or change or every) or q is not None or step or as_of:
+            raise Problem(400, "give q (with step, as_of), or from, to, change or every (with columns)")
+        names = tuple(name.strip() for name in columns.split(",")) if columns else ()
+        asked = AskedFlow(names, start, end, change, every, events, cover=cover)
+        return send_json(request, answering.over_time(place, asked, confidence))
 
 
 @_get("/v1/streams/{name}/events", "News: released, withdrawn, dropped, changed.", "text/event-stream")

@@ -413,3 +413,65 @@ def _spans(
         if step in timeline.days:
             groups.setdefault(period_number(str(every), timeline.days[step][1]), []).append(step)
     return [timeline.span(steps[0], steps[-1]) for steps in groups.values()]
+
+
+@dataclass(frozen=True)
+class AskedFlow:
+    """A question about time in texts, as the command and the feed take it.
+
+    Attributes:
+        start, end: the first and the last day, or step. earlier: ``DAY/DAY``, what a change is from.
+        every: the length of a series' periods.
+    """
+
+    columns: tuple[str, ...]
+    start: str | None = None
+    end: str | None = None
+    earlier: str | None = None
+    every: str | None = None
+    events: Events = "net"
+    combine: Combine = "mean"
+    cover: bool = False
+
+    def of(self, release: Any) -> Estimate | Change | Series:
+        """The answer of a release.
+
+        Errors:
+            ConfigError: texts that do not go together; others as ``PublicRelease.flow``, ``change`` and ``series``.
+        """
+        how: dict[str, Any] = {"events": self.events, "combine": self.combine}
+        if self.every is not None:
+            if self.start or self.end or self.earlier:
+                what = "it gives all periods"
+                raise ConfigError(what, where="every", allowed="without from, to and change")
+            length = self.every.removesuffix("steps").removesuffix("step").strip()
+            return release.series(self.columns, int(length) if length.isdigit() else self.every, **how)  # type: ignore[no-any-return]
+        span = _moment(self.start), _moment(self.end)
+        if self.earlier is None:
+            return release.flow(self.columns, *span, cover=self.cover, **how)  # type: ignore[no-any-return]
+        first, slash, last = self.earlier.partition("/")
+        if not slash or None in span:
+            allowed = "from DAY, to DAY, change DAY/DAY, all included"
+            raise ConfigError("a change is between two spans of days", where="change", allowed=allowed)
+        return release.change(self.columns, earlier=(_moment(first), _moment(last)), later=span, **how)  # type: ignore[no-any-return]
+
+
+def _moment(text: str | None) -> str | int | None:
+    return int(text) if text is not None and text.isdigit() else text
+
+
+def answer_facts(answer: Estimate | Change | Series, confidence: float) -> dict[str, Any]:
+    """An answer for programs, JSON-able: what ``dpstream measured --json`` prints."""
+    if not isinstance(answer, Estimate):
+        note = answer.note if isinstance(answer, Change) else bound_words(answer.bound)
+        return {"confidence": confidence, "note": note, "rows": answer.to_table(confidence).to_pylist()}
+    return {
+        "columns": list(answer.columns),
+        "as_of": answer.as_of,
+        "epochs": [list(epoch) for epoch in answer.epochs],
+        "standard_error": answer.standard_error,
+        "exact": answer.exact,
+        "confidence": confidence,
+        "note": answer.note,
+        "cells": answer.to_table(confidence).drop_columns(["standard_error"]).to_pylist(),
+    }

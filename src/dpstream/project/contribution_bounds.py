@@ -1,0 +1,48 @@
+"""What bounds on a user's events would leave out of private records: for the owner who chooses one.
+
+Trusted base: owner (shows the owner counts of private records).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+#: A bound is shown that leaves so many of a hundred users whole.
+PERCENTILES = (90, 95, 99)
+_OUTSIDE = 'a bound read off these lines is outside the guarantee: write max_events_from = "data"'
+
+
+def bound_sentences(events: Iterable[int], chosen: int | None = None) -> list[str]:
+    """What bounds at percentiles of users leave out, and what noise they cost; nothing where there is no user. Private.
+
+    Args:
+        events: how many events each user has.
+        chosen: another bound, of the file.
+
+    A bound of m divides the budget of each event by m (pure) or m^2 (zCDP): in both cases noise is m times as wide.
+    """
+    ascending = sorted(events)
+    if not ascending:
+        return []
+    names = {chosen: ["this file"]} if chosen is not None else {}
+    for percent in PERCENTILES:
+        bound = ascending[math.ceil(len(ascending) * percent / 100) - 1]
+        names.setdefault(bound, []).append(f"{percent}th percentile of users")
+    every = sum(ascending)
+    told = []
+    for bound, which in sorted(names.items()):
+        lost = _percent(sum(number - bound for number in ascending if number > bound) / every)
+        about = ", ".join(which)
+        told.append(
+            f"a bound of {bound} ({about}) leaves out {lost} of the events, at {bound} times the noise"
+        )
+    return [*told, _OUTSIDE]
+
+
+def _percent(share: float) -> str:
+    """
+    >>> _percent(0.1207), _percent(0.0), _percent(0.0004)
+    ('12.1 %', '0 %', 'under 0.1 %')
+    """
+    return "under 0.1 %" if 0 < share < 0.001 else f"{100 * share:.3g} %"
