@@ -67,7 +67,7 @@ def _cells(headline: Headline) -> int:
 
 def _is_bounded(estimate: Estimate) -> bool:
     """Whether bounds on a user's records leave some out, more of them later."""
-    return estimate.records == "admitted records"
+    return estimate.records.startswith("admitted")
 
 
 def _labels(estimate: Estimate) -> list[str]:
