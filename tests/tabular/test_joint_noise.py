@@ -18,7 +18,7 @@ from dpstream.core.tables import Workload
 from dpstream.families.tabular import Pooled
 from dpstream.mechanisms import MWEMPGM
 from dpstream.mechanisms.joint_groups import deviations, draw_shares, together
-from dpstream.stream.release.estimates import add_up, projected
+from dpstream.stream.release.combined import add_up, projected
 
 DOMAIN = Domain(tuple("abcdef"), (3,) * 6)
 RECIPE = Pooled(Workload.all_k_way(DOMAIN, 2), iterations=5)

@@ -33,7 +33,8 @@ from dpstream.stream.release.answers import (
     with_bias,
     with_simulated,
 )
-from dpstream.stream.release.estimates import CellsOf, Combine, Estimate, Missing, Published, misfit
+from dpstream.stream.release.combined import CellsOf, misfit
+from dpstream.stream.release.estimates import Combine, Estimate, Missing, Published
 from dpstream.stream.release.flow_kinds import flowing
 from dpstream.stream.release.flows import Change, Events, Moment, Series, Timeline
 from dpstream.stream.release.released_verdicts import NumberOfRecords, number_of_records

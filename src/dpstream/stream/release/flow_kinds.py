@@ -19,18 +19,8 @@ from dpstream.core.counters.intervals import CalibratedIntervalCounter, Interval
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import ZCDP, Event, PureDP
 from dpstream.io.sinks.release_reader import MeasuredStep
-from dpstream.stream.release.estimates import (
-    CellsOf,
-    Coefficients,
-    Combined,
-    Estimate,
-    Flowing,
-    Missing,
-    Published,
-    misfit,
-    projected,
-    sum_of,
-)
+from dpstream.stream.release.combined import CellsOf, Coefficients, Combined, misfit, projected
+from dpstream.stream.release.estimates import Estimate, Flowing, Missing, Published, sum_of
 
 
 @dataclass(frozen=True)
