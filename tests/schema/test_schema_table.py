@@ -157,7 +157,10 @@ def test_messages_name_columns_and_never_a_value() -> None:
     text = "".join(traceback.format_exception(caught.value)) + repr(caught.value) + repr(vars(caught.value))
     message = str(caught.value)
     assert message.startswith("step 2024-W07: ")
-    assert all(f"column {name!r}" in message for name in STRICT.names[:3])
+    problems = STRICT.problems(SECRET)
+    assert {problem.column for problem in problems} == set(STRICT.names)
+    assert all(problem.sentence() in message for problem in problems[:3])
+    assert f"{len(problems) - 3} more problem" in message
     # The test's own source lines name no value either.
     assert not [word for word in HIDDEN if word in text]
     assert "2 " not in caught.value.what
@@ -169,7 +172,10 @@ def test_messages_name_columns_and_never_a_value() -> None:
 def test_the_owner_may_see_the_values() -> None:
     with pytest.raises(DataError) as caught:
         STRICT.encode(SECRET, reveal=True)
-    assert all(f"'hush-{name}'" in str(caught.value) for name in STRICT.names[:3])
+    problems = STRICT.problems(SECRET, reveal=True)
+    assert all(problem.sentence() in str(caught.value) for problem in problems[:3])
+    shown = " ".join(problem.sentence() for problem in problems)
+    assert all(f"'hush-{name}'" in shown for name in STRICT.names[:-1])
     many = Schema([Integer("x", min=0, max=1)]).problems({"x": [*range(2, 40), 5, 5]}, reveal=True)
     assert many == [
         Problem("x", "outside", many[0].what, many[0].allowed, (*(str(i) for i in range(2, 12)), "..."))
