@@ -150,7 +150,7 @@ class Prediction:
         for step in sorted(set(asked)):
             while (border := self.epochs.after(last)) <= step and last != horizon:
                 self._take_periods(number, marginals, border, expected)
-                noise = EpochNoise((0.0,) * len(followed), 0.0)
+                noise = EpochNoise((0.0,) * own.columns, 0.0)
                 for side, upto in enumerate([expected.came, expected.left][: self.sides]):
                     came = upto(border) - upto(last)
                     # As in ``PooledPlan``: the epoch before lets expect, unless numbers of events are public.
@@ -158,7 +158,8 @@ class Prediction:
                     rates[side] = came / (border - last)
                     noise = noise + self._epoch(guess)
                 number.add(EPOCHS, 0.0, noise.total, border)
-                for marginal, variance in zip(marginals, noise.marginals, strict=True):
+                # A wide headline is measured by its periods alone.
+                for marginal, variance in zip(marginals[: own.columns], noise.marginals, strict=True):
                     marginal.add(EPOCHS, 0.0, variance, border)
                 if number.upto[-1] == border:
                     settled.append((border, number.known[1]))
@@ -210,9 +211,10 @@ class Prediction:
     def _errors(self, marginals: Sequence[Number]) -> list[float]:
         """The variances of followed marginals at the last border. A wide headline has none where no period ends."""
         columns, (border, _) = self.runner.followed.columns, marginals[0].upto
+        series = [EPOCHS] * columns + [1] * (len(marginals) - columns)
         return [
-            float(own.covariance[EPOCHS, EPOCHS]) if at < columns or own.upto[1] == border else math.inf
-            for at, own in enumerate(marginals)
+            float(own.covariance[at, at]) if own.upto[at] == border else math.inf
+            for at, own in zip(series, marginals, strict=True)
         ]
 
     def _unmeasured(self, last: int, step: int, rate: Rate, expected: ExpectedTable) -> float:
@@ -283,7 +285,6 @@ def _noise(runner: Runner, design: Design) -> EpochNoise:
         wide = cells.sizes[runner.followed.columns :]
         sums.append(chosen * float((1.0 / wide).mean()) / single)
     columns = [(first + signs) / 4.0 if i in joint else own[i] for i in range(runner.followed.columns)]
-    columns += [0.0] * len(runner.followed.wide_headlines)
     return EpochNoise(tuple(columns), 0.0 if public else 1.0 / sum(sums))
 
 
