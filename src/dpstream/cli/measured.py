@@ -301,10 +301,21 @@ def _known(release: PublicRelease, as_of: int | None, combine: Combine, as_json:
         wrap=True,
         rows=rows[:_MOST],
         more=len(rows[_MOST:]),
-        unknown=unknown,
+        unknown=_unmeasured(unknown),
         step=release.step,
         behind=as_of is None and min(known, default=release.step) < release.step,
         counted=release.manifest()["accuracy"].get("counted"),
+    )
+
+
+def _unmeasured(reasons: dict[str, str]) -> str:
+    """The first of them, and the reason if all share it."""
+    names, why = list(reasons), set(reasons.values())
+    more = f", and {len(names) - 3} more" if len(names) > 3 else ""
+    return (
+        ", ".join(names[:3])
+        + more
+        + (f": {why.pop()}" if len(why) == 1 else "; --json says why" if why else "")
     )
 
 

@@ -14,7 +14,7 @@ _OUTSIDE = 'a bound read off these lines is outside the guarantee: write max_eve
 
 
 def bound_sentences(events: Iterable[int], chosen: int | None = None) -> list[str]:
-    """What bounds at percentiles of users leave out, and what noise they cost; nothing where there is no user. Private.
+    """What bounds at percentiles of users leave out, and what noise they cost; empty without users. Private.
 
     Args:
         events: how many events each user has.

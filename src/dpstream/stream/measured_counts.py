@@ -84,7 +84,10 @@ def headlines(release: PublicRelease, most: int | None = None) -> list[Headline]
             series = next(iter(flows.values()))
             ends = [span for span, why in zip(series.spans, series.why, strict=True) if not why]
             stride = 1 if most is None else -(-len(ends) // most)
-            stocks = [as_of(release, columns, span) for span in ends[::-1][::stride][::-1]]
+            stocks = list[CountsOf]()
+            # A panel has no table of records that counts could be as of.
+            with suppress(ConfigError):
+                stocks = [as_of(release, columns, span) for span in ends[::-1][::stride][::-1]]
             found.append(Headline(columns, period or _length(series), flows, tuple(stocks)))
     return found
 

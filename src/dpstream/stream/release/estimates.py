@@ -499,8 +499,8 @@ class Published:
         return [Tree.of(self.schema, t.columns) for t in levels if {(name,) for name in t.columns} <= drawn]
 
     def _reconciled(self, names: tuple[str, ...], counted: Counted) -> dict[tuple[int, int], Combined]:
-        """What the tree says of a level in each period; nothing where these columns are no level. The number of records
-        is the top of the only tree."""
+        """What the tree says of a level in each period; empty for columns of no tree. The number of records is the top
+        of the only tree."""
         trees = [tree for tree in self._trees if not names or (len(names) == 1 and names[0] in tree.columns)]
         if not trees or (not names and len(trees) > 1):
             return {}
