@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import resource
 import subprocess
 import time
@@ -12,6 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from made_by import write_result
+
+
+def documented_parser(text: str | None) -> argparse.ArgumentParser:
+    """A parser of arguments whose help is a module's text, line by line."""
+    return argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
 def cpu(work: Callable[[], Any]) -> tuple[float, Any]:

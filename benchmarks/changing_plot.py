@@ -11,12 +11,11 @@ Takes about a minute.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 from pathlib import Path
 
-from bench import drawing, save_figure
+from bench import documented_parser, drawing, save_figure
 from keyed_streams import load
 from targets import configuration, measure, mechanism, moments, trivial
 
@@ -72,9 +71,7 @@ def draw(true: list[int], found: dict[str, tuple[list[float], list[float]]], out
 
 def main() -> None:
     """Run, draw, and print the means over all steps from the tenth on."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = documented_parser(__doc__)
     parser.add_argument("--out", type=Path, default=OUT)
     out: Path = parser.parse_args().out
     true, found = curves()

@@ -10,7 +10,6 @@ within 1.96 published standard errors.
 
 from __future__ import annotations
 
-import argparse
 import datetime
 from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
@@ -20,7 +19,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from bench import show_result
+from bench import documented_parser, show_result
 from keyed_streams import load
 from targets import budget_of
 
@@ -112,9 +111,7 @@ def run(name: str, arm: str, seed: int, budget: str, times: int) -> dict[str, An
 
 def main() -> None:
     """Print a line for each stream and arm."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = documented_parser(__doc__)
     parser.add_argument("--streams", nargs="+", default=list(CASES))
     parser.add_argument("--arms", nargs="+", default=list(ARMS))
     parser.add_argument("--runs", type=int, default=12)

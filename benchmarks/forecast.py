@@ -9,14 +9,13 @@ Streams are those of ``targets.py``; the invented stream was tuned on the first 
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from itertools import combinations
 from pathlib import Path
 from statistics import median
 
 import numpy as np
-from bench import show_result
+from bench import documented_parser, show_result
 from keyed_streams import is_there, load
 from targets import configuration, facts, mechanism, moments
 
@@ -70,9 +69,7 @@ def true(stream: str, config: Config, runs: int) -> dict[str, float]:
 
 def main() -> None:
     """Print a line for each stream and use."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = documented_parser(__doc__)
     parser.add_argument("--streams", nargs="+", default=f"{TUNED_ON} {LOOKED_AT_ONCE}".split())
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--result", type=Path)

@@ -10,7 +10,6 @@ calibration, hashes of 10^6 keys in a plain loop, tells how fast the machine is.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import platform
 import sys
@@ -23,7 +22,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "streams"))
 
-from bench import cpu, fresh, peak
+from bench import cpu, documented_parser, fresh, peak
 from made_by import write_result
 from toy_keyed import KeyedPlan
 
@@ -150,9 +149,7 @@ def churn(changes: int) -> list[str]:
 
 def main() -> None:
     """Measure and print, or write."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = documented_parser(__doc__)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--snapshot", type=int, default=10_000_000)
     parser.add_argument("--churn", type=int, default=1_000_000)

@@ -15,7 +15,6 @@ file itself takes half as long again, and one query with GROUPING SETS twice as 
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import os
 import platform
@@ -28,7 +27,7 @@ import threading
 import time
 from pathlib import Path
 
-from bench import show_result
+from bench import documented_parser, show_result
 from reading import NAMES, words, write_files
 
 LONG = "about 10 minutes"
@@ -143,9 +142,7 @@ def starts(folder: Path, columns: int) -> tuple[tuple[float, float, float], tupl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = documented_parser(__doc__)
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--columns", type=int, default=20)
     parser.add_argument("--repeat", type=int, default=1, help="how often the file holds these records")

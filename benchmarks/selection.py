@@ -17,7 +17,6 @@ last ten steps. Every variant gets the same streams and seeds. Noise is predicta
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import tempfile
@@ -33,7 +32,7 @@ from unittest import mock
 
 import numpy as np
 import targets
-from bench import show_result
+from bench import documented_parser, show_result
 from keyed_streams import is_there, load
 
 from dpstream.core.contracts import StreamPlan
@@ -116,9 +115,7 @@ def measured(stream: str, name: str, budget: str, repeat: int, folder: Path) -> 
 
 def main() -> None:
     """Run what is asked for, then print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = documented_parser(__doc__)
     parser.add_argument("--streams", nargs="+", default=STREAMS.split())
     variants = "pooled pooled:aim pooled:alone census census:pairs census:sum"
     parser.add_argument("--variants", nargs="+", default=variants.split())

@@ -36,7 +36,6 @@ mean total variation of pairs, each table as shares of its own size. Total: rela
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import json
 import math
@@ -51,7 +50,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench import show_result
+from bench import documented_parser, show_result
 from inserted_streams import TUNED
 from keyed_streams import KeyedStream, is_there, load
 
@@ -594,9 +593,7 @@ def applies(method: str, stream: str) -> bool:
 
 def main() -> None:
     """Run what is missing, then print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = documented_parser(__doc__)
     parser.add_argument("--preset", choices=PRESETS, default="targets")
     for name in ("streams", "methods", "budgets"):
         parser.add_argument(f"--{name}", nargs="+", help="as a preset has them, where nothing is said")

@@ -63,7 +63,7 @@ def test_verdicts_hold_together_on_the_whole_page(release: PublicRelease, page: 
     assert directions == {"north": 0, "south": 1, "east": -1}
     low, high = change.daily.interval(1 - 0.05 / 4)
     width = round(14 * (high - low)[0] / 2)
-    assert table["north"][-1] == f"no difference can be seen (± {width})"
+    assert table["north"][-1] == f"no difference can be seen (± {width} a period)"
     assert table["south"][-1] == "higher than last period"
     assert table["east"][-1] == "lower than last period"
     later = dict(zip(PLACES, change.later.values.tolist(), strict=True))
