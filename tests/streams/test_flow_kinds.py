@@ -243,6 +243,8 @@ def test_transitions_are_sums_of_one_window(tmp_path: Path) -> None:
         release.flow(["poor"], 3, 4)
     with pytest.raises(ConfigError, match="nobody joins or leaves a panel"):
         release.flow([], 3, 4)
+    with pytest.raises(ConfigError, match="do not overlap"):
+        release.change(["poor"], earlier=(3, 3), later=(3, 3), events="came")
     base, randomness = list(release.measurements()), Randomness.seeded(1)
 
     def known(counts: Sequence[NoisyCounts]) -> WindowFlows:

@@ -146,3 +146,17 @@ def test_intervals_of_cells_and_sums_hold_as_often_as_they_say(level: bool) -> N
             assert -6 * error < inside.mean() - confidence < 6 * error + 0.05
             short = np.abs(drawn[:, :many].sum(axis=1)) <= law.half_width(confidence) * 2 / 3
             assert short.mean() < confidence - 6 * error
+
+
+@pytest.mark.parametrize(("sizes", "scale"), [((2,) * 6, 6), ((3, 5), 1), ((2, 2, 4), 4)])
+def test_sums_of_all_cells_have_their_law(sizes: tuple[int, ...], scale: int) -> None:
+    """20,000 draws: six standard errors (false alarms below 1e-8). Control: half of each width."""
+    noise = HistogramsNoise(Fraction(scale), sizes)
+    randomness = Randomness.seeded("all cells")
+    sums = np.array([randomness.draw(noise, sum(sizes))[: sizes[0]].sum() for _ in range(20_000)])
+    law = WeightedSum(histograms=((HistogramCells(noise, sizes[0]), sizes[0], 1.0, 1),))
+    for confidence in (0.9, 0.95, 0.99):
+        error = (confidence * (1 - confidence) / len(sums)) ** 0.5
+        width = law.half_width(confidence)
+        assert (np.abs(sums) <= width).mean() > confidence - 6 * error
+        assert (np.abs(sums) <= width / 2).mean() < confidence - 6 * error

@@ -196,6 +196,8 @@ _MAX_BLOCK = 32
 _RADIUS_STEPS = 400.0
 #: Radii, common sums and values that are looked at.
 _RADII, _SUMS, _VALUES = 40, 80, 401
+#: The same, for the law of all cells.
+_ALL = 600
 _FURTHEST = 40.0
 
 
@@ -220,11 +222,13 @@ def law_of_sum(noise: HistogramCells, many: int) -> tuple[float, _Floats, _Float
     power = dimension_of(drawn.sizes, level=drawn.level)
     middle, spread = power * scale, (math.sqrt(power) + 1.0) * scale
     low = max(0, math.floor(middle - 9.0 * spread))
-    radii = _nodes(low, math.ceil(middle + 11.0 * spread + _FURTHEST * scale) + 3, _RADII)
-    sums = np.zeros(1) if drawn.level else _nodes(0, math.ceil(14.0 * _reach(noise, stretch)) + 3, _SUMS)
-    weights = _weights(noise, scale, radii, sums)
+    high = math.ceil(middle + 11.0 * spread + _FURTHEST * scale) + 3
+    most = _ALL if many == noise.cells else _SUMS
+    sums = np.zeros(1) if drawn.level else _nodes(0, math.ceil(14.0 * _reach(noise, stretch)) + 3, most)
+    radii = _nodes(low, high, _RADII) if many < noise.cells else _nodes(0, high // 2 + 1, _ALL)
+    weights = _weights(noise, scale, radii, sums, pairs=many == noise.cells)
     values = _nodes(0, math.ceil(14.0 * math.sqrt(noise.variance) / stretch) + 3, _VALUES)
-    step = float(values[1] - values[0])
+    step = float(sums[1] - sums[0] if many == noise.cells and len(sums) > 1 else values[1] - values[0])
     values = np.concatenate([-values[:0:-1], values])
     total = np.zeros(2 * (len(values) + math.ceil(float(sums[-1]) / step)) + 1)
     centre = len(total) // 2
@@ -269,10 +273,22 @@ def _reach(noise: HistogramCells, stretch: float) -> float:
     return math.sqrt(noise.drawn.sum_variance) / stretch + 1.0
 
 
-def _weights(noise: HistogramCells, scale: float, radii: _Floats, sums: _Floats) -> _Floats:
-    """Probabilities of radius and common sum (from 0 on)."""
+def _weights(
+    noise: HistogramCells, scale: float, radii: _Floats, sums: _Floats, *, pairs: bool = False
+) -> _Floats:
+    """Probabilities of radius and common sum (from 0 on).
+
+    Args:
+        pairs: ``radii`` are halves of what the sum leaves of the radius, rounded down, each for two radii. They may
+            be coarse: of radii themselves, odd and even ones differ.
+    """
     radius, common = radii[:, None], sums[None, :]
-    left = radius + 0.0 * common if noise.drawn.level else np.floor((radius - common) / 2.0)
+    if noise.drawn.level:
+        left = radius + 0.0 * common
+    elif pairs:
+        left, radius = radius + 0.0 * common, 2.0 * radius + common
+    else:
+        left = np.floor((radius - common) / 2.0)
     logs = -radius / scale + np.where(common > 0.0, math.log(2.0), 0.0)
     for cells, many in Counter(noise.drawn.sizes).items():
         with np.errstate(divide="ignore"):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, ClassVar, Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -192,7 +192,13 @@ class Missing:
 
 
 class Flowing(Protocol):
-    """What the published measurements of one kind of stream say of flows."""
+    """What the published measurements of one kind of stream say of flows.
+
+    Attributes:
+        adds_up: whether the flow over two spans is the sum of both, came and left alike.
+    """
+
+    adds_up: ClassVar[bool] = True
 
     def names(self, columns: Iterable[str]) -> tuple[str, ...]:
         """The columns of a flow, checked."""
@@ -252,6 +258,8 @@ class Published:
         public_numbers: the exact number of records by step, where the owner declared it public.
         records: what the records that are counted are called.
     """
+
+    adds_up: ClassVar[bool] = True
 
     def __init__(
         self,

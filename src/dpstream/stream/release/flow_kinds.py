@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -300,6 +300,8 @@ class WindowFlows(_Kind):
     Attributes:
         labels: of the values of each column.
     """
+
+    adds_up: ClassVar[bool] = False
 
     labels: Mapping[str, tuple[str, ...]]
 

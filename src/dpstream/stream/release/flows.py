@@ -325,6 +325,13 @@ def change(
         ConfigError: a span that is not measured.
     """
     first, second = (timeline.flow(names, span, events, combine) for span in (earlier, later))
+    overlap = earlier.first <= later.last and later.first <= earlier.last
+    if overlap and events != "net" and not timeline.published.adds_up:
+        raise ConfigError(
+            "people who changed in one period and back in another are in no sum of periods",
+            where="change",
+            allowed='periods that do not overlap, or events = "net"',
+        )
     gone, added = (
         [timeline.flow(names, span, events, combine) for span in _without(*pair)]
         for pair in ((earlier, later), (later, earlier))
