@@ -42,19 +42,24 @@ def week(step: int) -> str:
     return f"{monday}/{monday + datetime.timedelta(days=6)}"
 
 
-@pytest.fixture(scope="module")
-def releases(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve weeks with deletes, headlines every two steps: epochs end at steps 1 to 9, 11 and 12."""
-    place = tmp_path_factory.mktemp("flows")
-    recipe = Pooled(
+def headlines_of_four_steps(iterations: int) -> Pooled:
+    """Records that come and leave, each side by itself; their number is measured every two steps."""
+    return Pooled(
         Workload.all_k_way(SCHEMA.domain, 2),
         deletions=True,
         cancels=False,
         headline=(("zip",),),
         periods=StepPeriods(4),
         number=StepPeriods(2),
-        iterations=5,
+        iterations=iterations,
     )
+
+
+@pytest.fixture(scope="module")
+def releases(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve weeks with deletes, headlines every two steps: epochs end at steps 1 to 9, 11 and 12."""
+    place = tmp_path_factory.mktemp("flows")
+    recipe = headlines_of_four_steps(iterations=5)
     with dp.open(
         place, SCHEMA, epsilon=2, mechanism=recipe, deletions=False, randomness=Randomness.seeded(3)
     ) as stream:
@@ -485,15 +490,7 @@ def test_names_become_identifiers_that_differ() -> None:
 def test_each_kind_of_answer_covers_and_half_of_the_noise_does_not() -> None:
     """30 seeded streams with deletes. Of n intervals at 95 % at most 4.9 deviations fewer than 95 % hold the truth:
     a false alarm for one kind in a million at most. The control: intervals of half the width."""
-    recipe = Pooled(
-        Workload.all_k_way(SCHEMA.domain, 2),
-        deletions=True,
-        cancels=False,
-        headline=(("zip",),),
-        periods=StepPeriods(4),
-        number=StepPeriods(2),
-        iterations=2,
-    )
+    recipe = headlines_of_four_steps(iterations=2)
     plan, inside = recipe.calibrate(epsilon=1, horizon=12), dict[str, list[list[bool]]]()
     generator, place = np.random.default_rng(4), SCHEMA.domain.index("zip")
     for seed in range(30):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +15,7 @@ from dpstream.core.paths import read_text
 from dpstream.core.schema.column import Column
 from dpstream.core.schema.constraints import Constraints, Derived, Excluded, Rules, check_cells
 from dpstream.core.schema.domain import pack_mask
-from dpstream.core.schema.levels import Lines
+from dpstream.core.schema.levels import Lines, digest_of_lines
 from dpstream.core.schema.predicate import parse_predicate
 from dpstream.core.schema.schema import Schema, unknown_key
 
@@ -213,9 +211,8 @@ def _read(name: Any, columns: Sequence[Column], place: str, base: Path | None) -
     place = f"{place} {name}"
     codes = [_codes(column, numbers, own, place) for column, own in zip(columns, cells, strict=True)]
     rows = list(zip(numbers, zip(*codes, strict=True), strict=True))
-    # What the file says, and not how: in another order of lines it is the same file.
-    said = [[column.name for column in columns], sorted({codes for _, codes in rows})]
-    return _File(name, "sha256:" + hashlib.sha256(json.dumps(said).encode()).hexdigest(), rows)
+    digest = digest_of_lines([column.name for column in columns], (codes for _, codes in rows))
+    return _File(name, digest, rows)
 
 
 def read_levels(table: Any, schema: Schema, place: str, base: Path | None) -> Schema:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dpstream.core.errors import SchemaError
 from dpstream.core.schema.column import Column
@@ -27,6 +28,12 @@ class Lines:
     where: str
     word: str = "line"
     file: str | None = None
+
+
+def digest_of_lines(columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> str:
+    """Of what a public file says, and not how: in another order of lines it is the same file."""
+    said = [list(columns), sorted(set(rows))]
+    return "sha256:" + hashlib.sha256(json.dumps(said).encode()).hexdigest()
 
 
 def read_levels(
@@ -52,8 +59,7 @@ def read_levels(
             raise _wrong(lines, what, f"no declaration of {column}: the levels give its values")
     codes = _finest_codes(known[finest], lines)
     _check_parents(columns, lines)
-    said = [list(columns), sorted({tuple(row) for row in zip(*lines.cells, strict=True)})]
-    digest = "sha256:" + hashlib.sha256(json.dumps(said).encode()).hexdigest()
+    digest = digest_of_lines(columns, zip(*lines.cells, strict=True))
     derived = []
     for column, cells in zip(coarser, lines.cells, strict=False):
         values = sorted({str(cell) for cell in cells})

@@ -250,7 +250,7 @@ class _Block:
     combined: Combined
 
 
-class Published:
+class Published(Flowing):
     """The noisy counts of a stream up to a step, ready to be added up.
 
     Args:
@@ -258,8 +258,6 @@ class Published:
         public_numbers: the exact number of records by step, where the owner declared it public.
         records: what the records that are counted are called.
     """
-
-    adds_up: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -47,7 +47,7 @@ def time_section(release: PublicRelease, found: Sequence[Headline], charts: Char
     shown = [headline for headline in found if _cells(headline) <= _MOST_CELLS]
     compared = {headline.columns: _compared(release, headline) for headline in shown}
     cells = sum(one.change.later.values.size for changes in compared.values() for one in changes)
-    admitted = any(_is_bounded(one.change.later) for own in compared.values() for one in own)
+    admitted = any(one.change.bound is not None for own in compared.values() for one in own)
     parts = []
     for headline in shown:
         name = " × ".join(headline.columns)
@@ -63,11 +63,6 @@ def time_section(release: PublicRelease, found: Sequence[Headline], charts: Char
 
 def _cells(headline: Headline) -> int:
     return max(flow.values.size for series in headline.flows.values() for flow in series.flows if flow)
-
-
-def _is_bounded(estimate: Estimate) -> bool:
-    """Whether bounds on a user's records leave some out, more of them later."""
-    return estimate.records.startswith("admitted")
 
 
 def _labels(estimate: Estimate) -> list[str]:
@@ -200,9 +195,7 @@ def _table(headline: Headline, one: _Compared, cells: int) -> dict[str, Any]:
 
 
 def _seen(change: Change, confidence: float) -> NDArray[np.int64] | None:
-    """What rose and what fell; None where periods are not comparable."""
-    if _is_bounded(change.later):
-        return None
+    """What rose and what fell; None where periods are not comparable, such as those of admitted records."""
     try:
         return change.direction(confidence).ravel()
     except ConfigError:
