@@ -3,8 +3,8 @@
 ``import dpstream as dp``. The names below are loaded when they are first used: importing this imports nothing heavy.
 
 * A stream from Python: ``open``, ``Schema`` and its columns (``Boolean``, ``Categorical``, ``Integer``, ``Real``,
-  ``Date``, ``DateTime``), units (``Event``, ``User``, ``Individual``, ``Record``), ``StepPeriods``,
-  budgets (``PureDP``, ``ZCDP``), ``Batch``; where records have keys, ``KeyedBatch``, ``Snapshot`` and ``KeyRules``.
+  ``Date``, ``DateTime``), units (``Event``, ``User``, ``Individual``, ``Record``), budgets (``PureDP``, ``ZCDP``),
+  ``Batch``; where records have keys, ``KeyedBatch``, ``Snapshot`` and ``KeyRules``.
 * From a file: ``run("dpstream.toml")``.
 * What is published: ``read`` gives a ``PublicRelease``; a ``Stream`` gives a ``Release``; both give an ``Answer``.
 * Mechanisms: ``tabular``, ``panel``, ``points``, ``growing``; ``Workload``; ``counters``, ``certify``.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dpstream.checks import certify
     from dpstream.core import errors
     from dpstream.core.errors import DpstreamError
-    from dpstream.core.privacy import ZCDP, Event, Individual, PureDP, Record, StepPeriods, User
+    from dpstream.core.privacy import ZCDP, Event, Individual, PureDP, Record, User
     from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema
     from dpstream.core.tables import KeyedBatch, KeyRules, Snapshot, Workload
     from dpstream.core.version import __version__
@@ -56,7 +56,6 @@ __all__ = [
     "Release",
     "Schema",
     "Snapshot",
-    "StepPeriods",
     "Stream",
     "User",
     "Workload",
@@ -77,7 +76,7 @@ __all__ = [
 _PARTS = {
     "dpstream.checks": ("certify",),
     "dpstream.core.errors": ("DpstreamError",),
-    "dpstream.core.privacy": ("ZCDP", "Event", "Individual", "PureDP", "Record", "StepPeriods", "User"),
+    "dpstream.core.privacy": ("ZCDP", "Event", "Individual", "PureDP", "Record", "User"),
     "dpstream.core.schema": ("Boolean", "Categorical", "Date", "DateTime", "Integer", "Real", "Schema"),
     "dpstream.core.tables": ("KeyRules", "KeyedBatch", "Snapshot", "Workload"),
     "dpstream.core.version": ("__version__",),

@@ -108,14 +108,13 @@ class Individual:
 
 @dataclass(frozen=True)
 class User:
-    """All events of one user id together, inserts and deletes, over the whole life of a stream or one public period.
+    """All events of one user id together, inserts and deletes, over the whole life of a stream or in one period.
 
     Guarantee: a mechanism whose loss for one event is at most ``per_event(budget)`` has at most the loss
     ``budget`` for one user (and period), if at most ``max_events`` events of each user reach it (group privacy: pure
     DP adds up along a path of ``max_events`` streams; zCDP grows with the square, Bun and Steinke 2016).
 
-    The bound is enforced by ``dpstream.stream`` (``contribution.py``), which every record passes before it is
-    counted. Whoever calls a plan's ``step`` without a stream has to keep it: the plan sees counts only.
+    The bound is enforced by ``dpstream.stream`` (``contribution.py``). Whoever calls a plan's ``step`` has to keep it.
 
     Args:
         per: periods, for each of which the bound begins anew. None: the whole life. A user of k periods has k losses.
