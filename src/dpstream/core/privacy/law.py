@@ -235,7 +235,7 @@ def law_of_sum(noise: HistogramCells, many: int) -> tuple[float, _Floats, _Float
     for cells in drawn.sizes:
         logs = logs + blocks[cells]
     if many == noise.cells:
-        found = np.exp(logs - logs.max()).sum(axis=1)
+        found = np.asarray(np.exp(logs - logs.max()).sum(axis=1), dtype=np.float64)
     else:
         logs = logs - blocks[noise.cells]
         found = _law_of_cell(np.exp(logs - logs.max()), _vectors(noise.cells - 1, rests[:, None], most), many)
@@ -259,10 +259,9 @@ def _law_of_cell(others: _Floats, rest: _Floats, many: int) -> _Floats:
     above[:, 0] = 0.0
     less = np.where(t <= s, inside, below)
     if many > 1:
-        found: _Floats = (less + above).sum(axis=0)
-        return found
-    places = np.concatenate([np.abs(s - t), s + t])
-    return np.bincount(places.ravel(), np.concatenate([less, above]).ravel())
+        return np.asarray((less + above).sum(axis=0), dtype=np.float64)
+    places, weights = np.concatenate([np.abs(s - t), s + t]), np.concatenate([less, above])
+    return np.bincount(places.ravel(), weights.ravel()).astype(np.float64)
 
 
 def _slid(table: _Floats, width: int) -> _Floats:
