@@ -240,7 +240,7 @@ def law_of_sum(noise: HistogramCells, many: int) -> tuple[float, _Floats, _Float
         logs = logs - blocks[noise.cells]
         found = _law_of_cell(np.exp(logs - logs.max()), _vectors(noise.cells - 1, rests[:, None], most), many)
     shares: _Floats = found / found.sum()
-    places: _Floats = np.arange(len(shares)) * (step * stretch)
+    places = np.arange(len(shares), dtype=np.float64) * (step * stretch)
     return step * stretch, places, shares
 
 
