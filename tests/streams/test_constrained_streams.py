@@ -250,7 +250,7 @@ def test_a_changed_file_is_refused(tmp_path: Path) -> None:
     assert plan_hash(turned) == plan_hash(began)
     changed = with_districts(DISTRICTS.replace("94104,5", "94104,6"))
     with pytest.raises(
-        ConfigError, match=r"the file behind schema\.constraints\.files\.districts\.csv: \w+ has changed"
+        ConfigError, match=r"the file behind schema\.constraints\.files\.districts\.csv has changed"
     ):
         require_same_plan(began, changed, "state")
 
