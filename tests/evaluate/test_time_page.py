@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from report_pages import Page
+from small_streams import small_stream
 
 import dpstream as dp
 from dpstream.core.privacy import Randomness
@@ -15,7 +16,7 @@ from dpstream.io.sinks import released_schema
 from dpstream.stream import public_release
 from dpstream.stream.public_release import PublicRelease
 from dpstream.tools.evaluate.run_folder import released_codes
-from dpstream.tools.report import collect, write_report
+from dpstream.tools.report import collect, time_page, write_report
 
 PLACES = ["north", "south", "east"]
 PERIODS = 5
@@ -99,3 +100,25 @@ def test_nothing_is_the_difference_of_two_tables(
     section = re.compile('<section id="time">.*?</section>', re.DOTALL)
     assert section.findall(again.text) == section.findall(page.text) != []
     assert not re.search("What moved|What changed", page.words)
+
+
+def test_a_page_compares_so_many_cells_at_most(
+    release: PublicRelease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time_page, "MAX_COMPARISONS", 2)
+    page = Page(write_report(release.folder, Path(release.folder) / "page.html"))
+    assert "Too many values for this page: place." in page.words
+    assert "no difference can be seen" in page.words  # of the number of records
+
+
+def test_a_panel_has_bars_of_who_changed(tmp_path: Path) -> None:
+    with small_stream(tmp_path, "panel", 5):
+        pass
+    release = dp.read(tmp_path / "releases")
+    assert release.measured(["poor"]) is None
+    assert "no table of records" in release.missing(["poor"]).reason
+    page = Page(write_report(release.folder, tmp_path / "page.html"))
+    came = release.series(["poor"], events="came")
+    spec = page.spec("Changed to: yes")
+    assert spec["lines"][0]["values"] == pytest.approx([own.values[1] for own in came.flows], rel=1e-3)
+    assert "people who changed to the value in" in page.words

@@ -134,7 +134,7 @@ def command(
     if out is not None:
         require_free(Path(out), force=force)
     release = dpstream.read(releases)
-    combine: Combine = "least squares" if least_squares else "mean"
+    combine: Combine = "least squares" if least_squares else "reconciled"
     names = columns if kind is None else (kind,)
     asked = AskedFlow(names, start, end, earlier, every, events, combine, cover)
     if out is not None:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dpstream.core.errors import ConfigError
+from dpstream.io.sinks.period_tables import has_periods
+from dpstream.io.sinks.release_reader import panel_labels
 from dpstream.io.sources.calendar import CALENDAR_PERIODS, period_number
 from dpstream.stream.public_release import PublicRelease
 from dpstream.stream.release.estimates import Estimate, label_columns
@@ -62,7 +64,7 @@ class Headline:
 
 
 def headlines(release: PublicRelease, most: int | None = None) -> list[Headline]:
-    """The number of records and every headline, where their flows are measured.
+    """The number of records and every headline, where their flows are measured; of a panel each column.
 
     Args:
         most: stocks of each at most, evenly spaced, with the newest one.
@@ -77,6 +79,8 @@ def headlines(release: PublicRelease, most: int | None = None) -> list[Headline]
         for marginal in one.marginals
         if "period" in marginal.query and marginal.columns is not None
     }
+    if has_periods(release.manifest()):
+        lengths = {(name,): "" for name in panel_labels(release.folder)}
     found = []
     for columns, period in lengths.items():
         flows = _flows(release, columns, period)
@@ -84,10 +88,7 @@ def headlines(release: PublicRelease, most: int | None = None) -> list[Headline]
             series = next(iter(flows.values()))
             ends = [span for span, why in zip(series.spans, series.why, strict=True) if not why]
             stride = 1 if most is None else -(-len(ends) // most)
-            stocks = list[CountsOf]()
-            # A panel has no table of records that counts could be as of.
-            with suppress(ConfigError):
-                stocks = [as_of(release, columns, span) for span in ends[::-1][::stride][::-1]]
+            stocks = [as_of(release, columns, span) for span in ends[::-1][::stride][::-1]]
             found.append(Headline(columns, period or _length(series), flows, tuple(stocks)))
     return found
 

@@ -13,6 +13,7 @@ from dpstream.core.contracts import NoisyCounts
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema.predicate import Predicate, parse_predicate
 from dpstream.io.objects import AnyPath, ObjectPath, any_path, is_web_url, web_path
+from dpstream.io.sinks.period_tables import has_periods
 from dpstream.io.sinks.release_reader import (
     Frame,
     MeasuredStep,
@@ -121,7 +122,7 @@ class PublicRelease:
         step: int | None = None,
         *,
         as_of: int | None = None,
-        combine: Combine = "mean",
+        combine: Combine = "reconciled",
     ) -> Estimate | None:
         """What was measured of a marginal, over all steps: unbiased, in records, with exact intervals. Where
         ``max_events`` leaves records out, estimate and interval are about ``Estimate.records``, the admitted ones.
@@ -130,16 +131,16 @@ class PublicRelease:
             columns: names; none for the number of records. step: use what was published up to it.
             as_of: the step at whose end the estimate holds; by default the last one by which anything was measured.
             combine: ``mean``: measurements that have all of the columns and were not chosen by earlier ones, weighted
-                by inverse variance. ``least squares``: all that overlap, often without an interval.
+                by inverse variance. ``reconciled``: so too, but levels agree. ``least squares``: all that overlap.
 
         Returns:
             None where records of some steps were not measured so: ``missing`` says which.
 
         Errors:
-            SchemaError, ConfigError: wrong columns or step; other releases than tables. LimitError: too many cells.
+            SchemaError, ConfigError: wrong columns or step. LimitError: too many cells.
             StoreDamagedError: files that differ from the published hashes.
         """
-        found = self._published(step).estimate(columns, as_of, combine)
+        found = self._estimate(columns, step, as_of, combine)
         return found if isinstance(found, Estimate) else None
 
     def missing(
@@ -148,15 +149,22 @@ class PublicRelease:
         step: int | None = None,
         *,
         as_of: int | None = None,
-        combine: Combine = "mean",
+        combine: Combine = "reconciled",
     ) -> Missing | None:
         """Why ``measured`` gives None, and which steps were not measured; None where it gives an estimate.
 
         Errors:
             As ``measured``.
         """
-        found = self._published(step).estimate(columns, as_of, combine)
+        found = self._estimate(columns, step, as_of, combine)
         return found if isinstance(found, Missing) else None
+
+    def _estimate(
+        self, columns: Sequence[str], step: int | None, as_of: int | None, combine: Combine
+    ) -> Estimate | Missing:
+        if has_periods(self.manifest(step)):
+            return Missing((), "A panel has no table of records: its counts are of people.")
+        return self._published(step).estimate(columns, as_of, combine)
 
     def flow(
         self,
@@ -166,7 +174,7 @@ class PublicRelease:
         *,
         events: Events = "net",
         cover: bool = False,
-        combine: Combine = "mean",
+        combine: Combine = "reconciled",
     ) -> Estimate:
         """How many records came from one day to another, both included: a sum of measurements, with exact intervals.
         Under ``max_events``: how many admitted records, of which later periods hold fewer.
@@ -190,7 +198,7 @@ class PublicRelease:
         earlier: tuple[Moment, Moment],
         later: tuple[Moment, Moment],
         events: Events = "net",
-        combine: Combine = "mean",
+        combine: Combine = "reconciled",
     ) -> Change:
         """The later flow less the earlier one; periods in both cancel, with their noise. Arguments and errors as of
         ``flow``. ``Change.direction`` says what rose and what fell, but under ``max_events``: the first events of a
@@ -205,7 +213,7 @@ class PublicRelease:
         every: str | int | None = None,
         *,
         events: Events = "net",
-        combine: Combine = "mean",
+        combine: Combine = "reconciled",
     ) -> Series:
         """The flow of each period, one after the other; ``to_table`` has a row a period and value.
 

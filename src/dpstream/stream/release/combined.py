@@ -20,7 +20,7 @@ from dpstream.core.errors import LimitError, StoreDamagedError
 from dpstream.core.privacy.cube import CubeNoise
 from dpstream.core.privacy.joint import HistogramCells
 from dpstream.core.privacy.law import NoiseSum, WeightedLaplace, WeightedSum, has_law
-from dpstream.stream.release.trees import Fitted
+from dpstream.stream.release.trees import Fitted, Tree
 
 # What single measurements say of a marginal, and the weights with which their noise enters its cells.
 
@@ -48,6 +48,11 @@ class Coefficients:
 
 class Part(Protocol):
     """The contribution of one draw to an estimated marginal."""
+
+    @property
+    def source(self) -> NoisyCounts:
+        """The draw."""
+        ...
 
     @property
     def key(self) -> Any:
@@ -152,6 +157,7 @@ class TreeCells:
 
     Attributes:
         measured, estimated: the levels, the top being 0.
+        each: so many measured cells make a node.
     """
 
     source: NoisyCounts
@@ -159,6 +165,7 @@ class TreeCells:
     measured: int
     estimated: int
     weight: float = 1.0
+    each: int = 1
 
     def coefficients(self, cells: NDArray[np.bool_]) -> Coefficients:
         """See ``Part``. Of many different weights the small ones are rounded up, so that no interval is too short."""
@@ -170,8 +177,8 @@ class TreeCells:
             sizes[at] = np.exp2(np.ceil(np.log2(small) * _STEPS_OF_2) / _STEPS_OF_2)
         found = Counter[float]()
         for size, count in zip(sizes.tolist(), counts.tolist(), strict=True):
-            found[size] += count
-        return Coefficients(self.source, tuple(found.items()), float(weights.sum()))
+            found[size] += count * self.each
+        return Coefficients(self.source, tuple(found.items()), float(weights.sum()) * self.each)
 
     @property
     def key(self) -> Any:
@@ -188,6 +195,41 @@ class TreeCells:
         return replace(self, weight=weight) if abs(weight) > _CANCELLED else None
 
 
+@dataclass(frozen=True)
+class OfTop:
+    """How what others say of a tree's top enters the estimates of a level: ``part`` is of the number of records."""
+
+    part: Part
+    fitted: Fitted
+    estimated: int
+    weight: float = 1.0
+
+    @property
+    def source(self) -> NoisyCounts:
+        """What was measured."""
+        return self.part.source
+
+    def coefficients(self, cells: NDArray[np.bool_]) -> Coefficients:
+        """See ``Part``."""
+        weight = self.weight * float(self.fitted.weights(self.estimated, cells.reshape(-1))[0][0])
+        found: Coefficients = self.part.scaled(weight).coefficients(np.ones((), dtype=np.bool_))
+        return found
+
+    @property
+    def key(self) -> Any:
+        """See ``Part``."""
+        return self.part.key, self.fitted, self.estimated
+
+    def scaled(self, weight: float) -> OfTop:
+        """See ``Part``."""
+        return replace(self, weight=self.weight * weight)
+
+    def plus(self, other: OfTop) -> OfTop | None:
+        """See ``Part``."""
+        weight = self.weight + other.weight
+        return replace(self, weight=weight) if abs(weight) > _CANCELLED else None
+
+
 #: Of a tree's weights so many are exact; the others are rounded up, to so many sizes between a number and its double.
 _EXACT_WEIGHTS, _STEPS_OF_2 = 32, 8
 
@@ -198,6 +240,11 @@ class SumOf:
 
     part: Part
     cells: NDArray[np.bool_]
+
+    @property
+    def source(self) -> NoisyCounts:
+        """What was measured."""
+        return self.part.source
 
     def coefficients(self, cells: NDArray[np.bool_]) -> Coefficients:
         """See ``Part``."""
@@ -230,7 +277,7 @@ class Combined:
 
     values: NDArray[np.float64]
     variance: float
-    parts: tuple[CellsOf | Interactions | TreeCells, ...]
+    parts: tuple[Part, ...]
     chosen: bool = False
     kinds: NDArray[np.int64] | None = None
 
@@ -247,12 +294,19 @@ class Combined:
         precision = np.array([1.0 if certain else 1.0 / way.variance for way in ways])
         weights = (precision / precision.sum()).tolist()
         values = np.zeros(ways[0].values.shape)
-        parts = list[CellsOf | Interactions | TreeCells]()
+        parts = list[Part]()
         for weight, way in zip(weights, ways, strict=True):
             values += weight * way.values
             parts += [part.scaled(weight) for part in way.parts]
         variance = sum(w**2 * way.variance for w, way in zip(weights, ways, strict=True))
         return cls(values, float(variance), tuple(parts))
+
+    @classmethod
+    def sum(cls, found: Sequence[Combined]) -> Combined:
+        """The sum of independent estimates."""
+        values = np.sum([one.values for one in found], axis=0)
+        parts = itertools.chain.from_iterable(one.parts for one in found)
+        return cls(values, sum(one.variance for one in found), tuple(parts))
 
     def negative(self) -> Combined:
         """The same, to be taken away."""
@@ -376,6 +430,45 @@ def add_up(found: Iterable[Coefficients]) -> WeightedSum:
         laplace,
         tuple((noise, many, weight, count) for (noise, many, weight), count in histograms.items()),
     )
+
+
+# Least squares over trees of levels that have one top.
+
+
+def agreeing(
+    trees: Sequence[Tree], levels: Sequence[Sequence[Combined]], number: Combined | None
+) -> dict[tuple[str, ...], Combined]:
+    """The number of records and each level, so that all agree; all that is given is independent.
+
+    Args:
+        levels: of each tree, what was measured of its levels, the coarsest first.
+        number: what else is known of the number of records.
+    """
+    found = dict[tuple[str, ...], Combined]()
+    alone = [_estimated(tree, own, None, 0) for tree, own in zip(trees, levels, strict=True)]
+    for place, (tree, own) in enumerate(zip(trees, levels, strict=True)):
+        others = [*([] if number is None else [number]), *alone[:place], *alone[place + 1 :]]
+        top = Combined.mean(others) if others else None
+        for level, columns in enumerate([(), *((name,) for name in tree.columns)]):
+            found[columns] = _estimated(tree, own, top, level)
+    return found
+
+
+def _estimated(tree: Tree, own: Sequence[Combined], top: Combined | None, level: int) -> Combined:
+    """A level's estimate from what was measured of all levels, and what is known of the top."""
+    fitted = tree.fitted((math.inf if top is None else top.variance, *(one.variance for one in own)))
+    values = fitted.estimate(
+        [np.zeros(1) if top is None else top.values.reshape(1), *(o.values for o in own)]
+    )
+    parts: list[Part] = [] if top is None else [OfTop(part, fitted, level) for part in top.parts]
+    for measured, one in enumerate(own, 1):
+        for part in one.parts:
+            assert isinstance(part, CellsOf)
+            parts.append(TreeCells(part.source, fitted, measured, level, part.weight, part.each))
+    variance = float(fitted.covariances(level, np.arange(tree.sizes[level]) == 0)[level][0])
+    shape = (tree.sizes[level],) if level else ()
+    kinds = tree.kinds[level] if level else None
+    return Combined(values[level].reshape(shape), variance, tuple(parts), kinds=kinds)
 
 
 # Least squares over the measurements of one epoch that overlap.

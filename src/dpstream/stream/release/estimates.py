@@ -19,31 +19,37 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import Counted, NoisyCounts
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy.joint import HistogramCells
-from dpstream.core.privacy.law import WeightedSum, check_confidence
+from dpstream.core.privacy.law import NoiseSum, WeightedSum, check_confidence
 from dpstream.core.schema import Schema
 from dpstream.core.schema.predicate import Predicate
 from dpstream.io.sinks.release_reader import MeasuredStep, measured_steps
 from dpstream.stream.release.combined import (
+    CellsOf,
     Combined,
+    OfTop,
     Part,
     SumOf,
     TreeCells,
     add_up,
+    agreeing,
     decoded,
+    identity,
     least_squares,
     misfit,
     projected,
     was_chosen,
 )
 from dpstream.stream.release.manifest import COUNTED
-from dpstream.stream.release.trees import Fitted, Tree
+from dpstream.stream.release.trees import Tree
 
 #: Most cells of an estimated marginal.
 MAX_CELLS = 2_000_000
 
 #: What is made of the measurements of some steps: the mean, by inverse variance, of those that have the columns and
-#: would have been made whatever was measured before; or the least squares of all that overlap with the columns.
-Combine = Literal["mean", "least squares"]
+#: would have been made whatever was measured before (``mean``); the same, but for levels of a tree, and the number of
+#: records with them, the least squares over the tree, which agree (``reconciled``); or the least squares of all that
+#: overlap with the columns.
+Combine = Literal["reconciled", "mean", "least squares"]
 
 
 @dataclass(frozen=True)
@@ -205,7 +211,7 @@ class Flowing(Protocol):
         ...
 
     def flow(
-        self, columns: Sequence[str], begin: int, end: int, events: Any = "net", combine: Any = "mean"
+        self, columns: Sequence[str], begin: int, end: int, events: Any = "net", combine: Any = "reconciled"
     ) -> Estimate | Missing:
         """What the steps after ``begin`` up to ``end`` brought, or why that is not known."""
         ...
@@ -272,7 +278,8 @@ class Published(Flowing):
         released = schema.domain.released
         self.sizes = dict(zip(released.names, released.sizes, strict=True))
         self._known: dict[Any, Estimate | Missing] = {}
-        self._fitted: dict[Any, Fitted] = {}
+        self._joined: dict[Any, Combined | None] = {}
+        self._agreed: dict[Any, dict[tuple[str, ...], Combined]] = {}
 
     @classmethod
     def read(cls, folder: str | Path, schema: Schema, step: int) -> Published:
@@ -298,7 +305,7 @@ class Published(Flowing):
         return cls(counts, schema, public or None, records)
 
     def estimate(
-        self, columns: Sequence[str], as_of: int | None = None, combine: Combine = "mean"
+        self, columns: Sequence[str], as_of: int | None = None, combine: Combine = "reconciled"
     ) -> Estimate | Missing:
         """An unbiased estimate of a marginal, or why there is none.
 
@@ -335,7 +342,7 @@ class Published(Flowing):
         begin: int,
         end: int,
         events: str = "net",
-        combine: Combine = "mean",
+        combine: Combine = "reconciled",
     ) -> Estimate | Missing:
         """What the steps after ``begin`` up to ``end`` brought: the sum of the measurements that lie in them.
 
@@ -358,9 +365,12 @@ class Published(Flowing):
             headline = [
                 one for one in own if names and "period" in one.query and set(one.columns or ()) == set(names)
             ]
-            blocks = self._cover(names, headline, end, combine, begin) if headline else _NO_PERIODS
+            agreed = self._agreeing_periods(names, side, begin, end) if combine == "reconciled" else {}
+            blocks: list[_Block] | Missing = _NO_PERIODS
+            if headline:
+                blocks = self._cover(names, headline, end, combine, begin, agreed)
             if isinstance(blocks, Missing):
-                blocks = self._cover(names, own, end, combine, begin)
+                blocks = self._cover(names, own, end, combine, begin, {} if names else agreed)
             if isinstance(blocks, Missing):
                 return blocks
             away = side == "deletes" and events == "net"
@@ -437,6 +447,10 @@ class Published(Flowing):
             chosen = self._cover(names, own, end, combine)
             if isinstance(chosen, Missing):
                 return chosen
+            if combine == "reconciled" and self._trees:
+                agreed = self._agreeing(side, 0, end, periods=False).get(names)
+                if agreed is not None and agreed.variance <= sum(b.combined.variance for b in chosen):
+                    chosen = [_Block(1, end, agreed)]
             found += [replace(b, combined=b.combined.negative()) if side == "deletes" else b for b in chosen]
         return self._sum(names, end, found)
 
@@ -467,28 +481,31 @@ class Published(Flowing):
         end: int,
         combine: Combine,
         begin: int = 0,
+        agreeing: Mapping[tuple[int, int], Combined] | None = None,
     ) -> list[_Block] | Missing:
         """The blocks of the steps after ``begin`` up to ``end``, each step in one of them, whose sum has the smallest
-        variance."""
-        if combine == "least squares" and counts:
-            agreeing = self._reconciled(names, counts[0].counted)
-            best = _cheapest(agreeing, begin, end)
-            if end in best and end > begin:
-                return _path(best, agreeing, end)
+        variance.
+
+        Args:
+            agreeing: what is known of some spans, from more measurements.
+        """
         spans: dict[tuple[int, int], list[NoisyCounts]] = {}
         for one in counts:
             if one.series is not None and one.first > 1:
                 continue  # it shares draws with others of its series, which may stand in another group
             spans.setdefault((one.first, one.last), []).append(one)
-        known = {
-            span: combined
-            for span, measured in spans.items()
-            if (combined := self._combined(names, span, measured, combine)) is not None
-        }
+        known = dict[tuple[int, int], Combined]()
+        for span, measured in spans.items():
+            key = names, span, combine, tuple(map(id, measured))
+            if key not in self._joined:
+                self._joined[key] = self._combined(names, span, measured, combine)
+            if (combined := self._joined[key]) is not None:
+                known[span] = combined
+        known |= agreeing or {}
         best = _cheapest(known, begin, end)
         if end not in best:
             gaps = _gaps(names, known, max(best), end, begin)
-            if combine == "mean" and any(_chose(one, names) for one in counts):
+            if combine != "least squares" and any(_chose(one, names) for one in counts):
                 why = "or chosen by earlier measurements, which leaves no interval."
                 return replace(gaps, reason=f"{gaps.reason.rstrip('.')}, {why}")
             if any(one.series is not None and one.first > 1 for one in counts):
@@ -504,47 +521,58 @@ class Published(Flowing):
         drawn = {one.columns for one in self.counts if _alone(one)}
         return [Tree.of(self.schema, t.columns) for t in levels if {(name,) for name in t.columns} <= drawn]
 
-    def _reconciled(self, names: tuple[str, ...], counted: Counted) -> dict[tuple[int, int], Combined]:
-        """What the tree says of a level in each period; empty for columns of no tree. The number of records is the top
-        of the only tree."""
-        trees = [tree for tree in self._trees if not names or (len(names) == 1 and names[0] in tree.columns)]
-        if not trees or (not names and len(trees) > 1):
-            return {}
-        tree, found = trees[0], dict[tuple[int, int], Combined]()
-        own = [one for one in self.counts if one.counted == counted and _alone(one)]
-        own = [one for one in own if _usable(one, self.sizes)]
-        spans: dict[tuple[int, int], dict[tuple[str, ...], NoisyCounts]] = {}
-        for one in own:
-            spans.setdefault((one.first, one.last), {})[one.columns or ()] = one
-        for span, measured in spans.items():
-            if all((name,) in measured for name in tree.columns):
-                top = [one for one in own if not one.columns and span[0] <= one.first and one.last <= span[1]]
-                levels = [[measured[(name,)]] for name in tree.columns]
-                found[span] = self._fit(
-                    tree, span, [top, *levels], 1 + tree.columns.index(names[0]) if names else 0
-                )
-        return found
+    def _agreeing(
+        self, counted: Counted, begin: int, end: int, *, periods: bool
+    ) -> dict[tuple[str, ...], Combined]:
+        """The number of records and the levels of all trees in some steps, so that they agree; those that are missing
+        were not measured, or not with independent noise in each cell.
 
-    def _fit(
-        self, tree: Tree, span: tuple[int, int], sources: list[list[NoisyCounts]], level: int
-    ) -> Combined:
-        """A level of the tree in one period, from what was measured of each level."""
-        first, number = span[0], self._number(*span)
-        for one in sorted(sources[0], key=lambda one: one.first):
-            first = one.last + 1 if one.first == first else -1
-        if number is not None or first != span[1] + 1:  # public; or its periods are not parts of this one
-            sources = [[], *sources[1:]]
-        variances = [sum(one.variance for one in own) if own else math.inf for own in sources]
-        values = [np.sum([one.values for one in own], axis=0) if own else np.zeros(1) for own in sources]
-        if number is not None:
-            variances[0], values[0] = 0.0, np.array([float(number)])
-        key = tree.columns, tuple(variances)
-        fitted = self._fitted.setdefault(key, Fitted(tree, tuple(variances)))
-        parts = tuple(TreeCells(one, fitted, at, level) for at, own in enumerate(sources) for one in own)
-        estimate, one_cell = fitted.estimate(values)[level], np.arange(tree.sizes[level]) == 0
-        variance = float(fitted.covariances(level, one_cell)[level][0])
-        shape = (tree.sizes[level],) if level else ()
-        return Combined(estimate.reshape(shape), variance, parts, kinds=tree.kinds[level])
+        Args:
+            periods: each level as headlines measured it in this period; else as ``estimate`` adds it up.
+        """
+        key = counted, begin, end, periods
+        if key in self._agreed:
+            return self._agreed[key]
+        inside = [
+            one for one in self.counts if one.counted == counted and one.first > begin and one.last <= end
+        ]
+        trees, levels, used = list[Tree](), list[list[Combined]](), set[str]()
+        for tree in self._trees:
+            found = list[Combined]()
+            for name in tree.columns:
+                own = [one for one in inside if one.columns == (name,) and _alone(one)] if periods else inside
+                blocks = self._cover((name,), own, end, "mean", begin)
+                if isinstance(blocks, Missing) or not blocks:
+                    break
+                found.append(Combined.sum([block.combined for block in blocks]))
+            draws = set[str]().union(*(one.shared for one in found))
+            independent = len(draws) == sum(len(one.shared) for one in found) and used.isdisjoint(draws)
+            if len(found) == len(tree.columns) and independent and all(map(_is_plain, found)):
+                trees.append(tree)
+                levels.append(found)
+                used |= draws
+        number = self._number(begin + 1, end)
+        known = None if number is None else Combined(np.array(float(number)), 0.0, ())
+        if trees and known is None:
+            rest = self._cover((), [one for one in inside if identity(one) not in used], end, "mean", begin)
+            known = None if isinstance(rest, Missing) else Combined.sum([block.combined for block in rest])
+        self._agreed[key] = agreeing(trees, levels, known)
+        return self._agreed[key]
+
+    def _agreeing_periods(
+        self, names: tuple[str, ...], counted: Counted, begin: int, end: int
+    ) -> dict[tuple[int, int], Combined]:
+        """The same of all periods of trees that lie in some steps."""
+        if names and not any(names == (name,) for tree in self._trees for name in tree.columns):
+            return {}
+        finest = {(tree.columns[-1],) for tree in self._trees}
+        spans = {
+            (one.first, one.last)
+            for one in self.counts
+            if one.columns in finest and _alone(one) and begin < one.first and one.last <= end
+        }
+        known = {span: self._agreeing(counted, span[0] - 1, span[1], periods=True) for span in sorted(spans)}
+        return {span: own[names] for span, own in known.items() if names in own}
 
     def _combined(
         self, names: tuple[str, ...], span: tuple[int, int], counts: Sequence[NoisyCounts], combine: Combine
@@ -607,7 +635,7 @@ class Published(Flowing):
             any(block.combined.chosen for block in blocks),
             tuple(itertools.chain.from_iterable(block.combined.parts for block in blocks)),
             records=self.records,
-            _kinds=blocks[0].combined.kinds if blocks else None,
+            _kinds=next((b.combined.kinds for b in blocks if b.combined.kinds is not None), None),
         )
 
 
@@ -631,6 +659,12 @@ def _path(best: _Best, known: Mapping[tuple[int, int], Combined], end: int) -> l
         path.append(_Block(*span, known[span]))
         at = span[0] - 1
     return path[::-1]
+
+
+def _is_plain(found: Combined) -> bool:
+    """Whether all noise is independent in each cell."""
+    parts = found.parts
+    return all(isinstance(part, CellsOf) and isinstance(part.source.law, NoiseSum) for part in parts)
 
 
 def _alone(one: NoisyCounts) -> bool:
@@ -680,6 +714,8 @@ def error_words(estimate: Estimate, law: WeightedSum) -> str:
     sums = "one measurement" if many == 1 else f"measurements of {many} groups of steps, added up"
     if estimate.about and many > 1:
         sums = f"{many} measurements, added up"
+    if any(isinstance(part, TreeCells | OfTop) for part in estimate._parts):
+        sums = "the measurements of all levels, by least squares"
     if law.variance == 0.0:
         how = f"exact: the number of {estimate.records} was declared public"
     elif law.exact:

@@ -79,7 +79,7 @@ class PresentFlows(_TableKind):
     """
 
     def flow(
-        self, columns: Sequence[str], begin: int, end: int, events: Any = "net", combine: Any = "mean"
+        self, columns: Sequence[str], begin: int, end: int, events: Any = "net", combine: Any = "reconciled"
     ) -> Estimate | Missing:
         """See ``Flowing``."""
         names = self.names(columns)
@@ -192,7 +192,7 @@ class RunningFlows(_TableKind):
         return [0, *sorted(set.intersection(*ends))] if ends else []
 
     def flow(
-        self, columns: Sequence[str], begin: int, end: int, events: Any = "net", combine: Any = "mean"
+        self, columns: Sequence[str], begin: int, end: int, events: Any = "net", combine: Any = "reconciled"
     ) -> Estimate | Missing:
         """See ``Flowing``."""
         names, parts = self.names(columns), list[tuple[float, Estimate]]()
@@ -319,7 +319,7 @@ class WindowFlows(_Kind):
         return sorted({period for one in self._windows() for period in range(one.first, one.last + 1)})
 
     def flow(
-        self, columns: Sequence[str], begin: int, end: int, events: Any = "net", combine: Any = "mean"
+        self, columns: Sequence[str], begin: int, end: int, events: Any = "net", combine: Any = "reconciled"
     ) -> Estimate | Missing:
         """See ``Flowing``."""
         names = self.names(columns)
@@ -396,7 +396,7 @@ class BlockFlows(_Kind):
         return [step for step in steps if self.numbers.get(step, 0) in ends]
 
     def flow(
-        self, columns: Sequence[str], begin: int, end: int, events: Any = "net", combine: Any = "mean"
+        self, columns: Sequence[str], begin: int, end: int, events: Any = "net", combine: Any = "reconciled"
     ) -> Estimate | Missing:
         """See ``Flowing``."""
         names, gained = self.names(columns), self.gained(begin, end)
@@ -458,7 +458,7 @@ class NoFlows(_Kind):
         return [] if self.names(columns) else [0, *sorted(self.numbers)]
 
     def flow(
-        self, columns: Sequence[str], begin: int, end: int, events: Any = "net", combine: Any = "mean"
+        self, columns: Sequence[str], begin: int, end: int, events: Any = "net", combine: Any = "reconciled"
     ) -> Estimate | Missing:
         """See ``Flowing``."""
         gained = None if self.names(columns) or events == "left" else self.gained(begin, end)

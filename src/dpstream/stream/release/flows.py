@@ -437,7 +437,7 @@ class AskedFlow:
     earlier: str | None = None
     every: str | None = None
     events: Events = "net"
-    combine: Combine = "mean"
+    combine: Combine = "reconciled"
     cover: bool = False
 
     def of(self, release: Any) -> Estimate | Change | Series:

@@ -32,6 +32,11 @@ class Tree:
 
     columns: tuple[str, ...]
     parents: tuple[NDArray[np.int64], ...]
+    _fitted: dict[tuple[float, ...], Fitted] = field(default_factory=dict, repr=False)
+
+    def fitted(self, variances: tuple[float, ...]) -> Fitted:
+        """With the variances of its levels; remembered, so that equal noise cancels."""
+        return self._fitted.setdefault(variances, Fitted(self, variances))
 
     @classmethod
     def of(cls, schema: Schema, columns: Sequence[str]) -> Tree:

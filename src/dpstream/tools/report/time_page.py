@@ -20,7 +20,7 @@ from dpstream.io.sources.calendar import CALENDAR_PERIODS
 from dpstream.stream.measured_counts import Headline
 from dpstream.stream.public_release import PublicRelease
 from dpstream.stream.release.estimates import Estimate
-from dpstream.stream.release.flows import Change, Events, Span, simultaneous
+from dpstream.stream.release.flows import MAX_COMPARISONS, Change, Events, Span, simultaneous
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.dates import period_name
 from dpstream.tools.report.markup import Html, block, integer
@@ -31,6 +31,8 @@ _VALUES, _BARS, _ROWS = 4, 40, 60
 #: A page names headlines of more cells, and leaves them to the command.
 _MOST_CELLS = 2_000
 _TITLES = {"came": "Came", "left": "Left", "net": "Came less left"}
+#: Of people in panels, who stay while their values change.
+_CHANGED = {"came": "Changed to", "left": "Changed from", "net": "Changed to less changed from"}
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,13 @@ class _Compared:
 
 def time_section(release: PublicRelease, found: Sequence[Headline], charts: Charts) -> Html | None:
     """The section; None where no flow is measured."""
-    shown = [headline for headline in found if _cells(headline) <= _MOST_CELLS]
-    compared = {headline.columns: _compared(release, headline) for headline in shown}
-    cells = sum(one.change.later.values.size for changes in compared.values() for one in changes)
+    shown, compared, cells = list[Headline](), dict[tuple[str, ...], list[_Compared]](), 0
+    for headline in found:
+        own = _compared(release, headline) if _cells(headline) <= _MOST_CELLS else []
+        many = sum(one.change.later.values.size for one in own)
+        if _cells(headline) <= _MOST_CELLS and cells + many <= MAX_COMPARISONS:
+            shown.append(headline)
+            compared[headline.columns], cells = own, cells + many
     admitted = any(one.change.bound is not None for own in compared.values() for one in own)
     parts = []
     for headline in shown:
@@ -70,9 +76,12 @@ def _labels(estimate: Estimate) -> list[str]:
     return [" × ".join(cell) for cell in itertools.product(*estimate.labels)]
 
 
-def _half_width(estimate: Estimate, confidence: float = _CONFIDENCE) -> float:
+def _half_widths(estimate: Estimate, confidence: float = _CONFIDENCE) -> NDArray[np.float64]:
+    """Of each cell."""
     interval = estimate.interval(confidence)
-    return math.nan if interval is None else float((interval[1] - interval[0]).flat[0]) / 2
+    if interval is None:
+        return np.full(estimate.values.size, math.nan)
+    return ((interval[1] - interval[0]) / 2).reshape(-1)
 
 
 def _largest(headline: Headline) -> list[int]:
@@ -90,12 +99,18 @@ def _stocks(headline: Headline, charts: Charts, name: str) -> Html | None:
         return None
     steps = [step for step, _ in known]
     values = np.array([estimate.values.ravel() for _, estimate in known])
-    width = np.array([_half_width(estimate) for _, estimate in known])
-    band = width if (width > 0).any() else None
+    widths = np.array([_half_widths(estimate) for _, estimate in known])
+    has_band = (widths > 0).any()
     labels = _labels(known[-1][1]) if name else [""]
     largest = _largest(headline)
     lines = [
-        ChartLine(labels[cell] or "measured", values[:, cell], place, width=band, named=bool(name))
+        ChartLine(
+            labels[cell] or "measured",
+            values[:, cell],
+            place,
+            width=widths[:, cell] if has_band else None,
+            named=bool(name),
+        )
         for place, cell in enumerate(largest, 1)
     ]
     rest = values.shape[1] - len(largest)
@@ -115,16 +130,19 @@ def _bars(headline: Headline, charts: Charts) -> list[Html]:
             continue
         spans, flows = series.spans[-_BARS:], series.flows[-_BARS:]
         labels = next(_labels(flow) for flow in flows if flow) if headline.columns else [""]
-        widths = np.array([math.nan if flow is None else _half_width(flow) for flow in flows])
+        widths = [None if flow is None else _half_widths(flow) for flow in flows]
         names = _names(spans, headline.period)
         left = len(series.spans) - len(spans)
         note = f"The newest {_BARS} periods; {integer(left)} earlier ones have no bar." if left else None
         for cell in _largest(headline):
             values = np.array([math.nan if flow is None else flow.values.flat[cell] for flow in flows])
             style = 2 if events == "left" else 1
-            line = ChartLine(_TITLES[events], values, style, width=widths, named=False)
-            title = f"{_TITLES[events]}: {labels[cell]}" if labels[cell] else _TITLES[events]
-            unit = Unit(f"records a {_word(headline.period)}")
+            width = np.array([math.nan if own is None else own[cell] for own in widths])
+            records = next(flow.records for flow in flows if flow)
+            name = (_CHANGED if records == "people" else _TITLES)[events]
+            line = ChartLine(name, values, style, width=width, named=False)
+            title = f"{name}: {labels[cell]}" if labels[cell] else name
+            unit = Unit(f"{records} a {_word(headline.period)}")
             made.append(charts.bars(title, names, line, unit, note=note))
     return made
 
@@ -171,12 +189,16 @@ def _table(headline: Headline, one: _Compared, cells: int) -> dict[str, Any]:
     seen = _seen(change, confidence)
     # Records a day, in the length of the later period.
     each = simultaneous(confidence, many)
-    width = _half_width(change.daily, each) * (spans[1].days or spans[1].last - spans[1].first + 1)
-    values = [part.values.ravel().tolist() for part in (change.earlier, change.later, change.difference)]
-    rows = [
-        {"name": label, "earlier": a, "later": b, "change": c, "seen": None if seen is None else int(seen[i])}
-        for i, (label, a, b, c) in enumerate(zip(_labels(change.later), *values, strict=True))
-    ]
+    length = spans[1].days or spans[1].last - spans[1].first + 1
+    columns = {
+        "name": _labels(change.later),
+        "earlier": change.earlier.values.ravel().tolist(),
+        "later": change.later.values.ravel().tolist(),
+        "change": change.difference.values.ravel().tolist(),
+        "width": (_half_widths(change.daily, each) * length).tolist(),
+        "seen": [None] * many if seen is None else seen.tolist(),
+    }
+    rows = [dict(zip(columns, cell, strict=True)) for cell in zip(*columns.values(), strict=True)]
     rows.sort(key=lambda row: (-abs(row["seen"] or 0), -abs(row["change"])))
     names = _names(spans, headline.period)
     return {
@@ -187,10 +209,9 @@ def _table(headline: Headline, one: _Compared, cells: int) -> dict[str, Any]:
         "adjacent": spans[0].last + 1 == spans[1].first,
         "judged": seen is not None,
         "names": names,
-        "widths": [_half_width(change.earlier), _half_width(change.later)],
+        "widths": [float(_half_widths(part).max()) for part in (change.earlier, change.later)],
         "rows": rows[:_ROWS],
         "more": len(rows[_ROWS:]),
-        "width": width,
     }
 
 
