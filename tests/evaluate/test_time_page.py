@@ -119,6 +119,6 @@ def test_a_panel_has_bars_of_who_changed(tmp_path: Path) -> None:
     assert "no table of records" in release.missing(["poor"]).reason
     page = Page(write_report(release.folder, tmp_path / "page.html"))
     came = release.series(["poor"], events="came")
-    spec = page.spec("Changed to: yes")
+    spec = page.spec("Changed to: true")
     assert spec["lines"][0]["values"] == pytest.approx([own.values[1] for own in came.flows], rel=1e-3)
     assert "people who changed to the value in" in page.words

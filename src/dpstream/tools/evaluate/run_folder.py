@@ -13,7 +13,6 @@ import numpy as np
 
 from dpstream.core.errors import ConfigError, InputError, StoreDamagedError
 from dpstream.io.sinks import read_catalogue, read_manifest, read_table, readable_steps
-from dpstream.io.sinks.period_tables import has_periods
 from dpstream.io.sinks.release_reader import as_released
 from dpstream.stream.measured_counts import Headline, headlines
 from dpstream.stream.public_release import PublicRelease, read
@@ -172,8 +171,8 @@ class Folder:
 
     @cached_property
     def release(self) -> PublicRelease | None:
-        """What measurements say, from the public folder; None where nothing can be read."""
-        return read(self.releases) if self.readable or has_periods(self.manifest) else None
+        """What measurements say, from the public folder; None where no table can be read."""
+        return read(self.releases) if self.readable else None
 
     @cached_property
     def headlines(self) -> list[Headline]:
