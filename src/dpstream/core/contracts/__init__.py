@@ -62,4 +62,5 @@ from dpstream.core.contracts.stream_plan import (
     StartTable,
     StreamPlan,
     StreamRecipe,
+    UndiscoveredCounts,
 )

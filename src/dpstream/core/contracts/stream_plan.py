@@ -15,7 +15,7 @@ Trusted base: kernel (what a mechanism may read).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
@@ -35,6 +35,7 @@ from dpstream.core.showing import notebook_page
 if TYPE_CHECKING:
     from dpstream.core.privacy.randomness import Randomness
     from dpstream.core.schema import Schema
+    from dpstream.core.schema.discrete import Found
 
 #: ``counts``: nothing but marginal counts. ``records``: the inserted records, too. ``reports``: whose they are, too.
 #: ``present``: instead of what a step brings, the keyed records that are there at its end.
@@ -54,6 +55,15 @@ class PresentRecords(Protocol):
     @property
     def departed(self) -> NDArray[np.int32]:
         """First steps of the records that were present at the end of the step before and are not now; any order."""
+        ...
+
+
+class UndiscoveredCounts(Protocol):
+    """Counts of values that no public codebook has yet. Private."""
+
+    def of(self, column: str) -> Iterable[tuple[str, int]]:
+        """Of the inserts since the last discovery epoch ended, this step's included: each value once, and how many
+        have it."""
         ...
 
 
@@ -87,6 +97,11 @@ class PrivateBatch(Protocol):
     @property
     def present(self) -> PresentRecords | None:
         """What is there at the end of the step, where records have keys."""
+        return None
+
+    @property
+    def undiscovered(self) -> UndiscoveredCounts | None:
+        """Counts of values that no public codebook has yet, where values are discovered."""
         return None
 
 
@@ -224,6 +239,24 @@ class StreamPlan(ABC):
     def asks(self) -> AskedPlan | None:
         """The plan, where its stream answers questions between its steps."""
         return None
+
+    @property
+    def open_columns(self) -> tuple[str, ...]:
+        """The columns whose values the plan discovers: domains that grow."""
+        return ()
+
+    def discovers(self, step: int) -> bool:
+        """Whether a discovery epoch ends with a step: the values that it publishes begin with the next one."""
+        return False
+
+    def found(self, state: Any) -> Mapping[str, Sequence[Found]]:
+        """What was discovered so far, by column, in the order of codes. Public."""
+        return {}
+
+    def grown(self, found: Mapping[str, Sequence[Found]]) -> StreamPlan:
+        """The same plan over columns with these values, for the steps after they were found. ``unpack_state`` takes
+        states of either."""
+        return self
 
     def asked_cliques(self) -> Sequence[Clique]:
         """The cliques that ``step`` counts, where they are known before. An engine that keeps its records elsewhere

@@ -166,7 +166,13 @@ def _hash_different(texts: Any, key: bytes, person: bytes = b"user") -> tuple[Wo
 
 
 def admit(
-    inserts: Codes, deletes: Codes, owners: Owners, used: EventCounts, max_events: int, key: bytes
+    inserts: Codes,
+    deletes: Codes,
+    owners: Owners,
+    used: EventCounts,
+    max_events: int,
+    key: bytes,
+    values: NDArray[np.int64] | None = None,
 ) -> Admission:
     """Decide which records of a batch enter the stream.
 
@@ -179,6 +185,7 @@ def admit(
         used: for each of ``owners.ids`` the number of events admitted before.
         max_events: the bound.
         key: secret, the same for the whole life of a stream.
+        values: of the inserts, what their codes do not say of them (``Undiscovered.words``).
 
     Cost: linear in the records; one hash for each record of a user who exceeds the bound in this batch.
     """
@@ -188,7 +195,12 @@ def admit(
     mask: Mask = (granted == wanted)[rows]
     contested = np.flatnonzero(~mask & (granted > 0)[rows])
     if contested.size:
-        codes = np.concatenate([inserts, deletes])[contested]
+        codes = np.concatenate([inserts, deletes])
+        if values is not None:
+            more = np.zeros((len(codes), 2 * values.shape[1]), np.int32)
+            more[: len(values)] = np.ascontiguousarray(values).view(np.int32)
+            codes = np.concatenate([codes, more], axis=1)
+        codes = codes[contested]
         operations = contested >= len(owners.inserts)
         order = _private_order(codes, operations, rows[contested], owners.ids, key)
         users = rows[contested[order]]

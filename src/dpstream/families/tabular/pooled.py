@@ -5,10 +5,10 @@ Trusted base: kernel (counts and measures).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,17 +21,26 @@ from dpstream.core.contracts import (
     Recipe,
     StartTable,
     Terms,
+    UndiscoveredCounts,
     pack_fields,
     unpack_fields,
 )
-from dpstream.core.errors import StoreDamagedError
+from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.graphical import Model
 from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.schema.discrete import Found
 from dpstream.core.schema.domain import Clique
 from dpstream.families.tabular.pooled_book import PooledBook, PublicSide, look_ahead
 from dpstream.families.tabular.pooled_clock import EPOCHS, Clock, Flows, Number
 from dpstream.families.tabular.pooled_estimates import Estimates
 from dpstream.families.tabular.pooled_facts import PooledFacts, PooledOptions
+from dpstream.families.tabular.pooled_growth import (
+    Growth,
+    grown_model,
+    grown_workload,
+    room_of,
+    shares_of_other,
+)
 from dpstream.families.tabular.pooled_run import Outcome, Runner
 from dpstream.mechanisms.engine import Selector
 from dpstream.mechanisms.headlines import headline_cliques, headline_folds, headline_words
@@ -248,7 +257,70 @@ class PooledPlan(PooledFacts):
             state.moved = self._moved(state)
         if measured:
             self._expect(state)
-        return replace(self._synthesis(state), noisy_counts=tuple(measured))
+        synthesis = replace(self._synthesis(state), noisy_counts=tuple(measured))
+        if self.discovers(state.step):
+            self._discover(state, batch.undiscovered, randomness)
+        return synthesis
+
+    def _discover(
+        self, state: PooledState, counts: UndiscoveredCounts | None, randomness: Randomness
+    ) -> None:
+        """End a discovery epoch: what is published of it begins with the next step, and the state gets its cells."""
+        if counts is None or self.discovery is None:
+            raise ConfigError(
+                "the batch lacks the values of its records", where="mechanism", allowed="a stream of dp.open"
+            )
+        new = dict[str, list[Found]]()
+        for column in self.open_columns:
+            most = room_of(
+                self.domain,
+                column,
+                headline_cliques(self.domain, self.recipe.headline),
+                self.recipe.max_cells,
+            )
+            passed = self.discovery.publish(column, counts.of(column), randomness, most)
+            if passed:
+                new[column] = [Found(value, state.step + 1, count) for value, count in passed]
+        records = state.total - state.found_total
+        state.found_total = state.total
+        if new:
+            self._grow(state, new, records)
+
+    def _grow(self, state: PooledState, new: Mapping[str, Sequence[Found]], records: float) -> None:
+        """Move the state to columns with new values."""
+        assert self.discovery is not None
+        state.found = {
+            name: [*state.found.get(name, ()), *new.get(name, ())] for name in {**state.found, **new}
+        }
+        plan = self.grown(state.found)
+        growth, most = Growth(self.cells, plan.cells), self.recipe.max_cells
+        places = {self.domain.index(name): values for name, values in new.items()}
+        other = {place: self.discovery.other_code(self.domain.names[place]) for place in places}
+
+        def grown(model: Model, *, came: bool) -> Model:
+            shares = {
+                place: (
+                    other[place],
+                    shares_of_other(model, place, other[place], values, records)
+                    if came
+                    else np.zeros(len(values)),
+                )
+                for place, values in places.items()
+            }
+            return grown_model(model, plan.domain, shares, most)
+
+        for side in state.sides:
+            side.estimates = growth.estimates(side.estimates)
+            side.counts = np.zeros(plan.cells.total, dtype=np.int64)
+            sizes = [sum(clock.sizes) for clock in plan.clocks]
+            side.periods = [np.zeros(size, dtype=np.int64) for size in sizes]
+            for flows, size in zip(side.flows, sizes, strict=True):
+                flows.values = np.zeros(size)
+        state.models = tuple(grown(model, came=True) for model in state.models)
+        state.latest, state.table = grown(state.latest, came=True), grown(state.table, came=False)
+        state.base, state.moved = growth.cells(state.base), None
+        if self._season is not None:
+            state.ahead = look_ahead(state, plan.cells)
 
     def _close_periods(self, state: PooledState, randomness: Randomness) -> list[NoisyCounts]:
         """Measure each clock whose period ends here, on every side; gives what it drew."""
@@ -315,10 +387,31 @@ class PooledPlan(PooledFacts):
             side.rate_variance = outcome.total_variance / length**2
         return outcome
 
+    def found(self, state: PooledState) -> dict[str, list[Found]]:
+        """See ``StreamPlan.found``."""
+        return state.found
+
+    def grown(self, found: Mapping[str, Sequence[Found]]) -> PooledPlan:
+        """See ``StreamPlan.grown``."""
+        many = {name: len(values) for name, values in found.items()}
+        more = {name: size - self.many_found.get(name, 0) for name, size in many.items()}
+        if not any(more.values()):
+            return self
+        recipe = cast("Pooled", self.recipe)
+        workload = grown_workload(recipe.workload, more, recipe.max_cells)
+        terms = Terms(self.budget, self.unit, self.horizon)
+        return replace(
+            replace(recipe, workload=workload)._plan(terms),
+            last_step=self.last_step,
+            discovery=self.discovery,
+            many_found=many,
+        )
+
     def pack_state(self, state: PooledState) -> Packed:
         """The whole state; it holds private counts."""
         return pack_fields(state)
 
     def unpack_state(self, packed: Packed) -> PooledState:
         """The inverse of ``pack_state``."""
-        return unpack(packed, self.cells, self._season, self.clocks)
+        plan = self.grown(packed.meta.get("found", {}))
+        return unpack(packed, plan.cells, plan._season, plan.clocks)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import Periods, ends, next_end
 from dpstream.core.graphical import Measurement, Model, fit
+from dpstream.core.schema.discrete import Found
 from dpstream.core.schema.domain import Clique
 from dpstream.families.tabular.pooled_clock import Flows, Number
 from dpstream.families.tabular.pooled_estimates import Estimates
@@ -116,6 +117,8 @@ class PooledBook:
         moved: the shape of the records since then, moved to the headlines of periods that ended.
         ahead: with a season, what the steps up to the next border let expect (public); None: they go on as the last
             closed epoch.
+        found: the values that were discovered, by column (public); ``found_total``: the number of records when the last
+            discovery epoch ended.
     """
 
     step: int
@@ -133,6 +136,8 @@ class PooledBook:
     table_total: float = 0.0
     moved: Model | None = None
     ahead: Ahead | None = None
+    found: dict[str, list[Found]] = field(default_factory=dict)
+    found_total: float = 0.0
 
     @property
     def counted(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -369,6 +369,8 @@ class PooledFacts(StreamPlan):
     runner: Runner
     clocks: tuple[Clock, ...] = ()
     last_step: int | None = None
+    discovery: Any = None
+    many_found: Mapping[str, int] = field(default_factory=dict, compare=False)
     name = "pooled"
     follows_constraints = True
 
@@ -382,6 +384,15 @@ class PooledFacts(StreamPlan):
         """The borders of epochs, which are step numbers."""
         periods = self.clocks[0].periods if self.clocks else None
         return Epochs(self.recipe.staleness, self.horizon, self.last_step, periods)
+
+    @property
+    def open_columns(self) -> tuple[str, ...]:
+        """See ``StreamPlan``."""
+        return () if self.discovery is None else self.discovery.columns
+
+    def discovers(self, step: int) -> bool:
+        """See ``StreamPlan``."""
+        return self.discovery is not None and self.discovery.ends(step)
 
     @property
     def cells(self) -> Cells:

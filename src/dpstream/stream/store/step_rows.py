@@ -27,7 +27,7 @@ from dpstream.io.sinks.table_files import Content
 from dpstream.stream.store import container
 from dpstream.stream.store.sealed_history import STATE_ROW, derive, read_latest, step_of, write_latest
 from dpstream.stream.store.store_database import StoreDatabase, damaged_store
-from dpstream.stream.store.summed_rows import PresentChange, put_values
+from dpstream.stream.store.summed_rows import PresentChange, ValueCounts, put_values
 
 #: What the key of the names is derived for.
 STATE = b"parts of the state"
@@ -194,3 +194,4 @@ class Prepared:
     position: str | None = None
     users: UserEvents | ShardedEvents | None = None
     keyed: PresentChange | ShardedEvents | None = None
+    values: ValueCounts | None = None
