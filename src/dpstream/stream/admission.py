@@ -464,6 +464,21 @@ class Admission:
         self._table = change.after if isinstance(change, PresentChange) else None
 
 
+def require_open(plan: StreamPlan, schema: Schema) -> None:
+    """Columns whose values are discovered need a mechanism that begins new cells at public steps.
+
+    Errors:
+        ConfigError: another mechanism, or columns of which the plan discovers nothing.
+    """
+    left = [name for name in schema.open_columns if name not in plan.open_columns]
+    if left:
+        raise ConfigError(
+            f"the mechanism {plan.name!r} discovers no values of {left[0]!r}: its counts cannot begin new cells",
+            where="stream",
+            allowed="pooled without deletes, with a discovery; or a list of values",
+        )
+
+
 def require_record(plan: StreamPlan) -> None:
     """Present records are protected as whole stays, and by mechanisms that read them.
 

@@ -14,7 +14,7 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.threads import thread_count
 from dpstream.io.sinks.publisher import Publisher
-from dpstream.stream.admission import require_record
+from dpstream.stream.admission import require_open, require_record
 from dpstream.stream.asking_stream import AskingStream
 from dpstream.stream.identity import plan_facts, plan_hash
 from dpstream.stream.ledger.account import Membership
@@ -79,6 +79,7 @@ def open_stream(
     thread_count()  # what is wrong with it is said before anything is drawn
     schema.require_confirmed(name)
     require_record(plan)
+    require_open(plan, schema)
     if any(c.inexact() is not None for c in schema.columns) and not has_store(Path(path), server=server):
         # A stream that has begun takes no further step either, but is still read, published and withdrawn.
         schema.require_exact(name)

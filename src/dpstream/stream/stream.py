@@ -501,7 +501,7 @@ class Stream:
             synthesis = self._plan.step(state, admitted.view, randomness)
             made = self._prepare(reservation, state, synthesis, period, randomness)
             if admitted.undiscovered is not None:
-                ended = self._plan.discovers(reservation.step)
+                ended = self._plan.discovers(state)
                 made = replace(made, values=ValueCounts(admitted.undiscovered.added, ended))
             return replace(made, users=admitted.users, keyed=admitted.keyed)
         except BaseException as error:

@@ -245,8 +245,8 @@ class StreamPlan(ABC):
         """The columns whose values the plan discovers: domains that grow."""
         return ()
 
-    def discovers(self, step: int) -> bool:
-        """Whether a discovery epoch ends with a step: the values that it publishes begin with the next one."""
+    def discovers(self, state: Any) -> bool:
+        """Whether a discovery epoch ended with the state's step: what it published begins with the next one. Public."""
         return False
 
     def found(self, state: Any) -> Mapping[str, Sequence[Found]]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dpstream.core.schema import arrow
 from dpstream.core.schema.column import NULL, OUTSIDE, UNREADABLE, Column
 from dpstream.core.schema.domain import Codes
+from dpstream.core.schema.pattern import MAX_BYTES, Pattern
 
 _TRUE = ("true", "yes", "t", "y", "1", "1.0")
 _FALSE = ("false", "no", "f", "n", "0", "0.0")
@@ -25,11 +26,9 @@ _WHOLE = r"-?(?:0|[1-9][0-9]*)"
 _WRITTEN_FLOAT = r"^-?(?:0|[1-9][0-9]{0,15})\.0+$"
 #: What ``values`` of a column is whose values are discovered.
 DISCOVER = "discover"
-#: Bytes of the longest value that may be discovered.
-MOST_BYTES = 200
-#: Texts that are never discovered: nothing, those with control characters or ends of lines, cells outside of Unicode,
-#: and whole numbers that doubles may round.
-_NEVER = "^$|[\\p{Cc}\\p{Zl}\\p{Zp}\\x{FFFD}]|^-?[0-9]{16,}$"
+#: Texts that are never discovered: what ``may_enter`` excludes, nothing, cells outside of Unicode, and whole numbers
+#: that doubles may round.
+_NEVER = "^$|[\\p{Cc}\\p{Cf}\\p{Cs}\\p{Zl}\\p{Zp}\\x{FFFD}]|^-?[0-9]{16,}$"
 
 
 @dataclass(frozen=True)
@@ -176,6 +175,8 @@ class Categorical(Column):
             if not all(isinstance(text, str) and text for text in texts):
                 raise self._wrong(f"{key}: expected a list of texts", allowed="texts with characters")
             object.__setattr__(self, key, texts or None)
+        if self.pattern is not None:
+            Pattern(self.pattern)
 
     def inexact(self) -> int | None:
         """The first declared whole number that is too large."""
@@ -291,8 +292,11 @@ class Categorical(Column):
         joined = joined if isinstance(joined, pa.Array) else pa.concat_arrays(joined.chunks)
         distinct, positions = arrow.dictionary_parts(joined)
         may = self.codes_of_dictionary(distinct, null_values)[:-1] == OUTSIDE
-        may &= pc.binary_length(distinct).to_numpy(zero_copy_only=False) <= MOST_BYTES
+        may &= pc.binary_length(distinct).to_numpy(zero_copy_only=False) <= MAX_BYTES
         may &= ~pc.match_substring_regex(distinct, _NEVER).to_numpy(zero_copy_only=False)
+        if self.pattern is not None:
+            rows = f"^(?:{'|'.join(self.pattern)})$"
+            may &= pc.match_substring_regex(distinct, rows).to_numpy(zero_copy_only=False)
         place = np.full(len(distinct) + 1, -1, np.int32)
         place[:-1][may] = np.arange(int(may.sum()), dtype=np.int32)
         return distinct.filter(pa.array(may)), place[positions]

@@ -155,14 +155,16 @@ def owner_words(words: Words) -> NDArray[np.int64]:
 
 def _hash_different(texts: Any, key: bytes, person: bytes = b"user") -> tuple[Words, NDArray[np.intp]]:
     """The hash of each different id, and which of them each record has."""
-    joined, hashes = texts.dictionary_encode(), list[bytes]()
+    joined, words = texts.dictionary_encode(), [np.empty((0, 2), np.uint64)]
     start = hashlib.blake2b(digest_size=ID_BYTES, key=key, person=person)
     for first in range(0, len(joined.dictionary), _BLOCK):
+        hashes = list[bytes]()
         for value in joined.dictionary.slice(first, _BLOCK).to_pylist():
             hashing = start.copy()
             hashing.update(value)
             hashes.append(hashing.digest())
-    return as_words(hashes), joined.indices.to_numpy(zero_copy_only=False)
+        words.append(as_words(hashes))
+    return np.concatenate(words), joined.indices.to_numpy(zero_copy_only=False)
 
 
 def admit(

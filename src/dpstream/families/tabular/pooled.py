@@ -258,7 +258,9 @@ class PooledPlan(PooledFacts):
         if measured:
             self._expect(state)
         synthesis = replace(self._synthesis(state), noisy_counts=tuple(measured))
-        if self.discovers(state.step):
+        heads = [began for clock, began in zip(self.clocks, state.began, strict=True) if clock.headlines]
+        ended = state.closed == state.step and all(began == state.step for began in heads)
+        if self.discovery is not None and ended and self.discovery.due(state.step, state.discovered):
             self._discover(state, batch.undiscovered, randomness)
         return synthesis
 
@@ -266,7 +268,7 @@ class PooledPlan(PooledFacts):
         self, state: PooledState, counts: UndiscoveredCounts | None, randomness: Randomness
     ) -> None:
         """End a discovery epoch: what is published of it begins with the next step, and the state gets its cells."""
-        if counts is None or self.discovery is None:
+        if counts is None:
             raise ConfigError(
                 "the batch lacks the values of its records", where="mechanism", allowed="a stream of dp.open"
             )
@@ -278,17 +280,17 @@ class PooledPlan(PooledFacts):
                 headline_cliques(self.domain, self.recipe.headline),
                 self.recipe.max_cells,
             )
-            passed = self.discovery.publish(column, counts.of(column), randomness, most)
+            before = [one.value for one in state.found.get(column, ())]
+            passed = self.discovery.publish(column, counts.of(column), randomness, found=before, most=most)
             if passed:
                 new[column] = [Found(value, state.step + 1, count) for value, count in passed]
         records = state.total - state.found_total
-        state.found_total = state.total
+        state.found_total, state.discovered = state.total, state.step
         if new:
             self._grow(state, new, records)
 
     def _grow(self, state: PooledState, new: Mapping[str, Sequence[Found]], records: float) -> None:
         """Move the state to columns with new values."""
-        assert self.discovery is not None
         state.found = {
             name: [*state.found.get(name, ()), *new.get(name, ())] for name in {**state.found, **new}
         }
@@ -312,10 +314,10 @@ class PooledPlan(PooledFacts):
         for side in state.sides:
             side.estimates = growth.estimates(side.estimates)
             side.counts = np.zeros(plan.cells.total, dtype=np.int64)
-            sizes = [sum(clock.sizes) for clock in plan.clocks]
-            side.periods = [np.zeros(size, dtype=np.int64) for size in sizes]
-            for flows, size in zip(side.flows, sizes, strict=True):
-                flows.values = np.zeros(size)
+            for place, clock in enumerate(plan.clocks):
+                if clock.headlines:  # others go on: the number of records has no new cell
+                    side.periods[place] = np.zeros(sum(clock.sizes), dtype=np.int64)
+                    side.flows[place].values = np.zeros(sum(clock.sizes))
         state.models = tuple(grown(model, came=True) for model in state.models)
         state.latest, state.table = grown(state.latest, came=True), grown(state.table, came=False)
         state.base, state.moved = growth.cells(state.base), None

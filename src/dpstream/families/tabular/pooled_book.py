@@ -117,8 +117,8 @@ class PooledBook:
         moved: the shape of the records since then, moved to the headlines of periods that ended.
         ahead: with a season, what the steps up to the next border let expect (public); None: they go on as the last
             closed epoch.
-        found: the values that were discovered, by column (public); ``found_total``: the number of records when the last
-            discovery epoch ended.
+        found: the values that were discovered, by column (public).
+        discovered: the last step that ended a discovery epoch; ``found_total``: the number of records then.
     """
 
     step: int
@@ -138,6 +138,7 @@ class PooledBook:
     ahead: Ahead | None = None
     found: dict[str, list[Found]] = field(default_factory=dict)
     found_total: float = 0.0
+    discovered: int = 0
 
     @property
     def counted(self) -> int:

@@ -390,9 +390,9 @@ class PooledFacts(StreamPlan):
         """See ``StreamPlan``."""
         return () if self.discovery is None else self.discovery.columns
 
-    def discovers(self, step: int) -> bool:
+    def discovers(self, state: PooledBook) -> bool:
         """See ``StreamPlan``."""
-        return self.discovery is not None and self.discovery.ends(step)
+        return state.discovered > 0 and state.discovered == state.step
 
     @property
     def cells(self) -> Cells:

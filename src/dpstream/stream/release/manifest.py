@@ -9,7 +9,7 @@ import datetime
 import datetime as dt
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -203,6 +203,16 @@ def new_values(found: Mapping[str, Sequence[Found]], step: int) -> dict[str, Any
         for name, values in found.items()
         if (new := [one for one in values if one.first == step + 1])
     }
+
+
+def values_of(manifests: Iterable[Mapping[str, Any]]) -> dict[str, list[Found]]:
+    """The inverse of ``new_values``, of some manifests in the order of their steps."""
+    found = dict[str, list[Found]]()
+    for discovered in manifests:
+        for name, values in discovered.items():
+            new = [Found(one["value"], one["from_step"], one["noisy_count"]) for one in values]
+            found.setdefault(name, []).extend(new)
+    return found
 
 
 def held_records(plan: StreamPlan, pinned: Mapping[str, Any], step: int, period: str | None) -> str:
