@@ -455,8 +455,7 @@ def border(old: Mapping[str, Any], new: SourceOptions, place: str) -> tuple[str 
         return None, "one of the two streams has a calendar and the other has not"
     if new.start != wanted:
         raise ConfigError(
-            f"the stream starts at {new.start}, and its predecessor ends before {wanted}: records between would be "
-            "in both or in neither",
+            f"the stream starts at {new.start}, and its predecessor ends before {wanted}",
             where=place,
             allowed=f"[source] start = {wanted}",
         )
