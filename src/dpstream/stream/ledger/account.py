@@ -253,7 +253,7 @@ class Account:
         per = facts.get("per")
         if per not in (None, state.per):
             raise UnitError(
-                f"this stream protects a user per {per}, and the account a user "
+                f"the stream protects a user per {per}, and the account a user "
                 f"{'in all releases' if state.per is None else f'per {state.per}'}",
                 where=str(self.path),
                 allowed=f'dpstream ledger account create --unit user --per "{per}"',
