@@ -20,8 +20,7 @@ from dpstream.core.schema import Categorical, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled
-from dpstream.families.tabular.pooled_book import Epochs
-from dpstream.families.tabular.pooled_clock import EPOCHS, Number
+from dpstream.families.tabular.pooled_book import EPOCHS, Epochs, Number
 from dpstream.families.tabular.pooled_estimates import expected_rate
 from dpstream.io.sources.calendar import CALENDAR_PERIODS, CalendarPeriods, DayPeriods, MonthPeriods
 from dpstream.project.planning import headline_lines

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import PrivateBatch, StreamPlan
+from dpstream.core.contracts import PrivateBatch, StreamPlan, ends
 from dpstream.core.contracts.plugins import Plugins
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy.unit import Record, Unit, User
@@ -421,6 +421,7 @@ class Admission:
     def __init__(self, domain: Domain, unit: Unit, store: Store) -> None:
         """``domain``: of the columns as the plan reads them."""
         self._domain, self._store = domain, store
+        self._per = unit.per if isinstance(unit, User) else None
         self._final = isinstance(unit, Record) and unit.returns == "refuse"
         self._table: PresentTable | None = None
 
@@ -459,24 +460,16 @@ class Admission:
         change = PresentChange(before, after, changes, self._final)
         return Admitted(PresentBatch(PresentView(after, departed)), keyed=change)
 
+    def forgets(self, step: int, horizon: int | None) -> bool:
+        """Whether no later step reads the counters of users: a period of theirs, or the plan, ends with this step.
+
+        The first step of a period finds no counter, and begins at 0 for everybody.
+        """
+        return self._per is not None and (ends(self._per, step) or step == horizon)
+
     def committed(self, change: PresentChange | ShardedEvents | None) -> None:
         """The step is in the store."""
         self._table = change.after if isinstance(change, PresentChange) else None
-
-
-def require_open(plan: StreamPlan, schema: Schema) -> None:
-    """Columns whose values are discovered need a mechanism that begins new cells at public steps.
-
-    Errors:
-        ConfigError: another mechanism, or columns of which the plan discovers nothing.
-    """
-    left = [name for name in schema.open_columns if name not in plan.open_columns]
-    if left:
-        raise ConfigError(
-            f"the mechanism {plan.name!r} discovers no values of {left[0]!r}: its counts cannot begin new cells",
-            where="stream",
-            allowed="pooled without deletes, with a discovery; or a list of values",
-        )
 
 
 def require_record(plan: StreamPlan) -> None:

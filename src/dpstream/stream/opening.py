@@ -14,8 +14,9 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.threads import thread_count
 from dpstream.io.sinks.publisher import Publisher
-from dpstream.stream.admission import require_open, require_record
+from dpstream.stream.admission import require_record
 from dpstream.stream.asking_stream import AskingStream
+from dpstream.stream.declared import require_open
 from dpstream.stream.identity import plan_facts, plan_hash
 from dpstream.stream.ledger.account import Membership
 from dpstream.stream.predecessor_cost import Base

@@ -503,7 +503,8 @@ class Stream:
             if admitted.undiscovered is not None:
                 ended = self._plan.discovers(state)
                 made = replace(made, values=ValueCounts(admitted.undiscovered.added, ended))
-            return replace(made, users=admitted.users, keyed=admitted.keyed)
+            forgets = self._admission.forgets(reservation.step, self._plan.horizon)
+            return replace(made, users=admitted.users, keyed=admitted.keyed, forgets=forgets)
         except BaseException as error:
             self._undecided = shown_failure(error, randomness.used)
             self._settle(self._store, reservation, held, randomness.used, error)
@@ -583,13 +584,20 @@ class Stream:
         self._store.write_head(lasting=prepared.publication == "held")
         step = prepared.reservation.step
         log_step(StepEvent.COMMITTED, step, ": committed")
-        if prepared.values is not None and prepared.values.ended:
-            self._store.compact()  # of the values that were not published nothing stays
+        if prepared.forgets or (prepared.values is not None and prepared.values.ended):
+            self._erase(step)
         try:
             self._publish_pending()
         except InputError as error:  # it would say that nothing was spent
             what = f"step {step} is committed, and could not be published: {error.what}"
             raise StoreError(what, where=error.where, allowed=error.allowed) from error
+
+    def _erase(self, step: int) -> None:
+        """Leave no trace of deleted counters and values in the store's files. The step is committed, whatever fails."""
+        try:
+            self._store.compact()
+        except StoreError as error:
+            log_step(StepEvent.KEPT, step, ": deleted counters remain until dpstream store compact", error)
 
     def _publish_pending(self) -> None:
         """Publish from committed rows; repeatable at every point."""

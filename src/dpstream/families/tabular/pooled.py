@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,17 +30,11 @@ from dpstream.core.graphical import Model
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema.discrete import Found
 from dpstream.core.schema.domain import Clique
-from dpstream.families.tabular.pooled_book import PooledBook, PublicSide, look_ahead
-from dpstream.families.tabular.pooled_clock import EPOCHS, Clock, Flows, Number
+from dpstream.families.tabular.pooled_book import EPOCHS, Flows, Number, PooledBook, PublicSide, look_ahead
+from dpstream.families.tabular.pooled_clock import Clock
 from dpstream.families.tabular.pooled_estimates import Estimates
 from dpstream.families.tabular.pooled_facts import PooledFacts, PooledOptions
-from dpstream.families.tabular.pooled_growth import (
-    Growth,
-    grown_model,
-    grown_workload,
-    room_of,
-    shares_of_other,
-)
+from dpstream.families.tabular.pooled_growth import Growth, room_of
 from dpstream.families.tabular.pooled_run import Outcome, Runner
 from dpstream.mechanisms.engine import Selector
 from dpstream.mechanisms.headlines import headline_cliques, headline_folds, headline_words
@@ -295,32 +289,16 @@ class PooledPlan(PooledFacts):
             name: [*state.found.get(name, ()), *new.get(name, ())] for name in {**state.found, **new}
         }
         plan = self.grown(state.found)
-        growth, most = Growth(self.cells, plan.cells), self.recipe.max_cells
-        places = {self.domain.index(name): values for name, values in new.items()}
-        other = {place: self.discovery.other_code(self.domain.names[place]) for place in places}
-
-        def grown(model: Model, *, came: bool) -> Model:
-            shares = {
-                place: (
-                    other[place],
-                    shares_of_other(model, place, other[place], values, records)
-                    if came
-                    else np.zeros(len(values)),
-                )
-                for place, values in places.items()
-            }
-            return grown_model(model, plan.domain, shares, most)
-
+        domain = self.domain
+        others = {domain.index(name): self.discovery.other_code(name) for name in new}
+        entries = {domain.index(name): values for name, values in new.items()}
+        Growth(self.cells, plan.cells, others, self.recipe.max_cells).move(state, entries, records)
         for side in state.sides:
-            side.estimates = growth.estimates(side.estimates)
             side.counts = np.zeros(plan.cells.total, dtype=np.int64)
             for place, clock in enumerate(plan.clocks):
                 if clock.headlines:  # others go on: the number of records has no new cell
                     side.periods[place] = np.zeros(sum(clock.sizes), dtype=np.int64)
                     side.flows[place].values = np.zeros(sum(clock.sizes))
-        state.models = tuple(grown(model, came=True) for model in state.models)
-        state.latest, state.table = grown(state.latest, came=True), grown(state.table, came=False)
-        state.base, state.moved = growth.cells(state.base), None
         if self._season is not None:
             state.ahead = look_ahead(state, plan.cells)
 
@@ -388,26 +366,6 @@ class PooledPlan(PooledFacts):
             side.rate = outcome.epoch.records / length
             side.rate_variance = outcome.total_variance / length**2
         return outcome
-
-    def found(self, state: PooledState) -> dict[str, list[Found]]:
-        """See ``StreamPlan.found``."""
-        return state.found
-
-    def grown(self, found: Mapping[str, Sequence[Found]]) -> PooledPlan:
-        """See ``StreamPlan.grown``."""
-        many = {name: len(values) for name, values in found.items()}
-        more = {name: size - self.many_found.get(name, 0) for name, size in many.items()}
-        if not any(more.values()):
-            return self
-        recipe = cast("Pooled", self.recipe)
-        workload = grown_workload(recipe.workload, more, recipe.max_cells)
-        terms = Terms(self.budget, self.unit, self.horizon)
-        return replace(
-            replace(recipe, workload=workload)._plan(terms),
-            last_step=self.last_step,
-            discovery=self.discovery,
-            many_found=many,
-        )
 
     def pack_state(self, state: PooledState) -> Packed:
         """The whole state; it holds private counts."""

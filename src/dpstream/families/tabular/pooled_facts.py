@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -37,18 +37,23 @@ from dpstream.core.graphical import Model
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.unit import EventUnit
+from dpstream.core.schema.discrete import Found
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
 from dpstream.families.tabular.pooled_book import (
+    EPOCHS,
     Epochs,
+    Number,
     PooledBook,
     PublicSide,
     growth_error,
     moved_model,
+    number_half_width,
     open_model,
 )
-from dpstream.families.tabular.pooled_clock import EPOCHS, Clock, Number, number_half_width
+from dpstream.families.tabular.pooled_clock import Clock
 from dpstream.families.tabular.pooled_estimates import Answer, Estimates, expected_rate, rate_weights
+from dpstream.families.tabular.pooled_growth import grown_workload
 from dpstream.families.tabular.pooled_run import Design, Runner
 from dpstream.mechanisms import options
 from dpstream.mechanisms.description import headline_facts, table_facts
@@ -393,6 +398,21 @@ class PooledFacts(StreamPlan):
     def discovers(self, state: PooledBook) -> bool:
         """See ``StreamPlan``."""
         return state.discovered > 0 and state.discovered == state.step
+
+    def found(self, state: PooledBook) -> dict[str, list[Found]]:
+        """See ``StreamPlan``."""
+        return state.found
+
+    def grown(self, found: Mapping[str, Sequence[Found]]) -> Self:
+        """See ``StreamPlan``."""
+        many = {name: len(values) for name, values in found.items()}
+        more = {name: size - self.many_found.get(name, 0) for name, size in many.items()}
+        if not any(more.values()):
+            return self
+        recipe = cast(Any, self.recipe)
+        workload = grown_workload(recipe.workload, more, recipe.max_cells)
+        plan: Self = replace(recipe, workload=workload).calibrate(self.budget, self.unit, self.horizon)
+        return replace(plan, last_step=self.last_step, discovery=self.discovery, many_found=many)
 
     @property
     def cells(self) -> Cells:

@@ -1,8 +1,4 @@
-"""What a pooled stream remembers, moved to columns with more values: new cells begin empty. Public, but for the counts,
-which are zeros where an epoch and all periods just ended.
-
-Trusted base: kernel (moves a private state).
-"""
+"""What is public of a pooled stream's memory, moved to columns with more values: new cells begin empty."""
 
 from __future__ import annotations
 
@@ -18,14 +14,13 @@ from dpstream.core.schema.column import MAX_CODES
 from dpstream.core.schema.discrete import Found
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
+from dpstream.families.tabular.pooled_book import PooledBook
 from dpstream.families.tabular.pooled_estimates import Estimates
 from dpstream.mechanisms.workload_cells import Cells
 
 _Floats = NDArray[np.float64]
 #: What is left of a model's mass for new values where none came yet, and at least for ``other`` where they came.
 _NOTHING, _LEAST_OTHER = 1e-12, 0.05
-
-Values = Mapping[str, Sequence[Found]]
 
 
 def grown_workload(workload: Workload, more: Mapping[str, int], max_cells: int) -> Workload:
@@ -59,13 +54,42 @@ def room_of(domain: Domain, column: str, headlines: Sequence[Clique], max_cells:
 
 
 class Growth:
-    """From the followed marginals of some columns to those of columns with more values."""
+    """From the followed marginals of some columns to those of columns with more values.
 
-    def __init__(self, before: Cells, after: Cells) -> None:
+    Args:
+        others: the code of ``other`` of each column that grew. max_cells: of a model's tree.
+    """
+
+    def __init__(self, before: Cells, after: Cells, others: Mapping[int, int], max_cells: int) -> None:
         self._before, self._after = before, after
+        self._others, self._max_cells = others, max_cells
         old = {clique: place for place, clique in enumerate(before.cliques)}
         #: Of each marginal now, its place before.
         self._places = [old[clique] for clique in after.cliques]
+
+    def move(self, state: PooledBook, new: Mapping[int, Sequence[Found]], records: float) -> None:
+        """Move all that a stream remembers.
+
+        Args:
+            new: the values of each column, by its position. records: in the discovery epoch that ended.
+        """
+        for side in state.sides:
+            side.estimates = self.estimates(side.estimates)
+        state.models = tuple(self._model(model, new, records) for model in state.models)
+        state.latest = self._model(state.latest, new, records)
+        # No record of the table has a new code yet.
+        state.table = self._model(state.table, new, None)
+        state.base, state.moved = self.cells(state.base), None
+
+    def _model(self, model: Model, new: Mapping[int, Sequence[Found]], records: float | None) -> Model:
+        """A model whose new values have the shares of ``other`` that their noisy counts let expect; None: nothing."""
+        shares = dict[int, tuple[int, NDArray[np.float64]]]()
+        for place, values in new.items():
+            other, own = self._others[place], np.zeros(len(values))
+            if records is not None:
+                own = shares_of_other(model, place, other, values, records)
+            shares[place] = other, own
+        return grown_model(model, self._after.workload.domain, shares, self._max_cells)
 
     def cells(self, values: NDArray[np.float64]) -> _Floats:
         """Cells of all marginals; the new ones are 0."""

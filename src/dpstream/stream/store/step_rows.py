@@ -178,7 +178,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Everything that one step commits; ``files`` are the released files without the manifest."""
+    """Everything that one step commits; ``files`` are the released files without the manifest, and ``forgets`` says
+    whether counters of users are deleted after it."""
 
     reservation: Reservation
     definition: str
@@ -195,3 +196,4 @@ class Prepared:
     users: UserEvents | ShardedEvents | None = None
     keyed: PresentChange | ShardedEvents | None = None
     values: ValueCounts | None = None
+    forgets: bool = False

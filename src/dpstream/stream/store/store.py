@@ -76,6 +76,7 @@ from dpstream.stream.store.summed_rows import (
     PresentChange,
     any_departed,
     dropped,
+    forget_events,
     problem_of_files,
     read_events,
     read_present,
@@ -599,6 +600,8 @@ class Store:
                     write_events(db, key, step, changes)
             if prepared.values is not None:
                 write_values(db, key, step, prepared.values)
+            if prepared.forgets:
+                forget_events(db, key, step)
             if prepared.keep is not None:
                 self._expire(db, step - prepared.keep)
 
