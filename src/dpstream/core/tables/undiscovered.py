@@ -63,9 +63,12 @@ class Undiscovered:
                 allowed="records with their values",
             )
         table = arrow.to_table(frame, where)
-        open_columns = [c for c in schema.columns if isinstance(c, Categorical) and c.is_open]
-        found = [c.undiscovered(table.column(c.name), schema.null_values) for c in open_columns]
-        return cls(tuple(texts for texts, _ in found), tuple(places for _, places in found))
+        found = [
+            column.undiscovered(table.column(column.name), schema.null_values)
+            for column in schema.columns
+            if isinstance(column, Categorical) and column.is_open
+        ]
+        return cls(*map(tuple, zip(*found, strict=True)))
 
     def words(self, key: bytes) -> NDArray[np.int64] | None:
         """Two integers a column for each record: keyed hashes of its values; zeros where it has none."""
@@ -138,6 +141,3 @@ class DiscoveringBatch(PrivateBatch):
         """The same, with what the epoch held before."""
         own = self._undiscovered
         return DiscoveringBatch(self._batch, EpochCounts(own.columns, own.added, whole))
-
-    def __repr__(self) -> str:
-        return "DiscoveringBatch(records hidden)"

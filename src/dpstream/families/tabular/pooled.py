@@ -29,7 +29,6 @@ from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.graphical import Model
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema.discrete import Found
-from dpstream.core.schema.domain import Clique
 from dpstream.families.tabular.pooled_book import EPOCHS, Flows, Number, PooledBook, PublicSide, look_ahead
 from dpstream.families.tabular.pooled_clock import Clock
 from dpstream.families.tabular.pooled_estimates import Estimates
@@ -169,14 +168,6 @@ class Pooled(PooledOptions, Recipe["PooledPlan"]):
 class PooledPlan(PooledFacts):
     """See ``Pooled``."""
 
-    def ending(self, last_step: int | None) -> PooledPlan:
-        """The same plan, whose open epoch ends with that step.
-
-        Guarantee: unchanged. Borders follow from the owner's configuration and from step numbers: whenever the owner
-        moves the last step, every event stays in one epoch, which one run reads.
-        """
-        return replace(self, last_step=last_step)
-
     def parts(self) -> tuple[Part, ...]:
         """What one event's epoch costs; of a user's events, all together."""
         times, own = self.unit.factor(self.budget), self.runner
@@ -204,11 +195,6 @@ class PooledPlan(PooledFacts):
         select, measure = own.budget.split(self.recipe.select_share, 1 - self.recipe.select_share)
         detail = f"an epoch's marginals by {Selector(select).describe()}; if it has none, this measures, too"
         return (*heads, Part("select", times, select, detail), Part("measure", times, measure, noise))
-
-    def asked_cliques(self) -> Sequence[Clique]:
-        """All of the workload and of the headlines, and what headlines follow from."""
-        read = (fold.source for clock in self.clocks for fold in clock.marginals)
-        return tuple(dict.fromkeys((*self.cells.cliques, *read)))
 
     def start(self) -> PooledState:
         """The state before the first step: nothing is counted, and the model is uniform."""

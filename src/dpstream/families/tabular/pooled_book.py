@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,6 @@ from dpstream.core.schema.discrete import Found
 from dpstream.core.schema.domain import Clique
 from dpstream.families.tabular.pooled_estimates import Estimates
 from dpstream.mechanisms.workload_cells import Cells
-
-if TYPE_CHECKING:
-    from dpstream.families.tabular.pooled_clock import Clock
 
 # What periods gave. Public.
 
@@ -426,9 +423,12 @@ def add_up_cells(draws: Sequence[tuple[Noise | HistogramsNoise, int, int, float]
     return WeightedSum(tuple(alone), loose=loose, histograms=tuple(joint))
 
 
-def number_half_width(clocks: Sequence[Clock], confidence: float) -> float:
-    """Of the interval of a period's number of events, of all that some clocks with these periods say of it."""
-    sums = [known for clock in clocks for known in clock.sums]
+def number_half_width(sums: Sequence[tuple[Noise | HistogramsNoise, int, float]], confidence: float) -> float:
+    """Of the interval of a period's number of events, of all that some clocks with these periods say of it.
+
+    Args:
+        sums: of the clocks, ``Clock.sums``.
+    """
     whole = sum(1.0 / variance for *_, variance in sums)
     return add_up_cells(
         [(noise, cells, cells, 1.0 / (variance * whole)) for noise, cells, variance in sums]

@@ -38,7 +38,7 @@ from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.unit import EventUnit
 from dpstream.core.schema.discrete import Found
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
 from dpstream.families.tabular.pooled_book import (
     EPOCHS,
@@ -300,7 +300,8 @@ _TOLD = 0.95
 def _clock_facts(clock: Clock, clocks: Sequence[Clock]) -> dict[str, Any]:
     """What one of the clocks measures, how often, and how noisily; headlines of its periods tell the number, too."""
     alike = [other for other in clocks if other.periods == clock.periods]
-    widths = clock.half_widths(_TOLD) if clock.headlines else [number_half_width(alike, _TOLD)]
+    sums = [known for other in alike for known in other.sums]
+    widths = clock.half_widths(_TOLD) if clock.headlines else [number_half_width(sums, _TOLD)]
     return {
         "length": clock.periods.name,
         "headlines": clock.labels,
@@ -398,6 +399,19 @@ class PooledFacts(StreamPlan):
     def discovers(self, state: PooledBook) -> bool:
         """See ``StreamPlan``."""
         return state.discovered > 0 and state.discovered == state.step
+
+    def ending(self, last_step: int | None) -> Self:
+        """The same plan, whose open epoch ends with that step.
+
+        Guarantee: unchanged. Borders follow from the owner's configuration and from step numbers: whenever the owner
+        moves the last step, every event stays in one epoch, which one run reads.
+        """
+        return replace(self, last_step=last_step)
+
+    def asked_cliques(self) -> Sequence[Clique]:
+        """All of the workload and of the headlines, and what headlines follow from."""
+        read = (fold.source for clock in self.clocks for fold in clock.marginals)
+        return tuple(dict.fromkeys((*self.cells.cliques, *read)))
 
     def found(self, state: PooledBook) -> dict[str, list[Found]]:
         """See ``StreamPlan``."""
