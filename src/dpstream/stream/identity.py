@@ -65,12 +65,16 @@ def plan_facts(
             ),
         )
     require_constraints(plan, schema, begins=base is not None)
+    if plan.delta and base is not None:
+        what = "a stream that discovers values cannot begin with another stream's table"
+        raise ConfigError(what, where="[base]", allowed="an empty start")
     spent_per_step(plan)
     return {
         "stream": name,
         "mechanism": plan.name,
         "options": plan.options(),
         "budget": plan.budget.as_dict(),
+        **exceptions_of(plan),
         "unit": plan.unit.name,
         **({"max_events": plan.unit.max_events} if isinstance(plan.unit, User) else {}),
         **({"returns": plan.unit.returns} if isinstance(plan.unit, Record) else {}),
@@ -96,6 +100,11 @@ def plan_facts(
             **({} if schema.constraints is None else {"constraints": schema.constraints.facts()}),
         },
     }
+
+
+def exceptions_of(plan: StreamPlan) -> dict[str, str]:
+    """The probability with which the guarantee may fail, where it is not 0."""
+    return {"exceptions": str(plan.delta)} if plan.delta else {}
 
 
 def require_constraints(plan: StreamPlan, schema: Schema, *, begins: bool) -> None:

@@ -12,13 +12,21 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from dpstream.core import durable
-from dpstream.core.errors import BudgetError, ConfigError, RefusedError, StoreDamagedError, StoreFormatError
+from dpstream.core.errors import (
+    BudgetError,
+    ConfigError,
+    RefusedError,
+    StoreDamagedError,
+    StoreFormatError,
+    UnitError,
+)
 from dpstream.core.paths import parse_json, read_bytes, shown_path
-from dpstream.core.privacy.budget import Budget
+from dpstream.core.privacy.budget import Budget, amount_words
 from dpstream.stream.identity import canonical_json, is_same_unit, require_same_unit, whose_unit
 from dpstream.stream.ledger.chained_lines import as_file, chained, line_hash, read_chain
 from dpstream.stream.ledger.limit import UNITS, Limit, Total, budget_from_dict, compose, in_unit
@@ -70,7 +78,7 @@ class Charge:
     """What one stream was charged: its plan's whole budget, once.
 
     ``budget`` is in the stream's ``unit``, which is about ``whose`` (``whose_unit``); ``charged`` is the same in the
-    account's unit; ``seal`` is the SHA-256 of the entry.
+    account's unit; ``seal`` is the SHA-256 of the entry. ``exceptions``: the probability with which it may fail.
     """
 
     entry: int
@@ -84,6 +92,7 @@ class Charge:
     charged: Budget
     time: str
     closed: bool = False
+    exceptions: Fraction = Fraction(0)
 
 
 @dataclass(frozen=True)
@@ -109,7 +118,12 @@ class AccountState:
     @property
     def total(self) -> Total:
         """What all charges cost together."""
-        return compose(charge.charged for charge in self.charges)
+        return self.total_with()
+
+    def total_with(self, *more: tuple[Budget, Fraction]) -> Total:
+        """The same with further budgets and probabilities of exceptions."""
+        charged = [*((charge.charged, charge.exceptions) for charge in self.charges), *more]
+        return compose((budget for budget, _ in charged), (exceptions for _, exceptions in charged))
 
     def find(self, stream_id: str) -> Charge | None:
         """The charge of a stream."""
@@ -205,6 +219,8 @@ class Account:
                 "budget": budget.as_dict(),
                 "charged": charged.as_dict(),
             }
+            if "exceptions" in facts:
+                content["exceptions"] = facts["exceptions"]
             if "base" in facts:
                 # On record only: the sum of both is charged, whatever their border (docs/guide/evolution.md).
                 content["begins_with"] = facts["base"]["stream_id"]
@@ -216,11 +232,18 @@ class Account:
 
         Errors: those of ``charge``.
         """
-        charged = in_unit(budget_from_dict(facts["budget"]), str(facts["unit"]), state.unit)
+        exceptions, unit = Fraction(facts.get("exceptions", 0)), str(facts["unit"])
+        charged = in_unit(budget_from_dict(facts["budget"]), unit, state.unit)
+        if exceptions and unit != state.unit:
+            raise UnitError(
+                f"values are discovered for the unit {unit!r}, and the account adds up {state.unit!r}",
+                where=str(self.path),
+                allowed=f"an account for the unit {unit!r}",
+            )
         if state.charges and not any(is_same_unit(facts, charge.whose) for charge in state.charges):
             first = state.charges[0]
             require_same_unit(facts, first.whose, first.stream, str(self.path))
-        self._admit(state, charged)
+        self._admit(state, charged, exceptions)
         return charged
 
     def raise_limit(self, limit: Limit) -> None:
@@ -290,13 +313,13 @@ class Account:
                 allowed="a file of dpstream ledger account create",
             )
 
-    def _admit(self, state: AccountState, charged: Budget) -> None:
-        state.limit.check_definition(charged)
-        after = compose([*(charge.charged for charge in state.charges), charged])
+    def _admit(self, state: AccountState, charged: Budget, exceptions: Fraction) -> None:
+        state.limit.check_definition(charged, exceptions)
+        after = state.total_with((charged, exceptions))
         if not state.limit.admits(after):
             raise BudgetError(
-                f"with {charged} of this stream (unit {state.unit!r}) all streams would cost {after}; the limit is "
-                f"{state.limit}",
+                f"with {amount_words(charged, exceptions)} of this stream (unit {state.unit!r}) all streams would "
+                f"cost {after}; the limit is {state.limit}",
                 where=str(self.path),
                 allowed="a smaller budget, or dpstream ledger account raise",
             )
@@ -398,6 +421,7 @@ def _charge_of(number: int, seal: str, entry: dict[str, Any]) -> Charge:
         budget=budget_from_dict(entry["budget"]),
         charged=budget_from_dict(entry["charged"]),
         time=str(entry["time"]),
+        exceptions=Fraction(entry.get("exceptions", 0)),
     )
 
 
