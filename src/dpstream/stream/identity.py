@@ -77,6 +77,7 @@ def plan_facts(
         **exceptions_of(plan),
         "unit": plan.unit.name,
         **({"max_events": plan.unit.max_events} if isinstance(plan.unit, User) else {}),
+        **({"per": plan.unit.per.name} if isinstance(plan.unit, User) and plan.unit.per else {}),
         **({"returns": plan.unit.returns} if isinstance(plan.unit, Record) else {}),
         "horizon": plan.horizon,
         "parts": [
