@@ -10,12 +10,12 @@ import pytest
 
 from dpstream.core.contracts import StepPeriods
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy import ZCDP, Event, PureDP, User
+from dpstream.core.privacy import ZCDP, Event, PureDP, Randomness, User
 from dpstream.core.schema.domain import Domain
 from dpstream.core.schema.pattern import Pattern
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import Pooled
-from dpstream.mechanisms.discovery import Discoveries, Discovery, OpenColumn
+from dpstream.mechanisms.discovery_plan import Discoveries, Discovery, OpenColumn
 from dpstream.stream.templates import words
 
 CITY = OpenColumn("city", other=2, known=("a", "b", "rest"))
@@ -95,10 +95,8 @@ def test_bad_options_are_refused(make, message: str) -> None:
 
 def test_at_most_counts_all_values_of_a_column() -> None:
     """By their noisy counts; values that are there are not found again."""
-    from dpstream.core.privacy import Randomness
-
     own = Discoveries(replace(DISCOVERY, at_most=6), PureDP(1000), Event())
     counts = [(f"v{n}", 100 * n) for n in range(1, 9)] + [("a", 10**6)]
-    entered = own.publish("city", counts, Randomness.seeded(1), found=["v8"])
+    entered = own.rule("city", ["v8"]).publish(counts, Randomness.seeded(1))
     assert [value for value, _ in entered] == ["v6", "v7"]
-    assert own.publish("city", counts, Randomness.seeded(1), found=["x", "y", "z"]) == []
+    assert own.rule("city", ["x", "y", "z"]).publish(counts, Randomness.seeded(1)) == []

@@ -11,7 +11,7 @@ from dpstream.core import counters
 from dpstream.core.contracts import Option, PublicPrior, RecipeContext, SectionReader, located, shown
 from dpstream.core.contracts.recipe_options import COUNT, NUMBER, TEXTS
 from dpstream.core.tables import Workload
-from dpstream.mechanisms.discovery import Discovery
+from dpstream.mechanisms.discovery_plan import Discovery
 from dpstream.mechanisms.headlines import HEADLINE_OPTIONS, headline_options
 from dpstream.mechanisms.limits import DEFAULT_ROUNDS, default_rounds
 

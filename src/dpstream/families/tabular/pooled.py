@@ -33,7 +33,7 @@ from dpstream.families.tabular.pooled_clock import EPOCHS, Clock, Flows, Number
 from dpstream.families.tabular.pooled_estimates import Estimates
 from dpstream.families.tabular.pooled_facts import PooledFacts, PooledOptions
 from dpstream.families.tabular.pooled_run import Outcome, Runner
-from dpstream.mechanisms.discovery import Discoveries
+from dpstream.mechanisms.discovery_plan import Discoveries
 from dpstream.mechanisms.engine import Selector
 from dpstream.mechanisms.headlines import headline_cliques, headline_folds, headline_words
 from dpstream.mechanisms.limits import check_domain

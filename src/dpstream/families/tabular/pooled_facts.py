@@ -52,7 +52,7 @@ from dpstream.families.tabular.pooled_estimates import Answer, Estimates, expect
 from dpstream.families.tabular.pooled_run import Design, Runner
 from dpstream.mechanisms import options
 from dpstream.mechanisms.description import headline_facts, table_facts
-from dpstream.mechanisms.discovery import Discoveries, Discovery
+from dpstream.mechanisms.discovery_plan import Discoveries, Discovery
 from dpstream.mechanisms.headlines import check_headline
 from dpstream.mechanisms.limits import check_each, check_fit, check_prior
 from dpstream.mechanisms.plans import events_apart, leaves_out_cancelled
