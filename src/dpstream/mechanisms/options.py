@@ -65,8 +65,8 @@ def as_json(recipe: Any, **known: Any) -> dict[str, Any]:
 WORKLOAD = Option(
     'all-1-way, all-2-way, ..., or a list such as [{columns = ["zip", "rent"], weight = '
     '"1/2"}, {pairs_with = ["rent"], weight = 2}, "all-1-way"]',
-    "The marginals to preserve. `pairs_with`: all pairs with one of these columns. A marginal "
-    "listed by itself keeps its weight; of groups the last one sets it.",
+    "The marginals to preserve. `pairs_with`: all pairs with one of these columns. A marginal listed by itself keeps "
+    "its weight.",
     "readers look mostly at pairs",
     "all-2-way",
     read=_workload,

@@ -54,13 +54,13 @@ class Total:
         )
 
 
-def compose(budgets: Iterable[Budget], exceptions: Iterable[Fraction] = ()) -> Total:
+def compose(budgets: Iterable[Budget]) -> Total:
     """Add up, exactly.
 
     >>> print(compose([PureDP.of("1/2"), PureDP.of(1)]))
     epsilon = 1.5 (pure); as zCDP rho = 0.625
-    >>> print(compose([PureDP.of(1), ZCDP.of("1/8")], [Fraction(1, 10**9)]))
-    rho = 0.625, exceptions = 1e-9
+    >>> compose([PureDP.of(1), ZCDP.of("1/8")]).rho
+    Fraction(5, 8)
     """
     epsilon: Fraction | None = Fraction(0)
     rho = Fraction(0)
@@ -68,7 +68,7 @@ def compose(budgets: Iterable[Budget], exceptions: Iterable[Fraction] = ()) -> T
         pure = isinstance(budget, PureDP)
         epsilon = epsilon + budget.amount if pure and epsilon is not None else None
         rho += (pure_to_zcdp(budget) if isinstance(budget, PureDP) else budget).rho
-    return Total(epsilon, rho, sum(exceptions, Fraction(0)))
+    return Total(epsilon, rho)
 
 
 def in_unit(budget: Budget, unit: str, wanted: str) -> Budget:
