@@ -13,7 +13,7 @@ from dpstream.core.privacy.unit import Record
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
 from dpstream.families.census import Census
-from dpstream.families.census.bookkeeping import agreement, nearest_distribution
+from dpstream.families.census.signal import agreement, nearest_distribution
 
 DOMAIN, STEPS = Domain(("a", "b"), (4, 5)), 24
 

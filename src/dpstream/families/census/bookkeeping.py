@@ -11,22 +11,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpstream.core.contracts import Packed
 from dpstream.core.graphical import Model
 from dpstream.families.census.census_report import accuracy_facts
 from dpstream.families.census.census_state import CensusState, CensusTerms, Level
-from dpstream.families.census.cohorts import AgedCohort, Cohort, Expected, ShapeTracker, projected
+from dpstream.families.census.cohorts import AgedCohort, Cohort, Expected, ShapeTracker
 from dpstream.families.census.schedule import last_of, with_census
 from dpstream.families.census.totals_filter import LevelTotal, blend, is_jump
 from dpstream.mechanisms.mwem_pgm import OfflineRun
 from dpstream.mechanisms.table_release import ModelSynthesis
-from dpstream.mechanisms.workload_cells import Cells
 
 #: Cohorts that a level keeps apart; older ones are folded.
 _MAX_COHORTS = 16
@@ -47,8 +44,9 @@ def enter(
         counted: how many records the census counted, and the variance of the noise in that number.
     """
     after, steps = last_of(state.last, level), state.step - last_of(state.last, 0)
-    if state.cohorts:
-        _backtest(terms, state, run)
+    cells = terms.shapes.followed.cells
+    released = [(_aged(state, cohort, cohort.released, 0), cohort.size) for cohort in state.cohorts]
+    state.signal.backtest(cells, released, run.measurements)
     _open(terms, state, level)
     expected = _recounted(terms, state, level, run, steps) if level > 0 else None
     number = _number(terms, state, level, run, steps)
@@ -71,7 +69,7 @@ def enter(
     _fold(terms, state, level)
     _keep_to_counted(terms, state)
     state.last = with_census(state.last, level, state.step)
-    state.signal.present = _present_signal(terms, state)
+    state.signal.look(cells, state.cohorts)
 
 
 def _open(terms: CensusTerms, state: CensusState, level: int) -> None:
@@ -189,59 +187,6 @@ def _doubt(state: CensusState) -> float:
     """
     distance, noise = _apart(state)
     return max(noise + distance**2 - sum(book.total.variance for book in state.levels), 0.0)
-
-
-def _backtest(terms: CensusTerms, state: CensusState, run: OfflineRun) -> None:
-    """Compare the columns that a census measured with those of the last release."""
-    cells, even = terms.shapes.followed.cells, _even(terms.shapes.followed.cells)
-    sizes, total = [cohort.size for cohort in state.cohorts], max(run.total, 1.0)
-    weights = np.array(sizes) / max(sum(sizes), 1.0)
-    models = [_aged(state, cohort, cohort.released, 0).with_total(1.0) for cohort in state.cohorts]
-    for index, values, variance in projected(cells, run.measurements):
-        if len(cells.cliques[index]) == 1:
-            uniform = even[cells.part(index)]
-            released = weights @ [model.marginals([cells.cliques[index]])[0] for model in models]
-            way = total * (released - uniform)
-            state.signal.found += float((values - uniform * values.sum()) @ way) / variance
-            state.signal.length += float(way @ way) / variance
-
-
-def _present_signal(terms: CensusTerms, state: CensusState) -> tuple[float, float]:
-    """See ``Signal``. Errors of cohorts are added up as if all were alike: they come from one tracker."""
-    cells, even = terms.shapes.followed.cells, _even(terms.shapes.followed.cells)
-    sizes = np.array([cohort.size for cohort in state.cohorts])
-    weights = sizes / max(float(sizes.sum()), 1.0)
-    found = length = 0.0
-    for index, clique in enumerate(cells.cliques):
-        deviation = float(weights @ [math.sqrt(cohort.variances[index]) for cohort in state.cohorts])
-        if len(clique) == 1 and deviation > 0.0:
-            part = cells.part(index)
-            shares = weights @ [cohort.shares[part].astype(np.float64) for cohort in state.cohorts]
-            own = agreement(shares, even[part], deviation**2)
-            found, length = found + own[0], length + own[1]
-    return found, length
-
-
-def agreement(shares: NDArray[np.float64], even: NDArray[np.float64], variance: float) -> tuple[float, float]:
-    """<true - even, way> and <way, way> over the variance of noisy shares; the way leads from the even distribution to
-    the nearest one. Unbiased for normal noise (Stein 1981): as many free cells as noise turns the way."""
-    nearest = nearest_distribution(shares)
-    way = nearest - even
-    found = float(way @ (shares - even)) / variance - (np.count_nonzero(nearest) - 1)
-    return found, float(way @ way) / variance
-
-
-def nearest_distribution(shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """By least squares."""
-    falling = np.sort(shares)[::-1]
-    over = (np.cumsum(falling) - 1.0) / np.arange(1, len(shares) + 1)
-    return np.asarray(np.maximum(shares - over[np.flatnonzero(falling > over)[-1]], 0.0))
-
-
-@lru_cache(maxsize=8)
-def _even(cells: Cells) -> NDArray[np.float64]:
-    """The shares of all cells in the uniform table."""
-    return np.concatenate(Model.uniform(cells.workload.domain, 1.0).marginals(cells.cliques))
 
 
 def _aged(state: CensusState, cohort: Cohort, model: Model, steps: int) -> Model:

@@ -21,14 +21,13 @@ from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
 from dpstream.families.census.cohorts import Attrition, Cohort, PriorEvidence, Shapes, ShapeTracker
 from dpstream.families.census.schedule import Amounts, CensusSchedule
+from dpstream.families.census.signal import Signal
 from dpstream.families.census.totals_filter import LevelTotal, NewcomersRate
 from dpstream.mechanisms.aim import AIM, AIMPlan
 from dpstream.mechanisms.joint_groups import draws, noise_of, split_budget
 from dpstream.mechanisms.workload_cells import Cells
 
 _FORMAT = 1
-#: A part that is too small costs more than one that is too large.
-_LENIENT = 2.0
 
 
 @dataclass(frozen=True)
@@ -102,30 +101,6 @@ class Level:
     total: LevelTotal
     tracker: ShapeTracker
     latest: Model | None = None
-
-
-@dataclass
-class Signal:
-    """How much of the released table is signal, and not noise: the part of it that is released. Public.
-
-    Along the way from the uniform table to the last release, a census finds with fresh noise how far the records are;
-    so neither drift nor wrong variances can make noise look like signal. Columns only, added up over all censuses.
-
-    Attributes:
-        found, length: <measured, way> and <way, way>, each over the variance of the noise.
-        present: the same two numbers of the shares as they are known at the last census, less what their own noise
-            adds (Stein 1981).
-    """
-
-    found: float = 0.0
-    length: float = 0.0
-    present: tuple[float, float] = (0.0, 0.0)
-
-    @property
-    def part(self) -> float:
-        """Of the way that is released; the rest is uniform."""
-        length = self.length + self.present[1]
-        return min(max(_LENIENT * (self.found + self.present[0]) / length, 0.0), 1.0) if length else 1.0
 
 
 @dataclass
