@@ -253,7 +253,7 @@ def release(terms: CensusTerms, state: CensusState, came: int, *, census: bool) 
             noise = math.sqrt(sum(total.counted_variance for total in totals))
             counted = sum(total.counted for total in totals), noise
     told = accuracy_facts(terms, state.step, state.last, deviation, counted)
-    if terms.shapes.prior is None and (signal := state.signal.part) < 1.0:
+    if state.seen is None and (signal := state.signal.part) < 1.0:
         whole = sum(max(size, 0.0) for _, size in parts)
         parts = [(model, signal * size) for model, size in parts]
         parts.append((Model.uniform(terms.workload.domain, 1.0), (1.0 - signal) * whole))
