@@ -84,13 +84,13 @@ def test_each_user_is_counted_once_over_restarts_repetitions_and_stops(tmp_path:
 
 def test_without_a_share_nobody_is_counted(tmp_path: Path) -> None:
     seen = Seen(fails=True)
-    with opened(tmp_path, seen, User(2, Fraction(0))) as stream:
+    with opened(tmp_path, seen, User(2, cut_share=Fraction(0))) as stream:
         assert taken(stream, 1) == {}
         assert stream.release(1).manifest["unit"]["each_event"] == "1/2"
     assert seen.exact == []
     for wrong in (1, -1, "a half", float("nan")):
         with pytest.raises(ConfigError, match="cut_share"):
-            User(2, wrong)  # type: ignore[arg-type]
+            User(2, cut_share=wrong)  # type: ignore[arg-type]
 
 
 def residuals(counts: Sequence[int], randomness: Randomness) -> NDArray[np.int64]:

@@ -202,7 +202,7 @@ def test_a_whole_user_loses_the_budget_at_most(options, equal):
 
 def test_equal_records_reach_the_counters_share():
     """Nothing is wasted: three equal records in one step are the worst case, and a measure-only plan meets it."""
-    plan = recipe_of(k=3, counter="simple").calibrate(epsilon="1", unit=User(BOUND, 0))
+    plan = recipe_of(k=3, counter="simple").calibrate(epsilon="1", unit=User(BOUND, cut_share=0))
     assert plan.selector is None
     assert user_loss(plan, repeats=30) == pytest.approx(1.0)
 

@@ -112,6 +112,8 @@ def cut_words(unit: Unit, cut: Mapping[str, Any], end: str) -> str:
     'About 90 ± 12 users (95 %) had more than 15 events up to step 13'
     """
     bound = counted(bound_of(unit) or 0, "event")
+    if isinstance(unit, User) and unit.per is not None:
+        bound += f" in one period ({unit.per.name}; who has in two is counted twice)"
     if cut["half_width"] is None:
         return f"How many users had more than {bound} is not published yet."
     users, width = cut["users"], round(cut["half_width"])

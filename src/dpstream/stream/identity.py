@@ -78,6 +78,7 @@ def plan_facts(
             if isinstance(plan.unit, User) and plan.unit.cut_share
             else {}
         ),
+        **({"per": plan.unit.per.name} if isinstance(plan.unit, User) and plan.unit.per else {}),
         **({"returns": plan.unit.returns} if isinstance(plan.unit, Record) else {}),
         "horizon": plan.horizon,
         "parts": [

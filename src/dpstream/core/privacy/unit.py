@@ -8,6 +8,7 @@ unit                   neighbouring streams differ in                  one histo
 ``Individual(...)``    one person's entire history                     per mechanism
 ``User(max_events)``   all events of one user id, ``max_events`` of   each event as under
                        which are admitted over the whole stream        ``Event()``
+``User(..., per=...)`` the same, in one public period                  the same
 ``InsertedRecord()``   one record's one insert; its key counts once    as ``Event()``
 ``Record()``           one record's whole stay: its insert, updates    per mechanism
                        and delete
@@ -26,6 +27,7 @@ from typing import Literal
 
 from dpstream.core.errors import BudgetError, ConfigError, UnitError
 from dpstream.core.privacy.budget import Budget, PureDP, exact_amount
+from dpstream.core.privacy.periods import Periods
 
 NeighbourRelation = Literal["add-remove", "replace"]
 #: What a key is that comes back after it was absent at the end of a step: a new record, or refused.
@@ -110,23 +112,27 @@ class Individual:
 
 @dataclass(frozen=True)
 class User:
-    """All events of one user id together, inserts and deletes, over the whole life of a stream.
+    """All events of one user id together, inserts and deletes, over the whole life of a stream or in one period.
 
     Guarantee: a mechanism whose loss for one event is at most ``per_event(budget)`` loses, with the count of
-    users whom the bound cuts (``cut_share`` of ``budget``, exact; 0: none), at most ``budget`` for one user, if at most
-    ``max_events`` events of each user reach it (group privacy: pure DP adds up along a path of ``max_events`` streams;
-    zCDP grows with the square, Bun and Steinke 2016).
+    users whom the bound cuts, at most ``budget`` for one user (and period), if at most ``max_events`` events of each
+    user reach it (group privacy: pure DP adds up along a path of ``max_events`` streams; zCDP grows with the square,
+    Bun and Steinke 2016).
 
-    The bound is enforced by ``dpstream.stream`` (``contribution.py``), which every record passes before it is
-    counted. Whoever calls a plan's ``step`` without a stream has to keep it: the plan sees counts only.
+    The bound is enforced by ``dpstream.stream`` (``contribution.py``). Whoever calls a plan's ``step`` has to keep it.
+
+    Args:
+        per: periods, for each of which the bound begins anew. None: the whole life. A user of k periods has k losses.
+        cut_share: part of the budget for the count of users whom the bound cuts, exact; 0: they are not counted.
 
     Proof: docs/theory/users.md.
 
-    >>> User(4).per_event(PureDP.of(1)).epsilon, User(4, 0).per_event(PureDP.of(1)).epsilon
+    >>> User(4).per_event(PureDP.of(1)).epsilon, User(4, cut_share=0).per_event(PureDP.of(1)).epsilon
     (Fraction(49, 200), Fraction(1, 4))
     """
 
     max_events: int
+    per: Periods | None = None
     cut_share: Fraction = CUT_SHARE
 
     def __post_init__(self) -> None:
@@ -174,9 +180,11 @@ class User:
     def describe(self) -> str:
         """The unit in words, for plans and manifests."""
         bound = "1 event" if self.max_events == 1 else f"{self.max_events} events"
+        where = "" if self.per is None else f" in one period ({self.per.name})"
         return (
-            f"everything that one user id did, of which at most {bound} over the whole stream (each insert, each "
-            "delete) are counted and all others are left out"
+            f"everything that one user id did{where}, of which at most {bound} over the whole "
+            f"{'stream' if self.per is None else 'period'} (each insert, each delete) are counted and all others are "
+            "left out"
         )
 
 
@@ -192,6 +200,8 @@ class InsertedRecord(User):
     cut_share: Fraction = Fraction(0)
 
     def __post_init__(self) -> None:
+        if self.per is not None:
+            raise ConfigError("a record has one insert in all periods", where="unit", allowed="no per")
         if self.cut_share or type(self.max_events) is not int or self.max_events != 1:
             raise ConfigError(
                 f"max_events = {self.max_events!r} contradicts a record, which is its one insert",
@@ -299,7 +309,7 @@ def parse_unit(name: str, max_events: int | None = None, cut_share: Fraction = C
                     where="unit",
                     allowed="max_events, the most inserts and deletes together",
                 )
-            return User(max_events, cut_share)
+            return User(max_events, None, cut_share)
     raise ConfigError(
         f"unknown privacy unit {name!r}",
         where="unit",

@@ -179,7 +179,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Everything that one step commits; ``files`` are the released files without the manifest."""
+    """Everything that one step commits; ``files`` are the released files without the manifest, and ``forgets`` says
+    whether counters of users are deleted after it."""
 
     reservation: Reservation
     definition: str
@@ -196,3 +197,4 @@ class Prepared:
     users: UserEvents | ShardedEvents | None = None
     cut: CutUsers = NONE_CUT
     keyed: PresentChange | ShardedEvents | None = None
+    forgets: bool = False

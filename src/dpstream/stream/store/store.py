@@ -75,6 +75,7 @@ from dpstream.stream.store.summed_rows import (
     PresentChange,
     any_departed,
     dropped,
+    forget_events,
     problem_of_files,
     read_cut,
     read_events,
@@ -588,6 +589,8 @@ class Store:
                     write_present(db, key, step, changes)
                 elif changes is not None:
                     write_events(db, key, step, changes, prepared.cut)
+            if prepared.forgets:
+                forget_events(db, key, step)
             if prepared.keep is not None:
                 self._expire(db, step - prepared.keep)
 
