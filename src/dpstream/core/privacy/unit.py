@@ -114,18 +114,15 @@ class Individual:
 class User:
     """All events of one user id together, inserts and deletes, over the whole life of a stream or in one period.
 
-    Guarantee: a mechanism whose loss for one event is at most ``per_event(budget)`` loses, with the count of
-    users whom the bound cuts, at most ``budget`` for one user (and period), if at most ``max_events`` events of each
-    user reach it (group privacy: pure DP adds up along a path of ``max_events`` streams; zCDP grows with the square,
-    Bun and Steinke 2016).
+    Guarantee: a mechanism whose loss for one event is at most ``per_event(budget)`` loses, with the count of users
+    whom the bound cuts, at most ``budget`` for one user (and period): group privacy (pure DP adds up along a path of
+    ``max_events`` streams; zCDP grows with the square, Bun and Steinke 2016). Proof: docs/theory/users.md.
 
     The bound is enforced by ``dpstream.stream`` (``contribution.py``). Whoever calls a plan's ``step`` has to keep it.
 
     Args:
         per: periods, for each of which the bound begins anew. None: the whole life. A user of k periods has k losses.
         cut_share: part of the budget for the count of users whom the bound cuts, exact; 0: they are not counted.
-
-    Proof: docs/theory/users.md.
 
     >>> User(4).per_event(PureDP.of(1)).epsilon, User(4, cut_share=0).per_event(PureDP.of(1)).epsilon
     (Fraction(49, 200), Fraction(1, 4))
