@@ -363,8 +363,8 @@ def _about(
     if proposed.place is not None:
         first, second = proposed.place
         about.append(
-            f"Also suggested: --mechanism {POINTS}, because {first!r} and {second!r} look like coordinates. It "
-            "declares the number of records of every step public."
+            f"Also suggested: --mechanism {POINTS}, because {first!r} and {second!r} look like coordinates (numbers of "
+            "records become public)."
         )
     return about
 
@@ -406,8 +406,8 @@ def _whose(column: str, *, found: bool, likely: bool) -> Any:
         return Drafted(column, "no two rows share it, and all other columns are dates", CONFIRM)
     if likely:
         why = (
-            'its values come again and again; if each record is somebody else\'s, write unit = "event", and move '
-            "the column to [schema], without max_events"
+            'its values repeat; if each record is somebody else\'s, write unit = "event" without max_events, and '
+            "move the column to [schema]"
         )
         return Drafted(column, why, CONFIRM)
     return column

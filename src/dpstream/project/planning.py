@@ -23,8 +23,10 @@ from dpstream.core.privacy import (
     Event,
     PureDP,
     User,
+    amount_words,
     approximate_to_zcdp,
     decimal_text,
+    definition_words,
     zcdp_to_epsilon,
 )
 from dpstream.core.privacy.convert import best_guess
@@ -452,14 +454,16 @@ def promised(config: Config, plan: StreamPlan) -> dict[str, Any]:
     if isinstance(budget, ZCDP) and stated is None:
         # Rounded up, exactly.
         epsilon = Fraction(zcdp_to_epsilon(budget, _USUAL_DELTA))
-        implied = decimal_text(Fraction(math.ceil(epsilon * 10**4), 10**4)), _USUAL_DELTA
+        delta = decimal_text(Fraction(_USUAL_DELTA) + plan.delta)
+        implied = decimal_text(Fraction(math.ceil(epsilon * 10**4), 10**4)), delta
     return {
         "stream": config.name,
         "plan": about_plan(plan),
         "pure": isinstance(budget, PureDP),
+        "definition": definition_words(budget, plan.delta),
         "loss": loss_facts(config, budget),
         "parallel": base is not None and base["composition"]["rule"] == "parallel",
-        "stated": None if stated is None else tuple(map(decimal_text, stated)),
+        "stated": stated and (decimal_text(stated[0]), decimal_text(stated[1] + plan.delta)),
         "implied": implied,
         "twice": config.source_options.deletions and isinstance(plan.unit, Event),
         "declared_public": config.facts()["declared_public"],
@@ -471,7 +475,7 @@ def loss_facts(config: Config, budget: Budget) -> dict[str, Any]:
     epsilon, delta = loss_of(config, budget)
     hardly = epsilon > _HARDLY_A_BOUND
     return {
-        "words": str(budget),
+        "words": amount_words(budget, config.plan().delta),
         "epsilon": epsilon,
         "delta": delta,
         "hardly": hardly,
@@ -481,15 +485,14 @@ def loss_facts(config: Config, budget: Budget) -> dict[str, Any]:
 
 
 def loss_of(config: Config, budget: Budget) -> tuple[float, str]:
-    """(epsilon, delta as text) of a budget; delta is empty for pure DP."""
+    """(epsilon, delta as text) of a budget; what discovery adds is in delta, which is empty for pure DP."""
+    stated, added = config.budget.stated, config.plan().delta
     if isinstance(budget, PureDP):
-        return float(budget.epsilon), ""
-    stated = config.budget.stated
-    if stated is None:
-        return zcdp_to_epsilon(budget, _USUAL_DELTA), _USUAL_DELTA
-    if budget == config.budget.budget:
-        return float(stated[0]), decimal_text(stated[1])
-    return zcdp_to_epsilon(budget, str(stated[1])), decimal_text(stated[1])
+        return float(budget.epsilon), decimal_text(added) if added else ""
+    delta = Fraction(_USUAL_DELTA) if stated is None else stated[1]
+    if stated is not None and budget == config.budget.budget:
+        return float(stated[0]), decimal_text(delta + added)
+    return zcdp_to_epsilon(budget, delta), decimal_text(delta + added)
 
 
 def percent(epsilon: float, delta: str) -> str:

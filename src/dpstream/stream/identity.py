@@ -56,21 +56,26 @@ def plan_facts(
         BudgetError: the plan's parts do not add up to its budget.
         ConfigError: the plan was made for another domain than the schema's.
     """
-    if plan.domain != schema.domain:
+    planned, declared = plan.domain, schema.domain
+    derived = planned.derived, planned.trees
+    if planned != declared or derived != (declared.derived, declared.trees):
+        columns = zip(planned.released.names, planned.released.sizes, strict=True)
         raise ConfigError(
-            "the plan was calibrated for other columns",
+            "the plan was calibrated for other columns, or for other values of derived columns",
             where="stream",
-            allowed=", ".join(
-                f"{n} ({s})" for n, s in zip(plan.domain.names, plan.domain.sizes, strict=True)
-            ),
+            allowed=", ".join(f"{name} ({size})" for name, size in columns),
         )
     require_constraints(plan, schema, begins=base is not None)
+    if plan.delta and base is not None:
+        what = "a stream that discovers values cannot begin with another stream's table"
+        raise ConfigError(what, where="[base]", allowed="an empty start")
     spent_per_step(plan)
     return {
         "stream": name,
         "mechanism": plan.name,
         "options": plan.options(),
         "budget": plan.budget.as_dict(),
+        **exceptions_of(plan),
         "unit": plan.unit.name,
         **({"max_events": plan.unit.max_events} if isinstance(plan.unit, User) else {}),
         **(
@@ -102,6 +107,11 @@ def plan_facts(
             **({} if schema.constraints is None else {"constraints": schema.constraints.facts()}),
         },
     }
+
+
+def exceptions_of(plan: StreamPlan) -> dict[str, str]:
+    """The probability with which the guarantee may fail, where it is not 0."""
+    return {"exceptions": str(plan.delta)} if plan.delta else {}
 
 
 def require_constraints(plan: StreamPlan, schema: Schema, *, begins: bool) -> None:

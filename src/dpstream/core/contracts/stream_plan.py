@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from dpstream.core.contracts.expectations import ExpectedErrors, ExpectedTable
 from dpstream.core.contracts.releases import Packed, Synthesis
 from dpstream.core.errors import ConfigError, counted
-from dpstream.core.privacy.budget import Budget
+from dpstream.core.privacy.budget import Budget, amount_words
 from dpstream.core.privacy.noise import Noise, noise_for
 from dpstream.core.privacy.randomness import Exact
 from dpstream.core.privacy.unit import Unit, User
@@ -183,8 +183,8 @@ class StreamPlan(ABC):
 
     def _promise(self) -> str:
         steps = "any number of steps" if self.horizon is None else f"at most {self.horizon} steps"
-        protected = self.unit.describe()
-        return f"All releases together, of {steps}, satisfy {self.budget}; what is protected is {protected}."
+        protected, promised = self.unit.describe(), amount_words(self.budget, self.delta)
+        return f"All releases together, of {steps}, satisfy {promised}; what is protected is {protected}."
 
     @property
     @abstractmethod
@@ -246,6 +246,11 @@ class StreamPlan(ABC):
     def reading_schema(self, schema: Schema) -> Schema:
         """The columns whose codes stand for private records in a batch; by default ``schema`` itself."""
         return schema
+
+    @property
+    def delta(self) -> Fraction:
+        """The probability with which the budget's guarantee may fail: 0, or of values that are discovered."""
+        return Fraction(0)
 
     @property
     def asks(self) -> AskedPlan | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import StreamPlan, Synthesis
-from dpstream.core.privacy.budget import PureDP
+from dpstream.core.privacy.budget import PureDP, amount_words, definition_words
 from dpstream.core.privacy.unit import Individual, Record, User
 from dpstream.core.schema import Schema
 from dpstream.core.schema.column import Column
@@ -26,6 +26,7 @@ from dpstream.io.sinks.period_tables import PERIOD, PERSON, WEIGHT, called, wide
 from dpstream.io.sinks.table_files import Content, sha256_of, size_of
 from dpstream.io.sinks.target import MEASUREMENTS
 from dpstream.stream.declared import bound_of, counted_records, cut_words
+from dpstream.stream.identity import exceptions_of
 from dpstream.stream.predecessor_cost import base_words, covered
 from dpstream.stream.release.released_verdicts import (
     averages_verdict,
@@ -154,6 +155,7 @@ def build_manifest(
         "holds": held_records(plan, pinned, facts.step, facts.period),
         "guarantee": {
             **covered(plan.budget, pinned.get("base")).as_dict(),
+            **exceptions_of(plan),
             "words": promise(plan, facts.step, pinned, test_seed=facts.made_with_test_seed),
         },
         "unit": _unit(plan),
@@ -215,6 +217,8 @@ def _unit(plan: StreamPlan) -> dict[str, Any]:
     if isinstance(plan.unit, User) and bound_of(plan.unit) is not None:
         unit["max_events"] = plan.unit.max_events
         unit["each_event"] = str(plan.unit.per_event(plan.budget).amount)
+    if isinstance(plan.unit, User) and plan.unit.per is not None:
+        unit["per"] = plan.unit.per.name
     if isinstance(plan.unit, Record):
         unit["returns"] = plan.unit.returns
     return unit
@@ -324,10 +328,11 @@ def _spent(plan: StreamPlan) -> dict[str, Any]:
 def promise(plan: StreamPlan, step: int, pinned: Mapping[str, Any], *, test_seed: bool) -> str:
     """What all releases up to a step promise together, in one or two sentences."""
     budget = covered(plan.budget, pinned.get("base"))
-    definition = "pure differential privacy" if isinstance(budget, PureDP) else "zero-concentrated DP"
+    name = "differential privacy" if isinstance(budget, PureDP) else "DP"
+    definition = f"{definition_words(budget, plan.delta)} {name}"
     words = (
         f"All releases of this stream up to and including step {step}, taken together, satisfy "
-        f"{definition} with {budget}; what is protected is {plan.unit.describe()}."
+        f"{definition} with {amount_words(budget, plan.delta)}; what is protected is {plan.unit.describe()}."
     )
     if "base" in pinned:
         words += f" {base_words(pinned['base'])}"
