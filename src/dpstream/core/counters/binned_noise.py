@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from dpstream.core.counters.binned import LagBins
+
+class Bins(Protocol):
+    """What is read of ``LagBins``."""
+
+    def rows_at(self, tick: int, /) -> int:
+        """Rows in use after a tick."""
+
+    def merges(self, tick: int, /) -> Iterator[tuple[int, int, int]]:
+        """Rows that become one."""
+
+    def newest(self, tick: int, /) -> int:
+        """The row of a tick's increment."""
+
+    def coefficients(self, tick: int, /) -> NDArray[np.int64]:
+        """The weight of every row."""
+
 
 #: Beyond, the exact recursion is left.
 _EXACT_TICKS = 2**13
@@ -36,7 +50,7 @@ class NoiseTable:
 
     def __init__(
         self,
-        bins: LagBins,
+        bins: Bins,
         multiplier: Callable[[int], int],
         grid: int,
         exact: NDArray[np.float64],
