@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from dpstream.core.privacy import Randomness
 from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import Pooled
+from dpstream.mechanisms.discovery_plan import Discoveries, Discovery, OpenColumn
 from dpstream.stream import Batch
 
 OPEN = Schema(
@@ -23,40 +25,47 @@ OPEN = Schema(
 
 
 @dataclass(frozen=True)
-class Exactly:
-    """Publishes the exact counts above ``least`` at some steps: private by no law, and without chance."""
+class ExactRule:
+    """Publishes the exact counts above ``least``: private by no law, and without chance."""
 
-    steps: tuple[int, ...]
+    least: int
+    most: int | None
+    seen: list[dict[str, int]]
+
+    def publish(self, counts: Iterable[tuple[str, int]], randomness: Randomness) -> list[tuple[str, int]]:
+        listed = list(counts)
+        assert len(dict(listed)) == len(listed)
+        self.seen.append(dict(listed))
+        return sorted((value, count) for value, count in listed if count > self.least)[: self.most]
+
+
+@dataclass(frozen=True)
+class Exactly(Discoveries):
+    """A stand-in for the law, at some steps; it keeps what it was given."""
+
+    steps: tuple[int, ...] = ()
     least: int = 20
-    columns: tuple[str, ...] = ("kind",)
     seen: list[dict[str, int]] = field(default_factory=list, compare=False)
 
     def due(self, step: int, last: int) -> bool:
         return step in self.steps and step > last
 
-    def other_code(self, column: str) -> int:
-        return 1
-
-    def publish(
-        self,
-        column: str,
-        counts: Iterable[tuple[str, int]],
-        randomness: Randomness,
-        *,
-        found: Sequence[str],
-        most: int,
-    ) -> list[tuple[str, int]]:
-        listed = list(counts)
-        assert len(dict(listed)) == len(listed)
-        self.seen.append(dict(listed))
-        return sorted((value, count) for value, count in listed if count > self.least)[:most]
+    def rule(self, column: str, found: Iterable[str] = (), most: int | None = None) -> Any:
+        return ExactRule(self.least, most, self.seen)
 
 
-def discovering(*steps: int, least: int = 20, schema: Schema = OPEN, **options: Any) -> Any:
+def discovering(*steps: int, least: int = 20, **options: Any) -> Any:
     """A plan that discovers values of ``kind`` at the ends of some steps."""
-    unit, calibrated = options.pop("unit", None), Pooled(Workload.all_k_way(schema.domain, 2), **options)
-    plan = calibrated.calibrate(epsilon=4, unit=unit)
-    return replace(plan, discovery=Exactly(steps, least))
+    unit, column = options.pop("unit", None), OpenColumn("kind", 1, ("v1", "other", "missing"))
+    recipe = Pooled(
+        Workload.all_k_way(OPEN.domain, 2),
+        discovery=Discovery((column,), delta=Fraction(1, 1000)),
+        **options,
+    )
+    plan = recipe.calibrate(epsilon=4, unit=unit)
+    own = plan.discovery
+    assert own is not None
+    return replace(plan, discovery=Exactly(own.recipe, own.budget, own.unit, steps, least))
 
 
 def frame(step: int, rows: int = 200, *, last: str = "") -> dict[str, Any]:

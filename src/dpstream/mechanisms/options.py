@@ -11,6 +11,7 @@ from dpstream.core import counters
 from dpstream.core.contracts import Option, PublicPrior, RecipeContext, SectionReader, located, shown
 from dpstream.core.contracts.recipe_options import COUNT, NUMBER, TEXTS
 from dpstream.core.tables import Workload
+from dpstream.mechanisms.discovery_plan import Discovery
 from dpstream.mechanisms.headlines import HEADLINE_OPTIONS, headline_options
 from dpstream.mechanisms.limits import DEFAULT_ROUNDS, default_rounds
 
@@ -49,9 +50,11 @@ def as_json(recipe: Any, **known: Any) -> dict[str, Any]:
         values["prior"] = dict(values["prior"].facts)
     if "headline" in values:
         values |= headline_options(*(values.pop(name, None) for name in HEADLINE_OPTIONS))
+    if values.get("discovery", 0) is None:
+        del values["discovery"]
     return {
         name: value.as_option()
-        if isinstance(value, Workload)
+        if isinstance(value, Workload | Discovery)
         else str(value)
         if isinstance(value, Fraction)
         else value

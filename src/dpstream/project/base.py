@@ -513,6 +513,8 @@ def base_facts(
             where=options.place,
             allowed="the same unit",
         )
+    if "exceptions" in manifest["guarantee"]:
+        raise options.wrong("", "the earlier stream discovers values", ["another stream to begin with"])
     facts = {"unit": plan.unit.name, "source": source.pinned()}
     if isinstance(plan.unit, Record):
         facts["returns"] = plan.unit.returns

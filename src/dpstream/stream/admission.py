@@ -381,7 +381,7 @@ class _Owned:
         before = counters(self.owners.ids)
         values = None if self.counted is None else self.counted[2]
         admission = admit(self.inserts, self.deletes, self.owners, before, self.max_events, self.key, values)
-        changes = UserEvents(self.owners.ids, before, admission.counts, admission.dropped)
+        changes = UserEvents(self.owners.ids, before, admission.counts, admission.dropped, admission.cut)
         view = admission.bounded(self.batch, self.inserts, self.deletes)
         if self.counted is None:
             return view, changes

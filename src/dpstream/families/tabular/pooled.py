@@ -35,13 +35,15 @@ from dpstream.families.tabular.pooled_estimates import Estimates
 from dpstream.families.tabular.pooled_facts import PooledFacts, PooledOptions
 from dpstream.families.tabular.pooled_growth import Growth, room_of
 from dpstream.families.tabular.pooled_run import Outcome, Runner
+from dpstream.mechanisms.discovery_plan import Discoveries
 from dpstream.mechanisms.engine import Selector
+from dpstream.mechanisms.followed_cells import MeasuredCells
 from dpstream.mechanisms.headlines import headline_cliques, headline_folds, headline_words
 from dpstream.mechanisms.limits import check_domain
 from dpstream.mechanisms.plans import event_unit, read_events
 from dpstream.mechanisms.run_outputs import published
 from dpstream.mechanisms.table_release import ModelSynthesis
-from dpstream.mechanisms.workload_cells import Cells, MeasuredCells
+from dpstream.mechanisms.workload_cells import Cells
 
 # The state of a pooled stream.
 
@@ -131,6 +133,7 @@ class Pooled(PooledOptions, Recipe["PooledPlan"]):
         headline, headline_share: marginals measured at the end of each of ``periods``, and their part of the budget.
         number, number_share: periods of the number of records; its part without headlines.
         first_records: a public guess of the first step's records. prior: public knowledge of the table.
+        discovery: the columns whose values are discovered; all else shares what it leaves of the budget.
     Cost: a step counts the workload; an epoch (about ``log(steps) / staleness`` of them) takes a few fits.
     """
 
@@ -142,6 +145,11 @@ class Pooled(PooledOptions, Recipe["PooledPlan"]):
         followed = MeasuredCells(self.workload, headline_cliques(domain, self.headline))
         whole, clocks = protected.per_event(terms.budget), list[Clock]()
         public = protected.relation == "replace"
+        discovery = None
+        if self.discovery is not None:
+            share = self.discovery.share
+            discovery = Discoveries(self.discovery, terms.budget.scaled(share), protected)
+            whole = whole.scaled(1 - share)
         number, rest = Fraction(0) if public or self.number is None else self.number_share, Fraction(1)
         if self.headline:
             number = self.headline_share / 10 if number else number
@@ -161,7 +169,9 @@ class Pooled(PooledOptions, Recipe["PooledPlan"]):
             iterations=self.iterations,
             max_cells=self.max_cells,
         )
-        return PooledPlan(self, terms.budget, protected, terms.horizon, runner, tuple(clocks))
+        return PooledPlan(
+            self, terms.budget, protected, terms.horizon, runner, tuple(clocks), discovery=discovery
+        )
 
 
 @dataclass(frozen=True)
@@ -190,6 +200,9 @@ class PooledPlan(PooledFacts):
             about = "headline marginals, " if clock.headlines else "number of records, "
             detail = f"the {about}at the end of each {clock.periods.name}, {noises}"
             heads += (Part("headline" if clock.headlines else "number", times, clock.budget, detail),)
+        if self.discovery is not None:
+            cost = self.unit.per_event(self.discovery.budget)
+            heads += (Part("discover", times, cost, self.discovery.describe()),)
         if not own.followed.choosable:
             return (*heads, Part("measure", times, own.budget, f"an epoch's {columns}"))
         select, measure = own.budget.split(self.recipe.select_share, 1 - self.recipe.select_share)
@@ -241,11 +254,15 @@ class PooledPlan(PooledFacts):
         heads = [began for clock, began in zip(self.clocks, state.began, strict=True) if clock.headlines]
         ended = state.closed == state.step and all(began == state.step for began in heads)
         if self.discovery is not None and ended and self.discovery.due(state.step, state.discovered):
-            self._discover(state, batch.undiscovered, randomness)
+            self._discover(state, self.discovery, batch.undiscovered, randomness)
         return synthesis
 
     def _discover(
-        self, state: PooledState, counts: UndiscoveredCounts | None, randomness: Randomness
+        self,
+        state: PooledState,
+        own: Discoveries,
+        counts: UndiscoveredCounts | None,
+        randomness: Randomness,
     ) -> None:
         """End a discovery epoch: what is published of it begins with the next step, and the state gets its cells."""
         if counts is None:
@@ -261,22 +278,24 @@ class PooledPlan(PooledFacts):
                 self.recipe.max_cells,
             )
             before = [one.value for one in state.found.get(column, ())]
-            passed = self.discovery.publish(column, counts.of(column), randomness, found=before, most=most)
+            passed = own.rule(column, before, most).publish(counts.of(column), randomness)
             if passed:
                 new[column] = [Found(value, state.step + 1, count) for value, count in passed]
         records = state.total - state.found_total
         state.found_total, state.discovered = state.total, state.step
         if new:
-            self._grow(state, new, records)
+            self._grow(state, own, new, records)
 
-    def _grow(self, state: PooledState, new: Mapping[str, Sequence[Found]], records: float) -> None:
+    def _grow(
+        self, state: PooledState, own: Discoveries, new: Mapping[str, Sequence[Found]], records: float
+    ) -> None:
         """Move the state to columns with new values."""
         state.found = {
             name: [*state.found.get(name, ()), *new.get(name, ())] for name in {**state.found, **new}
         }
         plan = self.grown(state.found)
         domain = self.domain
-        others = {domain.index(name): self.discovery.other_code(name) for name in new}
+        others = {domain.index(name): own.other_code(name) for name in new}
         entries = {domain.index(name): values for name, values in new.items()}
         Growth(self.cells, plan.cells, others, self.recipe.max_cells).move(state, entries, records)
         for side in state.sides:
