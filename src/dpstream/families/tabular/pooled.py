@@ -19,7 +19,6 @@ from dpstream.core.contracts import (
     Part,
     PrivateBatch,
     Recipe,
-    StartTable,
     Terms,
     UndiscoveredCounts,
     pack_fields,
@@ -39,7 +38,6 @@ from dpstream.mechanisms.discovery_plan import Discoveries
 from dpstream.mechanisms.engine import Selector
 from dpstream.mechanisms.followed_cells import MeasuredCells
 from dpstream.mechanisms.headlines import headline_cliques, headline_folds, headline_words
-from dpstream.mechanisms.limits import check_domain
 from dpstream.mechanisms.plans import event_unit, read_events
 from dpstream.mechanisms.run_outputs import published
 from dpstream.mechanisms.table_release import ModelSynthesis
@@ -213,17 +211,6 @@ class PooledPlan(PooledFacts):
         """The state before the first step: nothing is counted, and the model is uniform."""
         sides, first = len(self.recipe.sides), self.recipe.first_records or 0
         return fresh_state(self.cells, sides, self.epochs.after(0), self._season, first, self.clocks)
-
-    def start_from(self, base: StartTable) -> PooledState:
-        """The state that begins with the base: its marginals are added to what the epochs say."""
-        check_domain(base, self.domain)
-        state = self.start()
-        state.base = np.concatenate(base.marginals(self.cells.cliques))
-        state.base_total = state.table_total = base.total
-        state.base_variance = None if base.total_error is None else base.total_error**2
-        state.table = self._fit(state.base, np.ones(len(self.cells.cliques)), base.total)[0]
-        state.models = tuple(state.table for _ in state.models)
-        return state
 
     def step(self, state: PooledState, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
         """Add the batch to the open epoch; at a border measure it."""

@@ -24,6 +24,7 @@ from dpstream.core.contracts import (
     Packed,
     Periods,
     PublicPrior,
+    StartTable,
     StreamPlan,
     check_share,
     check_whole,
@@ -59,7 +60,7 @@ from dpstream.mechanisms import options
 from dpstream.mechanisms.description import headline_facts, table_facts
 from dpstream.mechanisms.discovery_plan import Discoveries, Discovery
 from dpstream.mechanisms.headlines import check_headline
-from dpstream.mechanisms.limits import check_each, check_fit, check_prior
+from dpstream.mechanisms.limits import check_domain, check_each, check_fit, check_prior
 from dpstream.mechanisms.plans import events_apart, leaves_out_cancelled
 from dpstream.mechanisms.prior_choice import PriorChoice
 from dpstream.mechanisms.table_model import fit_table
@@ -422,6 +423,17 @@ class PooledFacts(StreamPlan):
         """All of the workload and of the headlines, and what headlines follow from."""
         read = (fold.source for clock in self.clocks for fold in clock.marginals)
         return tuple(dict.fromkeys((*self.cells.cliques, *read)))
+
+    def start_from(self, base: StartTable) -> Any:
+        """The state that begins with the base: its marginals are added to what the epochs say."""
+        check_domain(base, self.domain)
+        state = self.start()
+        state.base = np.concatenate(base.marginals(self.cells.cliques))
+        state.base_total = state.table_total = base.total
+        state.base_variance = None if base.total_error is None else base.total_error**2
+        state.table = self._fit(state.base, np.ones(len(self.cells.cliques)), base.total)[0]
+        state.models = tuple(state.table for _ in state.models)
+        return state
 
     def found(self, state: PooledBook) -> dict[str, list[Found]]:
         """See ``StreamPlan``."""
