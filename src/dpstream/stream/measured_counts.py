@@ -154,7 +154,11 @@ def to_rows(counts: Iterable[CountsOf], confidence: float = 0.95, unit: str = "r
             "column": " x ".join(own.columns),
         }
         columns: dict[str, Any] = {name: [text] * rows for name, text in named.items()}
-        columns |= {"value": values if labels else [""] * rows, "count": numbers["count"], "unit": [unit] * rows}
+        columns |= {
+            "value": values if labels else [""] * rows,
+            "count": numbers["count"],
+            "unit": [unit] * rows,
+        }
         columns |= {**numbers, "status": [own.status] * rows}
         parts.append(pa.table(columns))
     return pa.concat_tables(parts)
@@ -182,9 +186,7 @@ _STATUS = {"measured": "A", "under way": "O", "not known": "L", "withdrawn": "Q"
 _TOTAL = "_T"
 
 
-def to_sdmx(
-    counts: Sequence[CountsOf], stream: str, confidence: float = 0.95, unit: str = "records"
-) -> Any:
+def to_sdmx(counts: Sequence[CountsOf], stream: str, confidence: float = 0.95, unit: str = "records") -> Any:
     """The rows of an SDMX-CSV 2.0 file as a pyarrow Table: a dimension for what is counted and for each column (``_T``:
     all values), ``TIME_PERIOD``, ``OBS_VALUE`` and its attributes; ``unit`` as in ``to_rows``.
 
