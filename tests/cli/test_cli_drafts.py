@@ -197,7 +197,7 @@ def answered(data: Path, *answers: str, code: int = 0) -> Result:
 
 def test_answers_become_the_draft(data: Path) -> None:
     said = answered(
-        data, "nobody", "", "", "now and then", "month", "2026-01-01", "", "300", "x", "0.5"
+        data, "nobody", "", "", "now and then", "month", "2026-01-01", "today", "300", "x", "0.5"
     ).output
     for answer in ("nobody", "now and then", "x"):
         assert f"{answer!r} cannot be used (allowed: " in said
@@ -217,7 +217,8 @@ def test_people_are_protected_where_their_column_is_named(data: Path) -> None:
     assert (drafted["stream"]["unit"], drafted["stream"]["max_events"]) == ("user", 4)
     assert drafted["source"]["user_column"] == "who"
     assert "who" not in drafted["schema"]["columns"]
-    assert 'start = "YYYY-MM-DD"  # FILL IN' in text, "an empty answer leaves it open"
+    for key in ("start", "end"):
+        assert f'{key} = "YYYY-MM-DD"  # FILL IN' in text, "an empty answer leaves it open"
     assert "records_per_step = 100  # FILL IN" in text
 
 

@@ -139,6 +139,15 @@ CASES = dict.fromkeys(("evictions", "stock", "panel", "points", "census"), RUN)
 CASES |= {"held": HELD, "failed": FAILED, "ended": ENDED, "growing": GROWING, "round": ROUND}
 
 
+def test_every_screen_has_its_sentence() -> None:
+    told = dict[str, list[str]]()
+    for section in (GOLDEN / "README.md").read_text(encoding="utf-8").split("\n## ")[1:]:
+        heading, _, rows = section.partition("\n")
+        screens = re.findall(r"^\|(.+)\|\S.*\.\|$", rows, re.MULTILINE)
+        told |= dict.fromkeys(heading.split(", "), screens)
+    assert told == {name: [line.strip() for line in case.strip().split("\n")] for name, case in CASES.items()}
+
+
 def write_case(folder: Path, name: str) -> None:
     """The stream of a case."""
     if name == "round":

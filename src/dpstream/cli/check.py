@@ -82,7 +82,9 @@ def command(config: Config, show_values: bool, everything: bool, as_json: bool) 
     problems, steps = checked.read(), checked.steps
     schema, fits, private = config.schema(), not problems, sys.stdout.isatty()
     if not schema.confirmed:
-        problems.append("the schema is an unconfirmed draft (confirmed = false)")
+        problems.append(
+            "the schema is an unconfirmed draft: set confirmed = true when each line marked CONFIRM is public"
+        )
     if config.undecided:
         problems.append(f"marked FILL IN, which a run refuses: {', '.join(config.undecided)}")
     facts = {
@@ -111,7 +113,6 @@ def command(config: Config, show_values: bool, everything: bool, as_json: bool) 
         fits=fits,
         repaired=more["repaired"],
         next=None if problems else str(config.path),
-        draft=not schema.confirmed,
         attention=attention,
         more=len(said) - len(attention),
     )

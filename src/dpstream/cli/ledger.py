@@ -255,8 +255,12 @@ def charge(config: Config, file: str) -> None:
             where=str(config.path),
             allowed="the account that charged it",
         )
+    before = charged.read().find(ledger.stream_id)
     charged.charge(ledger.stream_id, ledger.facts, ledger.plan_hash, again=True)
-    click.echo(f"charged {ledger.planned} for stream {config.name}")
+    if before is not None:
+        click.echo(f"nothing changed: stream {config.name} was charged {ledger.planned} before")
+    else:
+        click.echo(f"charged {ledger.planned} for stream {config.name}")
 
 
 @account.command("close-stream", short_help="Let a stream take no further step.")

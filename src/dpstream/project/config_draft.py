@@ -118,7 +118,7 @@ _ASKED: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
     "rho": ("0.005", *_AMOUNT),
     "every": ("week", _length, EVERY),
     "start": ("", _day, "a day such as 2026-01-05"),
-    "end": ("today", _end, "a day such as 2026-01-05, or today"),
+    "end": ("", _end, "a day such as 2026-01-05, or today"),
     "max_events": ("", *_COUNT),
     "horizon": ("", *_COUNT),
     "size": ("", *_COUNT),

@@ -19,7 +19,7 @@ from dpstream.core.contracts.expectations import VARIES
 from dpstream.core.contracts.recipe_options import COUNT, NUMBER, TEXT, TEXTS, keys_of_recipes, words
 from dpstream.core.errors import ConfigError, did_you_mean
 from dpstream.core.privacy import ZCDP, PureDP, exact_amount
-from dpstream.core.privacy.unit import Returns
+from dpstream.core.privacy.unit import CUT_SHARE, Returns
 from dpstream.families.registry import DEFAULT_MECHANISM, families, family_of, mechanisms
 from dpstream.io.sinks.target import SINKS
 from dpstream.io.sources.source_keys import SOURCES, rows_of_source
@@ -80,6 +80,15 @@ def _given(key: str, read: Callable[[Section, str], Any], section: Section, *_: 
 def _amount(key: str, read: Callable[[Any], Any]) -> Callable[..., Any]:
     """A part of a budget; ``read`` refuses what no guarantee allows."""
     return partial(_given, key, partial(Section.amount, read=read))
+
+
+def _cut_share(section: Section, given: Any, earlier: Mapping[str, Any]) -> Fraction:
+    if earlier["max_events"] is not None:
+        zero = section.raw("cut_share") in (0, "0")
+        return Fraction(0) if zero else section.share("cut_share", CUT_SHARE)
+    if section.has("cut_share"):
+        raise section.wrong("cut_share", "only max_events leaves events out", "leave it out")
+    return CUT_SHARE
 
 
 def _headline(section: Section, given: Any, earlier: Mapping[str, Any]) -> Headline:
@@ -214,6 +223,14 @@ class StreamKeys:
         shown="public",
         meaning="`data`: max_events was read off private records, as plan and manifests then say.",
         reason="a bound is public knowledge",
+    )
+    cut_share: Fraction = option(
+        CUT_SHARE,
+        allowed="an exact number from 0 to less than 1, with unit = user",
+        meaning="Share of the budget for the published number of users with more than max_events events; 0: none.",
+        reason="a user counts once, so that a little does",
+        read=_cut_share,
+        fragment=NUMBER,
     )
 
 

@@ -30,7 +30,9 @@ from dpstream.core.privacy import (
     zcdp_to_epsilon,
 )
 from dpstream.core.privacy.convert import best_guess
+from dpstream.core.privacy.law import NoiseSum
 from dpstream.project.sections import round_down
+from dpstream.stream.cut_users import CONFIDENCE
 from dpstream.stream.declared import bound_of, counted_records, declared_public, told_records, visible_stops
 from dpstream.stream.predecessor_cost import base_words, broken_words, covered
 from dpstream.stream.release.verdicts import (
@@ -528,6 +530,7 @@ def describe(config: Config, at: int | None = None, runs_until: int | None = Non
         "budget": {**plan.budget.as_dict(), "text": str(plan.budget)},
         **_contribution(plan),
         **told_records(config.unit, config.schema()),
+        **cut_facts(plan, at or last_step(config, plan)[0]),
         "horizon": plan.horizon,
         "parts": [
             {
@@ -537,9 +540,9 @@ def describe(config: Config, at: int | None = None, runs_until: int | None = Non
                 "total": str(part.total),
                 "detail": part.detail,
             }
-            for part in plan.parts()
+            for part in plan.all_parts()
         ],
-        "sum": str(sum(part.total for part in plan.parts())),
+        "sum": str(sum(part.total for part in plan.all_parts())),
         "noise": {"one_measurement": None},
         "expect": config.expected is not None,
         "expected_errors": expected_facts(config, plan, at),
@@ -594,6 +597,20 @@ def headline_lines(periods: Sequence[Mapping[str, Any]], expected: ExpectedTable
                 about = f" of about {mean:,.0f}" if mean >= 1.0 else " of less than 1"
             lines.append(f"{number}{name}: ± {width:,.0f}{about}")
     return lines
+
+
+def cut_facts(plan: StreamPlan, step: int) -> dict[str, Any]:
+    """What the number of users whom the bound cuts costs, and the half width of its 95 % interval after a step; nothing
+    where it is not counted."""
+    noise, begun, draws = plan.cut_noise, 0, 0
+    if noise is None or not isinstance(plan.unit, User):
+        return {}
+    for number in range(1, step + 1):
+        if plan.ends_cut_period(number, begun):
+            begun, draws = number, draws + 1
+    width = NoiseSum(((noise, draws),)).half_width(CONFIDENCE) if draws else None
+    told = {"max_events": plan.unit.max_events, "share": str(plan.unit.cut_share)}
+    return {"cut_users": {**told, "step": begun, "half_width": width}}
 
 
 def advice(config: Config, plan: StreamPlan) -> list[str]:

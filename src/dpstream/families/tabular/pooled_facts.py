@@ -497,6 +497,12 @@ class PooledFacts(StreamPlan):
             found.setdefault(periods.length, {"length": periods.length, "first": first, "last": last})
         return list(found.values())
 
+    def ends_cut_period(self, step: int, begun: int) -> bool:
+        """See ``StreamPlan``: where the first clock's period ends."""
+        if self.clocks:
+            return self.clocks[0].ends(step, self.last_step, self.horizon)
+        return super().ends_cut_period(step, begun) or step == self.last_step
+
     def options(self) -> dict[str, Any]:
         """All options, JSON-able."""
         return options.as_json(self.recipe, cancels=self.cancels)
