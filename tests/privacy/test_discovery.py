@@ -58,7 +58,9 @@ def alone(threshold: Threshold, tau: int, most: int) -> Decimal:
 
 
 @pytest.mark.parametrize("budget", [PureDP("1/4"), PureDP(10), ZCDP("1/32"), ZCDP(2)])
-@pytest.mark.parametrize("unit", [Event(), Event("replace"), User(2), User(8)])
+@pytest.mark.parametrize(
+    "unit", [Event(), Event("replace"), User(2, cut_share=Fraction(0)), User(8, cut_share=Fraction(0))]
+)
 @pytest.mark.parametrize("delta", [Fraction(1, 10**9), Fraction(1, 50)])
 def test_what_a_unit_alone_holds_passes_with_at_most_delta(budget, unit, delta) -> None:
     """However it holds its values; one less would break it where all its values are equal, or all different."""
@@ -81,12 +83,13 @@ def test_numbers_of_the_design() -> None:
     for universe, tau in ((10**5, 62), (36**5, 87), (26**8, 120)):
         assert Threshold(PureDP("1/4"), Event(), universe=universe).tau == tau
     # All values once each are not the worst case.
-    many = Threshold(PureDP(10), User(8), Fraction(1, 10**9))
+    many = Threshold(PureDP(10), User(8, cut_share=Fraction(0)), Fraction(1, 10**9))
     once = next(tau for tau in range(99) if 8 * tail(many, tau - 1) <= Decimal("1e-9"))
     assert 230 < tail(many, once - 8) * 10**9 < 245
     # Ten periods of somebody with eight values in each.
     shares = [
-        float(Threshold(PureDP(e), User(8), Fraction(1, 10**9)).delta_of_periods(10)) for e in ("1/4", 1)
+        float(Threshold(PureDP(e), User(8, cut_share=Fraction(0)), Fraction(1, 10**9)).delta_of_periods(10))
+        for e in ("1/4", 1)
     ]
     assert [round(share * 10**9) for share in shares] == [10, 2243]
 
@@ -98,7 +101,8 @@ VALUES = Pattern(("[abc]",))
     ("unit", "form"),
     [
         *itertools.product(
-            (Event(), Event("replace"), User(2)), ({"delta": Fraction(1, 10)}, {"universe": 3})
+            (Event(), Event("replace"), User(2, cut_share=Fraction(0))),
+            ({"delta": Fraction(1, 10)}, {"universe": 3}),
         ),
     ],
 )
@@ -139,7 +143,7 @@ def test_every_transcript_of_two_epochs(unit, form) -> None:
                         (tuple(sorted(other)), stream[1]) if place == 0 else (stream[0], tuple(sorted(other)))
                     )
                     yield changed
-                    if unit == User(2):
+                    if unit == User(2, cut_share=Fraction(0)):
                         yield from neighbours_of_one(changed)
 
     def neighbours_of_one(stream):
