@@ -470,7 +470,6 @@ def test_a_few_words_among_numbers_are_other_values(words: list[str]) -> None:
     """Four words are no accident; nor is a word in every second row."""
     rows = [str(n % 60) for n in range(400)] + words * 5
     column = guess_column("age", pa.chunked_array([rows])).column
-    assert column is not None and column.other == "other"
     assert isinstance(column, Integer if len(words) < 4 else Categorical)
     often = pa.chunked_array([rows + words * 200])
     assert isinstance(guess_column("age", often).column, Categorical)
