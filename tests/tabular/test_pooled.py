@@ -370,7 +370,7 @@ def test_private_counts_are_gone_after_a_border_and_unread_before() -> None:
 
 
 def test_what_manifests_say_of_the_budget() -> None:
-    for unit, times in ((Event(), 1), (User(4), 4)):
+    for unit, times in ((Event(), 1), (User(4, cut_share=Fraction(0)), 4)):
         plan = Pooled(PAIRS).calibrate(epsilon="2", unit=unit)
         assert sum(part.total for part in plan.parts()) == 2
         assert {part.times for part in plan.parts()} == {times}

@@ -11,7 +11,7 @@ import datetime as dt
 import decimal
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any
@@ -428,8 +428,12 @@ class Drafted:
 
 #: Rows that are looked at; the rest of a long file could still hold values that the draft lacks.
 SAMPLE_ROWS = 1_000_000
-#: Keys of a column whose values come from the data.
+#: Keys of a column whose values come from the data; of a column that is not public as it stands they are left open,
+#: but for the zone, which is part of a type. What stands for a length that is read off a span.
 _READ_OFF = ("values", "min", "max", "edges", "start", "end", "timezone")
+_OPEN, _LENGTH = frozenset(_READ_OFF) - {"timezone"}, "month"
+#: Stands for all columns among those that are public.
+ALL = "*"
 
 
 def guess_columns(
@@ -446,6 +450,8 @@ def schema_facts(
     guesses: Mapping[str, Guess],
     pairs: Sequence[tuple[str, str]] = (),
     *,
+    public: Collection[str] = (),
+    discovers: bool = False,
     bins: bool = True,
     bounds_only: bool = False,
 ) -> dict[str, Any]:
@@ -453,10 +459,12 @@ def schema_facts(
 
     Args:
         pairs: as of ``followers``.
+        public: columns whose values are publicly known as they occur, and are written.
+        discovers: whether the mechanism can publish frequent values that nobody lists.
 
     Guarantee: none. The text is private until confirmed.
     """
-    columns = [_column_facts(name, guess) for name, guess in guesses.items()]
+    columns = [_column_facts(name, guess, ALL in public or name in public) for name, guess in guesses.items()]
     items = [
         f"that {column['key']} is left out"
         if column["reason"]
@@ -469,19 +477,26 @@ def schema_facts(
         "ignored": [column["name"] for column in columns if column["reason"]],
         "read_off": f"{'; '.join(items) or 'nothing else'}.",
         "pairs": pairs,
+        "discovers": discovers,
+        "listed": any("values" in column["open"] for column in columns),
         "bins": bins,
         "bounds_only": bounds_only,
     }
 
 
-def _column_facts(name: str, guess: Guess) -> dict[str, Any]:
+def _column_facts(name: str, guess: Guess, public: bool) -> dict[str, Any]:
     spec = {} if guess.column is None else guess.column.spec()
+    open_keys = [] if public else [key for key in spec if key in _OPEN]
+    spec |= dict.fromkeys(open_keys, FILL_IN)
+    if open_keys and "every" in spec:
+        spec["every"] = _LENGTH
     return {
         "name": name,
         "key": toml_key(name),
         "reason": guess.reason,
         "spec": spec,
-        "read_off": [key for key in spec if key in _READ_OFF],
+        "open": open_keys,
+        "read_off": [key for key in spec if key in _READ_OFF and key not in open_keys],
         "ordered": isinstance(guess.column, Ordered),
     }
 

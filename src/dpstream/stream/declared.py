@@ -119,8 +119,8 @@ def cut_words(unit: Unit, cut: Mapping[str, Any], end: str) -> str:
     users, width = cut["users"], round(cut["half_width"])
     number = f"About {users:,} ± {width:,}" if users > width else f"At most {max(users + width, 0):,}"
     return (
-        f"{number} users (95 %) had more than {bound} up to {end}; all beyond is left out of tables and counts. These "
-        "are users, not lost records."
+        f"{number} users (95 %) had more than {bound} up to {end}; what they had beyond is in no table or count. This "
+        "counts users, not lost records."
     )
 
 
