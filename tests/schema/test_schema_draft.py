@@ -486,3 +486,18 @@ def test_the_form_of_times_is_drafted(first: str, offsets: bool | None) -> None:
     assert drafted(rows, "at")["source"].get("offsets") == offsets
     moment = dt.datetime(2026, 1, 5, tzinfo=dt.UTC if offsets else None)
     assert drafted({**rows, "at": [moment] * 20}, "at")["source"].get("offsets") == offsets
+
+
+@pytest.mark.parametrize("words", [["unknown"], ["n/a", "?", "-"], ["a", "b", "c", "d"]])
+def test_a_few_words_among_numbers_are_other_values(words: list[str]) -> None:
+    """Four words are no accident; nor is a word in every second row."""
+    rows = [str(n % 60) for n in range(400)] + words * 5
+    column = guess_column("age", pa.chunked_array([rows])).column
+    assert isinstance(column, Integer if len(words) < 4 else Categorical)
+    often = pa.chunked_array([rows + words * 200])
+    assert isinstance(guess_column("age", often).column, Categorical)
+
+
+def test_a_time_column_without_times_is_refused_at_once() -> None:
+    with pytest.raises(ConfigError, match="'day' holds neither days nor step numbers"):
+        draft_config(pa.table({"day": ["31.12.2025"] * 9, "x": [1] * 9}), "day", name="n", path="p")

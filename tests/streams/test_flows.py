@@ -384,8 +384,21 @@ def test_a_file_holds_every_answer(releases: Path, tmp_path: Path) -> None:
     table = csv.read_csv(
         place, convert_options=csv.ConvertOptions(strings_can_be_null=True, column_types=types)
     )
-    names = ["from", "to", "kind", "column", "value", "count", "standard_error", "low", "high", "status"]
+    names = [
+        "from",
+        "to",
+        "kind",
+        "column",
+        "value",
+        "count",
+        "unit",
+        "standard_error",
+        "low",
+        "high",
+        "status",
+    ]
     assert table.column_names == names
+    assert set(table["unit"].to_pylist()) == {"records"}
     rows = table.to_pylist()
     release, labels = dp.read(releases), SCHEMA.columns[0].labels()
     expected = {
@@ -426,6 +439,7 @@ def test_sdmx_csv_is_read_by_others(releases: Path, tmp_path: Path) -> None:
             "ZIP",
             "TIME_PERIOD",
             "OBS_VALUE",
+            "UNIT_MEASURE",
             "STD_ERROR",
             "LOWER",
             "UPPER",

@@ -190,7 +190,9 @@ def _follows(whole: NDArray[np.int64], part: NDArray[np.int64], whole_size: int,
 #: A text column with more different values than this is left out of the draft.
 MAX_VALUES = 100
 #: Whole numbers over a shorter span get one code each, longer spans get bins.
-MAX_NUMBERS = 100
+MAX_NUMBERS = 50
+#: Words beside at least so many numbers, in at most such a share of the rows, are other values: "unknown", "n/a".
+_WORDS, _NUMBERS, _OF_ROWS = 3, 10, 0.1
 _BINS = 10
 _FEW_ROWS = 20
 
@@ -284,11 +286,12 @@ def _text(name: str, full: Any, bins: _Bins) -> Guess:
     # A leading zero makes a number a code: ZIP codes, car plates, ids.
     coded = pc.any(pc.match_substring_regex(distinct, r"^[+-]?0\d")).as_py()
     if not coded:
-        whole, _, readable, floats = arrow.text_numbers(distinct)
+        full = full if bins.other is None else _without_words(full)
+        whole, integers, readable, floats = arrow.text_numbers(full)
         if whole.all():
-            return _integer(name, arrow.text_numbers(full)[1], bins)
+            return _integer(name, integers, bins)
         if readable.all() and np.isfinite(floats).all():
-            return _real(name, arrow.text_numbers(full)[3], bins)
+            return _real(name, floats, bins)
     days = [read_date(word) for word in words]
     if None not in days:
         return _dates(name, [day for day in days if day is not None], bins)
@@ -299,6 +302,17 @@ def _text(name: str, full: Any, bins: _Bins) -> Guess:
         return Guess(None, f"it holds text with more than {MAX_VALUES} different values")
     values = tuple(sorted(set(words) - {bins.missing, bins.other}, key=_order))
     return Guess(Categorical(name, values))
+
+
+def _without_words(full: Any) -> Any:
+    """The numbers of a column of texts, where a few words are among them: these go to the bin for other values."""
+    import pyarrow as pa
+
+    _, _, numeric, _ = arrow.text_numbers(full)
+    words = full.filter(pa.array(~numeric))
+    numbers = full.filter(pa.array(numeric))
+    few = len(words.unique()) <= _WORDS and len(words) <= _OF_ROWS * len(full)
+    return numbers if few and len(numbers.unique()) >= _NUMBERS else full
 
 
 def _order(word: str) -> tuple[int, int, str]:

@@ -504,6 +504,7 @@ def _steps(table: Any, time_column: str | None, keyed: Recognised | None) -> dic
     if time_column is None:
         return {"every": "files"}
     late = {"late": "error"}
+    _require_times(time_column, table.column(time_column))
     smallest = _smallest_number(table.column(time_column))
     if smallest is not None:
         first: Any = 1
@@ -516,6 +517,17 @@ def _steps(table: Any, time_column: str | None, keyed: Recognised | None) -> dic
         return {"time_column": time_column, "start": first, "end": last} | late
     offsets = {"offsets": True} if _have_offsets(table.column(time_column)) else {}
     return {"time_column": time_column, "every": "week"} | offsets | _days() | late
+
+
+def _require_times(name: str, column: Any) -> None:
+    """Refuse a time column that begins with neither a day nor a number; a run reads all of it."""
+    text = next(iter(column.drop_null().slice(0, 1).to_pylist()), None)
+    if isinstance(text, str) and not re.match(r"\s*(\d{4}-\d\d-\d\d|-?\d+\s*$)", text):
+        raise ConfigError(
+            f"column {name!r} holds neither days nor step numbers",
+            where="time column",
+            allowed="such as 2026-01-31, 2026-01-31T12:00:00, or 7",
+        )
 
 
 def _days() -> dict[str, Any]:
