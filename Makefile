@@ -72,8 +72,9 @@ torture: $(DEV) ## thousands of random faults in random small streams (POINTS=30
 	  $(if $(MINUTES),--minutes $(MINUTES)) $(if $(POSTGRES),--postgres $(POSTGRES))
 	DPSTREAM_KILL_STRIDE=1 $(BIN)/pytest -q -n $(JOBS) --timeout 900 tests/streams/test_faults.py tests/service/desk/test_worker_killed.py
 
-versions: $(DEV) ## the wheel in clean environments with the oldest and the newest versions it allows (ONLY=oldest; a few minutes)
+versions: $(DEV) ## the wheel with the oldest, pinned and newest versions (ONLY="oldest pinned"; a few minutes); peers of the benchmarks
 	$(BIN)/python tests/project/versions.py $(ONLY)
+	DPSTREAM_PEERS=1 $(BIN)/pytest -q tests/evaluate/test_experiments_compare.py -k peers
 
 browser: ## install Chromium (Debian, Ubuntu) for the tests of the HTML report, which skip without one
 	@command -v chromium chromium-browser google-chrome >/dev/null || { \

@@ -108,7 +108,9 @@ def test_divergences_of_two_points():
 
 
 def test_transcripts_reach_the_claim_and_catch_missing_noise():
-    for subject in dpstabs_subjects():
+    for subject in dpstabs_subjects():  # ``make audit`` looks at all
+        if not (subject.control or "all measured" in subject.name or "zCDP" in subject.name):
+            continue
         found = audit_subject(subject, 1, Randomness.seeded(3))
         assert found.passed, found
         if "all measured" in subject.name:

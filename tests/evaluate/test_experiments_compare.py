@@ -217,6 +217,7 @@ def test_ctrl_c_keeps_finished_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif("DPSTREAM_PEERS" not in os.environ, reason="JAX takes long: make versions")
 def test_the_peers_of_the_benchmarks_agree_with_the_truth_at_a_large_budget(tmp_path: Path) -> None:
     """AIM and MST over mbi: near the truth where the noise is nil, and far from it where there is only noise."""
     pytest.importorskip("mbi")

@@ -318,16 +318,6 @@ def test_noisy_counts_of_cells_are_unbiased_and_have_the_stated_variance() -> No
     assert not judged(np.concatenate(errors) / np.sqrt(stated / 2))
 
 
-@pytest.mark.parametrize("variant", ["default", "paper"])
-@pytest.mark.parametrize("dimension", [1, 3])
-def test_a_plan_says_how_many_numbers_it_publishes(variant: str, dimension: int) -> None:
-    made = cube_plan(dimension, variant, 7, 8)
-    state = made.start()
-    made.read(state, crowd(made.schedule.start(9) - 1, 7), Randomness.seeded(1))
-    numbers = sum(len(one.values) for one in state.measured)
-    assert numbers == sum(made.schedule.measured(level) for level in range(9))
-
-
 # --- from one release to the next: as many points stay as their cells may hold, whichever they are ------------
 
 
