@@ -14,8 +14,9 @@ import pytest
 from cli_stream import dpstream
 from small_configs import DEFAULTS, PAID, load, rewrite, write_config, write_rows
 
+from dpstream.core.contracts import ends
 from dpstream.core.errors import ConfigError, DataError, UnitError
-from dpstream.core.privacy import InsertedRecord, PureDP, Randomness, User, handled_as
+from dpstream.core.privacy import InsertedRecord, PureDP, Randomness, StepPeriods, User, handled_as
 from dpstream.io.sinks import read_manifest
 from dpstream.project import Config, describe, taken_steps
 from dpstream.project.statement import statement
@@ -52,6 +53,22 @@ def test_what_a_user_and_what_an_event_may_lose(tmp_path: Path) -> None:
         assert config.facts()["max_events"] == 3
         assert config.facts()["source"]["user_column"] == "person"
         assert any("null or empty user id" in fact for fact in facts["declared_public"])
+
+
+def test_a_user_is_protected_in_each_period(tmp_path: Path) -> None:
+    config = written(tmp_path, stream=f'{STREAM}\nper = "1 step"')
+    assert config.unit == User(3, StepPeriods(1))
+    assert config.facts()["per"] == "1 step"
+    with config.open_stream(randomness=Randomness.seeded(1)) as stream:
+        release = [taken.release for taken in taken_steps(config, stream, config.source())][-1]
+        assert stream.dropped_events == 0, "u has 4 events: 2 in each step"
+        assert stream._store._database.execute("SELECT count(*) FROM users").fetchone() == (0,)
+    assert "in one period (1 step)" in release.manifest["unit"]["words"]
+    source = SOURCE.replace("end = 2", 'every = "week"\nstart = 2024-12-30\nend = 2026-12-28')
+    year = written(tmp_path, stream=f'{STREAM}\nper = "year"', source=source).unit.per
+    assert [step for step in range(1, 106) if ends(year, step)] == [52, 104], "the year of a week's last day"
+    with pytest.raises(ConfigError, match=r"per was \"1 step\" and is \"2 steps\""):
+        written(tmp_path, stream=f'{STREAM}\nper = "2 steps"').open_stream()
 
 
 def test_a_run_takes_the_ids_from_the_source(tmp_path: Path) -> None:

@@ -51,6 +51,8 @@ RECIPES: list[Counter] = [
     BLTCounter(1000),
     CoarseBLT(1000),
     BLTCounter(10_000),
+    BLTCounter(1000, 13),
+    CoarseBLT(1000, 150),
 ]
 
 
@@ -240,7 +242,7 @@ def test_refusals() -> None:
             recipe.calibrate(ZCDP.of("1e-20"), Event())
         assert "rho = 0.5" in recipe.calibrate(RHO, Event()).describe()
     chosen = [counter_by_name("blt", horizon=horizon) for horizon in (None, 10, 1001, 10**7)]
-    assert chosen == [BLTCounter(ticks) for ticks in (10_000, 1000, 10_000, 10**6)]
+    assert chosen == [BLTCounter(10_000), BLTCounter(1000, 10), BLTCounter(10_000, 1001), BLTCounter(10**6)]
     with pytest.raises(ConfigError, match="needs a horizon"):
         counter_by_name("toeplitz")
     for wrong in (0, -1, 2**22 + 1, 1.5, True):

@@ -342,9 +342,9 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
             "if counted < one.end <= step:",
             "if one.end <= step:",
         ),
-        "noise that two running sums share stays in their difference": (
-            "noises[0] - noises[1]), (-1.0, noises[1] - noises[0])",
-            "noises[0]), (-1.0, noises[1])",
+        "the noise of the running sum where a flow begins is left out": (
+            "(-1.0, noises[1] - noises[0])",
+            "(-1.0, set[int]())",
         ),
     },
     "tools/report/markup.py": {

@@ -3,6 +3,7 @@ counters of users in the store against a brute-force count, in parts, over resta
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import tempfile
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 from toy_stream import SCHEMA, ToyPlan
 
 from dpstream.core.errors import ConfigError, DataError, StepError, StoreDamagedError
-from dpstream.core.privacy import Randomness, User
+from dpstream.core.privacy import Randomness, StepPeriods, User
 from dpstream.core.tables.contribution import admit, id_bytes, read_owners
 from dpstream.stream import Batch, StateKey, Stream, open_stream
 from dpstream.stream.store import summed_rows
@@ -103,8 +104,8 @@ def frame(*zips, users=None):
     return found if users is None else {**found, "person": list(users)}
 
 
-def start(home: Path, bound: int = 2, key: StateKey | None = None) -> Stream:
-    plan = ToyPlan(unit=User(bound))
+def start(home: Path, bound: int = 2, key: StateKey | None = None, per: int = 0, end: int = 0) -> Stream:
+    plan = ToyPlan(unit=User(bound, StepPeriods(per) if per else None), horizon=end or None)
     return toy_stream.start(home, plan=plan, publish=False, randomness=Randomness.seeded(1), key=key)
 
 
@@ -217,31 +218,40 @@ LIVES = st.lists(st.tuples(st.lists(st.integers(0, 29), max_size=24), st.boolean
 @pytest.mark.usefixtures("small_sums")
 @pytest.mark.parametrize("place", ["sqlite", "encrypted", "postgres"])
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(stream=LIVES, bound=st.integers(1, 5))
+@given(stream=LIVES, bound=st.integers(1, 5), per=st.integers(0, 3), ends=st.booleans())
 def test_every_life_agrees_with_a_brute_force_count(
-    request: pytest.FixtureRequest, place: str, stream: list[tuple[list[int], bool]], bound: int
+    request: pytest.FixtureRequest,
+    place: str,
+    stream: list[tuple[list[int], bool]],
+    bound: int,
+    per: int,
+    ends: bool,
 ) -> None:
-    """``stream``: the users of a step's records, and whether the program starts again before the step."""
+    """``stream``: the users of a step's records, and whether the program starts again before the step. ``per``: steps
+    of a period, 0 for the whole life. ``ends``: whether the last step is the plan's last."""
     if place == "postgres":
         request.getfixturevalue("on_postgres")
     key = StateKey(KEY) if place == "encrypted" else None
     with tempfile.TemporaryDirectory() as home:
-        opened, asked = start(Path(home), bound, key), Counter[int]()
+        begin = functools.partial(start, Path(home), bound, key, per, len(stream) if ends else 0)
+        opened, asked = begin(), Counter[tuple[int, int]]()
         for number, (events, restart) in enumerate(stream, start=1):
             if restart:
                 opened.close()
-                opened = start(Path(home), bound, key)
+                opened = begin()
             records = frame(*((A, B, C)[u % 3] for u in events))
             opened.step(Batch(records, users=[f"user {u}" for u in events]), f"b{number}")
-            asked.update(events)
-        counts = {u: min(n, bound) for u, n in asked.items()}
+            asked.update((u, -(-number // (per or 99))) for u in events)
+        counts = {life: min(n, bound) for life, n in asked.items()}
         assert opened.dropped_events == sum(asked.values()) - sum(counts.values())
-        expected = [sum(n for u, n in counts.items() if u % 3 == zip_code) for zip_code in range(3)]
+        expected = [sum(n for (u, _), n in counts.items() if u % 3 == zip_code) for zip_code in range(3)]
         assert true_counts(opened)[:3] == expected
         db, secret = opened._store._database, opened._store.meta["key"]
         with db.errors():
             stored = counters(db)
-            assert sorted(stored.values()) == sorted(counts.values())
+            over = per and (ends or len(stream) % per == 0)
+            last = 0 if over else -(-len(stream) // (per or 99))
+            assert sorted(stored.values()) == sorted(n for (_, period), n in counts.items() if period == last)
             mixed = [*sorted(stored, key=lambda user: user[::-1]), bytes(len(max(stored, default=b"")))]
             assert summed_rows.read_events(db, mixed).tolist() == [stored.get(user, 0) for user in mixed]
             assert not damaged(db, secret)

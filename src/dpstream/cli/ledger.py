@@ -186,7 +186,8 @@ def account() -> None:
 @_file
 @_limit
 @click.option("--unit", default="event", show_default=True, help="Who is protected, as in [stream] unit.")
-def create_account(file: str, limit: str, unit: str) -> None:
+@click.option("--per", metavar="PERIOD", help="With user: month, quarter or year, as in [stream] per.")
+def create_account(file: str, limit: str, unit: str, per: str | None) -> None:
     """Make an empty account. An existing file is never replaced.
 
     \b
@@ -197,8 +198,8 @@ def create_account(file: str, limit: str, unit: str) -> None:
     from dpstream.stream.ledger.limit import Limit
 
     stated = Limit.parse(limit)
-    Account.create(file, stated, unit)
-    click.echo(f"made {file}: its streams together may cost {stated} for each unit {unit!r}")
+    state = Account.create(file, stated, unit, per).read()
+    click.echo(f"made {file}: its streams together may cost {stated} for each {state.whom}")
 
 
 @account.command("show", short_help="Print charges, total and limit.")
@@ -335,6 +336,8 @@ def _account_facts(state: AccountState) -> dict[str, Any]:
         "format": 1,
         "account_id": state.account_id,
         "unit": state.unit,
+        "per": state.per,
+        "whom": state.whom,
         "limit": state.limit.as_dict(),
         "limit_words": str(state.limit),
         "total": {"epsilon": None if total.epsilon is None else str(total.epsilon), "rho": str(total.rho)},

@@ -22,6 +22,7 @@ from dpstream.project.public_knowledge import (
     expected_words,
     of_stays,
     read_expected,
+    read_per,
     read_periods,
     read_prior,
     read_season,
@@ -252,6 +253,8 @@ def read_settings(
     budget = read_budget(sections["budget"])
     expected = read_expected(sections["expect"], unit, mechanism, deletions=deletions, horizon=budget.horizon)
     accuracy = sections["accuracy"].read(Accuracy)
+    grid = None if source is None else source.grid
+    unit = read_per(sections["stream"], keys.per, unit, grid, accuracy)
     context = RecipeContext(
         schema.domain,
         schema,
@@ -267,13 +270,13 @@ def read_settings(
         **read_periods(
             sections["accuracy"],
             accuracy,
-            None if source is None else source.grid,
+            grid,
             unit,
             budget.budget,
             expected,
             schema.domain,
         ),
-        season=read_season(sections["stream"], keys.season, None if source is None else source.grid),
+        season=read_season(sections["stream"], keys.season, grid),
         prior=read_prior(sections["prior"], schema) if sections["prior"].written else None,
         cancels=source is None or source.cancels,
     )

@@ -123,9 +123,11 @@ def _unit_keys(unit: Unit | None) -> dict[str, Any]:
     if unit is None:
         return {}
     if not isinstance(unit, Event | User | Individual | Record):
-        allowed = "dpstream.Event(), Event('replace'), User(max_events), Individual(), Record()"
+        allowed = "dpstream.Event(), Event('replace'), User(max_events, per), Individual(), Record()"
         raise UnitError(f"unknown unit {unit!r}", where=f"{_WHERE} unit", allowed=allowed)
     keys = {name: getattr(unit, name) for name in ("max_events", "returns") if hasattr(unit, name)}
+    if isinstance(unit, User) and unit.per is not None:
+        keys["per"] = unit.per.name
     return {"unit": unit.name, **keys}
 
 

@@ -197,10 +197,19 @@ class StreamKeys:
     max_events: int | None = option(
         None,
         allowed="a number from 1 to 1000000, with unit = user",
-        meaning="Events (inserts and deletes) of a user that are counted over the stream's life; others are "
-        "left out.",
+        meaning="Events (inserts and deletes) of a user that are counted over the stream's life, or a period of "
+        "`per`; others are left out.",
         reason="needed with unit = user",
         fragment={**COUNT, "maximum": 1_000_000},
+    )
+    per: str | None = option(
+        None,
+        allowed='"month", "quarter", "year" (with a calendar), or a number of steps such as "12 steps"',
+        meaning="Protects what a user does in one such period, in which max_events counts anew. Whoever comes in "
+        "k periods has k times the loss.",
+        reason="the stream's whole life",
+        shown="none",
+        fragment={**TEXT, "pattern": "^(month|quarter|year|[1-9][0-9]{0,5} steps?)$"},
     )
     max_events_from: Literal["public", "data"] | None = option(
         None,
@@ -318,10 +327,9 @@ class Accuracy:
     )
     year_begins: int = option(
         1,
-        allowed="a month, 1 to 12, with periods",
-        meaning="The month in which a year of the periods begins; quarters follow it.",
+        allowed="a month, 1 to 12",
+        meaning="The month in which a year of `periods` and `per` begins; quarters follow it.",
         reason="a calendar year",
-        needs=("periods",),
         fragment={**COUNT, "minimum": 1, "maximum": 12},
     )
     headline_share: Fraction = option(

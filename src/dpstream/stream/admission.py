@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import PrivateBatch, StreamPlan
+from dpstream.core.contracts import PrivateBatch, StreamPlan, ends
 from dpstream.core.contracts.plugins import Plugins
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy.unit import Record, Unit, User
@@ -393,6 +393,7 @@ class Admission:
     def __init__(self, domain: Domain, unit: Unit, store: Store) -> None:
         """``domain``: of the columns as the plan reads them."""
         self._domain, self._store = domain, store
+        self._per = unit.per if isinstance(unit, User) else None
         self._final = isinstance(unit, Record) and unit.returns == "refuse"
         self._table: PresentTable | None = None
 
@@ -425,6 +426,13 @@ class Admission:
         self._table = None
         change = PresentChange(before, after, changes, self._final)
         return Admitted(PresentBatch(PresentView(after, departed)), keyed=change)
+
+    def forgets(self, step: int, horizon: int | None) -> bool:
+        """Whether no later step reads the counters of users: a period of theirs, or the plan, ends with this step.
+
+        The first step of a period finds no counter, and begins at 0 for everybody.
+        """
+        return self._per is not None and (ends(self._per, step) or step == horizon)
 
     def committed(self, change: PresentChange | ShardedEvents | None) -> None:
         """The step is in the store."""

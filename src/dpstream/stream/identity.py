@@ -56,13 +56,14 @@ def plan_facts(
         BudgetError: the plan's parts do not add up to its budget.
         ConfigError: the plan was made for another domain than the schema's.
     """
-    if plan.domain != schema.domain:
+    planned, declared = plan.domain, schema.domain
+    derived = planned.derived, planned.trees
+    if planned != declared or derived != (declared.derived, declared.trees):
+        columns = zip(planned.released.names, planned.released.sizes, strict=True)
         raise ConfigError(
-            "the plan was calibrated for other columns",
+            "the plan was calibrated for other columns, or for other values of derived columns",
             where="stream",
-            allowed=", ".join(
-                f"{n} ({s})" for n, s in zip(plan.domain.names, plan.domain.sizes, strict=True)
-            ),
+            allowed=", ".join(f"{name} ({size})" for name, size in columns),
         )
     require_constraints(plan, schema, begins=base is not None)
     spent_per_step(plan)
@@ -73,6 +74,7 @@ def plan_facts(
         "budget": plan.budget.as_dict(),
         "unit": plan.unit.name,
         **({"max_events": plan.unit.max_events} if isinstance(plan.unit, User) else {}),
+        **({"per": plan.unit.per.name} if isinstance(plan.unit, User) and plan.unit.per else {}),
         **({"returns": plan.unit.returns} if isinstance(plan.unit, Record) else {}),
         "horizon": plan.horizon,
         "parts": [

@@ -466,7 +466,8 @@ class Stream:
         try:
             synthesis = self._plan.step(state, admitted.view, randomness)
             made = self._prepare(reservation, state, synthesis, period, randomness)
-            return replace(made, users=admitted.users, keyed=admitted.keyed)
+            forgets = self._admission.forgets(reservation.step, self._plan.horizon)
+            return replace(made, users=admitted.users, keyed=admitted.keyed, forgets=forgets)
         except BaseException as error:
             self._undecided = shown_failure(error, randomness.used)
             self._settle(self._store, reservation, held, randomness.used, error)
@@ -543,11 +544,20 @@ class Stream:
         self._store.write_head(lasting=prepared.publication == "held")
         step = prepared.reservation.step
         log_step(StepEvent.COMMITTED, step, ": committed")
+        if prepared.forgets:
+            self._erase(step)
         try:
             self._publish_pending()
         except InputError as error:  # it would say that nothing was spent
             what = f"step {step} is committed, and could not be published: {error.what}"
             raise StoreError(what, where=error.where, allowed=error.allowed) from error
+
+    def _erase(self, step: int) -> None:
+        """Leave no trace of deleted counters in the store's files. The step is committed, whatever fails."""
+        try:
+            self._store.compact()
+        except StoreError as error:
+            log_step(StepEvent.KEPT, step, ": deleted counters remain until dpstream store compact", error)
 
     def _publish_pending(self) -> None:
         """Publish from committed rows; repeatable at every point."""

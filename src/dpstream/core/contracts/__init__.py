@@ -23,7 +23,6 @@ from dpstream.core.contracts.family import (
 )
 from dpstream.core.contracts.noisy_counts import Counted, NoisyCounts, marginal_query
 from dpstream.core.contracts.packing import UNPACKED, pack_fields, unpack_fields
-from dpstream.core.contracts.periods import EACH_STEP, Periods, StepPeriods, ends, first_step, next_end
 from dpstream.core.contracts.public_prior import PublicPrior
 from dpstream.core.contracts.recipe_options import (
     HEADLINE_SHARE,
@@ -63,3 +62,4 @@ from dpstream.core.contracts.stream_plan import (
     StreamPlan,
     StreamRecipe,
 )
+from dpstream.core.privacy.periods import EACH_STEP, Periods, StepPeriods, ends, first_step, next_end

@@ -17,10 +17,10 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
-from dpstream.core.contracts.periods import EACH_STEP, Periods
 from dpstream.core.contracts.public_prior import PublicPrior
 from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.privacy.budget import Budget
+from dpstream.core.privacy.periods import EACH_STEP, Periods
 from dpstream.core.schema.domain import Domain
 
 if TYPE_CHECKING:

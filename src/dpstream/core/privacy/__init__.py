@@ -12,6 +12,7 @@ from dpstream.core.privacy.convert import (
 from dpstream.core.privacy.cube import CubeNoise, noise_for_bounded
 from dpstream.core.privacy.joint import AnyNoise, HistogramsNoise
 from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace, Noise, noise_for
+from dpstream.core.privacy.periods import Periods, StepPeriods
 from dpstream.core.privacy.randomness import Exact, Noisy, Randomness, Relay
 from dpstream.core.privacy.select import ExponentialMechanism, PermuteAndFlip, Selection, selection_epsilon
 from dpstream.core.privacy.unit import (

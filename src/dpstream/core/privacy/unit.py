@@ -8,6 +8,7 @@ unit                   neighbouring streams differ in                  one histo
 ``Individual(...)``    one person's entire history                     per mechanism
 ``User(max_events)``   all events of one user id, ``max_events`` of   each event as under
                        which are admitted over the whole stream        ``Event()``
+``User(..., per=...)`` the same, in one public period                  the same
 ``InsertedRecord()``   one record's one insert; its key counts once    as ``Event()``
 ``Record()``           one record's whole stay: its insert, updates    per mechanism
                        and delete
@@ -26,6 +27,7 @@ from typing import Literal
 
 from dpstream.core.errors import ConfigError, UnitError
 from dpstream.core.privacy.budget import Budget, PureDP
+from dpstream.core.privacy.periods import Periods
 
 NeighbourRelation = Literal["add-remove", "replace"]
 #: What a key is that comes back after it was absent at the end of a step: a new record, or refused.
@@ -106,14 +108,16 @@ class Individual:
 
 @dataclass(frozen=True)
 class User:
-    """All events of one user id together, inserts and deletes, over the whole life of a stream.
+    """All events of one user id together, inserts and deletes, over the whole life of a stream or in one period.
 
     Guarantee: a mechanism whose loss for one event is at most ``per_event(budget)`` has at most the loss
-    ``budget`` for one user, if at most ``max_events`` events of each user reach it (group privacy: pure DP adds up
-    along a path of ``max_events`` streams; zCDP grows with the square, Bun and Steinke 2016).
+    ``budget`` for one user (and period), if at most ``max_events`` events of each user reach it (group privacy: pure
+    DP adds up along a path of ``max_events`` streams; zCDP grows with the square, Bun and Steinke 2016).
 
-    The bound is enforced by ``dpstream.stream`` (``contribution.py``), which every record passes before it is
-    counted. Whoever calls a plan's ``step`` without a stream has to keep it: the plan sees counts only.
+    The bound is enforced by ``dpstream.stream`` (``contribution.py``). Whoever calls a plan's ``step`` has to keep it.
+
+    Args:
+        per: periods, for each of which the bound begins anew. None: the whole life. A user of k periods has k losses.
 
     Proof: docs/theory/users.md.
 
@@ -122,6 +126,7 @@ class User:
     """
 
     max_events: int
+    per: Periods | None = None
 
     def __post_init__(self) -> None:
         bound = self.max_events
@@ -161,9 +166,11 @@ class User:
     def describe(self) -> str:
         """The unit in words, for plans and manifests."""
         bound = "1 event" if self.max_events == 1 else f"{self.max_events} events"
+        where = "" if self.per is None else f" in one period ({self.per.name})"
         return (
-            f"everything that one user id did, of which at most {bound} over the whole stream (each insert, each "
-            "delete) are counted and all others are left out"
+            f"everything that one user id did{where}, of which at most {bound} over the whole "
+            f"{'stream' if self.per is None else 'period'} (each insert, each delete) are counted and all others are "
+            "left out"
         )
 
 
@@ -178,6 +185,8 @@ class InsertedRecord(User):
     max_events: int = 1
 
     def __post_init__(self) -> None:
+        if self.per is not None:
+            raise ConfigError("a record has one insert in all periods", where="unit", allowed="no per")
         if type(self.max_events) is not int or self.max_events != 1:
             raise ConfigError(
                 f"max_events = {self.max_events!r} contradicts a record, which is its one insert",

@@ -16,12 +16,20 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core import durable
-from dpstream.core.errors import BudgetError, ConfigError, RefusedError, StoreDamagedError, StoreFormatError
+from dpstream.core.errors import (
+    BudgetError,
+    ConfigError,
+    RefusedError,
+    StoreDamagedError,
+    StoreFormatError,
+    UnitError,
+)
 from dpstream.core.paths import parse_json, read_bytes, shown_path
 from dpstream.core.privacy.budget import Budget
 from dpstream.stream.identity import canonical_json, is_same_unit, require_same_unit, whose_unit
+from dpstream.stream.ledger.account_periods import Span, largest, require_per, totals
 from dpstream.stream.ledger.chained_lines import as_file, chained, line_hash, read_chain
-from dpstream.stream.ledger.limit import UNITS, Limit, Total, budget_from_dict, compose, in_unit
+from dpstream.stream.ledger.limit import UNITS, Limit, Total, budget_from_dict, in_unit
 from dpstream.stream.store.lock import repair_mode
 from dpstream.stream.store.sealed_history import PINNED, account_pin, utc_now
 from dpstream.stream.store.sqlite import DATABASE
@@ -70,7 +78,7 @@ class Charge:
     """What one stream was charged: its plan's whole budget, once.
 
     ``budget`` is in the stream's ``unit``, which is about ``whose`` (``whose_unit``); ``charged`` is the same in the
-    account's unit; ``seal`` is the SHA-256 of the entry.
+    account's unit, in each of the periods that ``span`` says (None: in all); ``seal`` is the SHA-256 of the entry.
     """
 
     entry: int
@@ -84,6 +92,7 @@ class Charge:
     charged: Budget
     time: str
     closed: bool = False
+    span: Span | None = None
 
 
 @dataclass(frozen=True)
@@ -97,10 +106,14 @@ class Raise:
 
 @dataclass(frozen=True)
 class AccountState:
-    """An account as it follows from its entries; it holds no private value."""
+    """An account as it follows from its entries; it holds no private value.
+
+    ``per``: the public periods in one of which the limit is about a user's records; None: it is about all.
+    """
 
     account_id: str
     unit: str
+    per: str | None
     limit: Limit
     charges: tuple[Charge, ...]
     raised: tuple[Raise, ...]
@@ -108,8 +121,17 @@ class AccountState:
 
     @property
     def total(self) -> Total:
-        """What all charges cost together."""
-        return compose(charge.charged for charge in self.charges)
+        """What all charges cost together: with ``per``, in the dearest period."""
+        return largest(self.totals())
+
+    def totals(self, *more: tuple[Budget, Span | None]) -> list[Total]:
+        """The same for each period that differs from others, with further charges."""
+        return totals([*((charge.charged, charge.span) for charge in self.charges), *more])
+
+    @property
+    def whom(self) -> str:
+        """Whom the limit is about."""
+        return f"unit {self.unit!r}" if self.per is None else f"unit {self.unit!r}, per {self.per}"
 
     def find(self, stream_id: str) -> Charge | None:
         """The charge of a stream."""
@@ -139,12 +161,19 @@ class Account:
         self.path = Path(path).resolve()
 
     @classmethod
-    def create(cls, path: str | Path, limit: Limit, unit: str = "event") -> Account:
+    def create(cls, path: str | Path, limit: Limit, unit: str = "event", per: str | None = None) -> Account:
         """Make an account that no stream is in yet; it is there whole, or not at all.
+
+        Args:
+            per: ``month``, ``quarter`` or ``year``: the limit is about a user's records of one such period.
 
         Errors:
             ConfigError: the file exists, the folder does not, or the unit is unknown.
         """
+        if per is not None:
+            require_per(per)
+            if unit != "user":
+                raise ConfigError(f"unit {unit!r} has no per", where="per", allowed="the unit user")
         if unit not in UNITS:
             raise ConfigError(f"unknown unit {unit!r}", where="unit", allowed=", ".join(UNITS))
         if Path(path).is_symlink():
@@ -157,6 +186,7 @@ class Account:
             "format": ACCOUNT_FORMAT,
             "account_id": secrets.token_hex(16),
             "unit": unit,
+            **({} if per is None else {"per": per}),
             "limit": limit.as_dict(),
             "time": utc_now(),
         }
@@ -205,6 +235,9 @@ class Account:
                 "budget": budget.as_dict(),
                 "charged": charged.as_dict(),
             }
+            span = None if state.per is None else Span.of(facts, str(self.path))
+            if span is not None:
+                content["span"] = asdict(span)
             if "base" in facts:
                 # On record only: the sum of both is charged, whatever their border (docs/guide/evolution.md).
                 content["begins_with"] = facts["base"]["stream_id"]
@@ -217,10 +250,18 @@ class Account:
         Errors: those of ``charge``.
         """
         charged = in_unit(budget_from_dict(facts["budget"]), str(facts["unit"]), state.unit)
+        per = facts.get("per")
+        if per not in (None, state.per):
+            raise UnitError(
+                f"the stream protects a user per {per}, and the account a user "
+                f"{'in all releases' if state.per is None else f'per {state.per}'}",
+                where=str(self.path),
+                allowed=f'dpstream ledger account create --unit user --per "{per}"',
+            )
         if state.charges and not any(is_same_unit(facts, charge.whose) for charge in state.charges):
             first = state.charges[0]
             require_same_unit(facts, first.whose, first.stream, str(self.path))
-        self._admit(state, charged)
+        self._admit(state, charged, None if state.per is None else Span.of(facts, str(self.path)))
         return charged
 
     def raise_limit(self, limit: Limit) -> None:
@@ -290,12 +331,12 @@ class Account:
                 allowed="a file of dpstream ledger account create",
             )
 
-    def _admit(self, state: AccountState, charged: Budget) -> None:
+    def _admit(self, state: AccountState, charged: Budget, span: Span | None) -> None:
         state.limit.check_definition(charged)
-        after = compose([*(charge.charged for charge in state.charges), charged])
-        if not state.limit.admits(after):
+        after = state.totals((charged, span))
+        if not all(map(state.limit.admits, after)):
             raise BudgetError(
-                f"with {charged} of this stream (unit {state.unit!r}) all streams would cost {after}; the limit is "
+                f"with {charged} of this stream ({state.whom}) all streams would cost {largest(after)}; the limit is "
                 f"{state.limit}",
                 where=str(self.path),
                 allowed="a smaller budget, or dpstream ledger account raise",
@@ -377,9 +418,15 @@ def _replay(entries: list[dict[str, Any]], lines: list[bytes], where: str) -> Ac
                 case _:
                     raise StoreFormatError(f"entry {number} is of a newer version", where=where)
         state = AccountState(
-            str(entries[0]["account_id"]), unit, limit, tuple(charges.values()), tuple(raised), len(entries)
+            str(entries[0]["account_id"]),
+            unit,
+            entries[0].get("per"),
+            limit,
+            tuple(charges.values()),
+            tuple(raised),
+            len(entries),
         )
-        if not limit.admits(state.total):
+        if not all(map(limit.admits, state.totals())):
             raise StoreDamagedError("the account's charges pass its limit", where=where)
     except (KeyError, ValueError, TypeError, ZeroDivisionError):
         raise StoreDamagedError("the account's entries are unreadable", where=where) from None
@@ -398,6 +445,7 @@ def _charge_of(number: int, seal: str, entry: dict[str, Any]) -> Charge:
         budget=budget_from_dict(entry["budget"]),
         charged=budget_from_dict(entry["charged"]),
         time=str(entry["time"]),
+        span=Span(**entry["span"]) if "span" in entry else None,
     )
 
 

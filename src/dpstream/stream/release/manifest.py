@@ -207,6 +207,8 @@ def _unit(plan: StreamPlan) -> dict[str, Any]:
     if isinstance(plan.unit, User) and bound_of(plan.unit) is not None:
         unit["max_events"] = plan.unit.max_events
         unit["each_event"] = str(plan.unit.per_event(plan.budget).amount)
+    if isinstance(plan.unit, User) and plan.unit.per is not None:
+        unit["per"] = plan.unit.per.name
     if isinstance(plan.unit, Record):
         unit["returns"] = plan.unit.returns
     return unit

@@ -178,7 +178,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Everything that one step commits; ``files`` are the released files without the manifest."""
+    """Everything that one step commits; ``files`` are the released files without the manifest, and ``forgets`` says
+    whether counters of users are deleted after it."""
 
     reservation: Reservation
     definition: str
@@ -194,3 +195,4 @@ class Prepared:
     position: str | None = None
     users: UserEvents | ShardedEvents | None = None
     keyed: PresentChange | ShardedEvents | None = None
+    forgets: bool = False

@@ -75,6 +75,7 @@ from dpstream.stream.store.summed_rows import (
     PresentChange,
     any_departed,
     dropped,
+    forget_events,
     problem_of_files,
     read_events,
     read_present,
@@ -581,6 +582,8 @@ class Store:
                     write_present(db, key, step, changes)
                 elif changes is not None:
                     write_events(db, key, step, changes)
+            if prepared.forgets:
+                forget_events(db, key, step)
             if prepared.keep is not None:
                 self._expire(db, step - prepared.keep)
 

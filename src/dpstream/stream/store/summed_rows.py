@@ -193,6 +193,15 @@ def write_events(db: StoreDatabase, key: bytes, step: int, changes: UserEvents |
     write_latest(db, key, USER_SUM, step, left_out.to_bytes(8, "little") + stated)
 
 
+def forget_events(db: StoreDatabase, key: bytes, step: int) -> None:
+    """Delete all counters, inside the caller's transaction: those of a public period that ends with this step."""
+    _, left_out, data = _stated(db, key)
+    shards = None if len(data) <= _SUM else unpack_shards(data, db.where)
+    stated = bytes(_SUM) if shards is None else pack_shards(CounterShards(shards.number))
+    db.execute(f"DELETE FROM {_USERS}")
+    write_latest(db, key, USER_SUM, step, left_out.to_bytes(8, "little") + stated)
+
+
 def _write_counters(db: StoreDatabase, total: MultisetHash, changes: UserEvents, key: bytes) -> MultisetHash:
     """The rows that changed; gives what all of them add up to."""
     changed = np.flatnonzero(changes.before != changes.after)

@@ -1,12 +1,13 @@
-"""Public periods, at whose ends headlines are measured.
+"""Public periods, at whose ends headlines are measured, and for which users are protected.
 
 Borders follow from step numbers and options alone, so an event is in one period whatever the records are.
 
-Trusted base: kernel (which measurement reads an event).
+Trusted base: kernel (which measurement reads an event, and which period).
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Protocol, Self
 
@@ -49,6 +50,12 @@ class StepPeriods:
     def __post_init__(self) -> None:
         if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 1:
             raise ConfigError(f"a period of {self.steps!r} steps", where="periods", allowed="1 step or more")
+
+    @classmethod
+    def named(cls, text: str) -> StepPeriods | None:
+        """The periods that a file calls ``13 steps``; None for other texts."""
+        found = re.fullmatch(r"([1-9][0-9]{0,5}) steps?", text)
+        return None if found is None else cls(int(found[1]))
 
     @property
     def name(self) -> str:
