@@ -363,7 +363,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "families/growing": ("streams/test_every_plan.py", "growing"),
     "families/panel": ("streams/test_every_plan.py", "panel"),
     "families/points": (
-        "evaluate/test_audit_families.py",
+        "evaluate/test_audits.py",
         "streams/test_every_plan.py",
         "points",
     ),

@@ -231,14 +231,6 @@ def test_too_few_records_for_a_derived_gamma_say_how_many_would_do() -> None:
         BBScheduler(wide, 10**6).calibrate(epsilon=1)
 
 
-def test_deletes_are_refused() -> None:
-    _, box = recorded()
-    plan = BBImprover(box, 10).calibrate(rho=1)
-    nothing = np.zeros((0, 2), np.int32)
-    with pytest.raises(ConfigError, match="takes no deletes"):
-        plan.step(plan.start(), EncodedBatch(DOMAIN, nothing, nothing), Randomness.seeded(1))
-
-
 def test_a_state_that_contradicts_itself_is_refused() -> None:
     _, box = recorded()
     plan = BBImprover(box, 10).calibrate(rho=1)

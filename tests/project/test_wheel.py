@@ -1,4 +1,4 @@
-"""The built distributions hold the package and nothing else, and a start loads nothing heavy (``versions.py`` runs the wheel)."""
+"""The built distributions hold the package and nothing else, and a start loads nothing heavy."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from door_runs import published_beside
 from small_batches import same, stored
 
 from dpstream.core.contracts import NoisyCounts, Packed, PublicPrior, StepPeriods
-from dpstream.core.errors import StoreDamagedError
+from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.privacy import ZCDP, Event, Individual, Noisy, PureDP, Randomness, Record
 from dpstream.core.schema import Boolean, Domain, Real, Schema
 from dpstream.core.tables import EncodedBatch, EncodedRecords, EncodedReports, Workload
@@ -201,12 +201,13 @@ def test_noisy_counts_are_numbers_that_came_out_of_the_door(name: str) -> None:
         assert published_beside(Doubled(plan), stream(0), stream(1))
 
 
-def numbers(facts: dict[str, Any], step: int) -> tuple[int, int]:
-    """The fewest and the most numbers of a step that publishes some, by the facts of a plan."""
-    said = facts.get("noisy_counts", {})
-    if "first" in said:
-        return said["first"], said["most"]
-    return said.get("each", 1), said.get("each", said.get("most", step * said.get("all", 0)))
+@pytest.mark.parametrize(
+    "name", [name for name in CASES if name.startswith(("inserts", "scheduler", "improver"))]
+)
+def test_deletes_are_never_ignored_silently(name: str) -> None:
+    plan, nothing = CASES[name][0], np.zeros((0, len(CASES[name][0].domain.sizes)), np.int32)
+    with pytest.raises(ConfigError, match="deletes"):
+        plan.step(plan.start(), EncodedBatch(plan.domain, nothing, nothing), Randomness.seeded(1))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -222,11 +223,10 @@ def test_a_state_is_packed_whole_and_a_plan_says_what_it_spends_and_publishes(na
         one, two = (plan.step(each, batch, Randomness.seeded(step)) for each in (state, broken))
         assert same(one.pack(), two.pack())
         assert same(one.pack(), plan.unpack_synthesis(stored(one.pack())).pack())
-        many = sum(len(counts.values) for counts in one.noisy_counts)
-        fewest, most = numbers(plan.facts(), step)
-        assert many <= most
+        said, many = plan.facts().get("noisy_counts", {}), sum(len(own.values) for own in one.noisy_counts)
+        assert many <= said.get("most", said.get("each", many))
         # What is measured by periods is measured between borders, too.
-        assert many >= fewest or many == 0 or plan.facts().get("periods")
+        assert many >= said.get("first", 0) or many == 0 or plan.facts().get("periods")
     packed = plan.pack_state(state)
     assert same(packed, plan.pack_state(broken))
     for lost in packed.arrays:

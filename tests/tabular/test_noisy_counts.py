@@ -13,6 +13,7 @@ from dpstream.core.privacy import ZCDP, CubeNoise, Event, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import DPStabs, Pooled
+from dpstream.stream.templates import words
 
 DOMAIN = Domain(("zip", "paid", "late"), (3, 2, 2))
 PAIRS = Workload.all_k_way(DOMAIN, 2)
@@ -54,6 +55,18 @@ def test_names_of_draws_say_what_was_measured_and_queries_mean_it() -> None:
     assert joint.query == {"kind": "signs", "terms": [["paid"], ["late"], ["paid", "late"], []]}
     assert isinstance(joint.noise, CubeNoise)
     assert "step 12, inserts, zip x paid" in drawn
+
+
+def test_a_plan_says_how_many_numbers_it_publishes() -> None:
+    plan = Pooled(PAIRS, iterations=5).calibrate(epsilon="1", horizon=8)
+    said = plan.facts()["noisy_counts"]
+    _, counts = drawn_and_published(plan, batches(8, 0), Randomness.seeded(1))
+    assert said["first"] == sum(len(one.values) for one in counts if one.last == 1) == 6
+    assert said["most"] == 3 + 3 + 1 + 6 + 6
+    told = words(plan, "further", **plan.facts())
+    assert "6 numbers at first, and at most 19" in told
+    wide = Pooled(PAIRS, deletions=True).calibrate(epsilon="4", horizon=12).facts()["noisy_counts"]
+    assert (wide["first"], wide["most"]) == (12, 38)
 
 
 @pytest.mark.parametrize("counter", ["simple", "block", "tree", "hybrid", "unbounded-block-closed"])

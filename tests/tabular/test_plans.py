@@ -209,14 +209,6 @@ def test_one_column_and_a_column_of_one_value():
             assert synthesis.total == pytest.approx(540, abs=60)
 
 
-def test_deletes_are_never_ignored_silently():
-    nothing = np.empty((0, 4), dtype=np.int32)
-    for recipe in (Baseline(PAIRS), DPStabs(PAIRS), DPStabs(PAIRS, past="literal")):
-        plan = recipe.calibrate(epsilon=1)
-        with pytest.raises(ConfigError, match=r"the batch's deletes.*deletions = true"):
-            plan.step(plan.start(), EncodedBatch(DOMAIN, nothing, nothing), Randomness.seeded(7))
-
-
 def test_a_full_model_ends_the_rounds_early():
     """Three columns of 6, 7 and 8 values: two pairs of them make a tree of 98 cells, three one of 336."""
     domain = Domain(("a", "b", "c"), (6, 7, 8))
