@@ -102,7 +102,9 @@ def test_it_is_reported_and_evaluated(toy: Path, monkeypatch: pytest.MonkeyPatch
 def test_its_draft_says_its_options_and_runs_when_it_is_filled_in(toy: Path) -> None:
     draft = toy.with_name("draft.toml")
     data = toy.parent / "data"
-    dpstream("init", data, "--time-column", "step", "--mechanism", "histogram", "--out", draft)
+    dpstream(
+        "init", data, "--public", "*", "--time-column", "step", "--mechanism", "histogram", "--out", draft
+    )
     text = draft.read_text(encoding="utf-8")
     for line in (
         'column = "FILL IN"  # FILL IN',

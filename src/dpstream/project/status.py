@@ -174,9 +174,10 @@ def released_facts(releases: Path | None) -> dict[str, Any]:
     from dpstream.io.sinks import read_catalogue, read_manifest
     from dpstream.io.sinks.target import MANIFEST, step_name
     from dpstream.stream.release.fitness import Fitness, fitness_of
+    from dpstream.stream.release.manifest import cut_of
 
     fit = Fitness() if releases is None else fitness_of(releases)
-    found: dict[str, Any] = dict.fromkeys(("last_step", "last_period", "holds", "released_at"))
+    found: dict[str, Any] = dict.fromkeys(("last_step", "last_period", "holds", "cut", "released_at"))
     found |= {"unfit": fit.unfit, "verdicts": [verdict.as_dict() for verdict in fit.verdicts]}
     if releases is None or not (releases / "catalogue.json").exists():
         return found
@@ -191,7 +192,7 @@ def released_facts(releases: Path | None) -> dict[str, Any]:
         return found
     moment = datetime.datetime.fromtimestamp(written, datetime.UTC).isoformat(timespec="seconds")
     told = {"last_step": last, "last_period": manifest.get("period"), "holds": manifest.get("holds")}
-    return {**found, **told, "released_at": moment}
+    return {**found, **told, "cut": cut_of(manifest), "released_at": moment}
 
 
 def ledger_facts(config: Config, ledger: Ledger) -> dict[str, Any]:
@@ -358,23 +359,29 @@ def _wrong_releases(config: Config, sink: Publisher, deep: bool) -> dict[str, An
 def _wrong_index(config: Config, sink: Publisher, committed: dict[int, dict[str, str]]) -> str | None:
     """Whether readers find every published step in the catalogue, and their columns in the codebook."""
     from dpstream.core.paths import parse_json
-    from dpstream.io.sinks import read_catalogue
+    from dpstream.io.sinks import read_catalogue, read_manifest
     from dpstream.io.sinks.target import MANIFEST
-    from dpstream.stream.release.manifest import describe_tables, pretty_json
+    from dpstream.stream.release.manifest import describe_tables, pretty_json, values_of
 
     try:
+        entries = read_catalogue(sink.directory)["steps"]
         listed = {
             int(entry["step"]): entry["manifest_sha256"]
-            for entry in read_catalogue(sink.directory)["steps"]
+            for entry in entries
             if entry["kept"] and entry["state"] in ("full", "change")
         }
     except (InputError, StoreError, KeyError, TypeError, ValueError):
-        listed = {}
+        entries, listed = [], {}
     if any(listed.get(step) != files[MANIFEST] for step, files in committed.items()):
         return "catalogue"
     plan, output = config.plan(), config.output
     with_ids = output.publishing.records == "persistent"
-    columns = plan.released_schema(config.schema())
+    schema = config.schema()
+    if schema.open_columns:
+        steps = [int(entry["step"]) for entry in entries]
+        manifests = (read_manifest(sink.directory, step) for step in steps)
+        schema = schema.grown(values_of(manifest.get("discovered", {}) for manifest in manifests))
+    columns = plan.released_schema(schema)
     path = sink.directory / "codebook.json"
     try:
         written = path.read_bytes()
