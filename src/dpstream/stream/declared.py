@@ -108,7 +108,7 @@ def cut_words(unit: Unit, cut: Mapping[str, Any], end: str) -> str:
     Args:
         end: what they were counted up to.
 
-    >>> cut_words(User(15), {"users": 90, "half_width": 12}, "step 13")[:63]
+    >>> cut_words(User(15), {"users": 90, "half_width": 12}, "step 13")[:64]
     'About 90 ± 12 users (95 %) had more than 15 events up to step 13'
     """
     bound = counted(bound_of(unit) or 0, "event")
