@@ -154,7 +154,7 @@ def build_manifest(
             **covered(plan.budget, pinned.get("base")).as_dict(),
             "words": promise(plan, facts.step, pinned, test_seed=facts.made_with_test_seed),
         },
-        "unit": _unit(plan),
+        "unit": _unit(plan, facts.step),
         "relation": plan.unit.relation,
         "declared_public": pinned["declared_public"],
         "source": pinned["source"],
@@ -202,13 +202,13 @@ def held_records(plan: StreamPlan, pinned: Mapping[str, Any], step: int, period:
     return f"all records up to {end}"
 
 
-def _unit(plan: StreamPlan) -> dict[str, Any]:
+def _unit(plan: StreamPlan, step: int) -> dict[str, Any]:
     unit: dict[str, Any] = {"name": plan.unit.name, "words": plan.unit.describe()}
     if isinstance(plan.unit, User) and bound_of(plan.unit) is not None:
         unit["max_events"] = plan.unit.max_events
         unit["each_event"] = str(plan.unit.per_event(plan.budget).amount)
     if isinstance(plan.unit, User) and plan.unit.per is not None:
-        unit["per"] = plan.unit.per.name
+        unit |= {"per": plan.unit.per.name, "period": plan.unit.per.label(step)}
     if isinstance(plan.unit, Record):
         unit["returns"] = plan.unit.returns
     return unit
