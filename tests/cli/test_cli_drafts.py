@@ -197,7 +197,7 @@ def answered(data: Path, *answers: str, code: int = 0) -> Result:
 
 def test_answers_become_the_draft(data: Path) -> None:
     said = answered(
-        data, "nobody", "", "", "now and then", "month", "2026-01-01", "", "300", "x", "0.5"
+        data, "nobody", "", "", "now and then", "month", "2026-01-01", "today", "300", "x", "0.5"
     ).output
     for answer in ("nobody", "now and then", "x"):
         assert f"{answer!r} cannot be used (allowed: " in said
@@ -217,13 +217,14 @@ def test_people_are_protected_where_their_column_is_named(data: Path) -> None:
     assert (drafted["stream"]["unit"], drafted["stream"]["max_events"]) == ("user", 4)
     assert drafted["source"]["user_column"] == "who"
     assert "who" not in drafted["schema"]["columns"]
-    assert 'start = "YYYY-MM-DD"  # FILL IN' in text, "an empty answer leaves it open"
+    for key in ("start", "end"):
+        assert f'{key} = "YYYY-MM-DD"  # FILL IN' in text, "an empty answer leaves it open"
     assert "records_per_step = 100  # FILL IN" in text
 
 
 def test_coordinates_are_followed_where_the_owner_says_so(data: Path) -> None:
     said = answered(data, "", "maybe", "points", "", "", "", "50", "").output
-    assert "the number of records of every step is declared public" in said
+    assert "numbers of records become public" in said
     drafted = tomllib.loads(data.with_suffix(".toml").read_text())
     assert drafted["mechanism"]["name"] == "points"
     assert (drafted["stream"]["unit"], drafted["stream"]["total"]) == ("event-replace", "public")
@@ -338,7 +339,7 @@ def test_a_last_period_that_is_cut_off(tmp_path: Path) -> None:
     rows = "".join(f"2026-0{month}-03,{row}\n" for month in (1, 2) for row in ROWS)
     (tmp_path / "b" / "data" / "a.csv").write_text(f"day,zip,paid,kind\n{rows}")
     (told,) = hints(config)
-    assert "end = 2026-02-10 lies within the last period, which ends on 2026-02-28" in told
+    assert "end = 2026-02-10 cuts off step" in told
     config.write_text(config.read_text().replace("2026-02-10", "2026-02-28"))
     assert hints(config) == []
 

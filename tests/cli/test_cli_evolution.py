@@ -265,7 +265,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_read(ran: Ran, tmp_path
         ('"0.4"', '"0.3"', "add up to 9/10", 2),
         ('drop = ["kind"]', "", "column 'kind' goes nowhere", 2),
         ('drop = ["kind"]', 'step = 1\ndrop = ["kind"]', "would be lost", 2),
-        ("start = 3", "start = 4", "in both or in neither", 2),
+        ("start = 3", "start = 4", "its predecessor ends before", 2),
         ('name = "new"', 'name = "new"\nunit = "event-replace"', "protects the unit 'event'", 3),
     ):
         rewrite(new, old, changed)

@@ -116,7 +116,7 @@ def test_a_stream_that_was_there_before_its_account(tmp_path: Path) -> None:
     for _ in range(2):
         dpstream("ledger", "account", "charge", account, config)
     dpstream("run", config)
-    assert printed("account", "show", account)["total"] == {"epsilon": "1", "rho": "1/2"}
+    assert printed("account", "show", account)["total"] == {"epsilon": "1", "rho": "1/2", "exceptions": "0"}
     assert dpstream("ledger", "verify", config).exit_code == 0
 
 

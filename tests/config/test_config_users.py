@@ -42,7 +42,8 @@ def written(folder: Path, rows: dict[int, str] = ROWS, **parts: str):
 
 
 def test_what_a_user_and_what_an_event_may_lose(tmp_path: Path) -> None:
-    for budget, each, factor in (('epsilon = "1"', {"epsilon": "1/3"}, 3), ('rho = "1"', {"rho": "1/9"}, 9)):
+    each_of = (('epsilon = "1"', {"epsilon": "49/150"}, 3), ('rho = "1"', {"rho": "49/450"}, 9))
+    for budget, each, factor in each_of:
         config = written(tmp_path, budget=budget)
         facts = describe(config)
         assert config.unit == User(3)

@@ -18,6 +18,7 @@ from dpstream.families.tabular.pooled_run import EpochRun
 from dpstream.mechanisms import engine
 from dpstream.mechanisms.engine import Selector
 from dpstream.project import Config
+from dpstream.stream.cut_users import CutUsers
 from dpstream.tools.audit import configured
 from dpstream.tools.audit.configured import configured_audits, scope
 from dpstream.tools.audit.controls import QuietNoise
@@ -114,12 +115,46 @@ def one_more_through(monkeypatch):
     monkeypatch.setattr("dpstream.stream.admission.admit", admit)
 
 
+def cut_again_in_a_later_period(monkeypatch):
+    honest = contribution.admit
+
+    def admit(inserts, deletes, owners, used, max_events, key):
+        found = honest(inserts, deletes, owners, used, max_events, key)
+        return replace(found, counts=np.minimum(found.counts, max_events))
+
+    monkeypatch.setattr("dpstream.stream.admission.admit", admit)
+
+
+def cut_at_every_event(monkeypatch):
+    honest = contribution.admit
+
+    def admit(*given):
+        found = honest(*given)
+        return replace(found, cut=found.dropped)
+
+    monkeypatch.setattr("dpstream.stream.admission.admit", admit)
+
+
+def cut_users_drawn_again(monkeypatch):
+    honest = CutUsers.after
+
+    def after(self, plan, step, cut, randomness):
+        honest(self, plan, step, cut, randomness)
+        return honest(self, plan, step, cut, randomness)
+
+    monkeypatch.setattr(CutUsers, "after", after)
+
+
 @pytest.mark.parametrize(
     ("plant", "how"),
     [
         *((plant, {}) for plant in (exact_total, exact_size, exact_selection, half_the_noise)),
         (less_noise_where_nobody_came, USERS),
         (one_more_through, USERS),
+        *(
+            (plant, USERS)
+            for plant in (cut_again_in_a_later_period, cut_at_every_event, cut_users_drawn_again)
+        ),
     ],
 )
 def test_what_reads_exact_counts_is_found(tmp_path, monkeypatch, plant, how):

@@ -8,6 +8,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 #: File below ``src/dpstream`` -> what goes wrong -> the text that stands there once, and what takes its place.
 PLANTED: dict[str, dict[str, tuple[str, str]]] = {
+    "core/contracts/stream_plan.py": {
+        "the number of cut users has the noise of twice its share": (
+            "noise_for(self.budget.scaled(share), 1, 1)",
+            "noise_for(self.budget.scaled(2 * share), 1, 1)",
+        ),
+    },
     "core/counters/intervals.py": {
         "the tick that ends a block spends the whole budget again": (" if size == 1 else _HALF)", ")"),
         "closed partitions: the ticks inside the last block use a third too much": (
@@ -68,6 +74,10 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
             "return self.max_events if isinstance(budget, PureDP) else self.max_events**2",
             "return self.max_events",
         ),
+        "the number of cut users is not paid by the events": (
+            "scaled((1 - self.cut_share) /",
+            "scaled(Fraction(1) /",
+        ),
         "a replaced record counts as one changed cell": ('1 if self.relation == "add-remove" else 2', "1"),
     },
     "core/schema/encoded_table.py": {
@@ -85,7 +95,14 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
             "return np.lexsort((tags[:, 1], tags[:, 0], rows))",
             "return np.argsort(rows, kind='stable')",
         ),
-        "what was left out is counted as used": ("[split:], used + granted,", "[split:], used + wanted,"),
+        "a user who was cut is cut again in a later step": (
+            "max_events + 1)\n    cut",
+            "max_events)\n    cut",
+        ),
+        "a user is counted as cut at every event beyond the bound": (
+            "int(np.count_nonzero((counts > max_events) & (used <= max_events)))",
+            "int(rows.size - granted.sum())",
+        ),
         "user 12 and user '12' are two users": (
             "texts = [chunk if _binary(chunk.type) else chunk.cast(pa.string()) for chunk in chunks]",
             "texts = [chunk if _binary(chunk.type) or pa.types.is_string(chunk.type) else "
@@ -279,6 +296,12 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
             "",
         ),
     },
+    "stream/cut_users.py": {
+        "users who were cut are counted in the next period, too": (
+            "type(self)(0, step,",
+            "type(self)(count, step,",
+        ),
+    },
     "stream/ledger/limit.py": {
         "an account adds replacing as if it were adding": ("replace_from_add_remove(budget)", "budget"),
         "pure charges count nothing in a sum as zCDP": (
@@ -354,6 +377,7 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
 }
 #: Folder or file below ``src/dpstream`` -> nearest tests, below ``tests``, the fastest first; the longest name counts.
 NEAREST: dict[str, tuple[str, ...]] = {
+    "core/contracts/stream_plan.py": ("streams/test_cut_users.py",),
     "core/counters": ("counters", "checks"),
     "core/privacy": ("privacy", "counters", "tabular/test_transcripts.py"),
     "core/schema": ("schema/test_schema_table.py", "schema", "streams/test_stream.py"),
@@ -375,6 +399,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "mechanisms": ("tabular/test_pooled.py", "tabular"),
     "service": ("service",),
     "stream": ("streams/test_stream.py", "streams/test_keyed.py", "streams"),
+    "stream/cut_users.py": ("streams/test_cut_users.py",),
     "stream/ledger": ("streams/test_account.py", "streams/test_ledger.py"),
     "stream/release/estimates.py": ("streams/test_flow_kinds.py", "streams/test_public_measurements.py"),
     "stream/release/flow_kinds.py": ("streams/test_flow_kinds.py",),

@@ -19,7 +19,7 @@ from dpstream.core.privacy import ZCDP, DiscreteLaplace, Event, PureDP, Randomne
 from dpstream.core.privacy.discovery import Threshold
 from dpstream.core.privacy.entries import Entry
 from dpstream.core.schema.pattern import Pattern, may_enter
-from dpstream.mechanisms.discovery import discovered
+from dpstream.mechanisms.discovery import Rule
 
 getcontext().prec = 60
 
@@ -123,7 +123,7 @@ def epoch(counts: Counter, known: frozenset, threshold: Threshold) -> dict:
     law = defaultdict(float)
     for choices in itertools.product(Script.CHOICES, repeat=cells):
         script = Script(choices, threshold)
-        entered = discovered(counts.items(), threshold, script, known=known, pattern=pattern)
+        entered = Rule(threshold, known, pattern).publish(counts.items(), script)
         law[tuple(entered)] += script.chance
     assert sum(law.values()) == pytest.approx(1)
     return law
@@ -202,7 +202,7 @@ def test_a_planted_value_passes_as_often_as_its_law_says() -> None:
     threshold, runs = Threshold(PureDP(1), Event(), Fraction(1, 20)), 6000
     source = Randomness.seeded(5)
     counts = {"other": 9, "planted": 1, "gone": 0, "x" * 201: 99, "tab\t": 99, "known": 99}
-    seen = [dict(discovered(counts.items(), threshold, source, known={"known"})) for _ in range(runs)]
+    seen = [dict(Rule(threshold, frozenset({"known"})).publish(counts.items(), source)) for _ in range(runs)]
     assert {value for run in seen for value in run} <= {"other", "planted"}
     passed = np.array([int("planted" in run) for run in seen])
     laws = [np.array([1 - p, p]) for p in map(Entry(threshold).passes, (1, 2))]
@@ -216,9 +216,9 @@ def test_order_of_arrival_does_not_show() -> None:
     values = [f"v{n:02}" for n in range(40)]
     for seed in range(3):
         mixed = np.random.default_rng(seed).permutation(values).tolist()
-        entered = discovered(((v, 100 + int(v[1:])) for v in mixed), threshold, Randomness.seeded(seed))
+        entered = Rule(threshold).publish(((v, 100 + int(v[1:])) for v in mixed), Randomness.seeded(seed))
         assert [value for value, _ in entered] == values
-    largest = discovered(((v, 100 * int(v[1:])) for v in mixed), threshold, Randomness.seeded(1), most=3)
+    largest = Rule(threshold, most=3).publish(((v, 100 * int(v[1:])) for v in mixed), Randomness.seeded(1))
     assert [value for value, _ in largest] == values[-3:]
 
 
@@ -258,7 +258,8 @@ def test_a_large_universe_is_not_enumerated() -> None:
     pattern = Pattern(("[A-Z]{8}",))
     threshold = Threshold(PureDP("1/4"), Event(), universe=pattern.size, invented=Fraction(20))
     counts = {"ABCDEFGH": 500, "KNOWNKNO": 500, "lower": 500}
-    entered = discovered(counts.items(), threshold, Randomness.seeded(3), known={"KNOWNKNO"}, pattern=pattern)
+    rule = Rule(threshold, frozenset({"KNOWNKNO"}), pattern)
+    entered = rule.publish(counts.items(), Randomness.seeded(3))
     names = [value for value, _ in entered]
     assert "ABCDEFGH" in names
     assert not {"KNOWNKNO", "lower"} & set(names)
@@ -322,6 +323,6 @@ def test_bad_thresholds_are_refused() -> None:
     with pytest.raises(ConfigError, match="pattern"):
         Threshold(PureDP(1), Event())
     with pytest.raises(ConfigError, match="other values"):
-        discovered([], Threshold(PureDP(1), Event(), universe=3), Randomness.seeded(1))
+        Rule(Threshold(PureDP(1), Event(), universe=3))
     assert not may_enter("\ud800")
     assert not may_enter("é" * 101)

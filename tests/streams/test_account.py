@@ -240,8 +240,52 @@ def test_units_are_converted_where_that_is_proved_and_refused_elsewhere(tmp_path
         account(tmp_path / "..", unit="row")
 
 
+class Discovering(ToyPlan):
+    """A plan that may publish a value of one unit alone."""
+
+    @property
+    def delta(self) -> Fraction:
+        return Fraction(1, 10**9)
+
+
+def test_exceptions_of_streams_that_discover_values_have_a_limit(tmp_path: Path) -> None:
+    """Their sum, beside every kind of limit; without one such a stream is refused, and in another unit too."""
+    plan, pure = Discovering(budget=PureDP.of("1/4")), ToyPlan(budget=PureDP.of("1/4"))
+    for text in ("epsilon=1", "rho=1", "epsilon=1,delta=1e-6"):
+        Limit.parse(text).check_definition(plan.budget)
+        with pytest.raises(BudgetError, match=r"delta = 1e-9; the limit .* allows none"):
+            Limit.parse(text).check_definition(plan.budget, plan.delta)
+        limit = Limit.parse(f"{text},exceptions=2e-9")
+        assert Limit.from_dict(json.loads(json.dumps(limit.as_dict()))) == limit
+        assert str(limit).endswith("exceptions = 2e-9")
+    book = account(tmp_path, "epsilon=1,exceptions=2e-9")
+    for name in "ab":
+        with start(tmp_path, name, plan) as stream:
+            manifest = stream.step(batch(1), "b1").manifest
+        guarantee = manifest["guarantee"]
+        assert guarantee["exceptions"] == "1/1000000000"
+        assert "approximate differential privacy with epsilon = 0.25, delta = 1e-9" in guarantee["words"]
+    with pytest.raises(
+        BudgetError, match=r"exceptions = 3e-9; the limit is epsilon = 1 \(pure\), exceptions = 2e-9"
+    ):
+        start(tmp_path, "c", plan)
+    with start(tmp_path, "c", pure) as stream:
+        words = stream.step(batch(1), "b1").manifest["guarantee"]
+    assert "exceptions" not in words
+    assert "pure differential privacy with epsilon = 0.25 (pure)" in words["words"]
+    assert book.read().total.exceptions == Fraction(2, 10**9)
+    book.raise_limit(Limit.parse("epsilon=1,exceptions=3e-9"))
+    start(tmp_path, "d", plan).close()
+    with pytest.raises(ConfigError, match="does not raise"):
+        book.raise_limit(Limit.parse("epsilon=2,exceptions=1e-9"))
+    (tmp_path / "replace").mkdir()
+    account(tmp_path / "replace", "epsilon=9,exceptions=1e-3", "event-replace")
+    with pytest.raises(UnitError, match="discovered for the unit 'event', and the account adds up another"):
+        start(tmp_path / "replace", "e", plan)
+
+
 def test_what_is_no_limit() -> None:
-    shapes = ("", "epsilon=", "delta=1e-9", "rho=1,delta=1e-9", "rho=1,rho=2")
+    shapes = ("", "epsilon=", "delta=1e-9", "rho=1,delta=1e-9", "rho=1,rho=2", "exceptions=1e-9")
     for text in (*shapes, "epsilon=-1", "epsilon=x", "rho=0", "epsilon=1,delta=2", "epsilon=1e999"):
         with pytest.raises(ConfigError, match="expected a limit" if text in shapes else "limit"):
             Limit.parse(text)

@@ -351,6 +351,11 @@ def test_the_command_says_the_same(releases: Path) -> None:
     flow = json.loads(said("--column", "zip", *days, "--json"))
     own = release.flow(["zip"], 5, 12, events="came")
     assert [cell["measured"] for cell in flow["cells"]] == own.values.tolist()
+    named = ("first_step", "last_step", "first_day", "last_day")
+    assert flow["span"] == dict(zip(named, (5, 12, "2026-02-02", "2026-03-29"), strict=True))
+    change = json.loads(said("--column", "zip", *days, "--change", "1/4", "--json"))
+    assert (change["earlier"]["last_step"], change["later"]) == (4, flow["span"])
+    assert json.loads(said("--column", "zip", "--json"))["span"] is None
     text = said("--column", "zip", "--from", "9", "--to", "12", "--change", "1/4", "--events", "came")
     assert "standard error" in text
     rows = (

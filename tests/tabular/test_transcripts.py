@@ -18,6 +18,7 @@ from small_batches import drawn_codes
 
 from dpstream.core.counters import SimpleCounter
 from dpstream.core.privacy import Event, PureDP, Randomness, User
+from dpstream.core.privacy.unit import CUT_SHARE
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.core.tables.contribution import admit, read_owners
@@ -202,7 +203,7 @@ def test_a_whole_user_loses_the_budget_at_most(options, equal):
 
 def test_equal_records_reach_the_counters_share():
     """Nothing is wasted: three equal records in one step are the worst case, and a measure-only plan meets it."""
-    plan = recipe_of(k=3, counter="simple").calibrate(epsilon="1", unit=User(BOUND))
+    plan = recipe_of(k=3, counter="simple").calibrate(epsilon="1", unit=User(BOUND, cut_share=0))
     assert plan.selector is None
     assert user_loss(plan, repeats=30) == pytest.approx(1.0)
 
@@ -229,14 +230,16 @@ def test_amounts_are_exact(recipe, budget):
     factor = BOUND if "epsilon" in budget else BOUND**2
     assert plan.budget == single.budget
     assert spent_per_step(plan) == plan.budget.amount
+    share = 1 - CUT_SHARE
     for part, one in zip(plan.parts(), single.parts(), strict=True):
-        assert part.budget.amount == one.budget.amount / factor
+        assert part.budget.amount == one.budget.amount * share / factor
         assert part.times == one.times * factor
-    # The noise follows: three times the scale for pure DP, nine times the variance for zCDP.
+    # The noise follows: three times the scale for pure DP, nine times the variance for zCDP, and
+    # what the number of cut users costs.
     if isinstance(recipe, DPStabs):
         ours, theirs = plan.counter.materialize(4), single.counter.materialize(4)
-        assert ours.loss(Event()) == theirs.loss(Event()) / factor
-        assert plan.selector.budget.amount == single.selector.budget.amount / factor
+        assert ours.loss(Event()) == theirs.loss(Event()) * share / factor
+        assert plan.selector.budget.amount == single.selector.budget.amount * share / factor
 
 
 # Two streams, one after the other. An event is in one of the two. Whichever it is in, one and the same transcript of

@@ -255,8 +255,12 @@ def charge(config: Config, file: str) -> None:
             where=str(config.path),
             allowed="the account that charged it",
         )
+    before = charged.read().find(ledger.stream_id)
     charged.charge(ledger.stream_id, ledger.facts, ledger.plan_hash, again=True)
-    click.echo(f"charged {ledger.planned} for stream {config.name}")
+    if before is not None:
+        click.echo(f"nothing changed: stream {config.name} was charged {ledger.planned} before")
+    else:
+        click.echo(f"charged {ledger.planned} for stream {config.name}")
 
 
 @account.command("close-stream", short_help="Let a stream take no further step.")
@@ -330,6 +334,7 @@ def _verify_stream(config: str, file: str) -> tuple[str | None, object, list[str
 
 
 def _account_facts(state: AccountState) -> dict[str, Any]:
+    from dpstream.core.privacy import amount_words
 
     total = state.total
     return {
@@ -340,7 +345,11 @@ def _account_facts(state: AccountState) -> dict[str, Any]:
         "whom": state.whom,
         "limit": state.limit.as_dict(),
         "limit_words": str(state.limit),
-        "total": {"epsilon": None if total.epsilon is None else str(total.epsilon), "rho": str(total.rho)},
+        "total": {
+            "epsilon": None if total.epsilon is None else str(total.epsilon),
+            "rho": str(total.rho),
+            "exceptions": str(total.exceptions),
+        },
         "total_words": str(total),
         "charges": [
             {
@@ -350,7 +359,8 @@ def _account_facts(state: AccountState) -> dict[str, Any]:
                 },
                 "budget": charge.budget.as_dict(),
                 "charged": charge.charged.as_dict(),
-                "charged_words": str(charge.charged),
+                "charged_words": amount_words(charge.charged, charge.exceptions),
+                "exceptions": str(charge.exceptions),
             }
             for charge in state.charges
         ],

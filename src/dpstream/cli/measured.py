@@ -261,6 +261,8 @@ def _answer(
 
 def _known(release: PublicRelease, as_of: int | None, combine: Combine, as_json: bool) -> None:
     """Number of records, every column, and whatever was measured together."""
+    from dpstream.stream.release.manifest import cut_of
+
     kinds = {} if as_of is not None else release.measured_kinds()
     lines = release.measurements()
     asked = list[tuple[str, ...]]()
@@ -305,6 +307,7 @@ def _known(release: PublicRelease, as_of: int | None, combine: Combine, as_json:
         step=release.step,
         behind=as_of is None and min(known, default=release.step) < release.step,
         counted=release.manifest()["accuracy"].get("counted"),
+        cut=cut_of(release.manifest()),
     )
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     "--steps",
     type=Whole(1, 10**9),
     metavar="N",
-    help="Take at most N new steps. Never limit runs by time, which depends on draws.",
+    help="Take at most N new steps. Never limit runs by time.",
 )
 @click.option("--dry-run", is_flag=True, help="Read everything, write and spend nothing.")
 @click.option(
@@ -64,8 +64,8 @@ if TYPE_CHECKING:
 @click.option(
     "--discard-reserved",
     is_flag=True,
-    help="Give up an interrupted step. If noise was drawn, each repetition is an output outside the "
-    "guarantee: decide by hand, never schedule this.",
+    help="Give up an interrupted step. If noise was drawn, the guarantee does not cover repetitions: never schedule "
+    "this.",
 )
 @click.option(
     "--test-seed",

@@ -455,8 +455,7 @@ def border(old: Mapping[str, Any], new: SourceOptions, place: str) -> tuple[str 
         return None, "one of the two streams has a calendar and the other has not"
     if new.start != wanted:
         raise ConfigError(
-            f"the stream starts at {new.start}, and its predecessor ends before {wanted}: records between would be "
-            "in both or in neither",
+            f"the stream starts at {new.start}, and its predecessor ends before {wanted}",
             where=place,
             allowed=f"[source] start = {wanted}",
         )
@@ -514,6 +513,8 @@ def base_facts(
             where=options.place,
             allowed="the same unit",
         )
+    if "exceptions" in manifest["guarantee"]:
+        raise options.wrong("", "the earlier stream discovers values", ["another stream to begin with"])
     facts = {"unit": plan.unit.name, "source": source.pinned()}
     if isinstance(plan.unit, Record):
         facts["returns"] = plan.unit.returns

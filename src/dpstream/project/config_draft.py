@@ -118,7 +118,7 @@ _ASKED: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
     "rho": ("0.005", *_AMOUNT),
     "every": ("week", _length, EVERY),
     "start": ("", _day, "a day such as 2026-01-05"),
-    "end": ("today", _end, "a day such as 2026-01-05, or today"),
+    "end": ("", _end, "a day such as 2026-01-05, or today"),
     "max_events": ("", *_COUNT),
     "horizon": ("", *_COUNT),
     "size": ("", *_COUNT),
@@ -363,8 +363,8 @@ def _about(
     if proposed.place is not None:
         first, second = proposed.place
         about.append(
-            f"Also suggested: --mechanism {POINTS}, because {first!r} and {second!r} look like coordinates. It "
-            "declares the number of records of every step public."
+            f"Also suggested: --mechanism {POINTS}, because {first!r} and {second!r} look like coordinates (numbers of "
+            "records become public)."
         )
     return about
 
@@ -406,8 +406,8 @@ def _whose(column: str, *, found: bool, likely: bool) -> Any:
         return Drafted(column, "no two rows share it, and all other columns are dates", CONFIRM)
     if likely:
         why = (
-            'its values come again and again; if each record is somebody else\'s, write unit = "event", and move '
-            "the column to [schema], without max_events"
+            'its values repeat; if each record is somebody else\'s, write unit = "event" without max_events, and '
+            "move the column to [schema]"
         )
         return Drafted(column, why, CONFIRM)
     return column

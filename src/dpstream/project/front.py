@@ -125,7 +125,8 @@ def _unit_keys(unit: Unit | None) -> dict[str, Any]:
     if not isinstance(unit, Event | User | Individual | Record):
         allowed = "dpstream.Event(), Event('replace'), User(max_events, per), Individual(), Record()"
         raise UnitError(f"unknown unit {unit!r}", where=f"{_WHERE} unit", allowed=allowed)
-    keys = {name: getattr(unit, name) for name in ("max_events", "returns") if hasattr(unit, name)}
+    names = ("max_events", "cut_share", "returns")
+    keys = {name: getattr(unit, name) for name in names if hasattr(unit, name)}
     if isinstance(unit, User) and unit.per is not None:
         keys["per"] = unit.per.name
     return {"unit": unit.name, **keys}

@@ -174,9 +174,10 @@ def released_facts(releases: Path | None) -> dict[str, Any]:
     from dpstream.io.sinks import read_catalogue, read_manifest
     from dpstream.io.sinks.target import MANIFEST, step_name
     from dpstream.stream.release.fitness import Fitness, fitness_of
+    from dpstream.stream.release.manifest import cut_of
 
     fit = Fitness() if releases is None else fitness_of(releases)
-    found: dict[str, Any] = dict.fromkeys(("last_step", "last_period", "holds", "released_at"))
+    found: dict[str, Any] = dict.fromkeys(("last_step", "last_period", "holds", "cut", "released_at"))
     found |= {"unfit": fit.unfit, "verdicts": [verdict.as_dict() for verdict in fit.verdicts]}
     if releases is None or not (releases / "catalogue.json").exists():
         return found
@@ -191,7 +192,7 @@ def released_facts(releases: Path | None) -> dict[str, Any]:
         return found
     moment = datetime.datetime.fromtimestamp(written, datetime.UTC).isoformat(timespec="seconds")
     told = {"last_step": last, "last_period": manifest.get("period"), "holds": manifest.get("holds")}
-    return {**found, **told, "released_at": moment}
+    return {**found, **told, "cut": cut_of(manifest), "released_at": moment}
 
 
 def ledger_facts(config: Config, ledger: Ledger) -> dict[str, Any]:

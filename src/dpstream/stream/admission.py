@@ -359,7 +359,7 @@ class _Owned:
         """See ``BoundedBatch``."""
         before = counters(self.owners.ids)
         admission = admit(self.inserts, self.deletes, self.owners, before, self.max_events, self.key)
-        changes = UserEvents(self.owners.ids, before, admission.counts, admission.dropped)
+        changes = UserEvents(self.owners.ids, before, admission.counts, admission.dropped, admission.cut)
         return admission.bounded(self.batch, self.inserts, self.deletes), changes
 
 

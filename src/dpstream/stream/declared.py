@@ -105,6 +105,28 @@ def counted_records(unit: Unit, schema: Schema) -> tuple[str, str]:
     return name, words
 
 
+def cut_words(unit: Unit, cut: Mapping[str, Any], end: str) -> str:
+    """How many users the bound cuts, for people, from what a manifest says.
+
+    Args:
+        end: what they were counted up to.
+
+    >>> cut_words(User(15), {"users": 90, "half_width": 12}, "step 13")[:63]
+    'About 90 ± 12 users (95 %) had more than 15 events up to step 13'
+    """
+    bound = counted(bound_of(unit) or 0, "event")
+    if isinstance(unit, User) and unit.per is not None:
+        bound += f" in one period ({unit.per.name}; who has in two is counted twice)"
+    if cut["half_width"] is None:
+        return f"How many users had more than {bound} is not published yet."
+    users, width = cut["users"], round(cut["half_width"])
+    number = f"About {users:,} ± {width:,}" if users > width else f"At most {max(users + width, 0):,}"
+    return (
+        f"{number} users (95 %) had more than {bound} up to {end}; all beyond is left out of tables and counts. These "
+        "are users, not lost records."
+    )
+
+
 def told_records(unit: Unit, schema: Schema) -> dict[str, str]:
     """The same for screens."""
     name, words = counted_records(unit, schema)

@@ -30,6 +30,7 @@ from dpstream.io.sinks.release_reader import MeasuredStep
 from dpstream.io.sinks.target import MEASUREMENTS
 from dpstream.stream.admission import ROWS, Admission, Admitted, as_batch, grant_batch
 from dpstream.stream.arguments import check_places, check_text, name_text, position_text
+from dpstream.stream.cut_users import NONE_CUT, published_cut
 from dpstream.stream.identity import canonical_json, plan_hash, spent_per_step
 from dpstream.stream.ledger.account import Membership, check_account
 from dpstream.stream.predecessor_cost import Base, Broken
@@ -465,9 +466,14 @@ class Stream:
         randomness = WatchedRandomness(self._randomness)
         try:
             synthesis = self._plan.step(state, admitted.view, randomness)
-            made = self._prepare(reservation, state, synthesis, period, randomness)
+            cut = before = NONE_CUT
+            if admitted.users is not None:
+                before = self._store.cut_users()
+                cut = before.after(self._plan, reservation.step, admitted.users.cut, randomness)
+            told = published_cut(self._plan, before, cut, reservation.step)
+            made = self._prepare(reservation, state, synthesis, period, randomness, told)
             forgets = self._admission.forgets(reservation.step, self._plan.horizon)
-            return replace(made, users=admitted.users, keyed=admitted.keyed, forgets=forgets)
+            return replace(made, users=admitted.users, cut=cut, keyed=admitted.keyed, forgets=forgets)
         except BaseException as error:
             self._undecided = shown_failure(error, randomness.used)
             self._settle(self._store, reservation, held, randomness.used, error)
@@ -501,6 +507,7 @@ class Stream:
         synthesis: Synthesis,
         period: str | None,
         randomness: Randomness,
+        cut: dict[str, Any] | None,
     ) -> Prepared:
         seed = int(randomness.coins("the seed of the synthetic records")[0]) >> 1
         seeded = self._store.used_test_seed or (self._base is not None and self._base.seeded)
@@ -516,8 +523,9 @@ class Stream:
             step,
             files,
             with_base=self._base is not None,
-            period_of=self._period_of,
+            period_of=lambda at: period if at == step else self._period_of(at),
             schema=self._released,
+            cut=cut,
         )
         drawn = (synthesis.total, made.rows, seed)
         facts = StepFacts(step, period, *drawn, files, test_seed, accuracy, made.facts, told, made.block)

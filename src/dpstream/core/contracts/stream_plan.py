@@ -25,10 +25,11 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts.expectations import ExpectedErrors, ExpectedTable
 from dpstream.core.contracts.releases import Packed, Synthesis
-from dpstream.core.errors import ConfigError
-from dpstream.core.privacy.budget import Budget
+from dpstream.core.errors import ConfigError, counted
+from dpstream.core.privacy.budget import Budget, amount_words
+from dpstream.core.privacy.noise import Noise, noise_for
 from dpstream.core.privacy.randomness import Exact
-from dpstream.core.privacy.unit import Unit
+from dpstream.core.privacy.unit import Unit, User
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.showing import notebook_page
 
@@ -172,18 +173,18 @@ class StreamPlan(ABC):
 
     def __str__(self) -> str:
         lines = [f"Plan of {self.name}", self._promise()]
-        lines += [f"  {part.name}: {part.times} x {part.budget}; {part.detail}" for part in self.parts()]
+        lines += [f"  {part.name}: {part.times} x {part.budget}; {part.detail}" for part in self.all_parts()]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        rows = [(part.name, part.times, part.budget, part.detail) for part in self.parts()]
+        rows = [(part.name, part.times, part.budget, part.detail) for part in self.all_parts()]
         facts = {"guarantee": self._promise(), "columns": ", ".join(self.domain.names)}
         return notebook_page(f"Plan of {self.name}", facts, ("part", "times", "each costs", "how"), rows)
 
     def _promise(self) -> str:
         steps = "any number of steps" if self.horizon is None else f"at most {self.horizon} steps"
-        protected = self.unit.describe()
-        return f"All releases together, of {steps}, satisfy {self.budget}; what is protected is {protected}."
+        protected, promised = self.unit.describe(), amount_words(self.budget, self.delta)
+        return f"All releases together, of {steps}, satisfy {promised}; what is protected is {protected}."
 
     @property
     @abstractmethod
@@ -197,7 +198,33 @@ class StreamPlan(ABC):
 
     @abstractmethod
     def parts(self) -> tuple[Part, ...]:
-        """What each part costs. The totals add up to ``budget`` (each unit is in one step)."""
+        """What each part costs. The totals add up to ``budget`` (each unit is in one step), less what ``all_parts`` has
+        beside them."""
+
+    def all_parts(self) -> tuple[Part, ...]:
+        """The parts, and the number of users whom the bound cuts, which the stream counts."""
+        noise = self.cut_noise
+        if noise is None or not isinstance(self.unit, User):
+            return self.parts()
+        detail = (
+            f"users with more than {counted(self.unit.max_events, 'event')}, once each; {noise.describe()}"
+        )
+        return (*self.parts(), Part("cut users", 1, self.budget.scaled(self.unit.cut_share), detail))
+
+    @property
+    def cut_noise(self) -> Noise | None:
+        """The noise of a period's number of users whom the bound cuts; None: it is not counted."""
+        share = self.unit.cut_share if isinstance(self.unit, User) else 0
+        return noise_for(self.budget.scaled(share), 1, 1) if share else None
+
+    def ends_cut_period(self, step: int, begun: int) -> bool:
+        """Whether that number is published at a step, by public numbers of steps: by default where a tenth of all steps
+        came since.
+
+        Args:
+            begun: the step at which it was published last; 0: never.
+        """
+        return step > begun * 10 // 9 or step == self.horizon
 
     @abstractmethod
     def options(self) -> dict[str, Any]:
@@ -219,6 +246,11 @@ class StreamPlan(ABC):
     def reading_schema(self, schema: Schema) -> Schema:
         """The columns whose codes stand for private records in a batch; by default ``schema`` itself."""
         return schema
+
+    @property
+    def delta(self) -> Fraction:
+        """The probability with which the budget's guarantee may fail: 0, or of values that are discovered."""
+        return Fraction(0)
 
     @property
     def asks(self) -> AskedPlan | None:

@@ -64,14 +64,16 @@ class Admission:
 
     Attributes:
         inserts, deletes: True for the records that are admitted.
-        counts: for each of ``Owners.ids`` the number of events admitted so far, this batch's included.
-        dropped: records that are left out. Private.
+        counts: for each of ``Owners.ids`` the number of events so far, this batch's included; of users with more than
+            the bound, one more.
+        dropped: records that are left out. cut: users with the first event beyond the bound. Private.
     """
 
     inserts: Mask
     deletes: Mask
     counts: EventCounts
     dropped: int
+    cut: int
 
     def bounded(self, batch: EncodedBatch, inserts: Codes, deletes: Codes) -> EncodedBatch:
         """The batch without the records that are left out; it declares deletes exactly if it did before."""
@@ -176,7 +178,7 @@ def admit(
 
     Args:
         inserts, deletes: the records as codes.
-        used: for each of ``owners.ids`` the number of events admitted before.
+        used: for each of ``owners.ids`` the counter before (``Admission.counts``).
         max_events: the bound.
         key: secret, the same for the whole life of a stream.
 
@@ -194,8 +196,9 @@ def admit(
         users = rows[contested[order]]
         rank = np.arange(users.size) - np.searchsorted(users, users)
         mask[contested[order[rank < granted[users]]]] = True
-    split = len(owners.inserts)
-    return Admission(mask[:split], mask[split:], used + granted, int(rows.size - granted.sum()))
+    split, counts = len(owners.inserts), np.minimum(used + wanted, max_events + 1)
+    cut = int(np.count_nonzero((counts > max_events) & (used <= max_events)))
+    return Admission(mask[:split], mask[split:], counts, int(rows.size - granted.sum()), cut)
 
 
 def id_bytes(column: Any, where: str, what: str = "user id") -> Any:

@@ -136,7 +136,7 @@ def _checked(section: SectionReader, key: str, check: Callable[[Any], T], what: 
 
 TURNOVER = Option(
     _TURNOVERS,
-    "Steps in which as many records come as the table holds, by a public guess: sets how often a census is taken.",
+    "Steps in which as many records come as the table holds, by a public guess: sets the censuses.",
     "never compute it from the private table",
     _RATIO,
     read=_turnover,
@@ -144,7 +144,7 @@ TURNOVER = Option(
 )
 LEVELS = Option(
     _LEVELS,
-    "How often a stay is counted: once, twice, or at ever longer intervals, each with less budget.",
+    "How often a stay is counted: once, twice, or at ever longer intervals.",
     "a second census corrects the first; `unlimited`: for records that change and stay long",
     "2; 1 without turnover",
     read=_levels,

@@ -33,6 +33,7 @@ from dpstream.families.tabular.pooled_clock import EPOCHS, Clock, Flows, Number
 from dpstream.families.tabular.pooled_estimates import Estimates
 from dpstream.families.tabular.pooled_facts import PooledFacts, PooledOptions
 from dpstream.families.tabular.pooled_run import Outcome, Runner
+from dpstream.mechanisms.discovery_plan import Discoveries
 from dpstream.mechanisms.engine import Selector
 from dpstream.mechanisms.headlines import headline_cliques, headline_folds, headline_words
 from dpstream.mechanisms.limits import check_domain
@@ -129,6 +130,7 @@ class Pooled(PooledOptions, Recipe["PooledPlan"]):
         headline, headline_share: marginals measured at the end of each of ``periods``, and their part of the budget.
         number, number_share: periods of the number of records; its part without headlines.
         first_records: a public guess of the first step's records. prior: public knowledge of the table.
+        discovery: the columns whose values are discovered; all else shares what it leaves of the budget.
     Cost: a step counts the workload; an epoch (about ``log(steps) / staleness`` of them) takes a few fits.
     """
 
@@ -140,6 +142,11 @@ class Pooled(PooledOptions, Recipe["PooledPlan"]):
         followed = MeasuredCells(self.workload, headline_cliques(domain, self.headline))
         whole, clocks = protected.per_event(terms.budget), list[Clock]()
         public = protected.relation == "replace"
+        discovery = None
+        if self.discovery is not None:
+            share = self.discovery.share
+            discovery = Discoveries(self.discovery, terms.budget.scaled(share), protected)
+            whole = whole.scaled(1 - share)
         number, rest = Fraction(0) if public or self.number is None else self.number_share, Fraction(1)
         if self.headline:
             number = self.headline_share / 10 if number else number
@@ -159,7 +166,9 @@ class Pooled(PooledOptions, Recipe["PooledPlan"]):
             iterations=self.iterations,
             max_cells=self.max_cells,
         )
-        return PooledPlan(self, terms.budget, protected, terms.horizon, runner, tuple(clocks))
+        return PooledPlan(
+            self, terms.budget, protected, terms.horizon, runner, tuple(clocks), discovery=discovery
+        )
 
 
 @dataclass(frozen=True)
@@ -196,6 +205,9 @@ class PooledPlan(PooledFacts):
             about = "headline marginals, " if clock.headlines else "number of records, "
             detail = f"the {about}at the end of each {clock.periods.name}, {noises}"
             heads += (Part("headline" if clock.headlines else "number", times, clock.budget, detail),)
+        if self.discovery is not None:
+            cost = self.unit.per_event(self.discovery.budget)
+            heads += (Part("discover", times, cost, self.discovery.describe()),)
         if not own.followed.choosable:
             return (*heads, Part("measure", times, own.budget, f"an epoch's {columns}"))
         select, measure = own.budget.split(self.recipe.select_share, 1 - self.recipe.select_share)

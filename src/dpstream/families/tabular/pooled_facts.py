@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,7 @@ from dpstream.families.tabular.pooled_estimates import Answer, Estimates, expect
 from dpstream.families.tabular.pooled_run import Design, Runner
 from dpstream.mechanisms import options
 from dpstream.mechanisms.description import headline_facts, table_facts
+from dpstream.mechanisms.discovery_plan import Discoveries, Discovery
 from dpstream.mechanisms.headlines import check_headline
 from dpstream.mechanisms.limits import check_each, check_fit, check_prior
 from dpstream.mechanisms.plans import events_apart, leaves_out_cancelled
@@ -311,6 +312,8 @@ def _clock_facts(clock: Clock, clocks: Sequence[Clock]) -> dict[str, Any]:
 _BYTES_A_CELL, _SECONDS_A_CELL = 160, 1e-6
 #: Ends of epochs that a plan lists.
 _LISTED_EPOCHS = 25
+#: Ends of discovery epochs that a plan lists, and the steps among which it looks for them.
+_LISTED_ENDS, _LOOKED_AT = 8, 1000
 
 
 @dataclass(frozen=True)
@@ -332,6 +335,7 @@ class PooledOptions:
     season: Fraction | None = None
     prior: PublicPrior | None = None
     first_records: int | None = None
+    discovery: Discovery | None = None
 
     def __post_init__(self) -> None:
         if self.season is not None and not self.season >= 2:
@@ -351,6 +355,12 @@ class PooledOptions:
         check_prior(self.prior, self.workload.domain)
         if self.first_records is not None:
             check_whole(self.first_records, "first_records", 1, 2**53)
+        if self.discovery is not None:
+            for column in self.discovery.columns:
+                self.workload.domain.index(column.name)
+            if self.deletions:
+                what = "values of a table that records leave cannot be discovered"
+                raise ConfigError(what, where="[discovery]", allowed="a source without deletes")
 
     @property
     def sides(self) -> tuple[Events, ...]:
@@ -369,6 +379,7 @@ class PooledFacts(StreamPlan):
     runner: Runner
     clocks: tuple[Clock, ...] = ()
     last_step: int | None = None
+    discovery: Discoveries | None = None
     name = "pooled"
     follows_constraints = True
 
@@ -382,6 +393,24 @@ class PooledFacts(StreamPlan):
         """The borders of epochs, which are step numbers."""
         periods = self.clocks[0].periods if self.clocks else None
         return Epochs(self.recipe.staleness, self.horizon, self.last_step, periods)
+
+    @property
+    def delta(self) -> Fraction:
+        """Of discovery, if there is any."""
+        return Fraction(0) if self.discovery is None else self.discovery.delta
+
+    def may_discover(self, step: int) -> bool:
+        """Whether the headlines' period ends with a step, too, which ends an epoch: so values may enter after it."""
+        return all(c.ends(step, self.last_step, self.horizon) for c in self.clocks if c.headlines)
+
+    def _discovery_facts(self) -> dict[str, Any]:
+        """How often values must occur, and the first ends of discovery epochs."""
+        own, borders = self.discovery, [self.epochs.after(0)]
+        assert own is not None
+        while borders[-1] < _LOOKED_AT and borders[-1] != self.epochs.end:
+            borders.append(self.epochs.after(borders[-1]))
+        ends = list(islice(own.ends(filter(self.may_discover, borders)), _LISTED_ENDS))
+        return {"columns": own.facts(), "ends": ends, "year": own.recipe.year, "delta": str(own.delta)}
 
     @property
     def cells(self) -> Cells:
@@ -419,6 +448,8 @@ class PooledFacts(StreamPlan):
             "season": None if recipe.season is None else str(recipe.season),
             "prior": None if recipe.prior is None else recipe.prior.describe(),
         }
+        if self.discovery is not None:
+            facts["discovery"] = self._discovery_facts()
         if recipe.deletions:
             facts["turnover"] = {"cancelled": self.cancels}
         labels = [label for clock in self.clocks for label in clock.labels]
@@ -465,6 +496,12 @@ class PooledFacts(StreamPlan):
             first = first_step(periods, step)
             found.setdefault(periods.length, {"length": periods.length, "first": first, "last": last})
         return list(found.values())
+
+    def ends_cut_period(self, step: int, begun: int) -> bool:
+        """See ``StreamPlan``: where the first clock's period ends."""
+        if self.clocks:
+            return self.clocks[0].ends(step, self.last_step, self.horizon)
+        return super().ends_cut_period(step, begun) or step == self.last_step
 
     def options(self) -> dict[str, Any]:
         """All options, JSON-able."""

@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from dpstream.core.errors import (
     UnitError,
 )
 from dpstream.core.paths import parse_json, read_bytes, shown_path
-from dpstream.core.privacy.budget import Budget
+from dpstream.core.privacy.budget import Budget, amount_words
 from dpstream.stream.identity import canonical_json, is_same_unit, require_same_unit, whose_unit
 from dpstream.stream.ledger.account_periods import Span, largest, require_per, totals
 from dpstream.stream.ledger.chained_lines import as_file, chained, line_hash, read_chain
@@ -79,6 +80,7 @@ class Charge:
 
     ``budget`` is in the stream's ``unit``, which is about ``whose`` (``whose_unit``); ``charged`` is the same in the
     account's unit, in each of the periods that ``span`` says (None: in all); ``seal`` is the SHA-256 of the entry.
+    ``exceptions``: the probability with which the budget may be passed.
     """
 
     entry: int
@@ -93,6 +95,7 @@ class Charge:
     time: str
     closed: bool = False
     span: Span | None = None
+    exceptions: Fraction = Fraction(0)
 
 
 @dataclass(frozen=True)
@@ -124,9 +127,11 @@ class AccountState:
         """What all charges cost together: with ``per``, in the dearest period."""
         return largest(self.totals())
 
-    def totals(self, *more: tuple[Budget, Span | None]) -> list[Total]:
+    def totals(self, *more: tuple[Budget, Span | None], exceptions: Fraction = Fraction(0)) -> list[Total]:
         """The same for each period that differs from others, with further charges."""
-        return totals([*((charge.charged, charge.span) for charge in self.charges), *more])
+        excepted = sum((charge.exceptions for charge in self.charges), exceptions)
+        found = totals([*((charge.charged, charge.span) for charge in self.charges), *more])
+        return [replace(total, exceptions=excepted) for total in found]
 
     @property
     def whom(self) -> str:
@@ -235,6 +240,8 @@ class Account:
                 "budget": budget.as_dict(),
                 "charged": charged.as_dict(),
             }
+            if "exceptions" in facts:
+                content["exceptions"] = facts["exceptions"]
             span = None if state.per is None else Span.of(facts, str(self.path))
             if span is not None:
                 content["span"] = asdict(span)
@@ -249,7 +256,14 @@ class Account:
 
         Errors: those of ``charge``.
         """
-        charged = in_unit(budget_from_dict(facts["budget"]), str(facts["unit"]), state.unit)
+        exceptions, unit = Fraction(facts.get("exceptions", 0)), str(facts["unit"])
+        charged = in_unit(budget_from_dict(facts["budget"]), unit, state.unit)
+        if exceptions and (unit != state.unit or state.per is not None):
+            raise UnitError(
+                f"values are discovered for the unit {unit!r}, and the account adds up another one",
+                where=str(self.path),
+                allowed=f"an account for the unit {unit!r} without --per",
+            )
         per = facts.get("per")
         if per not in (None, state.per):
             raise UnitError(
@@ -261,7 +275,8 @@ class Account:
         if state.charges and not any(is_same_unit(facts, charge.whose) for charge in state.charges):
             first = state.charges[0]
             require_same_unit(facts, first.whose, first.stream, str(self.path))
-        self._admit(state, charged, None if state.per is None else Span.of(facts, str(self.path)))
+        span = None if state.per is None else Span.of(facts, str(self.path))
+        self._admit(state, charged, span, exceptions)
         return charged
 
     def raise_limit(self, limit: Limit) -> None:
@@ -331,13 +346,13 @@ class Account:
                 allowed="a file of dpstream ledger account create",
             )
 
-    def _admit(self, state: AccountState, charged: Budget, span: Span | None) -> None:
-        state.limit.check_definition(charged)
-        after = state.totals((charged, span))
+    def _admit(self, state: AccountState, charged: Budget, span: Span | None, exceptions: Fraction) -> None:
+        state.limit.check_definition(charged, exceptions)
+        after = state.totals((charged, span), exceptions=exceptions)
         if not all(map(state.limit.admits, after)):
             raise BudgetError(
-                f"with {charged} of this stream ({state.whom}) all streams would cost {largest(after)}; the limit is "
-                f"{state.limit}",
+                f"with {amount_words(charged, exceptions)} of this stream ({state.whom}) all streams would cost "
+                f"{largest(after)}; the limit is {state.limit}",
                 where=str(self.path),
                 allowed="a smaller budget, or dpstream ledger account raise",
             )
@@ -446,6 +461,7 @@ def _charge_of(number: int, seal: str, entry: dict[str, Any]) -> Charge:
         charged=budget_from_dict(entry["charged"]),
         time=str(entry["time"]),
         span=Span(**entry["span"]) if "span" in entry else None,
+        exceptions=Fraction(entry.get("exceptions", 0)),
     )
 
 

@@ -110,7 +110,7 @@ def totals(charges: Sequence[tuple[Budget, Span | None]]) -> list[Total]:
 
 
 def largest(several: Sequence[Total]) -> Total:
-    """The largest epsilon and the largest rho."""
+    """The largest epsilon and the largest rho; exceptions are those of all streams."""
     epsilons = [total.epsilon for total in several]
     pure = None if None in epsilons else max(epsilon for epsilon in epsilons if epsilon is not None)
-    return Total(pure, max(total.rho for total in several))
+    return Total(pure, max(total.rho for total in several), several[0].exceptions)

@@ -472,14 +472,31 @@ def _moment(text: str | None) -> str | int | None:
     return int(text) if text is not None and text.isdigit() else text
 
 
+def span_facts(span: Span | None) -> dict[str, Any] | None:
+    """A flow's steps and days, JSON-able; None of what is no flow."""
+    if span is None:
+        return None
+    days = [None if day is None else day.isoformat() for day in (span.first_day, span.last_day)]
+    return {"first_step": span.first, "last_step": span.last, "first_day": days[0], "last_day": days[1]}
+
+
 def answer_facts(answer: Estimate | Change | Series, confidence: float) -> dict[str, Any]:
     """An answer for programs, JSON-able: what ``dpstream measured --json`` prints."""
-    if not isinstance(answer, Estimate):
-        note = answer.note if isinstance(answer, Change) else bound_words(answer.bound)
+    if isinstance(answer, Series):
+        note = bound_words(answer.bound)
         return {"confidence": confidence, "note": note, "rows": answer.to_table(confidence).to_pylist()}
+    if isinstance(answer, Change):
+        return {
+            "earlier": span_facts(answer.earlier.span),
+            "later": span_facts(answer.later.span),
+            "confidence": confidence,
+            "note": answer.note,
+            "rows": answer.to_table(confidence).to_pylist(),
+        }
     return {
         "columns": list(answer.columns),
         "as_of": answer.as_of,
+        "span": span_facts(answer.span),
         "epochs": [list(epoch) for epoch in answer.epochs],
         "standard_error": answer.standard_error,
         "exact": answer.exact,

@@ -77,6 +77,7 @@ from dpstream.stream.store.summed_rows import (
     dropped,
     forget_events,
     problem_of_files,
+    read_cut,
     read_events,
     read_present,
     read_shards,
@@ -89,6 +90,7 @@ from dpstream.stream.store.summed_rows import (
 if TYPE_CHECKING:
     from dpstream.core.schema.domain import Domain
     from dpstream.core.tables import PresentTable
+    from dpstream.stream.cut_users import CutUsers
 
 #: What ``meta`` is to hold besides plan and key (the ``stream_id``), and the packed first state.
 Genesis = Callable[[], tuple[dict[str, bytes], bytes]]
@@ -486,6 +488,11 @@ class Store:
         with self._reading() as db:
             return dropped(db, self.meta["key"])
 
+    def cut_users(self) -> CutUsers:
+        """What is counted of users whom the bound cuts. Private."""
+        with self._reading() as db:
+            return read_cut(db, self.meta["key"])
+
     def synthesis(self, step: int) -> bytes | None:
         """The packed synthesis of a step; None where the keep policy dropped it."""
         with self._reading() as db:
@@ -581,7 +588,7 @@ class Store:
                 if isinstance(changes, PresentChange):
                     write_present(db, key, step, changes)
                 elif changes is not None:
-                    write_events(db, key, step, changes)
+                    write_events(db, key, step, changes, prepared.cut)
             if prepared.forgets:
                 forget_events(db, key, step)
             if prepared.keep is not None:

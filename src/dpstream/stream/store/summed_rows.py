@@ -29,6 +29,7 @@ from dpstream.core.tables import KeyedChanges, MultisetHash, PresentTable
 from dpstream.core.tables.access import CounterFile, CounterShards, ShardedEvents, UserEvents
 from dpstream.core.tables.contribution import ID_BYTES, EventCounts, as_ids, as_words
 from dpstream.core.tables.counter_files import damaged_files, file_bytes, missing_files
+from dpstream.stream.cut_users import NONE_CUT, PACKED, CutUsers
 from dpstream.stream.store import container
 from dpstream.stream.store.lock import USERS
 from dpstream.stream.store.sealed_history import (
@@ -148,7 +149,7 @@ _CHANGED = "a user's counter was changed"
 
 
 def read_events(db: StoreDatabase, ids: list[bytes]) -> EventCounts:
-    """Events admitted so far of some users; 0 for those that never came. Any order; a sorted one is faster.
+    """The counters of some users; 0 for those that never came. Any order; a sorted one is faster.
 
     Cost: where the batch's users are many of all users, ranges of ids are read whole (under a second for 10^6), else
     each id is looked up (twice that). Memory: what a query's ids take, and 8 bytes for each id.
@@ -178,28 +179,31 @@ def read_shards(db: StoreDatabase, key: bytes) -> CounterShards | None:
     Args:
         key: of the store, here and below.
     """
-    _, _, data = _stated(db, key)
+    _, _, _, data = _stated(db, key)
     return None if len(data) <= _SUM else unpack_shards(data, db.where)
 
 
-def write_events(db: StoreDatabase, key: bytes, step: int, changes: UserEvents | ShardedEvents) -> None:
-    """The new counters, and what all of them add up to, inside the caller's transaction."""
-    _, left_out, data = _stated(db, key)
+def write_events(
+    db: StoreDatabase, key: bytes, step: int, changes: UserEvents | ShardedEvents, cut: CutUsers
+) -> None:
+    """The new counters, what all of them add up to, and what is counted of users whom the bound cuts, inside the
+    caller's transaction."""
+    _, left_out, _, data = _stated(db, key)
     if isinstance(changes, ShardedEvents):
         stated = pack_shards(changes.shards)
     else:
         stated = _sum_bytes(_write_counters(db, _sum_from(data), changes, derive(key, COUNTERS)))
     left_out += changes.dropped
-    write_latest(db, key, USER_SUM, step, left_out.to_bytes(8, "little") + stated)
+    write_latest(db, key, USER_SUM, step, left_out.to_bytes(8, "little") + cut.pack() + stated)
 
 
 def forget_events(db: StoreDatabase, key: bytes, step: int) -> None:
     """Delete all counters, inside the caller's transaction: those of a public period that ends with this step."""
-    _, left_out, data = _stated(db, key)
+    _, left_out, cut, data = _stated(db, key)
     shards = None if len(data) <= _SUM else unpack_shards(data, db.where)
     stated = bytes(_SUM) if shards is None else pack_shards(CounterShards(shards.number))
     db.execute(f"DELETE FROM {_USERS}")
-    write_latest(db, key, USER_SUM, step, left_out.to_bytes(8, "little") + stated)
+    write_latest(db, key, USER_SUM, step, left_out.to_bytes(8, "little") + cut.pack() + stated)
 
 
 def _write_counters(db: StoreDatabase, total: MultisetHash, changes: UserEvents, key: bytes) -> MultisetHash:
@@ -216,7 +220,7 @@ def verify_events(db: StoreDatabase, key: bytes) -> str | None:
 
     Cost: one pass, about a second for 10^6 users; memory for a page of them.
     """
-    there, _, stated = _stated(db, key)
+    there, _, _, stated = _stated(db, key)
     total = MultisetHash()
     try:
         for ids, data in value_pages(db, _USERS):
@@ -237,12 +241,19 @@ def dropped(db: StoreDatabase, key: bytes) -> int:
     return _stated(db, key)[1]
 
 
-def _stated(db: StoreDatabase, key: bytes) -> tuple[bool, int, bytes]:
-    """Whether anything is said of counters; the events left out; the sum of the rows, or what is said of files."""
+def read_cut(db: StoreDatabase, key: bytes) -> CutUsers:
+    """What is counted of users whom the bound cuts."""
+    return _stated(db, key)[2]
+
+
+def _stated(db: StoreDatabase, key: bytes) -> tuple[bool, int, CutUsers, bytes]:
+    """Whether anything is said of counters; the events left out; the users whom the bound cuts; the sum of the rows, or
+    what is said of files."""
     stored = read_latest(db, key, USER_SUM)
     if stored is None:
-        return False, 0, bytes(_SUM)
-    return True, int.from_bytes(stored[1][:8], "little"), stored[1][8:]
+        return False, 0, NONE_CUT, bytes(_SUM)
+    data, end = stored[1], 8 + PACKED
+    return True, int.from_bytes(data[:8], "little"), CutUsers.unpack(data[8:end]), data[end:]
 
 
 def _counters(counts: NDArray[np.int64]) -> Values:
