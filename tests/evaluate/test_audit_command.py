@@ -105,7 +105,7 @@ def test_a_control_that_was_missed(audits):
     [
         (
             ("--only", "exact,nonsense"),
-            "unknown audit 'nonsense' (allowed: aim, census, classifiers, counters, exact, panels, periods, "
+            "unknown audit 'nonsense' (allowed: aim, census, classifiers, counters, discovery, exact, panels, periods, "
             "points, pooled, published, questions, samplers, schedulers, turnover)",
         ),
         (("--only", " , "), "no audit is named"),

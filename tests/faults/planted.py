@@ -40,6 +40,18 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
         "parts of a split do not add up to the whole": ("/ total for", "/ total * Fraction(1001, 1000) for"),
         "an amount is printed rounded down": ("rounding=ROUND_CEILING", 'rounding="ROUND_FLOOR"'),
     },
+    "core/privacy/discovery.py": {
+        "the threshold is lower by the noise of a factor of two": (
+            "<= (self.delta or 0))",
+            "<= (self.delta or 0)) - math.ceil((self.noise.variance / 2) ** 0.5 * math.log(2))",
+        ),
+        "the values of a user count as one": ("return self.unit.factor(PureDP(1))", "return 1"),
+        "values once each are taken for the worst case": ("for c in counts)", "for c in {1})"),
+        "the tail at the threshold is one too short": (
+            "tail, ratio = exp_bounds((limit + 1)",
+            "tail, ratio = exp_bounds((limit + 2)",
+        ),
+    },
     "core/privacy/entropy.py": {
         "words are handed out twice": ("self._used += n", "self._used += n - 1"),
         "a forked child goes on with its parent's words": (
@@ -264,6 +276,38 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
             "return True",
         ),
     },
+    "core/privacy/waiting.py": {
+        "noise beyond a limit begins at the limit": ("above + 1 + int(beyond", "above + int(beyond"),
+        "a draw after one beyond the limit is skipped": ("at += wait or span", "at += (wait or span) + 1"),
+    },
+    "mechanisms/discovery.py": {
+        "values are published in the order of arrival": (
+            "for value in sorted(chosen)]",
+            "for value in passed]",
+        ),
+        "a value of a pattern is drawn as if it did not occur, too": (
+            "                passed.pop(value, None)\n",
+            "                number = max(number, passed.get(value, number))\n",
+        ),
+        "values that entered are found again": (
+            "        if value in self.known:\n",
+            "        if value in ():\n",
+        ),
+    },
+    "mechanisms/discovery_plan.py": {
+        "each column has the whole delta": (
+            "Threshold(own, unit, (self.delta or Fraction(0)) / parts)",
+            "Threshold(own, unit, self.delta)",
+        ),
+        "each column has the whole share": (
+            "budget.scaled(Fraction(1, len(self.columns)))",
+            "budget.scaled(Fraction(1))",
+        ),
+        "discovery epochs double for ever": (
+            "last if self.recipe.year is None else min(last, self.recipe.year)",
+            "last",
+        ),
+    },
     "mechanisms/engine.py": {
         "the exact number of records is published": (
             "return estimate_total(self.sums) if self.public_total is None else (self.public_total, 0.0)",
@@ -380,6 +424,9 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "core/contracts/stream_plan.py": ("streams/test_cut_users.py",),
     "core/counters": ("counters", "checks"),
     "core/privacy": ("privacy", "counters", "tabular/test_transcripts.py"),
+    "core/privacy/discovery.py": ("privacy/test_discovery.py",),
+    "core/privacy/waiting.py": ("privacy/test_discovery.py", "privacy/test_waiting.py"),
+    "mechanisms/discovery": ("privacy/test_discovery.py", "tabular/test_discovery_plan.py"),
     "core/schema": ("schema/test_schema_table.py", "schema", "streams/test_stream.py"),
     "core/tables": ("tables", "streams/test_contribution.py", "tabular"),
     "core/tables/keyed_reading.py": ("streams/test_keyed.py", "sources/test_keyed_shapes.py", "streams"),

@@ -26,7 +26,7 @@ RECIPE = Pooled(Workload.all_k_way(DOMAIN, 2), number=StepPeriods(3), discovery=
 
 
 @pytest.mark.parametrize("budget", [PureDP(1), ZCDP("1/8")])
-@pytest.mark.parametrize("unit", [Event(), Event("replace"), User(3)])
+@pytest.mark.parametrize("unit", [Event(), Event("replace"), User(3, cut_share=Fraction(0))])
 def test_a_tenth_pays_for_all_columns_and_the_rest_for_all_else(budget, unit) -> None:
     plan = replace(RECIPE, headline=(("city",),)).calibrate(budget, unit)
     costs = {part.name: part.total / budget.amount for part in plan.parts()}

@@ -10,6 +10,7 @@ from dpstream_lab.audits.aim_audit import audit_aim
 from dpstream_lab.audits.asking_audit import audit_asking
 from dpstream_lab.audits.census_audit import audit_census
 from dpstream_lab.audits.counters_audit import audit_counters
+from dpstream_lab.audits.discovery_audit import audit_discovery
 from dpstream_lab.audits.drawn_audit import audit_drawn
 from dpstream_lab.audits.erm_audit import audit_classifiers
 from dpstream_lab.audits.exact import audit_exact
@@ -37,6 +38,7 @@ AUDITS: dict[str, Audit] = {
     "periods": audit_periods,
     "questions": audit_asking,
     "published": audit_published,
+    "discovery": audit_discovery,
 }
 
 
