@@ -17,7 +17,7 @@ from chi_square import P_CERTAIN, P_LOW, categorical
 from dpstream.core.errors import BudgetError, ConfigError, SchemaError
 from dpstream.core.privacy import ZCDP, DiscreteLaplace, Event, PureDP, Randomness, User, waiting
 from dpstream.core.privacy.discovery import Threshold
-from dpstream.core.privacy.entries import Entry
+from dpstream.core.privacy.entries import Entry, delta_of_periods
 from dpstream.core.schema.pattern import Pattern, may_enter
 from dpstream.mechanisms.discovery import Rule
 from dpstream_lab.audits.discovery_audit import audit_discovery, law_of
@@ -73,7 +73,7 @@ def test_what_a_unit_alone_holds_passes_with_at_most_delta(budget, unit, delta) 
     if isinstance(threshold.noise, DiscreteLaplace):
         fault = threshold.tau - math.ceil(float(threshold.noise.scale) * math.log(2))
         assert alone(threshold, fault, most) > exact * Decimal("1.5")
-    several = threshold.delta_of_periods(3)
+    several = delta_of_periods(threshold, 3)
     if most < 3:
         assert alone(threshold, threshold.tau, 3 * most) <= Decimal(several.numerator) / several.denominator
 
@@ -88,7 +88,7 @@ def test_numbers_of_the_design() -> None:
     assert 230 < tail(many, once - 8) * 10**9 < 245
     # Ten periods of somebody with eight values in each.
     shares = [
-        float(Threshold(PureDP(e), User(8, cut_share=Fraction(0)), Fraction(1, 10**9)).delta_of_periods(10))
+        float(delta_of_periods(Threshold(PureDP(e), User(8, cut_share=Fraction(0)), Fraction(1, 10**9)), 10))
         for e in ("1/4", 1)
     ]
     assert [round(share * 10**9) for share in shares] == [10, 2243]

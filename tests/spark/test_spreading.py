@@ -124,7 +124,7 @@ class Users(Both):
 
     def is_hard(self) -> bool:
         """Whether the steps had users at their bound."""
-        return max(self.counters.values()) == BOUND and len(self.counters) == 40
+        return max(self.counters.values()) == BOUND + 1 and len(self.counters) == 40
 
 
 class Records(Both):

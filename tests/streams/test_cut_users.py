@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -14,15 +15,17 @@ import toy_stream
 from numpy.typing import NDArray
 from toy_stream import ToyPlan
 
+import dpstream as dp
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import AnyNoise, DiscreteLaplace, Noisy, PureDP, Randomness, User
+from dpstream.core.privacy.periods import StepPeriods
 from dpstream.core.privacy.randomness import Relay
 from dpstream.stream import Batch, Stream
 from dpstream.stream.cut_users import NONE_CUT, CutUsers, published_cut
 from dpstream.stream.declared import cut_words
 
 #: Users of the records of each step; the bound is 2.
-STEPS = ["aab", "aabbccc", "ccddd", "", "aeee", "e", "bcf", "dd", "gggg", "fghf", "fff", "a"]
+STEPS = ["aab", "aabbccc", "ccddd", "", "aeee", "e", "bcf", "dd", "gggg", "fghfaaa", "fff", "a"]
 #: Whose third event a step holds: a, b, c; then d, e, -, -, -, g; f; nobody.
 CUT = [0, 3, 1, 0, 1, 0, 0, 0, 1, 1, 0, 0]
 FALSE_ALARM = 1e-6
@@ -80,6 +83,29 @@ def test_each_user_is_counted_once_over_restarts_repetitions_and_stops(tmp_path:
     sums = np.cumsum([one["users"] for one in periods]).tolist()
     assert [one["users"] for one in told] == [*sums[:9], sums[8], sums[9], sums[9]]
     assert [one["up_to_step"] for one in told] == [*range(1, 10), 9, 11, 11]
+
+
+def test_in_each_public_period_users_are_counted_anew(tmp_path: Path) -> None:
+    seen, expected, asked = Seen(), [0] * len(STEPS), Counter[tuple[str, int]]()
+    for step, user in ((step, user) for step, users in enumerate(STEPS) for user in users):
+        asked[user, step // 4] += 1
+        expected[step] += asked[user, step // 4] == 3
+    assert sum(expected) > sum(CUT)
+    with opened(tmp_path, seen, User(2, StepPeriods(4))) as stream:
+        words = [taken(stream, number)["words"] for number in range(1, len(STEPS) + 1)]
+    assert seen.exact == [*expected[:9], sum(expected[9:11])]
+    assert "in one period (4 steps; who has in two is counted twice) up to step 11" in words[-1]
+
+
+def test_a_pooled_stream_publishes_the_number_where_its_first_headline_is_measured(tmp_path: Path) -> None:
+    schema, accuracy = dp.Schema([dp.Boolean("paid")]), {"headline": ["paid"], "periods": "2 steps"}
+    told = []
+    with dp.open(tmp_path / "paid", schema, epsilon=1, unit=dp.User(2), accuracy=accuracy) as stream:
+        for step in range(1, 6):
+            rows = {"paid": [True, False]}
+            told.append(stream.step(rows, f"b{step}", users=["a", "b"]).manifest["accuracy"]["cut_users"])
+    spans = [(one["period"]["first"], one["period"]["last"]) for one in told if "period" in one]
+    assert spans == [(1, 2), (3, 4)]
 
 
 def test_without_a_share_nobody_is_counted(tmp_path: Path) -> None:

@@ -29,9 +29,9 @@ RECIPE = Pooled(Workload.all_k_way(DOMAIN, 2), number=StepPeriods(3), discovery=
 @pytest.mark.parametrize("unit", [Event(), Event("replace"), User(3, cut_share=Fraction(0))])
 def test_a_tenth_pays_for_all_columns_and_the_rest_for_all_else(budget, unit) -> None:
     plan = replace(RECIPE, headline=(("city",),)).calibrate(budget, unit)
-    costs = {part.name: part.total / budget.amount for part in plan.parts()}
+    costs = {part.name: part.total / budget.amount for part in plan.all_parts()}
     assert sum(costs.values()) == 1
-    assert costs["discover"] == Fraction(1, 10)
+    assert costs["discover"] == (1 - getattr(unit, "cut_share", 0)) * Fraction(1, 10)
     assert costs["headline"] <= Fraction(9, 10) / 5
     city, zips = plan.discovery.thresholds["city"], plan.discovery.thresholds["zip"]
     assert city.budget == budget.scaled(Fraction(1, 20)) == zips.budget

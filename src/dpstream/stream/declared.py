@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import StreamPlan
-from dpstream.core.errors import counted
+from dpstream.core.errors import ConfigError, counted
 from dpstream.core.privacy.unit import InsertedRecord, Record, Unit, User
 from dpstream.core.schema.fine import FineColumn
 from dpstream.stream.templates import paragraphs, said
@@ -122,8 +122,8 @@ def cut_words(unit: Unit, cut: Mapping[str, Any], end: str) -> str:
     users, width = cut["users"], round(cut["half_width"])
     number = f"About {users:,} ± {width:,}" if users > width else f"At most {max(users + width, 0):,}"
     return (
-        f"{number} users (95 %) had more than {bound} up to {end}; all beyond is left out of tables and counts. These "
-        "are users, not lost records."
+        f"{number} users (95 %) had more than {bound} up to {end}; what they had beyond is in no table or count. This "
+        "counts users, not lost records."
     )
 
 
@@ -131,3 +131,18 @@ def told_records(unit: Unit, schema: Schema) -> dict[str, str]:
     """The same for screens."""
     name, words = counted_records(unit, schema)
     return {"counted_records": name, "errors_are_about": words.strip()}
+
+
+def require_open(plan: StreamPlan, schema: Schema) -> None:
+    """Columns whose values are discovered need a mechanism that begins new cells at public steps.
+
+    Errors:
+        ConfigError: another mechanism, or columns of which the plan discovers nothing.
+    """
+    left = [name for name in schema.open_columns if name not in plan.open_columns]
+    if left:
+        raise ConfigError(
+            f"the mechanism {plan.name!r} discovers no values of {left[0]!r}: its counts cannot begin new cells",
+            where="stream",
+            allowed="a mechanism and unit with a discovery; or a list of values",
+        )

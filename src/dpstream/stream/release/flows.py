@@ -473,7 +473,7 @@ def _moment(text: str | None) -> str | int | None:
 
 
 def span_facts(span: Span | None) -> dict[str, Any] | None:
-    """A flow's steps and days, JSON-able; None of what is no flow."""
+    """A flow's steps and days, JSON-able; None for other estimates."""
     if span is None:
         return None
     days = [None if day is None else day.isoformat() for day in (span.first_day, span.last_day)]
