@@ -83,12 +83,6 @@ def test_every_public_name_is_documented_and_loads_alone() -> None:
         _ = dp.Bach  # type: ignore[attr-defined]
 
 
-def test_each_namespace_has_what_it_lists() -> None:
-    for space in (dp.counters, dp.growing, dp.panel, dp.points, dp.tabular):
-        for name in space.__all__:
-            assert getattr(space, name).__doc__, name
-
-
 def open_with(**given: Any) -> Any:
     return lambda place: dp.open(**{"place": place, "schema": SCHEMA, "epsilon": 1, **given})
 
@@ -169,14 +163,3 @@ def test_wrong_arguments_get_the_librarys_own_error(tmp_path: Path, call: Any, w
     assert words in str(caught.value)
     # Nothing was spent, and where nothing was opened nothing was written.
     assert not list((tmp_path / "place" / "releases").glob("step-*"))
-
-
-def test_types_of_the_front_are_known(tmp_path: Path) -> None:
-    """mypy sees the lazy names' types: a wrong use is found, right ones pass."""
-    text = "from dpstream import Batch, Schema\nBatch(inserts=None)\nSchema(()).domain\nBatch(rows=1)\n"
-    (tmp_path / "used.py").write_text(text)
-    options = ["--follow-imports=silent", "--cache-dir", str(tmp_path / "cache"), "used.py"]
-    command = [sys.executable, "-m", "mypy", *options]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert "Found 1 error" in result.stdout
-    assert 'used.py:4: error: Unexpected keyword argument "rows"' in result.stdout

@@ -23,7 +23,7 @@ from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.families import registry
 from dpstream.io.sinks import read_manifest, read_table
 from dpstream.io.sources.source_keys import SourceKind
-from dpstream.project import Config, describe
+from dpstream.project import Config
 from dpstream.project.json_schema import json_schema
 from dpstream.project.keys import keys_of
 
@@ -53,18 +53,6 @@ def write(folder: Path, old: str = "", new: str = "") -> Path:
         mechanism='name = "histogram"\ncolumn = "zip"',
     )
     return rewrite(path, old, new) if old else path
-
-
-def test_it_is_read_planned_and_shown(toy: Path) -> None:
-    config = Config.load(toy)
-    assert config.family.name == "histograms"
-    plan = config.plan()
-    assert (plan.name, plan.options()) == ("histogram", {"column": "zip", "rounding": "none"})
-    lines = [used.line() for used in config.used if used.section == "mechanism"]
-    assert "[mechanism] rounding = none (default: the noise is whole already)" in lines
-    told = describe(config)
-    assert (told["mechanism"], told["sum"]) == ("histogram", "1")
-    assert json.loads(dpstream("plan", toy, "--json"))["options"] == plan.options()
 
 
 def test_it_runs_and_every_text_says_something_true_of_it(toy: Path) -> None:

@@ -235,24 +235,6 @@ def test_what_is_higher_compares_records_a_day() -> None:
         simultaneous(0.95, 60_000)
 
 
-def test_intervals_of_changes_cover_and_too_little_noise_shows() -> None:
-    """Of 4,000 changes (seeded) at 95 %: by their law at least 94 %; with noise of twice the size fewer."""
-    generator, inside = np.random.default_rng(0), []
-    for scale in (5, 10):
-        one, other = (generator.geometric(1 - np.exp(-1 / scale), (4000, 2)) for _ in range(2))
-        draws = one - other
-        width = change(
-            timeline(of_periods("net", [[0, 0, 0], [0, 0, 0]]), 4),
-            ["zip"],
-            Span(1, 2),
-            Span(3, 4),
-            "net",
-            "mean",
-        ).difference.interval(0.95)[1][0]
-        inside.append(float((np.abs(draws[:, 0] - draws[:, 1]) <= width).mean()))
-    assert inside[0] > 0.94 > inside[1]
-
-
 def test_series_say_what_is_measured_under_way_and_missing() -> None:
     counts = of_periods("net", [[5, 1, 2], [7, 0, 1]])
     known = timeline(counts, 5)

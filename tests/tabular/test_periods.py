@@ -20,8 +20,7 @@ from dpstream.core.schema import Categorical, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled
-from dpstream.families.tabular.pooled_book import Epochs
-from dpstream.families.tabular.pooled_clock import EPOCHS, Number
+from dpstream.families.tabular.pooled_book import EPOCHS, Epochs, Number
 from dpstream.families.tabular.pooled_estimates import expected_rate
 from dpstream.io.sources.calendar import CALENDAR_PERIODS, CalendarPeriods, DayPeriods, MonthPeriods
 from dpstream.project.planning import headline_lines
@@ -145,20 +144,6 @@ def test_the_number_of_records_is_measured_and_its_error_is_that_of_the_noise() 
     spread = float(np.std(apart))
     assert 0.8 < spread < 1.2
     assert not 0.8 < 2 * spread < 1.2
-
-
-def test_a_state_goes_on_bit_for_bit_inside_a_period() -> None:
-    plan = replace(RECIPE, deletions=True).calibrate(epsilon=1, horizon=12)
-    batches, state = stream(12, deletes=True), plan.start()
-    for step, batch in enumerate(batches, start=1):
-        copied = plan.unpack_state(plan.pack_state(state))
-        one = plan.step(state, batch, Randomness.seeded(step))
-        two = plan.step(copied, batch, Randomness.seeded(step))
-        assert one.total == two.total
-        assert [a == b for a, b in zip(one.noisy_counts, two.noisy_counts, strict=True)] == [True] * len(
-            one.noisy_counts
-        )
-        np.testing.assert_array_equal(one.marginal((0, 1)).values, two.marginal((0, 1)).values)
 
 
 def test_two_series_of_one_number_are_joined_where_both_end() -> None:

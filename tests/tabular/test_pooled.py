@@ -34,7 +34,8 @@ from dpstream.families.tabular.pooled_book import Epochs
 from dpstream.families.tabular.pooled_estimates import Epoch, Estimates
 from dpstream.families.tabular.pooled_run import Design, Runner, Signs
 from dpstream.mechanisms.engine import Selector
-from dpstream.mechanisms.workload_cells import MAX_RECORDS, Cells, MeasuredCells
+from dpstream.mechanisms.followed_cells import MeasuredCells
+from dpstream.mechanisms.workload_cells import MAX_RECORDS, Cells
 from dpstream.stream.templates import words
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))

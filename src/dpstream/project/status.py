@@ -216,7 +216,7 @@ def ledger_facts(config: Config, ledger: Ledger) -> dict[str, Any]:
         "account": _account(config, ledger),
         "spends": [
             {
-                **{name: getattr(spend, name) for name in ("step", "period", "definition")},
+                **{name: getattr(spend, name) for name in ("step", "period", "unit_period", "definition")},
                 "spent": str(spend.spent),
                 "parts": list(spend.parts),
                 "manifest_sha256": spend.manifest_sha256,
@@ -359,23 +359,29 @@ def _wrong_releases(config: Config, sink: Publisher, deep: bool) -> dict[str, An
 def _wrong_index(config: Config, sink: Publisher, committed: dict[int, dict[str, str]]) -> str | None:
     """Whether readers find every published step in the catalogue, and their columns in the codebook."""
     from dpstream.core.paths import parse_json
-    from dpstream.io.sinks import read_catalogue
+    from dpstream.io.sinks import read_catalogue, read_manifest
     from dpstream.io.sinks.target import MANIFEST
-    from dpstream.stream.release.manifest import describe_tables, pretty_json
+    from dpstream.stream.release.manifest import describe_tables, pretty_json, values_of
 
     try:
+        entries = read_catalogue(sink.directory)["steps"]
         listed = {
             int(entry["step"]): entry["manifest_sha256"]
-            for entry in read_catalogue(sink.directory)["steps"]
+            for entry in entries
             if entry["kept"] and entry["state"] in ("full", "change")
         }
     except (InputError, StoreError, KeyError, TypeError, ValueError):
-        listed = {}
+        entries, listed = [], {}
     if any(listed.get(step) != files[MANIFEST] for step, files in committed.items()):
         return "catalogue"
     plan, output = config.plan(), config.output
     with_ids = output.publishing.records == "persistent"
-    columns = plan.released_schema(config.schema())
+    schema = config.schema()
+    if schema.open_columns:
+        steps = [int(entry["step"]) for entry in entries]
+        manifests = (read_manifest(sink.directory, step) for step in steps)
+        schema = schema.grown(values_of(manifest.get("discovered", {}) for manifest in manifests))
+    columns = plan.released_schema(schema)
     path = sink.directory / "codebook.json"
     try:
         written = path.read_bytes()

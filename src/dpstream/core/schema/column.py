@@ -188,6 +188,10 @@ class Column(ABC):
         """One text per code."""
         return self._labels
 
+    def ordinary(self) -> list[int]:
+        """The codes of the ordinary bins, in their order."""
+        return [c for c in range(self.size) if c not in (self.other_code, self.missing_code)]
+
     def spec(self) -> dict[str, Any]:
         """The declaration without the name, as plain values: what TOML, fingerprint and codebook hold."""
         policies = ("outside", "other", "missing")

@@ -54,12 +54,12 @@ from dpstream.families.census.schedule import Amounts, CensusSchedule, expected_
 from dpstream.mechanisms import options
 from dpstream.mechanisms.aim import AIM
 from dpstream.mechanisms.engine import Run
+from dpstream.mechanisms.followed_cells import MeasuredCells
 from dpstream.mechanisms.headlines import check_headline, headline_cliques, headline_folds, headline_options
 from dpstream.mechanisms.limits import PRIOR_BOUND, check_each, check_fit, check_prior
 from dpstream.mechanisms.mwem_pgm import OfflineRun
 from dpstream.mechanisms.prior_choice import PriorChoice
 from dpstream.mechanisms.run_outputs import published
-from dpstream.mechanisms.workload_cells import MeasuredCells
 
 #: Private counts of the records of a census's window.
 Counts = dict[Clique, NDArray[np.int64]]

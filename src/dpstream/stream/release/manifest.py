@@ -9,7 +9,7 @@ import datetime
 import datetime as dt
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from dpstream.core.privacy.budget import PureDP, amount_words, definition_words
 from dpstream.core.privacy.unit import Individual, Record, User
 from dpstream.core.schema import Schema
 from dpstream.core.schema.column import Column
-from dpstream.core.schema.discrete import Categorical
+from dpstream.core.schema.discrete import Categorical, Found
 from dpstream.core.schema.numeric import Ordered
 from dpstream.core.version import __version__
 from dpstream.io.sinks.change_tables import ID, LABEL
@@ -85,7 +85,12 @@ def _field(column: Column) -> dict[str, Any]:
     )
     constraints["required"] = not becomes_null
     spec = {key: _plain(value) for key, value in column.spec().items()}
-    codes = [{"code": code, "label": label} for code, label in enumerate(column.labels())]
+    codes: list[dict[str, Any]] = [
+        {"code": code, "label": label} for code, label in enumerate(column.labels())
+    ]
+    if isinstance(column, Categorical):
+        for code, one in zip(codes[len(codes) - len(column.found) :], column.found, strict=True):
+            code |= {"from_step": one.first, "noisy_count": one.count}
     return {
         "name": column.name,
         "type": kind,
@@ -135,6 +140,8 @@ class StepFacts:
     label: dict[str, Any] | None = None
     #: Rows of a block; None where the table was drawn at once.
     block: int | None = None
+    #: Values that begin with the next step, by column.
+    discovered: dict[str, Any] | None = None
 
 
 def pretty_json(value: Any) -> bytes:
@@ -158,7 +165,7 @@ def build_manifest(
             **exceptions_of(plan),
             "words": promise(plan, facts.step, pinned, test_seed=facts.made_with_test_seed),
         },
-        "unit": _unit(plan),
+        "unit": _unit(plan, facts.step),
         "relation": plan.unit.relation,
         "declared_public": pinned["declared_public"],
         "source": pinned["source"],
@@ -186,9 +193,30 @@ def build_manifest(
         manifest["records"] = facts.records
     if facts.block is not None:
         manifest[DRAWN] = facts.block
+    if facts.discovered is not None:
+        manifest["discovered"] = facts.discovered
     if facts.label is not None:
         manifest["label"] = facts.label
     return pretty_json(manifest)
+
+
+def new_values(found: Mapping[str, Sequence[Found]], step: int) -> dict[str, Any]:
+    """What a step's manifest says of the values that it discovered, by column."""
+    return {
+        name: [{"value": one.value, "from_step": one.first, "noisy_count": one.count} for one in new]
+        for name, values in found.items()
+        if (new := [one for one in values if one.first == step + 1])
+    }
+
+
+def values_of(manifests: Iterable[Mapping[str, Any]]) -> dict[str, list[Found]]:
+    """The inverse of ``new_values``, of some manifests in the order of their steps."""
+    found = dict[str, list[Found]]()
+    for discovered in manifests:
+        for name, values in discovered.items():
+            new = [Found(one["value"], one["from_step"], one["noisy_count"]) for one in values]
+            found.setdefault(name, []).extend(new)
+    return found
 
 
 def held_records(plan: StreamPlan, pinned: Mapping[str, Any], step: int, period: str | None) -> str:
@@ -212,13 +240,13 @@ def _end_of(step: int, period: str | None) -> tuple[str, str]:
         return "at the end of", end
 
 
-def _unit(plan: StreamPlan) -> dict[str, Any]:
+def _unit(plan: StreamPlan, step: int) -> dict[str, Any]:
     unit: dict[str, Any] = {"name": plan.unit.name, "words": plan.unit.describe()}
     if isinstance(plan.unit, User) and bound_of(plan.unit) is not None:
         unit["max_events"] = plan.unit.max_events
         unit["each_event"] = str(plan.unit.per_event(plan.budget).amount)
     if isinstance(plan.unit, User) and plan.unit.per is not None:
-        unit["per"] = plan.unit.per.name
+        unit |= {"per": plan.unit.per.name, "period": plan.unit.per.label(step)}
     if isinstance(plan.unit, Record):
         unit["returns"] = plan.unit.returns
     return unit

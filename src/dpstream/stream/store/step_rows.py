@@ -28,7 +28,7 @@ from dpstream.stream.cut_users import NONE_CUT, CutUsers
 from dpstream.stream.store import container
 from dpstream.stream.store.sealed_history import STATE_ROW, derive, read_latest, step_of, write_latest
 from dpstream.stream.store.store_database import StoreDatabase, damaged_store
-from dpstream.stream.store.summed_rows import PresentChange, put_values
+from dpstream.stream.store.summed_rows import PresentChange, ValueCounts, put_values
 
 #: What the key of the names is derived for.
 STATE = b"parts of the state"
@@ -197,4 +197,5 @@ class Prepared:
     users: UserEvents | ShardedEvents | None = None
     cut: CutUsers = NONE_CUT
     keyed: PresentChange | ShardedEvents | None = None
+    values: ValueCounts | None = None
     forgets: bool = False

@@ -26,6 +26,7 @@ from dpstream.core.contracts import Packed
 from dpstream.core.errors import ConfigError, StepError, StoreDamagedError, StoreError
 from dpstream.core.tables.access import CounterShards
 from dpstream.core.tables.counter_files import sweep_files
+from dpstream.core.tables.undiscovered import Counts
 from dpstream.io.sinks.table_files import Content, sha256_of
 from dpstream.io.sinks.target import MANIFEST, MEASUREMENTS, NOTICE
 from dpstream.stream.identity import canonical_json, require_same_plan
@@ -81,10 +82,13 @@ from dpstream.stream.store.summed_rows import (
     read_events,
     read_present,
     read_shards,
+    read_values,
     user_folder,
     verify_events,
+    verify_values,
     write_events,
     write_present,
+    write_values,
 )
 
 if TYPE_CHECKING:
@@ -483,6 +487,18 @@ class Store:
         with self._reading() as db:
             return any_departed(db, keys)
 
+    def undiscovered(self, column: int, added: Counts) -> Iterator[tuple[str, int]]:
+        """The counts of a column's undiscovered values in the open epoch; see ``read_values``.
+
+        Errors:
+            StoreDamagedError: a count was changed; nothing was given yet.
+        """
+        with self._reading() as db:
+            wrong = verify_values(db, self.meta["key"]) if column == 0 else None
+            if wrong is not None:
+                raise self._damaged(wrong)
+            yield from read_values(db, self.meta["key"], column, added)
+
     def dropped_events(self) -> int:
         """Events left out so far, because their users had reached the bound. Private."""
         with self._reading() as db:
@@ -589,6 +605,8 @@ class Store:
                     write_present(db, key, step, changes)
                 elif changes is not None:
                     write_events(db, key, step, changes, prepared.cut)
+            if prepared.values is not None:
+                write_values(db, key, step, prepared.values)
             if prepared.forgets:
                 forget_events(db, key, step)
             if prepared.keep is not None:
