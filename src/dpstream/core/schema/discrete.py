@@ -110,11 +110,9 @@ def _truth(text: str) -> int:
 class Categorical(Column):
     """A list of public values: all texts, or all whole numbers; code ``i`` is ``values[i]``.
 
-    Values are compared as text, exactly (case and blanks count): the number 7 and the text "7" are the
-    same value, so it does not matter how a file reader typed the column. "07" is another value.
-    The labels of ``other`` and ``missing`` in the data mean those bins. Texts such as "7.0", which is how floats are
-    written down, mean the whole number unless they are declared themselves. Declared texts that are whole
-    numbers from 2^53 on are read from text only.
+    Values are compared as text, exactly (case and blanks count): 7 and "7" are the same value, "07" is another one.
+    Labels of ``other`` and ``missing`` in the data mean those bins. "7.0" means the whole number unless it is declared.
+    Declared texts that are whole numbers from 2^53 on are read from text only.
     Decodes to text, and to int64 when the values are numbers and no ``other`` bin needs a label.
 
     With ``values = "discover"`` the values in ``known`` are there from the beginning, and frequent ones join them at
