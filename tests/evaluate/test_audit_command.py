@@ -105,8 +105,8 @@ def test_a_control_that_was_missed(audits):
     [
         (
             ("--only", "exact,nonsense"),
-            "unknown audit 'nonsense' (allowed: aim, census, classifiers, counters, discovery, exact, panels, points, "
-            "pooled, published, questions, samplers, schedulers, turnover)",
+            "unknown audit 'nonsense' (allowed: aim, census, classifiers, counters, discovery, exact, panels, periods, "
+            "points, pooled, published, questions, samplers, schedulers, turnover)",
         ),
         (("--only", " , "), "no audit is named"),
         (("missing.toml",), "unexpected extra argument"),

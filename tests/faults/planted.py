@@ -202,8 +202,8 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
     },
     "families/tabular/pooled.py": {
         "a step's outputs depend on values that are not published": (
-            "records = state.total - state.found_total",
-            "records = float(sum(map(hash, dict(counts.of(self.open_columns[0])))))",
+            "Found(value, state.step + 1, count)",
+            "Found(value, state.step + 1, count + hash(min(counts.of(column))) % 97)",
         ),
         "a pooled run decides on exact counts how much it measures": (
             "expected = side.rate * length if size is None else float(size)",

@@ -29,6 +29,7 @@ from dpstream.stream.identity import spent_per_step
 from dpstream.tools.audit.door import Door, record, replay, stream_run, transcript_loss
 from dpstream.tools.audit.transcripts import audit_subject
 from dpstream_lab.audits.aim_audit import aim_subjects
+from dpstream_lab.audits.period_audit import period_subjects
 from dpstream_lab.audits.pooled_audit import pooled_subjects
 from dpstream_lab.audits.turnover_audit import turnover_subjects
 
@@ -354,6 +355,18 @@ def test_an_event_in_both_costs_the_sum():
 def test_a_base_from_the_private_state_is_an_infinite_loss():
     """Control: what the first stream counted, instead of what it released."""
     assert np.isinf([sum(losses_of_both("old", seed, exact)) for seed in range(3)]).all()
+
+
+def test_a_promise_for_a_period_is_less_for_somebody_who_comes_back():
+    """One period loses at most epsilon, two and three at most twice and three times; two lose more than one may."""
+    held, caught = [], []
+    for subject in period_subjects():
+        found = audit_subject(subject, 2, Randomness.seeded(3))
+        (caught if subject.control else held).append(found)
+    for periods, found in enumerate(held, start=1):
+        assert max(0.5, 0.9 * (periods - 1)) < found.found <= periods * (1 + 1e-9), found.subject
+    assert len(caught) == 3
+    assert all(found.found > 1.3 for found in caught), [(found.subject, found.found) for found in caught]
 
 
 @pytest.mark.parametrize(

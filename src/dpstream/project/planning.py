@@ -29,7 +29,7 @@ from dpstream.core.privacy import (
     definition_words,
     zcdp_to_epsilon,
 )
-from dpstream.core.privacy.convert import best_guess
+from dpstream.core.privacy.convert import best_guess, group
 from dpstream.core.privacy.law import NoiseSum
 from dpstream.project.sections import round_down
 from dpstream.stream.cut_users import CONFIDENCE
@@ -249,6 +249,7 @@ def smallest_budget(config: Config, wishes: Sequence[str], at: int | None) -> di
         "amount": name,
         "smallest": None if smallest is None else f"{float(Fraction(smallest)):g}",
         "largest_tried": f"{float(Fraction(amounts[-1])):g}",
+        "lives": "" if smallest is None else _WORDS.text("lives", lives=_lives(config, make(smallest))),
         "wishes": [
             {
                 "words": wish.words,
@@ -463,12 +464,32 @@ def promised(config: Config, plan: StreamPlan) -> dict[str, Any]:
         "pure": isinstance(budget, PureDP),
         "definition": definition_words(budget, plan.delta),
         "loss": loss_facts(config, budget),
+        "lives": _lives(config, budget),
         "parallel": base is not None and base["composition"]["rule"] == "parallel",
         "stated": stated and (decimal_text(stated[0]), decimal_text(stated[1] + plan.delta)),
         "implied": implied,
         "twice": config.source_options.deletions and isinstance(plan.unit, Event),
         "declared_public": config.facts()["declared_public"],
     }
+
+
+def _lives(config: Config, budget: Budget) -> list[dict[str, Any]]:
+    """What a user with records in several periods loses; empty where the whole life is protected."""
+    per = config.unit.per if isinstance(config.unit, User) else None
+    if per is None:
+        return []
+    in_year = {"month": 12, "quarter": 4, "year": 1}.get(per.length)
+    same = {
+        "promised": per.length if in_year is None else f"a {per.length}",
+        "noun": "periods" if in_year is None else "years",
+        "amount": "epsilon" if isinstance(budget, PureDP) else "rho",
+    }
+    found = []
+    for many in (1, 5, 10):
+        several = group(budget, many * (in_year or 1))
+        loss = f"{float(several.amount):.4g}"
+        found.append({**same, "many": many, "loss": loss, **loss_facts(config, several)})
+    return found
 
 
 def loss_facts(config: Config, budget: Budget) -> dict[str, Any]:
@@ -557,6 +578,7 @@ def describe(config: Config, at: int | None = None, runs_until: int | None = Non
         "words": {
             "warning": words(plan, "warning"),
             "protects": words(plan, "protects"),
+            "lives": _WORDS.text("lives", lives=_lives(config, covered(plan.budget, base))),
             "stops": visible_stops(plan, config.schema(), config.source_options.pinned()),
             "not_protected": declared_public(
                 plan,

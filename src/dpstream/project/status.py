@@ -216,7 +216,7 @@ def ledger_facts(config: Config, ledger: Ledger) -> dict[str, Any]:
         "account": _account(config, ledger),
         "spends": [
             {
-                **{name: getattr(spend, name) for name in ("step", "period", "definition")},
+                **{name: getattr(spend, name) for name in ("step", "period", "unit_period", "definition")},
                 "spent": str(spend.spent),
                 "parts": list(spend.parts),
                 "manifest_sha256": spend.manifest_sha256,

@@ -95,6 +95,9 @@ def counted_records(unit: Unit, schema: Schema) -> tuple[str, str]:
             f" Errors are about admitted records, at most {counted(bound, 'event')} of a user; no count or error holds "
             "the others."
         )
+        if isinstance(unit, User) and unit.per is not None:
+            name_of = unit.per.length if unit.per.length[0].isdigit() else f"a {unit.per.length}"
+            words += f" The first events of {name_of} count, so its late steps hold fewer records."
     if schema.constraints is not None and schema.constraints.repair:
         name = f"repaired {name}"
         bins = ", ".join(f"{column} = {label!r}" for column, label in schema.constraints.repair)
@@ -108,7 +111,7 @@ def cut_words(unit: Unit, cut: Mapping[str, Any], end: str) -> str:
     Args:
         end: what they were counted up to.
 
-    >>> cut_words(User(15), {"users": 90, "half_width": 12}, "step 13")[:63]
+    >>> cut_words(User(15), {"users": 90, "half_width": 12}, "step 13")[:64]
     'About 90 ± 12 users (95 %) had more than 15 events up to step 13'
     """
     bound = counted(bound_of(unit) or 0, "event")

@@ -219,6 +219,7 @@ def about_plan(plan: StreamPlan) -> dict[str, Any]:
     }
     if isinstance(unit, User):
         about |= {"max_events": unit.max_events, "each": str(unit.per_event(plan.budget))}
+        about["per"] = None if unit.per is None else unit.per.name
         about["cut_share"] = str(unit.cut_share) if unit.cut_share else None
     return {
         "mechanism": plan.name,

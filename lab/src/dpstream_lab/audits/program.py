@@ -16,6 +16,7 @@ from dpstream_lab.audits.erm_audit import audit_classifiers
 from dpstream_lab.audits.exact import audit_exact
 from dpstream_lab.audits.growing_audit import audit_growing
 from dpstream_lab.audits.panel_audit import audit_panels
+from dpstream_lab.audits.period_audit import audit_periods
 from dpstream_lab.audits.points_audit import audit_points
 from dpstream_lab.audits.pooled_audit import audit_pooled
 from dpstream_lab.audits.published_audit import audit_published
@@ -34,6 +35,7 @@ AUDITS: dict[str, Audit] = {
     "aim": audit_aim,
     "schedulers": audit_growing,
     "classifiers": audit_classifiers,
+    "periods": audit_periods,
     "questions": audit_asking,
     "published": audit_published,
     "discovery": audit_discovery,

@@ -196,6 +196,12 @@ class CalendarPeriods:
         """See ``dpstream.core.contracts.Periods``."""
         return self.of_day(self.grid.period(step)[1] - datetime.timedelta(days=1))
 
+    def label(self, step: int) -> str:
+        """See ``dpstream.core.contracts.Periods``."""
+        months = CALENDAR_PERIODS[self.length]
+        year, month = divmod(self.number(step) * months + self.begins - 1, 12)
+        return f"{self.length} from {year}-{month + 1:02d}" if months else self.grid.period_name(step)
+
     def of_day(self, day: datetime.date) -> int:
         """Which period holds a day."""
         return period_number(self.length, day, self.begins)

@@ -136,7 +136,7 @@ class AccountState:
     @property
     def whom(self) -> str:
         """Whom the limit is about."""
-        return f"unit {self.unit!r}" if self.per is None else f"unit {self.unit!r}, per {self.per}"
+        return f'unit "{self.unit}"' if self.per is None else f'unit "{self.unit}", per {self.per}'
 
     def find(self, stream_id: str) -> Charge | None:
         """The charge of a stream."""

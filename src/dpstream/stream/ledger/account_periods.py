@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from dpstream.core.errors import ConfigError, UnitError
-from dpstream.core.privacy.budget import Budget, PureDP
+from dpstream.core.privacy.budget import Budget
+from dpstream.core.privacy.convert import group
 from dpstream.io.sources.calendar import CalendarPeriods, period_grid
 from dpstream.stream.ledger.limit import Total, compose
 
@@ -103,7 +104,7 @@ def totals(charges: Sequence[tuple[Budget, Span | None]]) -> list[Total]:
         for period in range(begins, ends + 1)
     }
     return [
-        compose(_group(budget, times) for (budget, _), times in zip(charges, counts, strict=True) if times)
+        compose(group(budget, times) for (budget, _), times in zip(charges, counts, strict=True) if times)
         for counts in several
     ]
 
@@ -113,8 +114,3 @@ def largest(several: Sequence[Total]) -> Total:
     epsilons = [total.epsilon for total in several]
     pure = None if None in epsilons else max(epsilon for epsilon in epsilons if epsilon is not None)
     return Total(pure, max(total.rho for total in several), several[0].exceptions)
-
-
-def _group(budget: Budget, times: int) -> Budget:
-    """What several disjoint periods of one stream cost together."""
-    return budget.scaled(times if isinstance(budget, PureDP) else times**2)

@@ -59,14 +59,14 @@ class Timeline:
     Attributes:
         days: first and last day of each step that has any; ``steps``: the published steps, in order.
         periods: by length, the last step of each public period by its first one, as manifests have them.
-        bound: how many events of a user are counted at most, the first ones; None where all are.
+        bound: that the first events of a user count, where others are left out; None where all count.
     """
 
     published: Flowing
     days: Mapping[int, tuple[datetime.date, datetime.date]]
     steps: tuple[int, ...]
     periods: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    bound: int | None = None
+    bound: str | None = None
 
     @classmethod
     def of(cls, published: Flowing, manifests: Sequence[Mapping[str, Any]]) -> Timeline:
@@ -80,8 +80,8 @@ class Timeline:
         for period in itertools.chain.from_iterable(manifest.get("periods", ()) for manifest in manifests):
             periods.setdefault(period["length"], {})[int(period["first"])] = int(period["last"])
         steps = tuple(int(manifest["step"]) for manifest in manifests)
-        bounds = [manifest.get("unit", {}).get("max_events") for manifest in manifests]
-        return cls(published, days, steps, periods, bounds[-1] if bounds else None)
+        unit = manifests[-1].get("unit", {}) if manifests else {}
+        return cls(published, days, steps, periods, _bound(unit))
 
     def span(self, first: int, last: int) -> Span:
         """Some steps, with their days."""
@@ -205,14 +205,14 @@ class Change:
         earlier, later: the flows. difference: the later one less the earlier one.
         daily: the same of records a day (of steps without days: a step); what "higher than" compares, as spans differ
             in length.
-        bound: as of ``Timeline``; where it is a number, nothing is called higher or lower.
+        bound: as of ``Timeline``; where there is one, nothing is called higher or lower.
     """
 
     earlier: Estimate
     later: Estimate
     difference: Estimate
     daily: Estimate
-    bound: int | None = None
+    bound: str | None = None
 
     @property
     def note(self) -> str:
@@ -257,14 +257,19 @@ class Change:
 _SEEN = {1: "rose", 0: "no difference can be seen", -1: "fell"}
 
 
-def bound_words(bound: int | None) -> str:
-    """What a contribution bound does to flows: the first events of a user are admitted, so later periods hold fewer."""
-    if bound is None:
-        return ""
-    return (
-        f"the first {counted(bound, 'event')} of a user count, so later periods hold fewer admitted records: nothing "
-        "is called higher or lower"
-    )
+def _bound(unit: Mapping[str, Any]) -> str | None:
+    """What a contribution bound does to flows."""
+    if unit.get("max_events") is None:
+        return None
+    first = f"the first {counted(unit['max_events'], 'event')} of a user count"
+    if unit.get("per") is None:
+        return f"{first}, so later periods hold fewer admitted records"
+    return f"{first} in each period ({unit['per']}), so its late steps hold fewer admitted records"
+
+
+def bound_words(bound: str | None) -> str:
+    """The same, and that nothing is compared."""
+    return "" if bound is None else f"{bound}: nothing is called higher or lower"
 
 
 def simultaneous(confidence: float, comparisons: int) -> float:
@@ -293,7 +298,7 @@ class Series:
     spans: tuple[Span, ...]
     flows: tuple[Estimate | None, ...]
     why: tuple[str, ...]
-    bound: int | None = None
+    bound: str | None = None
 
     def to_table(self, confidence: float = 0.95) -> Any:
         """One row a period and cell: ``from``, ``to`` (days, or steps), labels, ``count``, ``standard_error``, ``low``,

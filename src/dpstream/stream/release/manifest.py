@@ -165,7 +165,7 @@ def build_manifest(
             **exceptions_of(plan),
             "words": promise(plan, facts.step, pinned, test_seed=facts.made_with_test_seed),
         },
-        "unit": _unit(plan),
+        "unit": _unit(plan, facts.step),
         "relation": plan.unit.relation,
         "declared_public": pinned["declared_public"],
         "source": pinned["source"],
@@ -240,13 +240,13 @@ def _end_of(step: int, period: str | None) -> tuple[str, str]:
         return "at the end of", end
 
 
-def _unit(plan: StreamPlan) -> dict[str, Any]:
+def _unit(plan: StreamPlan, step: int) -> dict[str, Any]:
     unit: dict[str, Any] = {"name": plan.unit.name, "words": plan.unit.describe()}
     if isinstance(plan.unit, User) and bound_of(plan.unit) is not None:
         unit["max_events"] = plan.unit.max_events
         unit["each_event"] = str(plan.unit.per_event(plan.budget).amount)
     if isinstance(plan.unit, User) and plan.unit.per is not None:
-        unit["per"] = plan.unit.per.name
+        unit |= {"per": plan.unit.per.name, "period": plan.unit.per.label(step)}
     if isinstance(plan.unit, Record):
         unit["returns"] = plan.unit.returns
     return unit

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.core.contracts import ends
 from dpstream.core.errors import DataError, SchemaError
 from dpstream.core.privacy import User
 from dpstream.core.schema.domain import Domain
@@ -180,10 +181,13 @@ class InventedStream:
                 present, departed = present.after(changes, number)
                 batches.append(PresentBatch(PresentView(present, departed)))
                 continue
-            taken = Admission(self.reading.domain, self.unit, cast("Store", counters)).admit(granted, "audit")
+            admission = Admission(self.reading.domain, self.unit, cast("Store", counters))
+            taken = admission.admit(granted, "audit")
             if taken.users is not None:
                 cut.append(taken.users.cut)
                 counters.events |= dict(zip(taken.users.ids, taken.users.after.tolist(), strict=True))  # type: ignore[union-attr]
+            if admission.forgets(number, None):
+                counters.events.clear()
             batches.append(taken.view)
         batches.cut = cut
         return batches
@@ -254,8 +258,12 @@ class InventedStream:
                     yield f"a record replaced at step {at}", steps, one, many
                     continue
                 before = self._with(steps, at, scene.common, 1) if scene.common != (0, 0) else steps
+                per = self.unit.per if isinstance(self.unit, User) else None
+                later = (
+                    at if per is not None and ends(per, at) else at + 1
+                )  # all of one unit is in one period
                 one, many = (
-                    self._with(self._with(before, at, scene.more, units), at + 1, scene.late, units)
+                    self._with(self._with(before, at, scene.more, units), later, scene.late, units)
                     for units in (1, _TOO_MANY)
                 )
                 yield f"{scene.name}, step {at}", before, one, many
