@@ -6,7 +6,8 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from small_configs import PAID, load
+from cli_stream import dpstream as invoked
+from small_configs import PAID, load, write_config, write_rows
 
 import dpstream
 from dpstream.core.errors import ConfigError
@@ -64,3 +65,11 @@ def test_a_frequent_value_enters_a_stream_with_its_noisy_count(tmp_path: Path) -
     ]
     assert "exceptions" in second.manifest["guarantee"]
     assert "b" in second.table().column("zip").to_pylist()
+
+
+def test_screens_say_the_delta_of_what_was_lost(tmp_path: Path) -> None:
+    config = write_config(tmp_path, columns=OPEN + PAID, rest=DELTA)
+    write_rows(tmp_path, "1.csv", "step,zip,paid", [f"{step},a,true" for step in range(1, 10)])
+    assert "loss so far epsilon = 1, delta = 1e-9" in invoked("run", config).stdout
+    for verb in (("status",), ("ledger", "show")):
+        assert "epsilon = 1, delta = 1e-9" in invoked(*verb, config).stdout

@@ -182,11 +182,13 @@ def command(
 
 
 def _say_end(config: Config, done: int, beside: bool) -> None:
+    from dpstream.core.privacy import amount_words
     from dpstream.stream import read_status
     from dpstream.stream.release.fitness import unfit_table
 
     ended = read_status(config.state_dir, server=config.server)
-    spent = str(type(config.budget.budget)(ended.spent)) if ended.last_step else "none"
+    lost = type(config.budget.budget)(ended.spent)
+    spent = amount_words(lost, config.plan().delta) if ended.last_step else "none"
     click.echo(
         f"{counted(done, 'new step')}, {ended.last_step} in all; loss so far {spent}",
         err=beside,

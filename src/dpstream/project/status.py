@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.errors import ConfigError, InputError, StoreError, counted
+from dpstream.core.privacy import amount_words
 from dpstream.io.sources.source_keys import duration
 from dpstream.stream.declared import told_records
 from dpstream.stream.inspection import StreamStatus, read_status
@@ -126,8 +127,8 @@ def status_facts(config: Config) -> dict[str, Any]:
         "steps": stored.last_step,
         **released_facts(releases if started else None),
         "next_due": next_due(config.source_options, stored.last_step),
-        "spent": str(type(plan.budget)(stored.spent)) if stored.last_step else None,
-        "planned": str(plan.budget),
+        "spent": amount_words(type(plan.budget)(stored.spent), plan.delta) if stored.last_step else None,
+        "planned": amount_words(plan.budget, plan.delta),
         "protects": plan.unit.describe(),
         **told_records(config.unit, config.schema()),
         "horizon": plan.horizon,
@@ -197,7 +198,7 @@ def released_facts(releases: Path | None) -> dict[str, Any]:
 
 def ledger_facts(config: Config, ledger: Ledger) -> dict[str, Any]:
     """JSON-able; no batch id and no count is in it. Times are the owner's."""
-    unit = ledger.facts["unit"]
+    unit, exceptions = ledger.facts["unit"], Fraction(ledger.facts.get("exceptions", 0))
     return {
         "format": 1,
         "stream": ledger.facts["stream"],
@@ -206,9 +207,9 @@ def ledger_facts(config: Config, ledger: Ledger) -> dict[str, Any]:
         "unit": unit,
         "protects": config.unit.describe() if unit == config.unit.name else unit,
         "planned": ledger.planned.as_dict(),
-        "planned_words": str(ledger.planned),
+        "planned_words": amount_words(ledger.planned, exceptions),
         "total": str(ledger.total.amount),
-        "total_words": str(ledger.total) if ledger.spends else "nothing",
+        "total_words": amount_words(ledger.total, exceptions) if ledger.spends else "nothing",
         "steps": len(ledger.spends),
         "horizon": ledger.facts["horizon"],
         "steps_left": ledger.steps_left,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import StreamPlan
 from dpstream.core.errors import counted
-from dpstream.core.privacy.budget import PureDP
+from dpstream.core.privacy.budget import PureDP, amount_words
 from dpstream.core.privacy.unit import Individual, InsertedRecord, Record, User
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ def about_plan(plan: StreamPlan) -> dict[str, Any]:
     return {
         "mechanism": plan.name,
         "columns": list(plan.domain.names),
-        "budget": str(plan.budget),
+        "budget": amount_words(plan.budget, plan.delta),
         "amount": "epsilon" if isinstance(plan.budget, PureDP) else "rho",
         "horizon": plan.horizon,
         "unit": about,
