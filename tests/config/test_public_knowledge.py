@@ -101,11 +101,6 @@ def test_the_default_says_when_it_measures_and_what_it_cannot_say(
     assert (public["measured_one_by_one"], public["epoch_ends"][:4]) == (1, [1, 3, 7, 9]), "the last step"
 
 
-def test_a_public_total_has_no_error(tmp_path: Path) -> None:
-    plan = load(tmp_path, stream=PUBLIC, mechanism='name = "dpstabs"').plan()
-    assert {predicted.total for predicted in plan.expected_errors([1, 10])} == {0.0}
-
-
 # Seasons
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -68,6 +69,9 @@ def test_python_of_the_readme_runs(tmp_path: Path) -> None:
 def test_every_public_name_is_documented_and_loads_alone() -> None:
     assert 25 <= len(dp.__all__) <= 37
     assert set(dp.__all__) <= set(dir(dp))
+    (typed,) = (one for one in ast.parse(Path(dp.__file__).read_text()).body if isinstance(one, ast.If))
+    imported = [alias.name for one in typed.body for alias in one.names]  # type: ignore[attr-defined]
+    assert sorted(imported) == sorted(dp.__all__), "what mypy knows of the lazy names"
     check = (
         "import sys, dpstream\n"
         "thing = getattr(dpstream, sys.argv[1])\n"

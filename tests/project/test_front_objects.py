@@ -100,6 +100,38 @@ def test_what_a_person_reads_is_escaped_and_tells_no_number_of_records(tmp_path:
         assert "120" not in shown  # how many records came
 
 
+def test_an_answer_from_the_folder_is_a_count_of_the_released_table(tmp_path: Path) -> None:
+    schema = dp.Schema(
+        [
+            dp.Categorical("zip", ["a", "b"], other="other", missing="missing"),
+            dp.Integer("age", min=0, max=9, other="odd", missing="unknown"),
+            dp.Integer("rooms", min=1, max=3, other="more"),
+        ]
+    )
+    rows = {"zip": ["a", "b", "c", None] * 50, "age": [1, 5, 99, None] * 50, "rooms": [1, 2, 3, 9] * 50}
+    with dp.open(tmp_path, schema, epsilon=5, randomness=Randomness.seeded(4)) as stream:
+        for name in ("1", "2"):
+            stream.step(rows, name=name)
+    release = dp.read(tmp_path / "releases")
+    assert (release.step, release.steps) == (2, (1, 2))
+    for step in (1, 2):
+        table = release.table(step)
+        rooms, zips = table.column("rooms").to_pylist(), table.column("zip").to_pylist()
+        expected = sum(r == 1 and z == "a" for r, z in zip(rooms, zips, strict=True))
+        assert release.answer("rooms = 1 and zip = 'a'", step).value == expected
+    table = release.table()
+    nulls = {name: table.column(name).null_count for name in ("age", "rooms")}
+    assert min(nulls.values()) > 0
+    assert release.answer("rooms = 'more'").value == nulls["rooms"]
+    assert release.answer("age = 'odd' or age = 'unknown'").value == nulls["age"]
+    with pytest.raises(dp.errors.ConfigError, match="both as null"):
+        release.answer("age = 'odd'")
+    path = tmp_path / "releases" / "step-000002" / "table.parquet"
+    path.write_bytes(path.read_bytes() + b" ")
+    with pytest.raises(dp.errors.StoreDamagedError):
+        release.answer("rooms = 1")
+
+
 def test_a_run_of_a_file_goes_on_where_it_stopped(tmp_path: Path) -> None:
     config = dp.Config.load(simulate("evictions", 5, tmp_path / "x"))
     assert [release.step for release in dp.run(config, until=1, randomness=Randomness.seeded(1))] == [1]

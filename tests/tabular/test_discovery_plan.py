@@ -72,7 +72,7 @@ def test_a_plan_says_how_often_a_value_must_occur() -> None:
     plan = RECIPE.calibrate(epsilon=5)
     text = words(plan, "further", **plan.facts())
     assert "city enters with probability 1/2 where 82 records" in text
-    assert "with 0.99 where 98 have it" in text
+    assert "(0.99: 98)" in text
     assert "published as it stands" in text
     assert "discover" in {part.name for part in plan.parts()}
 

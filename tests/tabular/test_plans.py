@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from small_batches import run, stored
-from small_streams import FAMILIES, small_frame, small_schema
+from small_streams import small_schema
 
 from dpstream.core.contracts import PublicPrior
 from dpstream.core.counters import TreeCounter, best
@@ -20,7 +20,6 @@ from dpstream.core.tables import EncodedBatch, Workload, count_marginals
 from dpstream.families.tabular import Baseline, DPStabs, Pooled
 from dpstream.families.tabular.baseline import remove_nearest
 from dpstream.mechanisms import MWEMPGM
-from dpstream.stream import open_stream
 
 DOMAIN = Domain(("a", "b", "c", "d"), (2, 3, 4, 1))
 PAIRS = Workload.all_k_way(DOMAIN, 2)
@@ -293,18 +292,3 @@ def test_where_marginals_take_turns_the_counter_is_simple(budget):
         named = DPStabs(SINGLE_COLUMNS, k=2, counter="simple").calibrate(**budget, horizon=horizon)
         assert plan.options() == named.options()
         assert plan.parts() == named.parts()
-
-
-def test_a_stream_that_began_with_another_counter_is_told_how_to_go_on(tmp_path):
-    began = DPStabs(SINGLE_COLUMNS, counter="simple").calibrate(epsilon=1, horizon=1000)
-    with open_stream(began, small_schema(), tmp_path / "state") as stream:
-        stream.step(small_frame(FAMILIES["table"][0], 1), "1")
-    chosen = DPStabs(SINGLE_COLUMNS).calibrate(epsilon=1, horizon=1000)
-    with pytest.raises(ConfigError, match='; counter = "simple" under'):
-        open_stream(chosen, small_schema(), tmp_path / "state")
-    with open_stream(began, small_schema(), tmp_path / "state") as stream:
-        assert stream.last_step == 1
-    other = DPStabs(SINGLE_COLUMNS, counter="simple").calibrate(epsilon=2, horizon=1000)
-    with pytest.raises(ConfigError) as caught:
-        open_stream(other, small_schema(), tmp_path / "state")
-    assert "the counter that it began with" not in str(caught.value)  # it is another budget

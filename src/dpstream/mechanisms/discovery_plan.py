@@ -13,6 +13,7 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import Budget, EventUnit, exact_amount
 from dpstream.core.privacy.discovery import Threshold
 from dpstream.core.privacy.entries import Entry
+from dpstream.core.schema.discrete import Categorical
 from dpstream.core.schema.pattern import Pattern
 from dpstream.mechanisms.discovery import Rule
 
@@ -31,6 +32,12 @@ class OpenColumn:
     other: int = 0
     known: tuple[str, ...] = ()
     pattern: Pattern | None = None
+
+    @classmethod
+    def of(cls, column: Categorical) -> OpenColumn:
+        """Of a column before anything was discovered."""
+        pattern = None if column.pattern is None else Pattern(column.pattern)
+        return cls(column.name, column.other_code or 0, column.labels(), pattern)
 
 
 @dataclass(frozen=True)
@@ -60,7 +67,7 @@ class Discovery:
         if self.delta is not None:
             object.__setattr__(self, "delta", exact_amount(self.delta, where="[discovery] delta"))
         if bool(self._without) != (self.delta is not None):
-            what = "is missing" if self._without else "has no use: every column has a pattern"
+            what = "is missing" if self._without else "has no use"
             raise ConfigError(
                 f"delta {what}", where="[discovery]", allowed="a pattern for each column, or delta"
             )
@@ -148,11 +155,8 @@ class Discoveries:
 
     def describe(self) -> str:
         """What it publishes, for plans."""
-        laws = [
-            f"those of {name} with {law.noise.describe()}, where the sum is above {law.tau}"
-            for name, law in self.thresholds.items()
-        ]
-        return "counts of values that are not known yet: " + "; ".join(laws)
+        laws = [f"{name}, {law.noise.describe()}, above {law.tau}" for name, law in self.thresholds.items()]
+        return "counts of new values: " + "; ".join(laws)
 
     def facts(self) -> list[dict[str, Any]]:
         """Of each column the noise, and how often a value must occur in an epoch to enter. Public."""

@@ -21,6 +21,7 @@ from dpstream.project.public_knowledge import (
     check_taken,
     expected_words,
     of_stays,
+    read_discovery,
     read_expected,
     read_per,
     read_periods,
@@ -278,6 +279,7 @@ def read_settings(
         ),
         season=read_season(sections["stream"], keys.season, grid),
         prior=read_prior(sections["prior"], schema) if sections["prior"].written else None,
+        discovery=None if recipe else read_discovery(sections["discovery"], schema, grid),
         cancels=source is None or source.cancels,
     )
     if recipe is None:

@@ -22,7 +22,7 @@ from dpstream.project.sections import default_mechanism, named_family, read_unit
 from dpstream.stream import Stream
 
 _WHERE = "dpstream.open"
-_SECTIONS = ("stream", "budget", "expect", "accuracy", "prior", "output", "state")
+_SECTIONS = ("stream", "budget", "expect", "accuracy", "prior", "discovery", "output", "state")
 #: As ``StreamRecipe`` has it. Recipes of single tables take something else.
 _CALIBRATED_WITH = ["budget", "unit", "horizon"]
 
@@ -47,8 +47,8 @@ def open(
         epsilon: what all releases together may cost. unit: who is protected; by default as the mechanism has it.
         mechanism: a name, options as in ``[mechanism]`` of a file, or a recipe, ``dpstream.tabular.Pooled(...)``.
         deletions: a public statement that records may leave. randomness: for tests; releases made with it say so.
-        sections: ``stream``, ``budget``, ``expect``, ``accuracy``, ``prior``, ``output``, ``state``, with the keys of a
-            file: ``budget={"rho": "1/2", "horizon": 12}``. Paths are relative to ``place``.
+        sections: ``stream``, ``budget``, ``expect``, ``accuracy``, ``prior``, ``discovery``, ``output``, ``state``,
+            with the keys of a file: ``budget={"rho": "1/2", "horizon": 12}``. Paths are relative to ``place``.
 
     Errors:
         ConfigError, SchemaError, BudgetError, UnitError, HorizonError: an argument, named. StoreError: the state.
@@ -82,7 +82,7 @@ def open(
         family = named_family(parts["mechanism"], chosen)
     else:
         others = ["season"] if keys.season is not None else []
-        others += [name for name in ("expect", "accuracy", "prior") if name in document]
+        others += [name for name in ("expect", "accuracy", "prior", "discovery") if name in document]
         family = _family_of(recipe, unit, [*others, *(["deletions"] if deletions else [])])
     if deletions and family.limits.deletes:
         raise _wrong("deletions", family.limits.deletes, "False")

@@ -39,6 +39,7 @@ SECTIONS: dict[str, str] = {
     "budget": "What all releases together may cost one unit of protection.",
     "accuracy": "Which counts are most exact, and whether errors are simulated; public.",
     "prior": "A public table that the private one may resemble (guide on priors).",
+    "discovery": "How values are discovered; public.",
     "output": "Where releases go; public.",
     "statement": "The owner's texts in statements, reports and catalogues; public, free to change.",
     "state": "Where the secret state is kept.",
@@ -393,6 +394,32 @@ class PriorKeys:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DiscoveryKeys:
+    """``[discovery]``."""
+
+    share: Fraction = option(
+        Fraction(1, 10),
+        allowed="an exact number between 0 and 1",
+        meaning="The part of the budget that finds values.",
+        reason="the rest gets most",
+    )
+    delta: Fraction | None = option(
+        None,
+        allowed='a number such as "1e-9"; none where every column has a pattern',
+        meaning="The largest probability that a value of only one unit is published.",
+        reason="you decide",
+        read=_amount("delta", partial(exact_amount, where="delta")),
+        fragment=NUMBER,
+    )
+    at_most: int | None = option(
+        None,
+        allowed="a number from 1",
+        meaning="Most values of a column; the most frequent enter.",
+        reason="as many as fit",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Output:
     """``[output]``."""
 
@@ -608,6 +635,7 @@ DECLARED: Mapping[str, type[Any]] = {
     "budget": BudgetKeys,
     "accuracy": Accuracy,
     "prior": PriorKeys,
+    "discovery": DiscoveryKeys,
     "output": Output,
     "statement": Publication,
     "state": StateKeys,

@@ -34,6 +34,7 @@ from dpstream.core.privacy.law import NoiseSum
 from dpstream.project.sections import round_down
 from dpstream.stream.cut_users import CONFIDENCE
 from dpstream.stream.declared import bound_of, counted_records, declared_public, told_records, visible_stops
+from dpstream.stream.identity import exceptions_of
 from dpstream.stream.predecessor_cost import base_words, broken_words, covered
 from dpstream.stream.release.verdicts import (
     NOT_KNOWN,
@@ -548,7 +549,11 @@ def describe(config: Config, at: int | None = None, runs_until: int | None = Non
         "mechanism": plan.name,
         "guarantee": guarantee(config, plan),
         "unit": plan.unit.name,
-        "budget": {**plan.budget.as_dict(), "text": str(plan.budget)},
+        "budget": {
+            **plan.budget.as_dict(),
+            **exceptions_of(plan),
+            "text": amount_words(plan.budget, plan.delta),
+        },
         **_contribution(plan),
         **told_records(config.unit, config.schema()),
         **cut_facts(plan, at or last_step(config, plan)[0]),

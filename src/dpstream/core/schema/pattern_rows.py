@@ -9,7 +9,7 @@ from dpstream.core.errors import SchemaError
 _PART = re.compile(
     r"(?:\\(?P<escaped>.)|\[(?P<of>[^][\\^]+)\]|(?P<plain>[^][\\{}()|.*+?^$]))(?:\{(?P<times>[1-9][0-9]{0,2})\})?"
 )
-_ALLOWED = "characters, classes such as [A-Z0-9], numbers of them such as [0-9]{5}; \\. for a dot"
+_ALLOWED = "characters, [A-Z0-9], [0-9]{5}, \\. for a dot"
 
 
 def read_row(row: str) -> list[str]:

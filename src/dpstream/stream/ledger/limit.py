@@ -222,7 +222,7 @@ class Limit:
             raise BudgetError(
                 f"the stream discovers values with delta = {decimal_text(exceptions)}; the limit {self} allows none",
                 where="account",
-                allowed='a limit such as "epsilon=2,exceptions=1e-8", or a pattern for each column',
+                allowed='a limit "epsilon=2,exceptions=1e-8"; or patterns',
             )
         if self.rho is None and not isinstance(budget, PureDP):
             raise BudgetError(
