@@ -78,6 +78,9 @@ def test_values_enter_with_the_step_after_a_border_and_keep_their_codes(tmp_path
     assert measured.standard_errors[0] > measured.standard_errors[-1] > 0.0
     assert "v2 from step 3" in measured.note
     assert "v2 from step 3" in release.answer("kind = 'v2'", as_of=2).note
+    series = release.series(["kind"], 1).to_table().to_pylist()
+    assert {row["status"] for row in series if row["kind"] == "v2"} == {"from step 3", "measured"}
+    assert [row["status"] for row in series if row["kind"] == "v2"][:3] == ["from step 3"] * 2 + ["measured"]
     assert check_store(tmp_path / "state", tmp_path / "releases").problems == ()
 
 

@@ -302,18 +302,26 @@ class Series:
 
     def to_table(self, confidence: float = 0.95) -> Any:
         """One row a period and cell: ``from``, ``to`` (days, or steps), labels, ``count``, ``standard_error``, ``low``,
-        ``high``, ``status`` (measured, or why not); as a pyarrow Table."""
+        ``high``, ``status`` (measured, or why not, or from which step on); as a pyarrow Table."""
         import pyarrow as pa
 
         tables = [None if own is None else own.to_table(confidence) for own in self.flows]
         known, parts = next(table for table in tables if table is not None), []
-        for span, table, why in zip(self.spans, tables, self.why, strict=True):
+        for span, table, why, own in zip(self.spans, tables, self.why, self.flows, strict=True):
             rows = 1 if table is None else table.num_rows
             start, end = (span.first_day or span.first), (span.last_day or span.last)
             row = {"from": pa.array([str(start)] * rows), "to": pa.array([str(end)] * rows)}
             for name, source in (*((name, name) for name in self.columns), *_NUMBERS.items()):
                 row[name] = pa.nulls(1, known[source].type) if table is None else table[source]
-            parts.append(pa.table({**row, "status": pa.array([why or "measured"] * rows)}))
+            status = [why or "measured"] * rows
+            later = {} if own is None else {value: at for value, at in own.began if at > span.last}
+            if later:
+                for place, labels in enumerate(
+                    zip(*(row[name].to_pylist() for name in self.columns), strict=True)
+                ):
+                    began = [later[label] for label in labels if label in later]
+                    status[place] = f"from step {max(began)}" if began else status[place]
+            parts.append(pa.table({**row, "status": pa.array(status)}))
         return pa.concat_tables(parts)
 
 
