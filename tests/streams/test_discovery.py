@@ -7,6 +7,7 @@ import shutil
 import tracemalloc
 from collections import Counter
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from dpstream.core.privacy import Randomness, User
 from dpstream.core.tables import Workload
 from dpstream.core.tables.undiscovered import Undiscovered
 from dpstream.families.tabular import DPStabs
+from dpstream.mechanisms.discovery_plan import Discovery, OpenColumn
 from dpstream.stream import Batch, Stream
 from dpstream.stream.inspection import check_store
 from dpstream.stream.store.archive import archived_plan, export_store, import_store
@@ -211,6 +213,14 @@ def test_mechanisms_whose_counts_cannot_grow_refuse(tmp_path: Path) -> None:
         opened(tmp_path, plan)
     with pytest.raises(SchemaError, match="reads the column 'kind', whose values are discovered"):
         OPEN.with_levels("tree", ["group", "kind"], {"group": ["a"] * 3, "kind": ["v1", "other", "missing"]})
+
+
+def test_what_follows_cells_from_the_beginning_is_refused() -> None:
+    recipe = discovering(1).recipe
+    column = OpenColumn("kind", 1, ("v1", "other"))
+    beside = replace(recipe, discovery=Discovery((column,), delta=Fraction(1, 10**9)))
+    with pytest.raises(ConfigError, match="cannot be discovered beside a season"):
+        replace(beside, season=Fraction(12))
 
 
 def test_a_stand_in_for_the_law_is_not_private() -> None:

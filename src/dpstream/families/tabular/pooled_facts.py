@@ -368,6 +368,11 @@ class PooledOptions:
             if self.deletions:
                 what = "values of a table that records leave cannot be discovered"
                 raise ConfigError(what, where="[discovery]", allowed="a source without deletes")
+            # Both follow cells that the table has from the beginning.
+            for name in ("prior", "season"):
+                if getattr(self, name) is not None:
+                    what = f"values cannot be discovered beside a {name}"
+                    raise ConfigError(what, where="[discovery]", allowed=f"no {name}, or a list of values")
 
     @property
     def sides(self) -> tuple[Events, ...]:
