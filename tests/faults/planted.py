@@ -344,6 +344,18 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
         ),
     },
     "stream/admission.py": {
+        "a user's counter is not set back at a border": (
+            "(ends(self._per, step) or step == horizon)",
+            "False",
+        ),
+        "a user's counter is set back a step too early": (
+            "ends(self._per, step) or",
+            "ends(self._per, step + 1) or",
+        ),
+        "a user's counter is set back with each batch": (
+            "return self._per is not None and (ends(self._per, step) or step == horizon)",
+            "return self._per is not None",
+        ),
         "a key that came back is not refused": (
             "        if self._final:\n"
             "            refuse_returns(before, changes, self._store.any_departed, where)\n",
@@ -354,6 +366,12 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
         "users who were cut are counted in the next period, too": (
             "type(self)(0, step,",
             "type(self)(count, step,",
+        ),
+    },
+    "stream/ledger/account_periods.py": {
+        "an account counts records by the period in which they arrive": (
+            "self.last if self.deletes and self.last is not None else period + self.crosses",
+            "period + self.crosses",
         ),
     },
     "stream/ledger/limit.py": {
@@ -371,6 +389,7 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
         "a key file that others may read is accepted": (".st_mode) & 0o077 or", ".st_mode) & 0o007 or"),
     },
     "stream/store/summed_rows.py": {
+        "counters of a past period are forgotten, and stay": ('db.execute(f"DELETE FROM {_USERS}")', "pass"),
         "only so many values of a step are counted": (
             "for start in range(0, len(order), _PAGE):\n            rows",
             "for start in range(0, min(len(order), 4 * _PAGE), _PAGE):\n            rows",
@@ -470,6 +489,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "mechanisms": ("tabular/test_pooled.py", "tabular"),
     "service": ("service",),
     "stream": ("streams/test_stream.py", "streams/test_keyed.py", "streams"),
+    "stream/admission.py": ("streams/test_contribution.py", "streams"),
     "stream/cut_users.py": ("streams/test_cut_users.py",),
     "stream/ledger": ("streams/test_account.py", "streams/test_ledger.py"),
     "stream/release/estimates.py": ("streams/test_flow_kinds.py", "streams/test_public_measurements.py"),
