@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dpstream.checks import NoiseTape, read_cell
-from dpstream.core.counters import BLTCounter, Counter, ToeplitzCounter, binned, counter_by_name
+from dpstream.core.counters import BLTCounter, Counter, ToeplitzCounter, binned_noise, counter_by_name
 from dpstream.core.counters.binned import (
     CalibratedBinnedCounter,
     LagBins,
-    NoiseTable,
     Weights,
     design_of,
 )
+from dpstream.core.counters.binned_noise import NoiseTable
 from dpstream.core.errors import BudgetError, ConfigError, LimitError
 from dpstream.core.privacy import ZCDP, Event, PureDP, Randomness
 
@@ -187,8 +187,8 @@ def test_far_variances_are_close(recipe: Counter, monkeypatch: pytest.MonkeyPatc
         for table_exact in [table()]
         for t in (1025, 1500, 3333, 4000)
     }
-    monkeypatch.setattr(binned, "_EXACT_TICKS", 1024)
-    monkeypatch.setattr(binned, "_LONGEST", 2048)
+    monkeypatch.setattr(binned_noise, "_EXACT_TICKS", 1024)
+    monkeypatch.setattr(binned_noise, "_LONGEST", 2048)
     far = table()
     for t, (variance, gain) in exact.items():
         assert far.variance(t) == pytest.approx(variance, rel=0.03)

@@ -17,9 +17,10 @@ from chi_square import P_CERTAIN, P_LOW, categorical
 from dpstream.core.errors import BudgetError, ConfigError, SchemaError
 from dpstream.core.privacy import ZCDP, DiscreteLaplace, Event, PureDP, Randomness, User, waiting
 from dpstream.core.privacy.discovery import Threshold
-from dpstream.core.privacy.entries import Entry
+from dpstream.core.privacy.entries import Entry, delta_of_periods
 from dpstream.core.schema.pattern import Pattern, may_enter
-from dpstream.mechanisms.discovery import discovered
+from dpstream.mechanisms.discovery import Rule
+from dpstream_lab.audits.discovery_audit import audit_discovery, law_of
 
 getcontext().prec = 60
 
@@ -57,7 +58,9 @@ def alone(threshold: Threshold, tau: int, most: int) -> Decimal:
 
 
 @pytest.mark.parametrize("budget", [PureDP("1/4"), PureDP(10), ZCDP("1/32"), ZCDP(2)])
-@pytest.mark.parametrize("unit", [Event(), Event("replace"), User(2), User(8)])
+@pytest.mark.parametrize(
+    "unit", [Event(), Event("replace"), User(2, cut_share=Fraction(0)), User(8, cut_share=Fraction(0))]
+)
 @pytest.mark.parametrize("delta", [Fraction(1, 10**9), Fraction(1, 50)])
 def test_what_a_unit_alone_holds_passes_with_at_most_delta(budget, unit, delta) -> None:
     """However it holds its values; one less would break it where all its values are equal, or all different."""
@@ -70,7 +73,7 @@ def test_what_a_unit_alone_holds_passes_with_at_most_delta(budget, unit, delta) 
     if isinstance(threshold.noise, DiscreteLaplace):
         fault = threshold.tau - math.ceil(float(threshold.noise.scale) * math.log(2))
         assert alone(threshold, fault, most) > exact * Decimal("1.5")
-    several = threshold.delta_of_periods(3)
+    several = delta_of_periods(threshold, 3)
     if most < 3:
         assert alone(threshold, threshold.tau, 3 * most) <= Decimal(several.numerator) / several.denominator
 
@@ -80,60 +83,26 @@ def test_numbers_of_the_design() -> None:
     for universe, tau in ((10**5, 62), (36**5, 87), (26**8, 120)):
         assert Threshold(PureDP("1/4"), Event(), universe=universe).tau == tau
     # All values once each are not the worst case.
-    many = Threshold(PureDP(10), User(8), Fraction(1, 10**9))
+    many = Threshold(PureDP(10), User(8, cut_share=Fraction(0)), Fraction(1, 10**9))
     once = next(tau for tau in range(99) if 8 * tail(many, tau - 1) <= Decimal("1e-9"))
     assert 230 < tail(many, once - 8) * 10**9 < 245
     # Ten periods of somebody with eight values in each.
     shares = [
-        float(Threshold(PureDP(e), User(8), Fraction(1, 10**9)).delta_of_periods(10)) for e in ("1/4", 1)
+        float(delta_of_periods(Threshold(PureDP(e), User(8, cut_share=Fraction(0)), Fraction(1, 10**9)), 10))
+        for e in ("1/4", 1)
     ]
     assert [round(share * 10**9) for share in shares] == [10, 2243]
 
 
-class Script(Randomness):
-    """Gives noisy counts by a list of choices: not above the limit, one of the next two, or beyond; and how likely."""
-
-    CHOICES = range(4)
-
-    def __init__(self, choices, threshold: Threshold) -> None:
-        super().__init__(lambda n: bytes(n))
-        self.choices, self.tau, self.entry, self.chance = list(choices), threshold.tau, Entry(threshold), 1.0
-
-    def _noisy(self, count: int) -> int:
-        choice = self.choices.pop(0) if self.choices else 0
-        above = [self.entry.passes(count - more) for more in range(3)]
-        self.chance *= [1 - above[0], above[0] - above[1], above[1] - above[2], above[2]][choice]
-        return self.tau + choice
-
-    def measure(self, exact, law, drawn=None):
-        return np.array([self._noisy(int(count)) for count in exact])
-
-    def exceeding(self, law, above, size):
-        noisy = [(rank, self._noisy(0)) for rank in range(size)]
-        return [(rank, value) for rank, value in noisy if value > above]
-
-
 VALUES = Pattern(("[abc]",))
-
-
-def epoch(counts: Counter, known: frozenset, threshold: Threshold) -> dict:
-    """All that may be published of one discovery epoch, with its probability."""
-    pattern = VALUES if threshold.universe else None
-    cells = len([value for value in counts if value not in known]) + (3 if pattern else 0)
-    law = defaultdict(float)
-    for choices in itertools.product(Script.CHOICES, repeat=cells):
-        script = Script(choices, threshold)
-        entered = discovered(counts.items(), threshold, script, known=known, pattern=pattern)
-        law[tuple(entered)] += script.chance
-    assert sum(law.values()) == pytest.approx(1)
-    return law
 
 
 @pytest.mark.parametrize(
     ("unit", "form"),
     [
         *itertools.product(
-            (Event(), Event("replace"), User(2)), ({"delta": Fraction(1, 10)}, {"universe": 3})
+            (Event(), Event("replace"), User(2, cut_share=Fraction(0))),
+            ({"delta": Fraction(1, 10)}, {"universe": 3}),
         ),
     ],
 )
@@ -151,7 +120,9 @@ def test_every_transcript_of_two_epochs(unit, form) -> None:
     def law(content, known):
         key = content, known
         if key not in laws:
-            laws[key] = epoch(Counter(content), known, threshold)
+            pattern = VALUES if threshold.universe else None
+            laws[key] = law_of(Rule(threshold, known, pattern), Counter(content))
+            assert sum(laws[key].values()) == pytest.approx(1)
         return laws[key]
 
     def transcripts(stream):
@@ -172,7 +143,7 @@ def test_every_transcript_of_two_epochs(unit, form) -> None:
                         (tuple(sorted(other)), stream[1]) if place == 0 else (stream[0], tuple(sorted(other)))
                     )
                     yield changed
-                    if unit == User(2):
+                    if unit == User(2, cut_share=Fraction(0)):
                         yield from neighbours_of_one(changed)
 
     def neighbours_of_one(stream):
@@ -197,12 +168,19 @@ def test_every_transcript_of_two_epochs(unit, form) -> None:
         assert 0.02 < worst <= 0.1
 
 
+def test_the_audit_accuses_broken_rules_and_no_other() -> None:
+    found = list(audit_discovery("short", Randomness.seeded(1), lambda subject: None))
+    assert [one.subject for one in found if not one.passed] == []
+    assert sum(one.control for one in found) == 6
+    assert min(one.ratio for one in found if not one.control) > 0.6
+
+
 def test_a_planted_value_passes_as_often_as_its_law_says() -> None:
     """With the real noise, among other values; a count larger by 1 is told apart."""
     threshold, runs = Threshold(PureDP(1), Event(), Fraction(1, 20)), 6000
     source = Randomness.seeded(5)
     counts = {"other": 9, "planted": 1, "gone": 0, "x" * 201: 99, "tab\t": 99, "known": 99}
-    seen = [dict(discovered(counts.items(), threshold, source, known={"known"})) for _ in range(runs)]
+    seen = [dict(Rule(threshold, frozenset({"known"})).publish(counts.items(), source)) for _ in range(runs)]
     assert {value for run in seen for value in run} <= {"other", "planted"}
     passed = np.array([int("planted" in run) for run in seen])
     laws = [np.array([1 - p, p]) for p in map(Entry(threshold).passes, (1, 2))]
@@ -216,9 +194,9 @@ def test_order_of_arrival_does_not_show() -> None:
     values = [f"v{n:02}" for n in range(40)]
     for seed in range(3):
         mixed = np.random.default_rng(seed).permutation(values).tolist()
-        entered = discovered(((v, 100 + int(v[1:])) for v in mixed), threshold, Randomness.seeded(seed))
+        entered = Rule(threshold).publish(((v, 100 + int(v[1:])) for v in mixed), Randomness.seeded(seed))
         assert [value for value, _ in entered] == values
-    largest = discovered(((v, 100 * int(v[1:])) for v in mixed), threshold, Randomness.seeded(1), most=3)
+    largest = Rule(threshold, most=3).publish(((v, 100 * int(v[1:])) for v in mixed), Randomness.seeded(1))
     assert [value for value, _ in largest] == values[-3:]
 
 
@@ -258,7 +236,8 @@ def test_a_large_universe_is_not_enumerated() -> None:
     pattern = Pattern(("[A-Z]{8}",))
     threshold = Threshold(PureDP("1/4"), Event(), universe=pattern.size, invented=Fraction(20))
     counts = {"ABCDEFGH": 500, "KNOWNKNO": 500, "lower": 500}
-    entered = discovered(counts.items(), threshold, Randomness.seeded(3), known={"KNOWNKNO"}, pattern=pattern)
+    rule = Rule(threshold, frozenset({"KNOWNKNO"}), pattern)
+    entered = rule.publish(counts.items(), Randomness.seeded(3))
     names = [value for value, _ in entered]
     assert "ABCDEFGH" in names
     assert not {"KNOWNKNO", "lower"} & set(names)
@@ -322,6 +301,6 @@ def test_bad_thresholds_are_refused() -> None:
     with pytest.raises(ConfigError, match="pattern"):
         Threshold(PureDP(1), Event())
     with pytest.raises(ConfigError, match="other values"):
-        discovered([], Threshold(PureDP(1), Event(), universe=3), Randomness.seeded(1))
+        Rule(Threshold(PureDP(1), Event(), universe=3))
     assert not may_enter("\ud800")
     assert not may_enter("é" * 101)

@@ -29,8 +29,11 @@ from dpstream.stream.store import summed_rows
 KEY = b"k" * 32
 
 
-def bounded(steps, bound, key=KEY, order=None):
-    """What is admitted at each step of a stream of events (user, is a delete, record), as multisets."""
+def bounded(steps, bound, key=KEY, order=None, cut=None):
+    """What is admitted at each step of a stream of events (user, is a delete, record), as multisets.
+
+    ``cut`` is told how many users each step cuts for the first time.
+    """
     used, admitted = {}, []
     for events in steps:
         rows = list(events) if order is None else order(list(events))
@@ -44,7 +47,9 @@ def bounded(steps, bound, key=KEY, order=None):
         masks = (found.inserts, found.deletes)
         kept = [e for part, mask in zip(parts, masks, strict=True) for e in itertools.compress(part, mask)]
         assert found.dropped == len(rows) - len(kept)
-        assert found.counts.max(initial=0) <= bound, "what is left out is not counted as used"
+        assert found.counts.max(initial=0) <= bound + 1, "one event beyond the bound is enough to know"
+        if cut is not None:
+            cut.append(found.cut)
         admitted.append(Counter(kept))
     return admitted
 
@@ -56,11 +61,13 @@ STREAM = st.lists(st.lists(EVENT, max_size=14), max_size=4)
 @settings(deadline=None, max_examples=300)
 @given(STREAM, st.integers(1, 6), st.sampled_from("abcd"), st.randoms(use_true_random=False))
 def test_adding_or_removing_a_user_changes_that_users_events_only(stream, bound, user, generator):
-    """The stability map that the guarantee rests on: nobody else's events change, and at most the bound of these."""
+    """The stability map that the guarantee rests on: nobody else's events change, and at most the bound of these; one
+    count of users who are cut, by one."""
 
-    with_user = bounded(stream, bound)
+    cut, cut_without = list[int](), list[int]()
+    with_user = bounded(stream, bound, cut=cut)
     others = [[event for event in events if event[0] != user] for events in stream]
-    without = bounded(others, bound, order=lambda rows: generator.sample(rows, len(rows)))
+    without = bounded(others, bound, order=lambda rows: generator.sample(rows, len(rows)), cut=cut_without)
     gone = [full - rest for full, rest in zip(with_user, without, strict=True)]
     assert all(not rest - full for full, rest in zip(with_user, without, strict=True))
     assert all(event[0] == user for step in gone for event in step)
@@ -70,6 +77,13 @@ def test_adding_or_removing_a_user_changes_that_users_events_only(stream, bound,
     taken = Counter(event[0] for step in with_user for event in step.elements())
     assert taken == {name: min(count, bound) for name, count in wanted.items()}
     assert all(not step - Counter(events) for step, events in zip(with_user, stream, strict=True))
+    # Each step's number of users whose first event beyond the bound it holds, looked for one by one.
+    places = {name: [n for n, step in enumerate(stream) for e in step if e[0] == name] for name in wanted}
+    first = Counter(at[bound] for at in places.values() if len(at) > bound)
+    assert cut == [first[number] for number in range(len(stream))]
+    moved = [full - rest for full, rest in zip(cut, cut_without, strict=True)]
+    assert sorted(moved)[:-1] == [0] * (len(moved) - 1) or not moved
+    assert sum(moved) == int(wanted[user] > bound)
 
 
 def test_no_value_is_preferred():
@@ -128,6 +142,7 @@ def test_the_bound_holds_over_steps_and_restarts_and_deletes_give_nothing_back(t
         stream.step(Batch(frame(A, B, C), frame(B), users=(["x", "y", "z"], ["y"])), "b3")
         assert true_counts(stream) == [0, 2, 1, 0]
         assert stream.dropped_events == 3
+        assert stream._store.cut_users().draws == 3, "each of the first steps ends a period"
         manifest = stream.release().manifest
         # The same events in another order are the same batch; those of other users are not.
         again = stream.step(Batch(frame(C, A, B), frame(B), users=(["z", "x", "y"], ["y"])), "b3")
@@ -135,7 +150,9 @@ def test_the_bound_holds_over_steps_and_restarts_and_deletes_give_nothing_back(t
         with pytest.raises(StepError, match="other records"):
             stream.step(Batch(frame(A, B, C), frame(B), users=(["x", "y", "y"], ["y"])), "b3")
     words = User(2).describe()
-    assert manifest["unit"] == {"name": "user", "words": words, "max_events": 2, "each_event": "1/2"}
+    assert manifest["unit"] == {"name": "user", "words": words, "max_events": 2, "each_event": "49/100"}
+    told = {part["name"]: part["total"] for part in manifest["mechanism"]["parts"]}
+    assert told == {"select": "49/150", "measure": "49/75", "cut users": "1/50"}
     assert "each of a user's 2 events" in manifest["spent"]["composition"]
     assert manifest["spent"]["total"] == "1"
 
@@ -242,7 +259,7 @@ def test_every_life_agrees_with_a_brute_force_count(
             records = frame(*((A, B, C)[u % 3] for u in events))
             opened.step(Batch(records, users=[f"user {u}" for u in events]), f"b{number}")
             asked.update((u, -(-number // (per or 99))) for u in events)
-        counts = {life: min(n, bound) for life, n in asked.items()}
+        counts, seen = ({life: min(n, most) for life, n in asked.items()} for most in (bound, bound + 1))
         assert opened.dropped_events == sum(asked.values()) - sum(counts.values())
         expected = [sum(n for (u, _), n in counts.items() if u % 3 == zip_code) for zip_code in range(3)]
         assert true_counts(opened)[:3] == expected
@@ -251,7 +268,7 @@ def test_every_life_agrees_with_a_brute_force_count(
             stored = counters(db)
             over = per and (ends or len(stream) % per == 0)
             last = 0 if over else -(-len(stream) // (per or 99))
-            assert sorted(stored.values()) == sorted(n for (_, period), n in counts.items() if period == last)
+            assert sorted(stored.values()) == sorted(n for (_, period), n in seen.items() if period == last)
             mixed = [*sorted(stored, key=lambda user: user[::-1]), bytes(len(max(stored, default=b"")))]
             assert summed_rows.read_events(db, mixed).tolist() == [stored.get(user, 0) for user in mixed]
             assert not damaged(db, secret)

@@ -151,7 +151,7 @@ def _column(name: str):
 @pytest.mark.parametrize("unit", [Event(), Event("replace"), User(3)])
 def test_a_tree_is_one_headline_and_its_levels_share_it(budget, unit) -> None:
     plan = RECIPE.calibrate(budget, unit, horizon=12)
-    assert sum(part.total for part in plan.parts()) == budget.amount
+    assert sum(part.total for part in plan.all_parts()) == budget.amount
     clock = plan.clocks[0]
     assert sum((share.amount for _, share, _ in clock.draws), Fraction(0)) == clock.budget.amount
     assert [share.amount for _, share, _ in clock.draws[-3:]] == [clock.budget.amount / 6] * 3

@@ -23,17 +23,19 @@ from dpstream.core.contracts import (
     RecipeContext,
     StepPeriods,
     StreamRecipe,
+    located,
     shown,
 )
 from dpstream.core.contracts.expectations import VARIES
 from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.privacy import Budget, Event, Individual, InsertedRecord, Record, Unit, User
 from dpstream.core.privacy.noise import noise_for
-from dpstream.core.schema import Schema
+from dpstream.core.schema import Categorical, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.io.sources.calendar import CalendarPeriods, DayPeriods, Grid, MonthPeriods
+from dpstream.mechanisms.discovery_plan import Discovery, OpenColumn
 from dpstream.mechanisms.headlines import headline_folds
-from dpstream.project.keys import Accuracy, ExpectKeys, PriorKeys
+from dpstream.project.keys import Accuracy, DiscoveryKeys, ExpectKeys, PriorKeys
 from dpstream.project.reader import Section
 
 if TYPE_CHECKING:
@@ -103,11 +105,12 @@ _TAKEN = {
     "headline": ("[accuracy] headline", "measures no headlines", 'name = "pooled" or "census"'),
     "prior": ("[prior]", "takes no prior", 'name = "pooled" or "census"'),
     "season": ("[stream] season", "knows no seasons", 'name = "pooled"'),
+    "discovery": ('values = "discover"', "discovers no values", 'name = "pooled"; or a list of values'),
 }
 
 
 def check_taken(file: str, context: RecipeContext, recipe: StreamRecipe, *, periods: bool = False) -> None:
-    """ConfigError where the file has headlines, periods, a prior or a season, and the mechanism has no use for them."""
+    """ConfigError where the file has headlines, periods, a prior, a season or a discovery, and the mechanism none."""
     if periods and not hasattr(recipe, "periods"):
         raise ConfigError(
             "the mechanism of this file measures nothing by periods",
@@ -332,6 +335,23 @@ def read_season(section: Section, season: str | int | None, grid: Grid | None) -
     if steps < 2:
         raise section.wrong("season", "a season is shorter than two steps")
     return steps
+
+
+def read_discovery(section: Section, schema: Schema, grid: Grid | None) -> Discovery | None:
+    """How the open columns of a schema get their values; None where it has none.
+
+    Errors:
+        ConfigError: a key that cannot be used, or a section without such a column.
+    """
+    columns = [c for c in schema.columns if isinstance(c, Categorical) and c.is_open]
+    if not columns and not section.written:
+        return None
+    keys, year = section.read(DiscoveryKeys), None
+    if isinstance(grid, DayPeriods | MonthPeriods):
+        length = _DAYS["year"] / grid.days if isinstance(grid, DayPeriods) else Fraction(_MONTHS, grid.months)
+        year = max(1, int(length))
+    with located(section.place()):
+        return Discovery(tuple(map(OpenColumn.of, columns)), keys.share, keys.delta, year, keys.at_most)
 
 
 def _of_calendar(section: Section, word: str, grid: Grid | None) -> Fraction:

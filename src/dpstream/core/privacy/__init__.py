@@ -1,6 +1,15 @@
 """Privacy: units, exact amounts, entropy, exact noise, selection. See README.md in this folder."""
 
-from dpstream.core.privacy.budget import ZCDP, Amount, Budget, PureDP, decimal_text, exact_amount
+from dpstream.core.privacy.budget import (
+    ZCDP,
+    Amount,
+    Budget,
+    PureDP,
+    amount_words,
+    decimal_text,
+    definition_words,
+    exact_amount,
+)
 from dpstream.core.privacy.convert import (
     approximate_to_zcdp,
     group,

@@ -83,15 +83,9 @@ class Threshold:
         if self.universe is not None:
             universe = self.universe
             return first_from_zero(lambda tau: universe * self._above(tau) <= self.invented)
-        return first_from_zero(lambda tau: self._alone(tau, self.most) <= (self.delta or 0))
+        return first_from_zero(lambda tau: self.alone(tau, self.most) <= (self.delta or 0))
 
-    def delta_of_periods(self, periods: int) -> Fraction:
-        """What ``delta`` is for somebody with the values of so many units: not as many times."""
-        if self.universe is not None:
-            return Fraction(0)
-        return min(Fraction(1), self._alone(self.tau, periods * self.most))
-
-    def _alone(self, tau: int, most: int) -> Fraction:
+    def alone(self, tau: int, most: int) -> Fraction:
         """How likely at most one of the values passes that somebody with so many values alone holds: each is held c
         times, for the worst c. With Laplace noise the logarithm is convex in c, so that is one of the ends."""
         counts = {1, most} if isinstance(self.noise, DiscreteLaplace) else range(1, most + 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
@@ -15,6 +16,13 @@ from dpstream.core.privacy.noise import DiscreteLaplace
 
 #: A Gaussian is summed as far as ``exp`` reaches.
 _REACH = 745.0
+
+
+def delta_of_periods(threshold: Threshold, periods: int) -> Fraction:
+    """What ``delta`` is for somebody with the values of so many units: not as many times."""
+    if threshold.universe is not None:
+        return Fraction(0)
+    return min(Fraction(1), threshold.alone(threshold.tau, periods * threshold.most))
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,10 @@ class Periods(Protocol):
         """Which period a step belongs to; it never falls from one step to the next."""
         ...
 
+    def label(self, step: int) -> str:
+        """What the period of a step is called."""
+        ...
+
 
 @dataclass(frozen=True)
 class StepPeriods:
@@ -75,6 +79,11 @@ class StepPeriods:
     def number(self, step: int) -> int:
         """See ``Periods``."""
         return (step - 1) // self.steps
+
+    def label(self, step: int) -> str:
+        """See ``Periods``."""
+        first = self.number(step) * self.steps + 1
+        return f"steps {first} to {first + self.steps - 1}"
 
 
 #: A period is a step.

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from dpstream.core.errors import ConfigError, UnitError
-from dpstream.core.privacy.budget import Budget, PureDP
+from dpstream.core.errors import BudgetError, ConfigError, UnitError
+from dpstream.core.privacy.budget import Budget, PureDP, exact_amount
 from dpstream.core.privacy.periods import Periods
 
 NeighbourRelation = Literal["add-remove", "replace"]
@@ -35,6 +35,10 @@ Returns = Literal["new", "refuse"]
 
 #: A larger bound would leave nothing to each event; a misprint is the likelier explanation.
 MAX_EVENTS = 10**6
+#: Of a user's budget for the number of users whom the bound cuts: it changes by 1 with a user, that of records by the
+#: bound, so that it is known better with less (docs/theory/users.md).
+CUT_SHARE = Fraction(1, 50)
+_SHARES = "an exact number from 0 (not counted) to less than 1"
 
 
 @dataclass(frozen=True)
@@ -110,23 +114,23 @@ class Individual:
 class User:
     """All events of one user id together, inserts and deletes, over the whole life of a stream or in one period.
 
-    Guarantee: a mechanism whose loss for one event is at most ``per_event(budget)`` has at most the loss
-    ``budget`` for one user (and period), if at most ``max_events`` events of each user reach it (group privacy: pure
-    DP adds up along a path of ``max_events`` streams; zCDP grows with the square, Bun and Steinke 2016).
+    Guarantee: a mechanism whose loss for one event is at most ``per_event(budget)`` loses, with the count of users
+    whom the bound cuts, at most ``budget`` for one user (and period): group privacy (pure DP adds up along a path of
+    ``max_events`` streams; zCDP grows with the square, Bun and Steinke 2016). Proof: docs/theory/users.md.
 
     The bound is enforced by ``dpstream.stream`` (``contribution.py``). Whoever calls a plan's ``step`` has to keep it.
 
     Args:
         per: periods, for each of which the bound begins anew. None: the whole life. A user of k periods has k losses.
+        cut_share: part of the budget for the count of users whom the bound cuts, exact; 0: they are not counted.
 
-    Proof: docs/theory/users.md.
-
-    >>> User(4).per_event(PureDP.of(1)).epsilon
-    Fraction(1, 4)
+    >>> User(4).per_event(PureDP.of(1)).epsilon, User(4, cut_share=0).per_event(PureDP.of(1)).epsilon
+    (Fraction(49, 200), Fraction(1, 4))
     """
 
     max_events: int
     per: Periods | None = None
+    cut_share: Fraction = CUT_SHARE
 
     def __post_init__(self) -> None:
         bound = self.max_events
@@ -134,6 +138,13 @@ class User:
             raise ConfigError(
                 f"max_events = {bound!r}: expected a bound", where="unit", allowed=f"1 to {MAX_EVENTS}"
             )
+        try:
+            share = Fraction(0) if self.cut_share == 0 else exact_amount(self.cut_share, where="unit")
+        except BudgetError as error:
+            raise ConfigError(f"cut_share: {error.what}", where="unit", allowed=_SHARES) from None
+        if share >= 1:
+            raise ConfigError(f"cut_share = {share}", where="unit", allowed=_SHARES)
+        object.__setattr__(self, "cut_share", share)
 
     @property
     def event(self) -> Event:
@@ -156,7 +167,7 @@ class User:
 
     def per_event(self, budget: Budget) -> Budget:
         """What a single event may cost where ``budget`` is for a user; exact."""
-        return budget.scaled(Fraction(1, self.factor(budget)))
+        return budget.scaled((1 - self.cut_share) / self.factor(budget))
 
     @property
     def name(self) -> str:
@@ -183,11 +194,12 @@ class InsertedRecord(User):
     """
 
     max_events: int = 1
+    cut_share: Fraction = Fraction(0)
 
     def __post_init__(self) -> None:
         if self.per is not None:
             raise ConfigError("a record has one insert in all periods", where="unit", allowed="no per")
-        if type(self.max_events) is not int or self.max_events != 1:
+        if self.cut_share or type(self.max_events) is not int or self.max_events != 1:
             raise ConfigError(
                 f"max_events = {self.max_events!r} contradicts a record, which is its one insert",
                 where="unit",
@@ -265,8 +277,8 @@ def handled_as(unit: Unit) -> str:
     return "user" if isinstance(unit, User) else unit.name
 
 
-def parse_unit(name: str, max_events: int | None = None) -> Unit:
-    """The unit named in a configuration file; ``max_events`` belongs to ``user``.
+def parse_unit(name: str, max_events: int | None = None, cut_share: Fraction = CUT_SHARE) -> Unit:
+    """The unit named in a configuration file; ``max_events`` and ``cut_share`` belong to ``user``.
 
     Errors:
         UnitError: the unit ``user`` without its bound. ConfigError: an unknown unit, or a bad bound.
@@ -294,7 +306,7 @@ def parse_unit(name: str, max_events: int | None = None) -> Unit:
                     where="unit",
                     allowed="max_events, the most inserts and deletes together",
                 )
-            return User(max_events)
+            return User(max_events, None, cut_share)
     raise ConfigError(
         f"unknown privacy unit {name!r}",
         where="unit",

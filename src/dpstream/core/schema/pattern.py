@@ -6,12 +6,12 @@ Trusted base: kernel (which values may enter).
 from __future__ import annotations
 
 import math
-import re
 import unicodedata
 from dataclasses import dataclass
 from functools import cached_property
 
 from dpstream.core.errors import SchemaError
+from dpstream.core.schema.pattern_rows import read_row
 
 #: Longer values never enter, in bytes of UTF-8.
 MAX_BYTES = 200
@@ -19,10 +19,6 @@ MAX_BYTES = 200
 MAX_VALUES = 1 << 60
 #: Categories of characters that never enter: control, format, surrogate, line and paragraph ends.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-_PART = re.compile(
-    r"(?:\\(?P<escaped>.)|\[(?P<of>[^][\\^]+)\]|(?P<plain>[^][\\{}()|.*+?^$]))(?:\{(?P<times>[1-9][0-9]{0,2})\})?"
-)
-_ALLOWED = "characters, classes such as [A-Z0-9], numbers of them such as [0-9]{5}; \\. for a dot"
 
 
 def may_enter(value: str) -> bool:
@@ -44,7 +40,7 @@ class Pattern:
     must not have a text in common.
 
     Errors:
-        SchemaError: a row that cannot be read, rows with common texts, more than 2^60 texts.
+        SchemaError: a row that cannot be read, texts that may not enter or are in two rows, more than 2^60 texts.
 
     >>> zips = Pattern(("[0-9]{5}", "[A-C][0-9]"))
     >>> zips.size, zips.rank("00042"), zips.value(100001), zips.rank("D1")
@@ -57,6 +53,11 @@ class Pattern:
         if not self.rows:
             raise SchemaError("empty pattern", where="pattern", allowed="one row or more")
         read = self._signs
+        longest = max(
+            sum(max(len(sign.encode("utf-8", "replace")) for sign in p) for p in row) for row in read
+        )
+        if longest > MAX_BYTES or not all(may_enter(sign) for row in read for p in row for sign in p):
+            raise SchemaError("a text may not enter", where="pattern", allowed=f"up to {MAX_BYTES} bytes")
         for place, row in enumerate(read):
             for other in read[:place]:
                 if len(row) == len(other) and all(set(a) & set(b) for a, b in zip(row, other, strict=True)):
@@ -67,7 +68,7 @@ class Pattern:
     @cached_property
     def _signs(self) -> list[list[str]]:
         """For each row and place the characters that may stand there, in order."""
-        return [_read(row) for row in self.rows]
+        return [read_row(row) for row in self.rows]
 
     @cached_property
     def _places(self) -> list[tuple[int, list[dict[str, int]]]]:
@@ -105,33 +106,3 @@ class Pattern:
                 return text
             rank -= count
         raise IndexError(rank)
-
-
-def _read(row: str) -> list[str]:
-    signs, at = list[str](), 0
-    while at < len(row):
-        part = _PART.match(row, at)
-        if part is None:
-            raise SchemaError(f"{row!r}: expected a row of characters", where="pattern", allowed=_ALLOWED)
-        signs += [_class(part["of"]) if part["of"] else part["escaped"] or part["plain"]] * int(
-            part["times"] or 1
-        )
-        at = part.end()
-    if not signs or not all(may_enter(sign) for place in signs for sign in place):
-        raise SchemaError(f"{row!r}: a text that may not enter", where="pattern", allowed=_ALLOWED)
-    if sum(max(len(sign.encode()) for sign in place) for place in signs) > MAX_BYTES:
-        raise SchemaError(f"{row!r}: texts too long", where="pattern", allowed=f"up to {MAX_BYTES} bytes")
-    return signs
-
-
-def _class(text: str) -> str:
-    """The characters of a class: a-z is a range; a dash at an end is itself."""
-    signs, at = set[str](), 0
-    while at < len(text):
-        length = 3 if text[at + 1 : at + 2] == "-" and at + 2 < len(text) else 1
-        first, last = text[at], text[at + length - 1]
-        if last < first:
-            raise SchemaError(f"[{text}]: a range runs backwards", where="pattern", allowed=_ALLOWED)
-        signs |= set(map(chr, range(ord(first), ord(last) + 1)))
-        at += length
-    return "".join(sorted(signs))
