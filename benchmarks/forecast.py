@@ -6,7 +6,8 @@ Predicted: the standard errors of plan's first screen, from a file with guesses 
 digits; with ``--coarse`` they are 1, 3, 10, 30, ...
 True: root mean squares over runs on the stream itself, of released rows: 20 runs, and on (to 100) for 40 s of CPU.
 Both are of the table after the last step.
-Known streams were looked at while the method was made; the new ones once, when it was done.
+Known streams were looked at while the method was made; the new ones once, when it was
+done; two of them are the first steps of known ones.
 """
 
 from __future__ import annotations
