@@ -22,8 +22,8 @@ DEV := $(VENV)/.installed-dev
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 # Deep tests that are fast: conformance and oracles of each part, without what starts processes or servers.
-QUICK := privacy/test_amounts.py counters/test_bank.py counters/test_counters.py tables config/test_recipes.py \
-	graphical/test_graphical_model.py project/test_toy_family.py project/test_layering.py \
+QUICK := privacy/test_budgets.py counters/test_counters.py tables config/test_recipes.py \
+	graphical/test_graphical.py project/test_toy_family.py project/test_layering.py \
 	sinks/test_sinks.py sources/test_source_errors.py streams/test_unspent.py schema/test_schema_toml.py
 CHANGED = $$(git diff --name-only --diff-filter=d $(or $(BASE),HEAD) -- '*.py'; git ls-files -o --exclude-standard -- '*.py')
 
@@ -72,8 +72,9 @@ torture: $(DEV) ## thousands of random faults in random small streams (POINTS=30
 	  $(if $(MINUTES),--minutes $(MINUTES)) $(if $(POSTGRES),--postgres $(POSTGRES))
 	DPSTREAM_KILL_STRIDE=1 $(BIN)/pytest -q -n $(JOBS) --timeout 900 tests/streams/test_faults.py tests/service/desk/test_worker_killed.py
 
-versions: $(DEV) ## the wheel in clean environments with the oldest and the newest versions it allows (ONLY=oldest; a few minutes)
+versions: $(DEV) ## the wheel with the oldest, pinned and newest versions (ONLY="oldest pinned"; a few minutes); peers of the benchmarks
 	$(BIN)/python tests/project/versions.py $(ONLY)
+	DPSTREAM_PEERS=1 $(BIN)/pytest -q tests/evaluate/test_papers.py -k peers
 
 browser: ## install Chromium (Debian, Ubuntu) for the tests of the HTML report, which skip without one
 	@command -v chromium chromium-browser google-chrome >/dev/null || { \

@@ -1,6 +1,6 @@
 """What a result file says about itself: the command and the commit that made it, in one line near its beginning.
 
-``write_result`` writes that line. ``tests/project/test_results.py`` reads it, and finds the results whose code has
+``write_result`` writes that line. ``tests/project/test_benchmarks.py`` reads it, and finds the results whose code has
 changed since: the script, the scripts it imports, and the parts of dpstream that they import by name.
 """
 

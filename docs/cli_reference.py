@@ -19,7 +19,8 @@ def reference() -> str:
         "",
         "All verbs have `--help`. Where they exist, `--json` prints JSON, `--state` and `--out` (`--releases`)",
         "name other places for state and releases, `--by NAME` says who decides (the login name; not published),",
-        "`--force` replaces a file. Made by `python docs/cli_reference.py`; a test compares it with the program.",
+        "`--force` replaces a file. The verbs of `dpstream lab` have their help only. Made by",
+        "`python docs/cli_reference.py`; a test compares it with the program.",
         "",
     ]
     for path, text in _helps():
@@ -55,6 +56,8 @@ def _helps() -> Iterator[tuple[str, str]]:
 
 def _verbs(group: click.Group, path: str, above: click.Context) -> Iterator[tuple[str, str]]:
     for name in group.list_commands(above):
+        if name == "lab":  # of another distribution
+            continue
         verb = group.get_command(above, name)
         if verb is not None:
             with _context(verb, name, above) as context:

@@ -252,25 +252,25 @@ def page(package: Package) -> str:
         "divides or spends a budget, or decides what a step writes of it. The last line of its docstring says so. "
         "Moving a mark needs a [decision record](decisions/0046-the-trusted-base-is-marked.md).",
         "",
-        "| part | modules | lines of code | |",
+        "|part|modules|lines of code||",
         "|---|---:|---:|---|",
     ]
     for kind, meaning in KINDS.items():
         count = sum(module.kind == kind for module in package.modules.values())
-        text.append(f"| {kind} | {count} | {sizes.get(kind, 0):,} | {meaning}. |")
+        text.append(f"|{kind}|{count}|{sizes.get(kind, 0):,}|{meaning}.|")
     count = sum(not module.kind for module in package.modules.values())
     text += [
-        f"| all else | {count} | {sizes['']:,} | Sees public values only. |",
+        f"|all else|{count}|{sizes['']:,}|Sees public values only.|",
         "",
         "## The kernel, in the order of reading",
         "",
         "From the outside to the noise, then what is kept. Read each room against the sentence beside it.",
         "",
-        "| room | lines | guarantees |",
+        "|room|lines|guarantees|",
         "|---|---:|---|",
     ]
     for room, modules in rooms.items():
-        text.append(f"| [`{room}`](#{anchor(room)}) | {sum(m.lines for m in modules):,} | {READING[room]} |")
+        text.append(f"|[`{room}`](#{anchor(room)})|{sum(m.lines for m in modules):,}|{READING[room]}|")
     for room, modules in rooms.items():
         text += ["", f"### {room}", "", *table(modules, "sees private values because it")]
     beside = [m for kind in BESIDE for m in package.modules.values() if m.kind == kind]
@@ -280,10 +280,10 @@ def page(package: Package) -> str:
         "",
         "These parts never draw noise. The store keeps what the kernel computes; a stream needs those that it uses.",
         "",
-        "| part | modules |",
+        "|part|modules|",
         "|---|---|",
         *(
-            f"| {kind} | {', '.join(f'`{m.name}` {m.lines}' for m in beside if m.kind == kind)} |"
+            f"|{kind}|{', '.join(f'`{m.name}` {m.lines}' for m in beside if m.kind == kind)}|"
             for kind in BESIDE
         ),
         "",
@@ -313,9 +313,9 @@ def table(modules: Iterable[Module], reason: str, *, whole: bool = False) -> lis
     """A line a module: its name (whole, or within its room), its size and why it sees private values."""
     named = ((m.name if whole else m.name.split(".")[-1], m) for m in modules)
     return [
-        f"| module | lines | {reason} |",
+        f"|module|lines|{reason}|",
         "|---|---:|---|",
-        *(f"| `{name}` | {m.lines} | {m.reason} |" for name, m in named),
+        *(f"|`{name}`|{m.lines}|{m.reason}|" for name, m in named),
     ]
 
 

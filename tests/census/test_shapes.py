@@ -24,7 +24,7 @@ from dpstream.families.census.cohorts import (
     raked,
 )
 from dpstream.families.census.totals_filter import LevelTotal
-from dpstream.mechanisms.workload_cells import MeasuredCells
+from dpstream.mechanisms.followed_cells import MeasuredCells
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
 FOLLOWED = MeasuredCells(Workload.all_k_way(DOMAIN, 2))

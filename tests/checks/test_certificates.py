@@ -68,9 +68,7 @@ def horizons_for(name: str) -> tuple[int, ...]:
 
 
 def reached_after(counter: CalibratedCounter, horizon: int) -> Fraction:
-    """The part of the claim that the first ticks can cost; "blt" reaches its own only in the limit."""
-    if counter.name == "blt":
-        return counter.materialize(horizon).loss(counter.unit) / counter.budget.amount
+    """The part of the claim that the first ticks can cost."""
     return REACHED.get(counter.name, {}).get(horizon, Fraction(1))
 
 

@@ -126,7 +126,7 @@ def test_equal_seeds_give_equal_results_and_others_do_not(tmp_path: Path) -> Non
 
 def test_a_mechanism_that_is_clearly_worse_is_said_to_be(tmp_path: Path) -> None:
     """A third of the table leaves at each step: whoever adds up all that came has the noise of all of it."""
-    found = compare_mechanisms(keyed(tmp_path), runs=1, seconds=600)
+    found = compare_mechanisms(keyed(tmp_path), runs=4, seconds=600)
     for columns in ("uniform", "correlated"):
         errors = by_name(found, columns)
         assert errors["pooled"] > 1.2 * errors["census"]

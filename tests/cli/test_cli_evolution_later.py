@@ -257,8 +257,3 @@ def test_a_stream_that_is_asked_begins_anew_with_its_questions(tmp_path: Path) -
     assert told.count("begins anew") == 2, "the stream, and its questions"
     dpstream("ask", config(2), "zip = 'a'")
     assert "another plan" in dpstream("ask", config(1), "zip = 'a'", code=2).stderr
-
-
-def test_without_a_predecessor_records_before_the_start_stop(tmp_path: Path) -> None:
-    config = certain(tmp_path, 3, start=2)
-    assert "before the start" in dpstream("run", config, code=2).stderr

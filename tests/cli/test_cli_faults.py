@@ -61,14 +61,6 @@ def test_nothing_but_a_file_is_replaced(tmp_path: Path) -> None:
     assert stat.S_IMODE(strange.lstat().st_mode) == 0o644
 
 
-def test_a_simulation_replaces_files_only(tmp_path: Path) -> None:
-    dpstream("simulate", "evictions", "--steps", 2, "--out", tmp_path / "s")
-    (tmp_path / "s" / "README.md").unlink()
-    os.mkfifo(tmp_path / "s" / "README.md")
-    dpstream("simulate", "evictions", "--steps", 3, "--out", tmp_path / "s", code=2)
-    assert stat.S_ISFIFO((tmp_path / "s" / "README.md").lstat().st_mode)
-
-
 @pytest.mark.parametrize("place", ["-", "/dev/stdout"])
 def test_standard_output_has_a_name(tmp_path: Path, place: str) -> None:
     config = make(tmp_path, 1)

@@ -60,11 +60,6 @@ def test_a_scheduler_runs_from_a_file_through_every_verb(tmp_path: Path) -> None
     assert len((tmp_path / "more.csv").read_text().splitlines()) == 11
 
 
-def test_runs_are_listed_of_growing_databases_only(tmp_path: Path) -> None:
-    made = config(tmp_path, 'name = "baseline"')
-    assert "has no runs to be listed" in dpstream("plan", made, "--runs-until", 5, code=2).stderr
-
-
 def classifier(folder: Path, mechanism: str, output: str = "") -> Path:
     g = np.random.default_rng(1)
     for step in range(4):
@@ -185,25 +180,6 @@ def test_points_come_out_where_they_went_in(tmp_path: Path) -> None:
     dpstream("sample", made, "--step", 4, "--rows", 7, "--seed", 1, "--out", tmp_path / "some.csv")
     assert (tmp_path / "some.csv").read_text().count("\n") == 8
     assert "Synthetic points are published" in dpstream("statement", made).output
-
-
-def test_a_plan_of_points(tmp_path: Path) -> None:
-    made = points_config(tmp_path)
-    dpstream("plan", made)
-    facts = json.loads(dpstream("plan", made, "--json").output)
-    assert 1 <= facts["points"]["first_cells"] < 10
-    starts = [one["from_point"] for one in facts["points"]["depths"]]
-    assert starts == sorted(starts)
-    assert facts["sum"] == "20"
-    compared = json.loads(dpstream("plan", made, "--compare-epsilon", "1,2", "--json").output)["compared"]
-    assert abs(compared[0]["first_cells"] - 2 * compared[1]["first_cells"]) <= 2
-    declared = " ".join(facts["declared_public"])
-    for column in ("price", "hour"):
-        assert f"a value beyond the bounds of '{column}' stops the stream" in declared
-    # Nothing can be clipped on a circle.
-    assert declared.count("would take it to the nearest border") == 1
-    for verb in (("evaluate", made), ("audit", made, "--only", "exact")):
-        dpstream(*verb, code=2)
 
 
 def test_a_declared_border_takes_what_lies_beyond(tmp_path: Path) -> None:

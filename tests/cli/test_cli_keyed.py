@@ -192,7 +192,7 @@ def test_a_key_without_changes_is_no_table_that_changes(tmp_path: Path) -> None:
     data = write_rows(tmp_path, "a.csv", "day,zip", (f"2026-01-0{i % 9 + 1},z{i % 3}" for i in range(40)))
     refused = dpstream("init", data, "--key-column", "zip", "--out", tmp_path / "other.toml", code=2).stderr
     assert "fits neither a change feed nor snapshots nor stays" in refused
-    assert 'write key_column = "zip" and insert_only = true' in refused
+    assert 'set key_column = "zip", insert_only = true' in refused
 
 
 def test_an_evaluation_compares_with_the_present_records(tmp_path: Path) -> None:

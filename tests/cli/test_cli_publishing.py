@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import re
 import sqlite3
 from pathlib import Path
@@ -117,14 +116,6 @@ def test_who_decided_is_kept_and_published_nowhere(tmp_path: Path) -> None:
         Config.load(config).open_stream()
     checked = dpstream("store", "check", config, code=4).stderr
     assert "entry 2 of the log was changed or is missing" in checked
-
-
-def test_standard_output_carries_releases_only(tmp_path: Path) -> None:
-    config = configured(tmp_path, 'sink = "stdout"', 'records = "persistent"', 'publish = "changes"')
-    lines = [json.loads(line) for line in dpstream("run", config).stdout.splitlines()]
-    assert [line["step"] for line in lines if line.get("event") == "begin"] == [1, 2, 3, 4]
-    assert dpstream("run", config).stdout == "", "nothing is told twice"
-    assert "releases go to standard output" in dpstream("run", config, "--json", code=2).stderr
 
 
 @pytest.mark.parametrize(

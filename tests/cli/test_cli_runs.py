@@ -9,10 +9,6 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from cli_stream import ROWS, dpstream, make, released, status, write_step
-from small_configs import rewrite, write_rows
-
-from dpstream.io.sinks import read_manifest
-from dpstream.tools.simulate import simulate
 
 
 def test_from_simulation_to_sample(tmp_path: Path) -> None:
@@ -61,14 +57,6 @@ def test_from_simulation_to_sample(tmp_path: Path) -> None:
     assert drawn[0] != drawn[1]
     dpstream("sample", config, "--step", 2, "--rows", 7, "--seed", 4, "--out", tmp_path / "e.csv")
     assert (tmp_path / "e.csv").read_bytes() == drawn[1]
-
-
-@pytest.mark.parametrize("name", ["census", "panel", "points"])
-def test_a_simulated_stream_runs_as_it_stands_and_goes_on(tmp_path: Path, name: str) -> None:
-    for steps in (2, 4):
-        config = simulate(name, steps, tmp_path, rows_per_step=100, file_format="parquet")
-        dpstream("run", config)
-        assert status(config)["steps"] == steps
 
 
 def change_a_row(folder: Path) -> None:
@@ -135,59 +123,6 @@ def test_a_stream_of_another_mechanism_goes_on_once_it_is_named(tmp_path: Path) 
     config.write_text(text)
     assert dpstream("ledger", "show", config, "--json").stdout == ledger
     assert "1 new step, 3 in all" in dpstream("run", config).stdout
-
-
-@pytest.mark.parametrize(
-    "mechanism", ["", 'name = "dpstabs"', 'name = "baseline"', 'name = "baseline"\noffline = "aim"']
-)
-def test_empty_steps_one_column_and_a_domain_of_size_one(tmp_path: Path, mechanism: str) -> None:
-    one = '[schema.columns.zip]\ntype = "categorical"\nvalues = ["a"]\n'
-    config = make(tmp_path, 3, columns=one, mechanism=mechanism)
-    dpstream("plan", config)
-    for step in (1, 2, 3):
-        write_rows(tmp_path, f"{step:03d}.csv", "step,zip", [] if step == 2 else [f"{step},a"] * 2)
-    dpstream("run", config)
-    assert status(config)["steps"] == 3
-    for step in (1, 2, 3):
-        table = released(tmp_path)[f"step-00000{step}/table.csv"].splitlines()
-        assert set(table[1:]) <= {b'"a"'}
-
-
-def test_public_sizes_by_rows(tmp_path: Path) -> None:
-    config = make(tmp_path, 2, time_column=None, end=None, rows=5)
-    ignored = '[schema]\nignore = ["step"]\n[schema.columns.zip]'
-    rewrite(config, "[source]", 'total = "public"\n[source]', "[schema.columns.zip]", ignored)
-    dpstream("run", config)
-    assert status(config)["steps"] == 4
-    manifest = read_manifest(tmp_path / "releases", 4)
-    assert (manifest["relation"], manifest["unit"]["name"]) == ("replace", "event-replace")
-    declared = json.loads(dpstream("plan", config, "--json").stdout)["declared_public"]
-    assert "(steps of 5 records; how many of them are deletes is public too)" in " ".join(declared)
-
-
-@pytest.mark.parametrize(
-    ("change", "code", "words"),
-    [
-        (('epsilon = "1"', "epsilon = 0"), 3, "[budget] epsilon"),
-        (("[mechanism]", "[mechanism]\nk = 2"), 2, 'name = "dpstabs"'),
-        (("[mechanism]", "[mechanism]\nworkloda = 2"), 2, "did you mean 'workload'?"),
-    ],
-)
-@pytest.mark.parametrize("verb", ["plan", "check", "run", "status"])
-def test_wrong_configurations_reach_every_verb(
-    tmp_path: Path, verb: str, change: tuple[str, str], code: int, words: str
-) -> None:
-    config = make(tmp_path, 1)
-    config.write_text(config.read_text().replace(*change))
-    assert words in dpstream(verb, config, code=code).stderr
-    assert not (tmp_path / "state").exists()
-
-
-def test_no_new_stream_has_whole_numbers_from_2_53_on_for_values(tmp_path: Path) -> None:
-    config = make(tmp_path, 1)
-    rewrite(config, '"a", "b", "c"]', '7, 9007199254740993]\nother = "other"')
-    for verb in (["plan"], ["check"], ["run"], ["run", "--dry-run"]):
-        assert "as texts" in dpstream(*verb, config, code=2).stderr
 
 
 def test_a_test_seed_marks_everything(tmp_path: Path) -> None:

@@ -27,21 +27,6 @@ def feed(config: Path, text: str, *, code: int = 0) -> str:
     return done.stderr if code else done.stdout
 
 
-def test_a_pipe_that_breaks_and_is_sent_again(tmp_path: Path) -> None:
-    config = make(tmp_path, 0, path='"-"', end='"data"')
-    out = feed(config, lines(1, 2, 3))
-    assert [line.split()[1] for line in out.splitlines() if line.endswith("released")] == ["1", "2"]
-    before = released(tmp_path)
-    assert "the input begins after step 3" in feed(config, lines(4, 5), code=2)
-    assert "other records, of step 2" in feed(config, lines(1) + lines(2, rows=ROWS[1:]) + lines(3), code=2)
-    assert status(config)["steps"] == 2
-    assert "1 new step, 3 in all" in feed(config, lines(2, 3, 4))
-    after = released(tmp_path)
-    assert {name: after[name] for name in before if name.startswith("step-")} == {
-        name: data for name, data in before.items() if name.startswith("step-")
-    }
-
-
 # Users
 
 
@@ -66,7 +51,28 @@ def test_every_sentence_on_the_number_of_records_is_about_the_admitted_ones(tmp_
     assert "the number of admitted records" in status(config)["verdicts"][0]["words"]
     dpstream("report", config, "--out", tmp_path / "report.html")
     assert " admitted records, give or take " in (tmp_path / "report.html").read_text()
-    assert "number of admitted records" in dpstream("measured", tmp_path / "releases").stdout
+    told = dpstream("measured", tmp_path / "releases").stdout
+    assert "number of admitted records" in told
+    dpstream("measured", tmp_path / "releases", "--out", tmp_path / "counts.csv")
+    rows = (tmp_path / "counts.csv").read_text().splitlines()[1:]
+    assert rows
+    assert all('"admitted records"' in row for row in rows)
+
+
+def test_every_page_says_how_many_users_had_more_than_the_bound(tmp_path: Path) -> None:
+    """All of 4,000 come twice: with an error of 400, no page can miss them."""
+    config = with_users(tmp_path, bound=1, who=tuple(f"p{i}" for i in range(4000)))
+    assert "users with more than 1 event: ± " in dpstream("plan", config, "--quick").stdout
+    dpstream("run", config)
+    dpstream("report", config, "--out", tmp_path / "report.html")
+    pages = [dpstream("status", config).stdout, dpstream("measured", tmp_path / "releases").stdout]
+    pages += [dpstream("statement", config).stdout, (tmp_path / "report.html").read_text()]
+    for page in pages:
+        said = " ".join(page.split())
+        users = re.search(r"About ([0-9,]+) ± [0-9]+ users \(95 %\) had more than 1 event up to ", said)
+        assert users, said
+        assert abs(int(users[1].replace(",", "")) - 4000) < 2000
+        assert "This counts users, not lost records." in said
 
 
 def test_no_error_is_claimed_of_the_whole_table_where_the_bound_leaves_out_an_eighth(tmp_path: Path) -> None:

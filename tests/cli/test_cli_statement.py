@@ -18,7 +18,7 @@ from report_pages import Page
 from small_configs import load, rewrite
 
 from dpstream.cli.shared import ShownStream
-from dpstream.core.errors import BudgetError, ConfigError
+from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import ZCDP, zcdp_to_epsilon
 from dpstream.core.privacy.convert import best_guess, surer
 from dpstream.io.sinks import read_manifest
@@ -50,22 +50,6 @@ def test_no_test_between_two_gaussians_beats_the_bound(rho: str) -> None:
     assert float(rho) < 0.5 or right > best_guess(zcdp_to_epsilon(ZCDP.of(rho), "1e-2") / 5)
 
 
-def test_odds_need_a_sensible_question() -> None:
-    for call in (lambda: best_guess(-1), lambda: surer(1, 1), lambda: surer("0.5", -1)):
-        with pytest.raises(BudgetError):
-            call()
-
-
-def test_the_numbers_are_those_of_the_plan(tmp_path: Path) -> None:
-    page = dpstream("statement", make(tmp_path, 3)).stdout
-    assert page.startswith("# Privacy statement: test\n")
-    assert "at most 2.72 times likelier with it than without it." in page
-    assert "in at most 73.2 of 100" in page
-    assert "epsilon = 2 (pure); a guess is right in at most 88.1 of 100 cases" in page
-    assert "Nothing is published yet." in page
-    assert "Spent so far: nothing." in page
-
-
 def test_a_stream_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = budgeted(tmp_path, 'epsilon = "0.5"\nhorizon = 8', steps=3)
     dpstream("run", config, "--until", 2)
@@ -87,19 +71,6 @@ def test_a_stream_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert dpstream(*asked, "--out", "-").stdout == page
     rewrite(config, 'name = "test"', 'name = "test"\ntotal = "public"')
     assert "another plan" in dpstream("statement", config, code=2).stderr
-
-
-def test_deltas_declared_sizes_seeds_and_large_losses(tmp_path: Path) -> None:
-    page = dpstream("statement", budgeted(tmp_path / "a", 'epsilon = "1"\ndelta = "1e-6"')).stdout
-    assert "up to an exception of probability 0.000001" in page
-    page = dpstream("statement", budgeted(tmp_path / "b", 'rho = "0.125"', 'total = "public"')).stdout
-    assert "likelier for one content of it than for another, up to an exception of probability 1e-9" in page
-    assert "declared public" in page
-    large = budgeted(tmp_path / "c", "epsilon = 40")
-    for words in (("statement", large), ("plan", large, "--quick")):
-        assert "protects hardly anything" in dpstream(*words).stdout
-    dpstream("run", large, "--test-seed", 3)
-    assert "THERE IS NO GUARANTEE" in dpstream("statement", large).stdout
 
 
 def test_files(tmp_path: Path) -> None:

@@ -143,10 +143,6 @@ def test_what_cannot_be_watched(tmp_path: Path) -> None:
     done = dpstream("run", config, "--watch", code=2)
     assert "all steps up to end are due at once" in done.stderr
     assert "a length of time" in dpstream("run", config, "--watch", "--interval", "soon", code=2).stderr
-    lag = make(tmp_path / "b", 1, lag='"2 days"')
-    assert "lag has no meaning with step numbers" in dpstream("plan", lag, code=2).stderr
-    lag = make(tmp_path / "c", 1, every='"day"', start='"2026-01-05"', end='"today"', lag='"soon"')
-    assert "expected a length of time" in dpstream("plan", lag, code=2).stderr
 
 
 def test_a_signal_that_does_not_end_the_sleep_is_seen_within_seconds() -> None:

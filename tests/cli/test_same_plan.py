@@ -97,7 +97,9 @@ def test_a_draft_and_a_minimal_file_give_one_plan(name: str, words: tuple[str, .
     """The draft decides nothing of its own: without [mechanism] but what has to be written, the plan is the same."""
     path = write(tmp_path, name)
     drafted = tmp_path / "drafted.toml"
-    dpstream("init", tmp_path / "rows.csv", "--time-column", "step", *words, "--out", drafted)
+    dpstream(
+        "init", tmp_path / "rows.csv", "--time-column", "step", "--public", "*", *words, "--out", drafted
+    )
     text = drafted.read_text(encoding="utf-8").replace('end = "FILL IN"', f"end = {STEPS}")
     minimal = path.read_text(encoding="utf-8")
     own = ("schema", "budget", "expect")

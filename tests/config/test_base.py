@@ -173,7 +173,7 @@ def test_a_border_is_shown_by_public_facts_and_one_that_does_not_hold_is_refused
 
     if rule == "parallel":
         for start in ("2026-01-12", "2026-01-18", "2026-01-20"):
-            with pytest.raises(ConfigError, match="in both or in neither"):
+            with pytest.raises(ConfigError, match="its predecessor ends before"):
                 border(last, SourceOptions(**{**cut, "start": start}), "here")  # type: ignore[arg-type]
 
 

@@ -61,6 +61,7 @@ def points(text: str, *words: str, kind: type[DpstreamError] = ConfigError, **pa
 
 
 USERS = 'unit = "user"\nmax_events = 3'
+BY_USER = DEFAULTS["source"] + '\nuser_column = "person"'
 #: What the message has to hold beside the file.
 WRONG: list[Case] = [
     rest("[budgets]\nepsilon = 1", "'budgets'", "a table", "did you mean 'budget'?", "mechanism"),
@@ -78,6 +79,16 @@ WRONG: list[Case] = [
     stream(USERS, "[source] user_column", "'zip'", "schema", source=f'{DEFAULTS["source"]}\nuser_column = "zip"'),
     stream(USERS, "[source]", "user_column", "two columns", source=f'{DEFAULTS["source"]}\nuser_column = "step"'),
     stream("max_events = 3", "[stream] max_events", "user"),
+    stream('per = "3 steps"', "[stream] per", "unit = event", 'unit = "user"'),
+    stream(f'{USERS}\nper = "life"', "[stream] per", "'life'", "year", source=BY_USER),
+    stream(f'{USERS}\nper = "year"', "[stream] per", "'year' needs a calendar", "13 steps", source=BY_USER),
+    stream(
+        f'{USERS}\nper = "month"',
+        "[stream] per",
+        "a month is shorter than a step",
+        "a longer period",
+        source=BY_USER.replace("end = 9", 'every = "3 months"\nstart = 2020-01-01\nend = 2025-01-01'),
+    ),
     stream('max_events_from = "data"', "[stream] max_events_from", "only max_events", "leave it out"),
     stream(f'{USERS}\nmax_events_from = "me"', "[stream] max_events_from", "'me'", "public", "data"),
     stream('unit = "event-replace"\ntotal = "private"', "[stream] total", "contradicts", "event-replace"),
@@ -85,11 +96,6 @@ WRONG: list[Case] = [
     source(ROWS, "[source] rows", "50", "publish sizes", 'total = "public"'),
     source(f'{ROWS}\nevery = "week"', "[source]", "every", stream=PUBLIC),
     source('time_column = "step"', "[source] path", "missing"),
-    source('path = "d.csv"', "[source]", "the end of a step is", "time_column"),
-    source('path = "d.csv"\ntime_column = "t"\nevery = "week"\nend = "data"', "[source]", "start", "2026-01-05"),
-    source('path = "d.csv"\ntime_column = "t"', "[source]", "end is missing"),
-    source('path = "d"\ntime_column = "t"\nevery = "fortnight"\nstart = 2026-01-05\nend = 9', "'fortnight'", "week"),
-    more('late = "skip"', "'skip'", "next-step"),
     source('path = "d.csv"\ntime_column = "zip"\nend = 3', "[source] time_column", "'zip'", "schema"),
     more('op_column = "paid"', "[source] op_column", "'paid'", "schema"),
     mechanism('name = "dpstab"', "[mechanism] name", "did you mean 'dpstabs'?", "baseline"),

@@ -62,7 +62,7 @@ def test_a_draft_offers_all_options_and_is_read_once_it_is_filled_in(mechanism: 
     person = "who" if family.limits.people else None
     values: list[Any] = [True, False] if family.limits.people else [1.5, 2.5]
     data = {"day": days, **({"who": ["a", "b"]} if person else {}), **dict.fromkeys(columns, values)}
-    text = draft_config(data, "day", person_column=person, mechanism=mechanism)
+    text = draft_config(data, "day", person_column=person, mechanism=mechanism, public="*")
     for key in family.keys:
         assert (f"\n{key.name} = " in text or f"\n# {key.name} = " in text) == (mechanism in key.mechanisms)
     path = tmp_path / "dpstream.toml"

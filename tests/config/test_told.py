@@ -153,7 +153,7 @@ def test_guarantee_unit_and_costs_are_the_plans_in_every_text(told: Told) -> Non
     if isinstance(plan.unit, User):
         assert f"Each costs {plan.unit.per_event(plan.budget)}" in statement
         assert "charged in its step" not in statement
-    total = sum((part.total for part in plan.parts()), 0 * plan.budget.amount)
+    total = sum((part.total for part in plan.all_parts()), 0 * plan.budget.amount)
     assert total == plan.budget.amount
 
 

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dpstream.checks import NoiseTape, read_cell
-from dpstream.core.counters import BLTCounter, Counter, ToeplitzCounter, binned, counter_by_name
+from dpstream.core.counters import BLTCounter, Counter, ToeplitzCounter, binned_noise, counter_by_name
 from dpstream.core.counters.binned import (
     CalibratedBinnedCounter,
     LagBins,
-    NoiseTable,
     Weights,
     design_of,
 )
+from dpstream.core.counters.binned_noise import NoiseTable
 from dpstream.core.errors import BudgetError, ConfigError, LimitError
 from dpstream.core.privacy import ZCDP, Event, PureDP, Randomness
 
@@ -51,6 +51,8 @@ RECIPES: list[Counter] = [
     BLTCounter(1000),
     CoarseBLT(1000),
     BLTCounter(10_000),
+    BLTCounter(1000, 13),
+    CoarseBLT(1000, 150),
 ]
 
 
@@ -185,8 +187,8 @@ def test_far_variances_are_close(recipe: Counter, monkeypatch: pytest.MonkeyPatc
         for table_exact in [table()]
         for t in (1025, 1500, 3333, 4000)
     }
-    monkeypatch.setattr(binned, "_EXACT_TICKS", 1024)
-    monkeypatch.setattr(binned, "_LONGEST", 2048)
+    monkeypatch.setattr(binned_noise, "_EXACT_TICKS", 1024)
+    monkeypatch.setattr(binned_noise, "_LONGEST", 2048)
     far = table()
     for t, (variance, gain) in exact.items():
         assert far.variance(t) == pytest.approx(variance, rel=0.03)
@@ -240,7 +242,7 @@ def test_refusals() -> None:
             recipe.calibrate(ZCDP.of("1e-20"), Event())
         assert "rho = 0.5" in recipe.calibrate(RHO, Event()).describe()
     chosen = [counter_by_name("blt", horizon=horizon) for horizon in (None, 10, 1001, 10**7)]
-    assert chosen == [BLTCounter(ticks) for ticks in (10_000, 1000, 10_000, 10**6)]
+    assert chosen == [BLTCounter(10_000), BLTCounter(1000, 10), BLTCounter(10_000, 1001), BLTCounter(10**6)]
     with pytest.raises(ConfigError, match="needs a horizon"):
         counter_by_name("toeplitz")
     for wrong in (0, -1, 2**22 + 1, 1.5, True):

@@ -214,12 +214,13 @@ def test_what_cannot_be_attacked_is_refused(config, tmp_path, monkeypatch):
         attack_of(Config.load(config), 0)
     text = config.read_text(encoding="utf-8")
     large = tmp_path / "stream" / "large.toml"
-    large.write_text(text.replace('epsilon = "1"', 'epsilon = "30"'), encoding="utf-8")
+    few = text.replace('name = "pooled"', 'name = "dpstabs"\nk = 1').replace("all-2-way", "all-1-way")
+    large.write_text(few.replace('epsilon = "1"', 'epsilon = "30"'), encoding="utf-8")
     assert "the claim is too large" in dpstream("audit", large, "--only", "attack", code=2).stderr
     short = dpstream("audit", config, "--only", "attack", "--minutes", "0.00001", code=2).stderr
     assert "minutes cannot catch a program without noise" in short
     # Without --only the other parts go on, and everything says what was left out.
-    monkeypatch.setattr(configured, "_SECONDS", {"short": 0.5})
+    monkeypatch.setattr(configured, "_SECONDS", {"short": 0.0})
     monkeypatch.setattr(samplers_audit, "_SECONDS", 1.0)
     rest = dpstream("audit", large, "--processes", 1, "--out", tmp_path)
     assert "not audited: audit: 0.5 minutes cannot" in rest.stderr

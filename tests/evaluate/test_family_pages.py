@@ -124,7 +124,6 @@ def test_errors_by_simulation_stand_on_the_page_beside_what_was_measured(
     assert "Standard error of a cell by its size, by simulation" in page.words
     assert "have no error bars" not in page.words
     assert "By simulation the mean standard error of a cell is" in page.data["heat"]["pairs"][0]["e"]
-    assert "Errors of counts are not known" not in page.words
 
 
 def test_page_of_a_classifier(finished: Callable[[str], Path], tmp_path: Path) -> None:

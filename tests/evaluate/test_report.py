@@ -86,13 +86,6 @@ def test_heat_maps_are_the_released_pairs(folder: Path, public: Page) -> None:
             assert pair["v"][i][j] == pytest.approx(1e4 * counts[first, second] / len(rows), abs=0.51)
 
 
-def test_promise_in_plain_words(public: Page) -> None:
-    assert "at most 2.72 times likelier in one case than in the other" in public.words
-    assert "Spent so far: epsilon 1 of 1 that the plan allows" in public.words
-    assert "loses twice as much" in public.words
-    assert "A null stops the stream in columns 'zip', 'paid', 'kind'" in public.words
-
-
 def test_page_is_sealed(public: Page) -> None:
     policy = next(
         str(attributes["content"])

@@ -8,6 +8,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 #: File below ``src/dpstream`` -> what goes wrong -> the text that stands there once, and what takes its place.
 PLANTED: dict[str, dict[str, tuple[str, str]]] = {
+    "core/contracts/stream_plan.py": {
+        "the number of cut users has the noise of twice its share": (
+            "noise_for(self.budget.scaled(share), 1, 1)",
+            "noise_for(self.budget.scaled(2 * share), 1, 1)",
+        ),
+    },
     "core/counters/intervals.py": {
         "the tick that ends a block spends the whole budget again": (" if size == 1 else _HALF)", ")"),
         "closed partitions: the ticks inside the last block use a third too much": (
@@ -33,6 +39,18 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
     "core/privacy/budget.py": {
         "parts of a split do not add up to the whole": ("/ total for", "/ total * Fraction(1001, 1000) for"),
         "an amount is printed rounded down": ("rounding=ROUND_CEILING", 'rounding="ROUND_FLOOR"'),
+    },
+    "core/privacy/discovery.py": {
+        "the threshold is lower by the noise of a factor of two": (
+            "<= (self.delta or 0))",
+            "<= (self.delta or 0)) - math.ceil((self.noise.variance / 2) ** 0.5 * math.log(2))",
+        ),
+        "the values of a user count as one": ("return self.unit.factor(PureDP(1))", "return 1"),
+        "values once each are taken for the worst case": ("for c in counts)", "for c in {1})"),
+        "the tail at the threshold is one too short": (
+            "tail, ratio = exp_bounds((limit + 1)",
+            "tail, ratio = exp_bounds((limit + 2)",
+        ),
     },
     "core/privacy/entropy.py": {
         "words are handed out twice": ("self._used += n", "self._used += n - 1"),
@@ -68,6 +86,10 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
             "return self.max_events if isinstance(budget, PureDP) else self.max_events**2",
             "return self.max_events",
         ),
+        "the number of cut users is not paid by the events": (
+            "scaled((1 - self.cut_share) /",
+            "scaled(Fraction(1) /",
+        ),
         "a replaced record counts as one changed cell": ('1 if self.relation == "add-remove" else 2', "1"),
     },
     "core/schema/encoded_table.py": {
@@ -80,12 +102,23 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
         ),
     },
     "core/tables/contribution.py": {
+        "which value of a user is counted follows the order of the rows": (
+            "        if values is not None:\n            more",
+            "        if values is None:\n            more",
+        ),
         "the bound lets one event more through": ("(max_events - used, 0)", "(max_events + 1 - used, 0)"),
         "which events are admitted follows the order of the rows": (
             "return np.lexsort((tags[:, 1], tags[:, 0], rows))",
             "return np.argsort(rows, kind='stable')",
         ),
-        "what was left out is counted as used": ("[split:], used + granted,", "[split:], used + wanted,"),
+        "a user who was cut is cut again in a later step": (
+            "max_events + 1)\n    cut",
+            "max_events)\n    cut",
+        ),
+        "a user is counted as cut at every event beyond the bound": (
+            "int(np.count_nonzero((counts > max_events) & (used <= max_events)))",
+            "int(rows.size - granted.sum())",
+        ),
         "user 12 and user '12' are two users": (
             "texts = [chunk if _binary(chunk.type) else chunk.cast(pa.string()) for chunk in chunks]",
             "texts = [chunk if _binary(chunk.type) or pa.types.is_string(chunk.type) else "
@@ -168,6 +201,10 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
         ),
     },
     "families/tabular/pooled.py": {
+        "a step's outputs depend on values that are not published": (
+            "Found(value, state.step + 1, count)",
+            "Found(value, state.step + 1, count + hash(min(counts.of(column))) % 97)",
+        ),
         "a pooled run decides on exact counts how much it measures": (
             "expected = side.rate * length if size is None else float(size)",
             "expected = float(side.counts[self.cells.part(0)].sum())",
@@ -191,6 +228,8 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
             "Fraction(1, len(self.headlines) * len(group))",
             "Fraction(1, len(self.headlines))",
         ),
+    },
+    "families/tabular/pooled_book.py": {
         "the newest period is left out of the number of records": (
             "self.values[series] += value",
             "self.values[series] = value",
@@ -247,6 +286,38 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
             "return True",
         ),
     },
+    "core/privacy/waiting.py": {
+        "noise beyond a limit begins at the limit": ("above + 1 + int(beyond", "above + int(beyond"),
+        "a draw after one beyond the limit is skipped": ("at += wait or span", "at += (wait or span) + 1"),
+    },
+    "mechanisms/discovery.py": {
+        "values are published in the order of arrival": (
+            "for value in sorted(chosen)]",
+            "for value in passed]",
+        ),
+        "a value of a pattern is drawn as if it did not occur, too": (
+            "                passed.pop(value, None)\n",
+            "                number = max(number, passed.get(value, number))\n",
+        ),
+        "values that entered are found again": (
+            "        if value in self.known:\n",
+            "        if value in ():\n",
+        ),
+    },
+    "mechanisms/discovery_plan.py": {
+        "each column has the whole delta": (
+            "Threshold(own, unit, (self.delta or Fraction(0)) / parts)",
+            "Threshold(own, unit, self.delta)",
+        ),
+        "each column has the whole share": (
+            "budget.scaled(Fraction(1, len(self.columns)))",
+            "budget.scaled(Fraction(1))",
+        ),
+        "discovery epochs double for ever": (
+            "last if self.recipe.year is None else min(last, self.recipe.year)",
+            "last",
+        ),
+    },
     "mechanisms/engine.py": {
         "the exact number of records is published": (
             "return estimate_total(self.sums) if self.public_total is None else (self.public_total, 0.0)",
@@ -273,10 +344,34 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
         ),
     },
     "stream/admission.py": {
+        "a user's counter is not set back at a border": (
+            "(ends(self._per, step) or step == horizon)",
+            "False",
+        ),
+        "a user's counter is set back a step too early": (
+            "ends(self._per, step) or",
+            "ends(self._per, step + 1) or",
+        ),
+        "a user's counter is set back with each batch": (
+            "return self._per is not None and (ends(self._per, step) or step == horizon)",
+            "return self._per is not None",
+        ),
         "a key that came back is not refused": (
             "        if self._final:\n"
             "            refuse_returns(before, changes, self._store.any_departed, where)\n",
             "",
+        ),
+    },
+    "stream/cut_users.py": {
+        "users who were cut are counted in the next period, too": (
+            "type(self)(0, step,",
+            "type(self)(count, step,",
+        ),
+    },
+    "stream/ledger/account_periods.py": {
+        "an account counts records by the period in which they arrive": (
+            "self.last if self.deletes and self.last is not None else period + self.crosses",
+            "period + self.crosses",
         ),
     },
     "stream/ledger/limit.py": {
@@ -292,6 +387,14 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
     "stream/store/encryption.py": {
         "the encrypted value is not bound to its row": ('._start + b"".join(map(_framed, parts))', "._start"),
         "a key file that others may read is accepted": (".st_mode) & 0o077 or", ".st_mode) & 0o007 or"),
+    },
+    "stream/store/summed_rows.py": {
+        "counters of a past period are forgotten, and stay": ('db.execute(f"DELETE FROM {_USERS}")', "pass"),
+        "only so many values of a step are counted": (
+            "for start in range(0, len(order), _PAGE):\n            rows",
+            "for start in range(0, min(len(order), 4 * _PAGE), _PAGE):\n            rows",
+        ),
+        "values are counted again in the next epoch": ('db.execute(f"DELETE FROM {_VALUES}")', "pass"),
     },
     "stream/store/sealed_history.py": {
         "values of an earlier step are taken for those of the last": ("if step != ", "if step > "),
@@ -342,9 +445,9 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
             "if counted < one.end <= step:",
             "if one.end <= step:",
         ),
-        "noise that two running sums share stays in their difference": (
-            "noises[0] - noises[1]), (-1.0, noises[1] - noises[0])",
-            "noises[0]), (-1.0, noises[1])",
+        "the noise of the running sum where a flow begins is left out": (
+            "(-1.0, noises[1] - noises[0])",
+            "(-1.0, set[int]())",
         ),
     },
     "tools/report/markup.py": {
@@ -354,31 +457,45 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
 }
 #: Folder or file below ``src/dpstream`` -> nearest tests, below ``tests``, the fastest first; the longest name counts.
 NEAREST: dict[str, tuple[str, ...]] = {
+    "core/contracts/stream_plan.py": ("streams/test_cut_users.py",),
     "core/counters": ("counters", "checks"),
     "core/privacy": ("privacy", "counters", "tabular/test_transcripts.py"),
+    "core/privacy/discovery.py": ("privacy/test_discovery.py",),
+    "core/privacy/waiting.py": ("privacy/test_discovery.py", "privacy/test_waiting.py"),
+    "mechanisms/discovery": ("privacy/test_discovery.py", "tabular/test_discovery_plan.py"),
     "core/schema": ("schema/test_schema_table.py", "schema", "streams/test_stream.py"),
-    "core/tables": ("tables", "streams/test_contribution.py", "tabular"),
+    "core/tables": ("tables", "streams/test_contribution.py", "streams/test_discovery.py", "tabular"),
     "core/tables/keyed_reading.py": ("streams/test_keyed.py", "sources/test_keyed_shapes.py", "streams"),
-    "families/census": ("evaluate/test_published_is_measured.py", "census"),
-    "families/growing": ("evaluate/test_published_is_measured.py", "growing"),
-    "families/panel": ("evaluate/test_published_is_measured.py", "panel"),
+    "families/census": ("streams/test_every_plan.py", "census"),
+    "families/growing": ("streams/test_every_plan.py", "growing"),
+    "families/panel": ("streams/test_every_plan.py", "panel"),
     "families/points": (
-        "evaluate/test_audit_families.py",
-        "evaluate/test_published_is_measured.py",
+        "evaluate/test_audits.py",
+        "streams/test_every_plan.py",
         "points",
     ),
+    "families/tabular/pooled_book.py": ("tabular/test_levels.py", "tabular/test_periods.py"),
     "families/tabular/pooled_clock.py": ("tabular/test_levels.py", "tabular/test_periods.py"),
-    "families/tabular": ("tabular/test_periods.py", "evaluate/test_published_is_measured.py", "tabular"),
+    "families/tabular/pooled.py": (
+        "tabular/test_periods.py",
+        "streams/test_discovery.py",
+        "streams/test_every_plan.py",
+        "tabular",
+    ),
+    "families/tabular": ("tabular/test_periods.py", "streams/test_every_plan.py", "tabular"),
     "io/sinks": ("sinks", "streams/test_stream.py", "streams"),
     "io/sources/calendar.py": ("sources/test_file_source.py",),
     "io/sources/files.py": ("sources/test_file_source.py",),
     "mechanisms": ("tabular/test_pooled.py", "tabular"),
     "service": ("service",),
     "stream": ("streams/test_stream.py", "streams/test_keyed.py", "streams"),
+    "stream/admission.py": ("streams/test_contribution.py", "streams"),
+    "stream/cut_users.py": ("streams/test_cut_users.py",),
     "stream/ledger": ("streams/test_account.py", "streams/test_ledger.py"),
     "stream/release/estimates.py": ("streams/test_flow_kinds.py", "streams/test_public_measurements.py"),
     "stream/release/flow_kinds.py": ("streams/test_flow_kinds.py",),
     "stream/release/flows.py": ("streams/test_flows.py",),
+    "stream/store/summed_rows.py": ("streams/test_discovery.py", "streams/test_keyed.py", "streams"),
     "stream/store": ("streams/test_stream_damage.py", "streams/test_keyed.py", "streams"),
     "stream/store/archive.py": ("streams/test_moves.py", "streams"),
     "stream/store/encryption.py": ("streams/test_encryption.py",),

@@ -17,7 +17,7 @@ from small_batches import drawn_batches
 from small_streams import small_frame, small_schema, small_stream
 
 import dpstream
-from dpstream.core.contracts import NoisyCounts, Packed
+from dpstream.core.contracts import Packed
 from dpstream.core.errors import (
     BudgetError,
     ConfigError,
@@ -43,8 +43,6 @@ from dpstream.io.sinks import read_measurements
 from dpstream.mechanisms import MWEMPGM
 from dpstream.stream import open_stream
 from dpstream.stream.templates import paragraphs, said, words
-from dpstream.tools.audit.door import Door
-from dpstream_lab.audits.growing_audit import arrivals, growing_plans
 
 DOMAIN = Domain(("a", "b"), (2, 3))
 PAIR = Workload.all_k_way(DOMAIN, 2)
@@ -233,14 +231,6 @@ def test_too_few_records_for_a_derived_gamma_say_how_many_would_do() -> None:
         BBScheduler(wide, 10**6).calibrate(epsilon=1)
 
 
-def test_deletes_are_refused() -> None:
-    _, box = recorded()
-    plan = BBImprover(box, 10).calibrate(rho=1)
-    nothing = np.zeros((0, 2), np.int32)
-    with pytest.raises(ConfigError, match="takes no deletes"):
-        plan.step(plan.start(), EncodedBatch(DOMAIN, nothing, nothing), Randomness.seeded(1))
-
-
 def test_a_state_that_contradicts_itself_is_refused() -> None:
     _, box = recorded()
     plan = BBImprover(box, 10).calibrate(rho=1)
@@ -253,28 +243,6 @@ def test_a_state_that_contradicts_itself_is_refused() -> None:
 
 
 # What is published.
-
-HONEST = growing_plans()
-
-
-@pytest.mark.parametrize("name", HONEST)
-def test_a_run_publishes_as_many_numbers_as_the_plan_says(name: str) -> None:
-    """That they are what was drawn: ``tests/evaluate/test_published_is_measured.py``."""
-    plan, door, counts = HONEST[name], Door(b"1"), list[NoisyCounts]()
-    state = plan.start()
-    for codes in arrivals(plan.domain, [5, 4, 2, 9]):
-        counts += plan.step(state, EncodedBatch(plan.domain, codes), door).noisy_counts
-    assert len(counts) == len(door.measured)
-    assert all((one.first, one.counted) == (1, "inserts") for one in counts)
-    said = plan.facts().get("noisy_counts")
-    if plan.box.name == "smalldb":
-        assert (counts, said) == ([], None)
-        return
-    for step in {one.last for one in counts}:
-        run = [one for one in counts if one.last == step]
-        assert said["first"] <= sum(len(one.values) for one in run) <= said["most"]
-        # The smallest marginal is measured in any case.
-        assert ["chosen" in one.query for one in run] == [number > 0 for number in range(len(run))]
 
 
 def test_a_reader_gets_intervals_as_of_the_last_run(tmp_path: Path) -> None:

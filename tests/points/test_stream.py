@@ -12,9 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpstream import Boolean, Categorical, Integer, Real, Schema, errors
-from dpstream.core.contracts import Packed
 from dpstream.core.privacy import Event, Randomness
-from dpstream.core.tables import EncodedRecords
 from dpstream.families.points import Points, PointsPlan
 from dpstream.families.points.points_plan import shuffled
 from dpstream.io.sinks import Publisher, read_changes, read_manifest
@@ -94,47 +92,6 @@ def test_a_stream_is_its_synthesizer(tmp_path: Path) -> None:
     asked = release.answer("kind = 'cafe'")
     assert asked.value > 1500
     assert "nearly empty regions have too many points" in asked.note
-
-
-@pytest.mark.parametrize(("schema", "options"), [(CITY, {}), (LINE, {}), (LINE, {"variant": "paper"})])
-def test_equal_entropy_gives_equal_states_however_often_they_are_packed(
-    schema: Schema, options: dict[str, Any]
-) -> None:
-    """Through bytes and back after every step, over many levels: the same counts, and the same packed state."""
-    made = plan(schema, "40", **options)
-    one, two = made.start(), made.start()
-    sources = Randomness.seeded(1), Randomness.seeded(1)
-    sizes, kept = [0, 1, 3, 40, 1, 500, 0, 1200, 3000, 2, 5000], False
-    for step, size in enumerate(sizes):
-        rows = made.reading.encode(frame(size, step, schema))
-        batch = EncodedRecords(made.reading.domain, rows)
-        left, right = made.step(one, batch, sources[0]), made.step(two, batch, sources[1])
-        assert np.array_equal(left.counts, right.counts)
-        kept = kept or any(level.size for level in one.kept)
-        again = made.unpack_synthesis(container.load(container.dump(left.pack()), where="test"))
-        assert again.released(made.reading, left.points, 0).equals(
-            right.released(made.reading, right.points, 0)
-        )
-        two = made.unpack_state(container.load(container.dump(made.pack_state(two)), where="test"))
-    assert one.level > 5
-    assert one.cells.segments
-    assert kept
-    assert container.dump(made.pack_state(one)) == container.dump(made.pack_state(two))
-
-
-def test_a_damaged_state_is_refused() -> None:
-    made = plan(LINE)
-    state, source = made.start(), Randomness.seeded(1)
-    made.read(state, np.arange(600) % 4096, source)
-    packed = made.pack_state(state)
-    for name in packed.arrays:
-        with pytest.raises(errors.StoreDamagedError):
-            made.unpack_state(Packed(packed.meta, {n: a for n, a in packed.arrays.items() if n != name}))
-    cells = {**packed.meta["cells"], "depth": 2}
-    with pytest.raises(errors.StoreDamagedError):
-        made.unpack_state(Packed({**packed.meta, "cells": cells}, packed.arrays))
-    with pytest.raises(errors.StoreFormatError, match="format 2"):
-        made.unpack_state(Packed({**packed.meta, "format": 2}, packed.arrays))
 
 
 def test_the_order_of_records_plays_no_part(tmp_path: Path) -> None:

@@ -98,8 +98,8 @@ def test_many_at_once_follow_the_same_law_and_ends_are_exact(monkeypatch: pytest
     # U next to 0: noes for ever. U next to 1: the first test says yes.
     assert far[[0, 1, 5]].tolist() == [0, 0, 0]
     assert far[[2, 3]].tolist() == [1, 1]
-    assert not waiting_times(noise, np.full(3, 10**12), 2**40, Randomness.seeded(1).words).any()
-    for bad in (0, 2**41, True):
+    assert not waiting_times(noise, np.full(3, 10**12), 2**60, Randomness.seeded(1).words).any()
+    for bad in (0, 2**61, True):
         with pytest.raises(ConfigError, match="limit"):
             waiting_times(noise, np.zeros(1, np.int64), bad, Randomness.seeded(1).words)
 

@@ -106,25 +106,19 @@ def test_an_answer_from_the_folder_is_a_count_of_the_released_table(tmp_path: Pa
             dp.Categorical("zip", ["a", "b"], other="other", missing="missing"),
             dp.Integer("age", min=0, max=9, other="odd", missing="unknown"),
             dp.Integer("rooms", min=1, max=3, other="more"),
-            dp.Boolean("paid"),
         ]
     )
-    rows = {
-        "zip": ["a", "b", "c", None] * 50,
-        "age": [1, 5, 99, None] * 50,
-        "rooms": [1, 2, 3, 9] * 50,
-        "paid": [True, False] * 100,
-    }
+    rows = {"zip": ["a", "b", "c", None] * 50, "age": [1, 5, 99, None] * 50, "rooms": [1, 2, 3, 9] * 50}
     with dp.open(tmp_path, schema, epsilon=5, randomness=Randomness.seeded(4)) as stream:
-        stream.step(rows, name="1")
-        stream.step(rows, name="2")
+        for name in ("1", "2"):
+            stream.step(rows, name=name)
     release = dp.read(tmp_path / "releases")
     assert (release.step, release.steps) == (2, (1, 2))
     for step in (1, 2):
         table = release.table(step)
-        paid, zips = table.column("paid").to_pylist(), table.column("zip").to_pylist()
-        expected = sum(p and z == "a" for p, z in zip(paid, zips, strict=True))
-        assert release.answer("paid and zip = 'a'", step).value == expected
+        rooms, zips = table.column("rooms").to_pylist(), table.column("zip").to_pylist()
+        expected = sum(r == 1 and z == "a" for r, z in zip(rooms, zips, strict=True))
+        assert release.answer("rooms = 1 and zip = 'a'", step).value == expected
     table = release.table()
     nulls = {name: table.column(name).null_count for name in ("age", "rooms")}
     assert min(nulls.values()) > 0
@@ -132,18 +126,10 @@ def test_an_answer_from_the_folder_is_a_count_of_the_released_table(tmp_path: Pa
     assert release.answer("age = 'odd' or age = 'unknown'").value == nulls["age"]
     with pytest.raises(dp.errors.ConfigError, match="both as null"):
         release.answer("age = 'odd'")
-    answer = release.answer("age < 4 or zip = 'missing'")
-    assert answer.standard_error is None
-    assert answer.interval() is None
-    assert "Counted in the released table" in answer.note
-    with pytest.raises(dp.errors.SchemaError, match="rent"):
-        release.answer("rent = 1")
-    with pytest.raises(dp.errors.ConfigError, match="unknown step 3"):
-        dp.read(tmp_path / "releases", step=3)
     path = tmp_path / "releases" / "step-000002" / "table.parquet"
     path.write_bytes(path.read_bytes() + b" ")
     with pytest.raises(dp.errors.StoreDamagedError):
-        release.answer("paid")
+        release.answer("rooms = 1")
 
 
 def test_a_run_of_a_file_goes_on_where_it_stopped(tmp_path: Path) -> None:

@@ -80,9 +80,10 @@ def fill(spill: Spill, folder: Path) -> None:
 def test_a_run_with_everything_around_it(tmp_path: Path, spill: Spill, form: str) -> None:
     config = configure(tmp_path, LENIENT, form=form)
     fill(spill, tmp_path)
-    draft = tmp_path / "draft.toml"
+    draft, bare = tmp_path / "draft.toml", tmp_path / "bare.toml"
+    spill.run("init", tmp_path / "data", "--time-column", "step", "--out", bare)
     spill.private_files.add(draft)
-    spill.run("init", tmp_path / "data", "--time-column", "step", "--out", draft)
+    spill.run("init", tmp_path / "data", "--time-column", "step", "--public", "*", "--out", draft)
     assert TEXT in draft.read_text(encoding="utf-8")
     for verb in (("check",), ("check", "--json"), ("plan",), ("plan", "--json")):
         spill.run(*verb, config)
@@ -297,7 +298,8 @@ def test_nothing_is_written_elsewhere(tmp_path: Path, spill: Spill) -> None:
     assert done.returncode == 0, done.stderr
     places = {path for path in json.loads(log.read_text(encoding="utf-8")) if "__pycache__" not in path}
     places.discard(str(tmp_path))  # a file without a name, to see whether releases can be made there
-    allowed = [tmp_path / "state", tmp_path / "releases", log, os.environ.get("NUMBA_CACHE_DIR", os.devnull)]
+    code = os.environ.get("NUMBA_CACHE_DIR") or Path.home() / ".cache" / "dpstream"
+    allowed = [tmp_path / "state", tmp_path / "releases", log, code]
     assert [path for path in places if not path.startswith(tuple(str(one) for one in allowed))] == []
     assert [path for path in places if path.startswith(str(tmp_path / "releases"))]
     assert os.listdir(os.environ["TMPDIR"]) == []

@@ -3,7 +3,7 @@
     python tests/project/test_messages.py [FOLDER]    # lists the sentences that break a rule, and counts words
 
 What is said is the first argument of an exception, and ``allowed``. Values in it count as one word. Words of sentences
-are those of texts with three words or more, docstrings excepted, and of templates.
+are those of texts with three words or more, docstrings and SQL excepted, and of templates.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ LONGEST = 22
 _DENIES = re.compile(r"\b(is|are|was|were) no(t a|t an)?\b(?! longer)|\bnone (is|are)\b", re.IGNORECASE)
 _PRONOUN = re.compile(r"(it|this|these|they|that|those)\b", re.IGNORECASE)
 _IS_NO = re.compile(r"\b(is|are|was|were) no\b(?! longer)")
+#: What a database reads, and nobody else.
+_SQL = re.compile(r"\s*(ALTER|CREATE|DELETE|DROP|INSERT|LOCK|PRAGMA|SELECT|SET|UPDATE|WITH) ")
 _WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
 _MARKS = re.compile(r"\{[%#].*?[%#]\}|\{\{.*?\}\}|<[^>]+>", re.DOTALL)
 _TEMPLATES = (".j2", ".html", ".md", ".toml")
 #: Words at most: of sentences in the package, and of the documentation.
-MOST_SENTENCES, MOST_DOCS = 35_000, 75_000
+MOST_SENTENCES, MOST_DOCS = 34_000, 75_000
 DOCS = SOURCE.parents[1] / "docs"
 
 
@@ -82,7 +84,7 @@ def sentence_words(folder: Path = SOURCE) -> int:
                 for node in ast.walk(tree)
                 if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in alone
             ]
-            words = [_WORD.findall(text) for text in texts if " " in text]
+            words = [_WORD.findall(text) for text in texts if " " in text and not _SQL.match(text)]
             many += sum(len(found) for found in words if len(found) >= 3)
         elif path.suffix in _TEMPLATES and path.name != "README.md":
             many += len(_WORD.findall(_MARKS.sub(" ", path.read_text(encoding="utf-8"))))

@@ -21,6 +21,7 @@ from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.panel import PanelCumulative, PanelWindow
 from dpstream.families.points.estimates import half_errors
 from dpstream.families.tabular import DPStabs, Pooled
+from dpstream.project import Config
 from dpstream.project.planning import parse_wish
 from dpstream_lab.audits.points_audit import cube_cells, cube_plan
 
@@ -192,20 +193,20 @@ def plan(path: Path, *words: str, code: int = 0) -> Any:
 def test_what_is_not_measured_is_predicted_for_steps_that_differ_as_guessed(tmp_path: Path) -> None:
     """Step 10 is the first of an epoch of two: the number of records is that of step 9, and once more the last step."""
 
-    def total(guess: str, at: str, code: int = 0) -> Any:
+    def totals(guess: str, *steps: int) -> Any:
         expect = f"[expect]\nrecords_per_step = 100\n{guess}"
-        made = config(tmp_path, horizon="", steps="1000", expect=expect)
-        found = plan(made, "--at", at, "--json", code=code)
-        return found if code else found["expected_errors"]["steps"][-1]["total"]
+        loaded = Config.load(config(tmp_path, horizon="", steps="1000", expect=expect))
+        return [one.total for one in loaded.plan().expected_errors(steps, loaded.expected)]
 
-    measured, noise, usual = total("", "9"), total("varies = 0", "10"), total("", "10")
-    assert total("varies = 0.5", "9") == measured, "what is measured does not depend on the guess"
+    measured, usual, before, last = totals("", 9, 10, 999, 1000)
+    (noise,), (same, more) = totals("varies = 0", 10), totals("varies = 0.5", 9, 10)
+    assert same == measured, "what is measured does not depend on the guess"
     assert measured < noise < 1.5 * measured, "the noise of the last epoch, twice"
     assert usual**2 - noise**2 == pytest.approx(2 * 30.0**2)
-    assert total("varies = 0.5", "10") ** 2 - noise**2 == pytest.approx(2 * 50.0**2)
-    assert "varies = 11 cannot be used (allowed: a number from 0 to 10" in total("varies = 11", "10", code=2)
-    # The last planned step is measured.
-    assert total("", "1000") < total("", "999")
+    assert more**2 - noise**2 == pytest.approx(2 * 50.0**2)
+    with pytest.raises(ConfigError, match=r"varies = 11 cannot be used \(allowed: a number from 0 to 10"):
+        totals("varies = 11")
+    assert last < before, "the last planned step is measured"
 
 
 def test_a_plan_predicts_and_judges(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -61,15 +62,36 @@ def test_without_a_home_no_folder_called_tilde_is_made(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A user without an entry has no home, and ``~`` stays ``~``."""
-    function = compile("def one():\n    return 1\n", str(tmp_path / "one.py"), "exec")
-    names: dict[str, object] = {}
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
-    one = type(child)(function.co_consts[0], names, "one")
-    assert compiling._has_place(one, "")
-    assert compiling._has_place(one, "/somewhere")
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    assert not compiling._has_place(one, "")
-    assert compiling._has_place(one, "/somewhere")
+    (place,) = compiling._folders(tmp_path)
+    assert place.parent == tmp_path / "__pycache__"
+
+
+def test_another_install_of_the_same_sources_compiles_nothing(tmp_path: Path) -> None:
+    """A copy with new paths and times finds what the first one compiled; a changed source does not."""
+    code = f"""
+        from numba.core import event
+        heard = []
+        class Listener(event.Listener):
+            on_start = lambda self, event: heard.append(event)
+            on_end = lambda self, event: None
+        event.register("numba:compile", Listener())
+        {_EAGER}
+        print(len(heard))
+    """
+    copies = [tmp_path / name / "dpstream" for name in ("first", "second", "third")]
+    for copy in copies:
+        shutil.copytree(
+            SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"), copy_function=shutil.copyfile
+        )
+    with (copies[2] / "core" / "tables" / "_siphash.py").open("a") as file:
+        file.write("# changed\n")
+    heard = [int(child(copy, textwrap.dedent(code), HOME=str(tmp_path / "home")).stdout) for copy in copies]
+    assert heard[0] > 0
+    assert heard[1] == 0
+    assert heard[2] == heard[0]
 
 
 def test_other_failures_of_the_compiler_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The built package works where nothing else is: a clean environment, the pinned packages, the wheel."""
+"""The built distributions hold the package and nothing else, and a start loads nothing heavy."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import os
 import subprocess
 import sys
 import tarfile
-import tempfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -62,17 +61,6 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def install(distributions: Path, home: Path) -> Path:
-    """The Python of a clean environment with the pinned run-time packages and the wheel."""
-    run([sys.executable, "-m", "venv", "--without-pip", home / "venv"], home)
-    python = home / "venv" / "bin" / "python"
-    pip = [Path(sys.executable).with_name("uv"), "pip", "install", "-q", "--python", python]
-    run([*pip, "--require-hashes", "-r", ROOT / "requirements" / "run.txt"], home)
-    (wheel,) = distributions.glob("*.whl")
-    run([*pip, "--no-deps", wheel], home)
-    return python
-
-
 @pytest.mark.slow
 def test_distributions_hold_the_package_and_nothing_else(distributions: Path) -> None:
     (wheel,) = distributions.glob("*.whl")
@@ -100,32 +88,6 @@ def test_distributions_hold_the_package_and_nothing_else(distributions: Path) ->
         *("requirements/run.txt", "lab/pyproject.toml"),
     } <= files
     assert not [name for name in files if name.startswith((".venv", "site/", "demo/", "dist/"))]
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    """On disk: the pinned packages are 600 MB."""
-    with tempfile.TemporaryDirectory(dir="/var/tmp" if os.access("/var/tmp", os.W_OK) else None) as name:
-        yield Path(name).resolve()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_wheel_runs_in_a_clean_environment(distributions: Path, home: Path) -> None:
-    python = install(distributions, home)
-    here = home / "here"
-    here.mkdir()
-    where = run([python, "-c", "import dpstream; print(dpstream.__file__)"], here).stdout.strip()
-    assert Path(where).is_relative_to(home / "venv")
-    assert probe(python, "import dpstream", here) == "[]"
-    assert probe(python, _HELP, here) == "[]"
-    program = python.with_name("dpstream")
-    assert "simulate" in run([program, "--help"], here).stdout
-    run([program, "simulate", "census", "--steps", "3", "--out", "example"], here)
-    run([program, "check", "example/dpstream.toml"], here)
-    run([program, "run", "example/dpstream.toml", "--until", "1"], here)
-    assert list(Path(where).parent.rglob("*.nbi")), "what was compiled for a step is kept beside the package"
-    assert list((here / "example" / "releases").glob("step-*/manifest.json"))
 
 
 @pytest.mark.parametrize("code", ["import dpstream", _HELP], ids=["import", "help"])

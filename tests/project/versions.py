@@ -1,7 +1,7 @@
-"""The wheel in clean environments with the oldest and the newest versions of what it needs.
+"""The wheel in clean environments with the oldest, the pinned and the newest versions of what it needs.
 
-    python tests/project/versions.py            # both; a few minutes, and a package index
-    python tests/project/versions.py oldest
+    python tests/project/versions.py            # all; a few minutes, and a package index
+    python tests/project/versions.py oldest pinned
 
 Oldest are the bounds in ``pyproject.toml`` (uv's ``--resolution lowest-direct``), newest whatever the index has today.
 In each the installed command simulates, checks and runs a stream of two steps; its releases are read back.
@@ -17,7 +17,11 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-RESOLUTIONS = {"oldest": "lowest-direct", "newest": "highest"}
+RESOLUTIONS = {
+    "oldest": ("--resolution", "lowest-direct", "-r", ROOT / "pyproject.toml"),
+    "pinned": ("--require-hashes", "-r", ROOT / "requirements" / "run.txt"),
+    "newest": ("--resolution", "highest", "-r", ROOT / "pyproject.toml"),
+}
 READ = "import dpstream as dp; read = dp.read('example/releases'); assert read.step == 2; read.table()"
 
 
@@ -37,13 +41,15 @@ def try_out(which: str, wheel: Path, home: Path) -> str:
     uv, python = Path(sys.executable).with_name("uv"), home / "venv" / "bin" / "python"
     run(uv, "venv", "-q", "-p", sys.executable, "venv", cwd=home)
     install = (uv, "pip", "install", "-q", "--python", python)
-    run(*install, "--resolution", RESOLUTIONS[which], "-r", ROOT / "pyproject.toml", cwd=home)
+    run(*install, *RESOLUTIONS[which], cwd=home)
     run(*install, "--no-deps", wheel, cwd=home)
     program = python.with_name("dpstream")
     run(program, "simulate", "census", "--steps", "2", "--out", "example", cwd=home)
     for verb in ("check", "run", "status"):
         run(program, verb, "example/dpstream.toml", cwd=home)
     run(python, "-c", READ, cwd=home)
+    installed = home / "venv" / "lib"
+    assert list(installed.rglob("dpstream/**/*.nbi")), "compiled code is kept beside the package"
     versions = run(uv, "pip", "freeze", "--python", python, cwd=home).split()
     return ", ".join(one for one in versions if "==" in one)
 

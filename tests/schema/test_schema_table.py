@@ -159,8 +159,8 @@ def test_messages_name_columns_and_never_a_value() -> None:
     assert message.startswith("step 2024-W07: ")
     problems = STRICT.problems(SECRET)
     assert {problem.column for problem in problems} == set(STRICT.names)
-    assert all(problem.sentence() in message for problem in problems[:3])
-    assert f"{len(problems) - 3} more problem" in message
+    assert problems[0].sentence() in message
+    assert f"{len(problems) - 1} more problem" in message
     # The test's own source lines name no value either.
     assert not [word for word in HIDDEN if word in text]
     assert "2 " not in caught.value.what
@@ -173,7 +173,7 @@ def test_the_owner_may_see_the_values() -> None:
     with pytest.raises(DataError) as caught:
         STRICT.encode(SECRET, reveal=True)
     problems = STRICT.problems(SECRET, reveal=True)
-    assert all(problem.sentence() in str(caught.value) for problem in problems[:3])
+    assert problems[0].sentence() in str(caught.value)
     shown = " ".join(problem.sentence() for problem in problems)
     assert all(f"'hush-{name}'" in shown for name in STRICT.names[:-1])
     many = Schema([Integer("x", min=0, max=1)]).problems({"x": [*range(2, 40), 5, 5]}, reveal=True)

@@ -237,8 +237,8 @@ def stays(tmp_path: Path, *lines: str, **more: Any) -> SourceOptions:
     ("lines", "more", "what"),
     [
         (("7,2026-01-06,2026-01-05,a,1",), {}, "an end precedes its start"),
-        (("7,,2026-01-05,a,1",), {}, "expected dates or times"),
-        (("7,2026-01-06,soon,a,1",), {}, "expected dates or times"),
+        (("7,,2026-01-05,a,1",), {}, "expected a date or a time"),
+        (("7,2026-01-06,soon,a,1",), {}, "expected a date or a time"),
         (("7,2026-01-05,2026-01-08,a,1", "7,2026-01-06,,b,1"), {}, "a present key"),
         (("7,2026-01-05,2026-01-08,a,1", "7,2026-01-06,,b,1"), {"late": "next-step"}, "several rows"),
         (("7,2026-01-05,2026-01-08,a,1", "7,2026-01-06,2026-01-06,b,1"), {}, "a present key"),

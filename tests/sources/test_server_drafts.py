@@ -50,7 +50,7 @@ def test_a_draft_runs_as_soon_as_its_owner_has_filled_it_in(
     table: str, more: list[str], shape: str | None, server: Cluster, schema: str, tmp_path: Path
 ) -> None:
     config = tmp_path / "dpstream.toml"
-    dpstream("init", server.url, "--table", table, *more, "--out", config)
+    dpstream("init", server.url, "--table", table, "--public", "*", *more, "--out", config)
     text = config.read_text()
     for key, value in (
         ("start", "2026-01-05"),
@@ -75,7 +75,7 @@ def test_the_url_may_stand_in_the_environment_with_its_password(
 ) -> None:
     monkeypatch.setenv("SHOP_URL", server.url + "&password=Q7731" if "?" in server.url else server.url)
     config = tmp_path / "dpstream.toml"
-    dpstream("init", "--url-env", "SHOP_URL", "--table", "shop.stays", "--out", config)
+    dpstream("init", "--url-env", "SHOP_URL", "--table", "shop.stays", "--public", "*", "--out", config)
     assert tomllib.loads(config.read_text())["source"]["url_env"] == "SHOP_URL"
     assert "Q7731" not in config.read_text()
     assert "url =" not in config.read_text()

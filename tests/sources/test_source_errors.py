@@ -248,6 +248,7 @@ PASSWORD = "hunter2"
         (MYSQL, {"url": f"mysql://reader:{PASSWORD}@host/shop"}, "without password"),
         (MYSQL, {"url": "postgresql://host/shop"}, "expected a MySQL URL without password"),
         # Records with keys.
+        (FILES, {"key_column": "id", "shape": "stay"}, "unknown shape"),
         (FILES, {**STAYS, "delete_time_column": None}, "delete_time_column is missing"),
         (FILES, {**STAYS, "late": "drop-and-count-nothing"}, "and shape = \"stays\" (allowed: error, next-step)"),
         (FILES, {**STAYS, "known": "update"}, 'known = "update" has no meaning with late = "error"'),

@@ -12,7 +12,7 @@ from spark_cases import CLIQUES, EVERY_CALL, KEY, SCHEMA, SECRET, WANTED, in_pro
 
 import dpstream as dp
 from dpstream.core.errors import ConfigError, DataError, LimitError
-from dpstream.core.schema import Boolean, Categorical, Schema
+from dpstream.core.schema import Categorical, Schema
 from dpstream.io.sources.operations import Operations
 from dpstream.spark import SparkBatch, batch, passes
 from dpstream.spark.passes import require_room
@@ -77,25 +77,6 @@ def test_what_was_not_known_is_counted_in_another_pass(
     assert granted.view is not None
     same(granted, in_process(came), [(2,), (0,), (2,)])
     assert runs == [CLIQUES, ((2,),)]
-
-
-def test_bad_records_are_told_by_column_and_kind(
-    spark: Any, made: Made, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """As in process, and nowhere is there a value: not in the message, not on the terminal."""
-    strict = Schema((Categorical("zip", ("a", "b", "c")), Boolean("paid"), SCHEMA["rent"]))
-    came = table(300)
-    with pytest.raises(DataError) as expected:
-        strict.encode(came, where=WANTED.where)
-    granted = batch(made(came).repartition(2)).grant(replace(WANTED, schema=strict))
-    with pytest.raises(DataError) as caught:
-        granted.rows.fingerprint(KEY)
-    assert str(caught.value) == str(expected.value)
-    assert caught.value.outside_domain
-    assert caught.value.__cause__ is None
-    said = batch(made(came)).problems(strict, "step 1")
-    assert [(one.column, one.kind) for one in said] == [("zip", "null"), ("zip", "outside"), ("paid", "null")]
-    assert SECRET not in "".join((*capfd.readouterr(), str(caught.value), repr(said)))
 
 
 def test_only_counts_leave(spark: Any, made: Made) -> None:

@@ -221,24 +221,12 @@ MANY = "\n".join(f'[schema.columns.c{i}]\ntype = "integer"\nmin = 1\nmax = 90\n'
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({TIME: ""}, "time_column is missing"),
-        ({f"{TABLED}\n": ""}, "give either table or query"),
-        ({f"{TABLED}\n{TIME}": 'query = "SELECT ?"\n'}, "query has 1 parameter|query has one"),
-        ({TABLED: 'query = "SELECT ?, ?"'}, "time_column has no meaning with query"),
-        ({OP: 'late = "next-step"'}, 'late = "next-step" has no meaning with kind = "spark"'),
-        ({OP: 'user_column = "who"'}, "unit"),
-        ({NAMED: f'{NAMED}\nunit = "user"\nmax_events = 3'}, "user_column"),
         ({OP: 'remote = "sc://x;token=abc"'}, "unusable remote"),
         ({OP: 'memory = "lots"'}, "unusable memory"),
         ({OP: 'settings = ["spark.authenticate.secret=abc"]'}, "this file public"),
         ({OP: 'settings = ["memory"]'}, "unknown Spark setting"),
-        ({'end = "2026-01-07"': 'end = "data"'}, "without files"),
         ({OP: 'order_column = "n"'}, "has no meaning without key_column"),
         ({**OF_RECORDS, OP: f'{OP}\norder_column = "who"\nkey_column = "who"'}, "name one column"),
-        (
-            {**OF_RECORDS, OP: 'shape = "snapshots"\nkey_column = "who"', TIME: ""},
-            'shape = "snapshots" has no',
-        ),
         # Plans that Spark cannot feed, before anything starts.
         (
             {

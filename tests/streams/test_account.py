@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import shutil
@@ -13,10 +14,11 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fault_harness import Fault, at_once, faults_in, full_disk, in_child, lying_commit
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from toy_stream import SCHEMA, ToyPlan, batch
 
@@ -29,7 +31,9 @@ from dpstream.core.errors import (
     UnitError,
 )
 from dpstream.core.privacy import ZCDP, Event, PureDP, User, zcdp_to_delta
+from dpstream.io.sources.calendar import CalendarPeriods, day_number, period_grid
 from dpstream.stream import Account, StatePermissionWarning, Stream, open_stream, verify_ledger
+from dpstream.stream.ledger.account_periods import Span
 from dpstream.stream.ledger.limit import Limit, compose, in_unit
 from dpstream.stream.store.archive import export_store, import_store
 from dpstream.stream.store.store import DATABASE
@@ -38,8 +42,8 @@ HALF = ToyPlan(budget=PureDP.of("1/2"))
 FILE = "account.jsonl"
 
 
-def account(folder: Path, limit: str = "epsilon=1", unit: str = "event") -> Account:
-    return Account.create(folder / FILE, Limit.parse(limit), unit)
+def account(folder: Path, limit: str = "epsilon=1", unit: str = "event", per: str | None = None) -> Account:
+    return Account.create(folder / FILE, Limit.parse(limit), unit, per)
 
 
 def start(folder: Path, name: str, plan: ToyPlan = HALF, **options: object) -> Stream:
@@ -98,6 +102,101 @@ def test_units_that_no_column_tells_are_added_where_the_owner_says_why(tmp_path:
     assert [charge.stream for charge in book.read().charges] == ["a", "b", "c", "d"]
 
 
+def dated(start: str, steps: int | None, every: str = "month", **source: str | None) -> dict[str, Any]:
+    """The facts of a stream of users per year, as its plan is pinned."""
+    cut = {"user_column": "id", "time_column": "day", "every": every, "start": start, "late": "error"}
+    return {
+        "stream": start,
+        "unit": "user",
+        "per": "year",
+        "horizon": steps,
+        "budget": PureDP.of(1).as_dict(),
+        "source": {**cut, "op_column": None, **source},
+    }
+
+
+def test_a_year_of_records_costs_what_streams_can_hold_of_it(tmp_path: Path) -> None:
+    """A (2020 to 2030), B (2027) and C (2028), of which B and C also get what becomes of earlier records. By year of
+    arrival at most 2 meet; a person's records of 2020 cost 3."""
+    book = account(tmp_path, "epsilon=3", "user", "year")
+    streams = [
+        dated("2020-01-01", 132),
+        *(dated(f"{year}-01-01", 12, op_column="op") for year in (2027, 2028)),
+    ]
+    costs = []
+    for number, facts in enumerate(streams):
+        book.charge(f"{number}", facts, "hash", again=False)
+        costs.append(book.read().total.epsilon)
+    assert costs == [1, 2, 3]
+    spans = [charge.span for charge in book.read().charges]
+    held = {
+        year: [span.times(year) for span in spans if span is not None]
+        for year in (2019, 2020, 2028, 2029, 2031)
+    }
+    assert held == {2019: [0, 1, 1], 2020: [1, 1, 1], 2028: [1, 0, 1], 2029: [1, 0, 0], 2031: [0, 0, 0]}
+    with pytest.raises(BudgetError, match="would cost epsilon = 4"):
+        book.charge("3", dated("2025-01-01", 12), "hash", again=False)
+    book.charge("4", dated("2031-01-01", None), "hash", again=False)  # a year of its own: disjoint, no sum
+    whole = dated("2026-01-01", 12)
+    del whole["per"]
+    with pytest.raises(BudgetError, match="would cost epsilon = 4"):
+        book.charge("5", whole, "hash", again=False)
+
+
+def test_what_cannot_be_placed_in_a_year_joins_no_account_of_years(tmp_path: Path) -> None:
+    book, other = account(tmp_path, "epsilon=9", "user", "year"), tmp_path / "whole.jsonl"
+    for source in (
+        {"late": "next-step"},
+        {"kind": "stdin"},
+        {"query": "sha256:1"},
+        {"time_column": None},
+        {"every": None, "late": None},
+    ):
+        with pytest.raises(UnitError, match="own time does not give its period"):
+            book.charge("1", dated("2026-01-01", 12, **source), "hash", again=False)
+    with pytest.raises(UnitError, match="with deletes, a record costs each later period"):
+        book.charge("1", dated("2026-01-01", None, op_column="op"), "hash", again=False)
+    with pytest.raises(UnitError, match="per month, and the account a user per year"):
+        book.charge("1", {**dated("2026-01-01", 12), "per": "month"}, "hash", again=False)
+    whole = Account.create(other, Limit.parse("epsilon=9"), "user")
+    with pytest.raises(UnitError, match=r"a user in all releases.*--per \"year\""):
+        whole.charge("1", dated("2026-01-01", 12), "hash", again=False)
+    for unit, per in (("event", "year"), ("user", "week")):
+        with pytest.raises(ConfigError, match="per"):
+            Account.create(tmp_path / "new.jsonl", Limit.parse("epsilon=1"), unit, per)
+
+
+@given(
+    st.sampled_from(["day", "week", "10 days", "month", "2 months", "12 months"]),
+    st.dates(datetime.date(2020, 1, 1), datetime.date(2021, 12, 28)).filter(lambda day: day.day <= 28),
+    st.integers(1, 60),
+    st.booleans(),
+    st.sampled_from([1, 4]),
+)
+def test_periods_of_a_stream_against_its_days(
+    every: str, start: datetime.date, steps: int, deletes: bool, begins: int
+) -> None:
+    """Every day's step, and with deletes every later one: never fewer periods than there are, and one more at most,
+    where steps cross borders."""
+    grid = period_grid(every, start, "test")
+    periods = CalendarPeriods("year", grid, begins)
+    assume(periods.fits)
+    facts = dated(start.isoformat(), steps, every, op_column="op" if deletes else None)
+    span = Span.of({**facts, "per": periods.name}, "test")
+    assert span is not None
+    first, end = start.toordinal(), grid.period(steps)[1].toordinal()
+    held: dict[int, set[int]] = {}
+    for day in map(datetime.date.fromordinal, range(first, end)):
+        step = grid.step(day_number(day))
+        later = range(step, steps + 1) if deletes else [step]
+        held.setdefault(periods.of_day(day), set()).update(map(periods.number, later))
+    for year in range(span.start - 2, max(held) + 3):
+        exact = len(held.get(year, ()))
+        if deletes and year < span.start:
+            exact = len({periods.number(step) for step in range(1, steps + 1)})
+        assert exact <= span.times(year) <= exact + span.crosses
+
+
 AMOUNT = st.fractions(Fraction(1, 50), Fraction(2), max_denominator=60)
 
 
@@ -141,8 +240,52 @@ def test_units_are_converted_where_that_is_proved_and_refused_elsewhere(tmp_path
         account(tmp_path / "..", unit="row")
 
 
+class Discovering(ToyPlan):
+    """A plan that may publish a value of one unit alone."""
+
+    @property
+    def delta(self) -> Fraction:
+        return Fraction(1, 10**9)
+
+
+def test_exceptions_of_streams_that_discover_values_have_a_limit(tmp_path: Path) -> None:
+    """Their sum, beside every kind of limit; without one such a stream is refused, and in another unit too."""
+    plan, pure = Discovering(budget=PureDP.of("1/4")), ToyPlan(budget=PureDP.of("1/4"))
+    for text in ("epsilon=1", "rho=1", "epsilon=1,delta=1e-6"):
+        Limit.parse(text).check_definition(plan.budget)
+        with pytest.raises(BudgetError, match=r"delta = 1e-9; the limit .* allows none"):
+            Limit.parse(text).check_definition(plan.budget, plan.delta)
+        limit = Limit.parse(f"{text},exceptions=2e-9")
+        assert Limit.from_dict(json.loads(json.dumps(limit.as_dict()))) == limit
+        assert str(limit).endswith("exceptions = 2e-9")
+    book = account(tmp_path, "epsilon=1,exceptions=2e-9")
+    for name in "ab":
+        with start(tmp_path, name, plan) as stream:
+            manifest = stream.step(batch(1), "b1").manifest
+        guarantee = manifest["guarantee"]
+        assert guarantee["exceptions"] == "1/1000000000"
+        assert "approximate differential privacy with epsilon = 0.25, delta = 1e-9" in guarantee["words"]
+    with pytest.raises(
+        BudgetError, match=r"exceptions = 3e-9; the limit is epsilon = 1 \(pure\), exceptions = 2e-9"
+    ):
+        start(tmp_path, "c", plan)
+    with start(tmp_path, "c", pure) as stream:
+        words = stream.step(batch(1), "b1").manifest["guarantee"]
+    assert "exceptions" not in words
+    assert "pure differential privacy with epsilon = 0.25 (pure)" in words["words"]
+    assert book.read().total.exceptions == Fraction(2, 10**9)
+    book.raise_limit(Limit.parse("epsilon=1,exceptions=3e-9"))
+    start(tmp_path, "d", plan).close()
+    with pytest.raises(ConfigError, match="does not raise"):
+        book.raise_limit(Limit.parse("epsilon=2,exceptions=1e-9"))
+    (tmp_path / "replace").mkdir()
+    account(tmp_path / "replace", "epsilon=9,exceptions=1e-3", "event-replace")
+    with pytest.raises(UnitError, match="discovered for the unit 'event', and the account adds up another"):
+        start(tmp_path / "replace", "e", plan)
+
+
 def test_what_is_no_limit() -> None:
-    shapes = ("", "epsilon=", "delta=1e-9", "rho=1,delta=1e-9", "rho=1,rho=2")
+    shapes = ("", "epsilon=", "delta=1e-9", "rho=1,delta=1e-9", "rho=1,rho=2", "exceptions=1e-9")
     for text in (*shapes, "epsilon=-1", "epsilon=x", "rho=0", "epsilon=1,delta=2", "epsilon=1e999"):
         with pytest.raises(ConfigError, match="expected a limit" if text in shapes else "limit"):
             Limit.parse(text)

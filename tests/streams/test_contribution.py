@@ -3,6 +3,7 @@ counters of users in the store against a brute-force count, in parts, over resta
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import tempfile
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 from toy_stream import SCHEMA, ToyPlan
 
 from dpstream.core.errors import ConfigError, DataError, StepError, StoreDamagedError
-from dpstream.core.privacy import Randomness, User
+from dpstream.core.privacy import Randomness, StepPeriods, User
 from dpstream.core.tables.contribution import admit, id_bytes, read_owners
 from dpstream.stream import Batch, StateKey, Stream, open_stream
 from dpstream.stream.store import summed_rows
@@ -28,8 +29,11 @@ from dpstream.stream.store import summed_rows
 KEY = b"k" * 32
 
 
-def bounded(steps, bound, key=KEY, order=None):
-    """What is admitted at each step of a stream of events (user, is a delete, record), as multisets."""
+def bounded(steps, bound, key=KEY, order=None, cut=None):
+    """What is admitted at each step of a stream of events (user, is a delete, record), as multisets.
+
+    ``cut`` is told how many users each step cuts for the first time.
+    """
     used, admitted = {}, []
     for events in steps:
         rows = list(events) if order is None else order(list(events))
@@ -43,7 +47,9 @@ def bounded(steps, bound, key=KEY, order=None):
         masks = (found.inserts, found.deletes)
         kept = [e for part, mask in zip(parts, masks, strict=True) for e in itertools.compress(part, mask)]
         assert found.dropped == len(rows) - len(kept)
-        assert found.counts.max(initial=0) <= bound, "what is left out is not counted as used"
+        assert found.counts.max(initial=0) <= bound + 1, "one event beyond the bound is enough to know"
+        if cut is not None:
+            cut.append(found.cut)
         admitted.append(Counter(kept))
     return admitted
 
@@ -55,11 +61,13 @@ STREAM = st.lists(st.lists(EVENT, max_size=14), max_size=4)
 @settings(deadline=None, max_examples=300)
 @given(STREAM, st.integers(1, 6), st.sampled_from("abcd"), st.randoms(use_true_random=False))
 def test_adding_or_removing_a_user_changes_that_users_events_only(stream, bound, user, generator):
-    """The stability map that the guarantee rests on: nobody else's events change, and at most the bound of these."""
+    """The stability map that the guarantee rests on: nobody else's events change, and at most the bound of these; one
+    count of users who are cut, by one."""
 
-    with_user = bounded(stream, bound)
+    cut, cut_without = list[int](), list[int]()
+    with_user = bounded(stream, bound, cut=cut)
     others = [[event for event in events if event[0] != user] for events in stream]
-    without = bounded(others, bound, order=lambda rows: generator.sample(rows, len(rows)))
+    without = bounded(others, bound, order=lambda rows: generator.sample(rows, len(rows)), cut=cut_without)
     gone = [full - rest for full, rest in zip(with_user, without, strict=True)]
     assert all(not rest - full for full, rest in zip(with_user, without, strict=True))
     assert all(event[0] == user for step in gone for event in step)
@@ -69,6 +77,13 @@ def test_adding_or_removing_a_user_changes_that_users_events_only(stream, bound,
     taken = Counter(event[0] for step in with_user for event in step.elements())
     assert taken == {name: min(count, bound) for name, count in wanted.items()}
     assert all(not step - Counter(events) for step, events in zip(with_user, stream, strict=True))
+    # Each step's number of users whose first event beyond the bound it holds, looked for one by one.
+    places = {name: [n for n, step in enumerate(stream) for e in step if e[0] == name] for name in wanted}
+    first = Counter(at[bound] for at in places.values() if len(at) > bound)
+    assert cut == [first[number] for number in range(len(stream))]
+    moved = [full - rest for full, rest in zip(cut, cut_without, strict=True)]
+    assert sorted(moved)[:-1] == [0] * (len(moved) - 1) or not moved
+    assert sum(moved) == int(wanted[user] > bound)
 
 
 def test_no_value_is_preferred():
@@ -103,8 +118,8 @@ def frame(*zips, users=None):
     return found if users is None else {**found, "person": list(users)}
 
 
-def start(home: Path, bound: int = 2, key: StateKey | None = None) -> Stream:
-    plan = ToyPlan(unit=User(bound))
+def start(home: Path, bound: int = 2, key: StateKey | None = None, per: int = 0, end: int = 0) -> Stream:
+    plan = ToyPlan(unit=User(bound, StepPeriods(per) if per else None), horizon=end or None)
     return toy_stream.start(home, plan=plan, publish=False, randomness=Randomness.seeded(1), key=key)
 
 
@@ -127,6 +142,7 @@ def test_the_bound_holds_over_steps_and_restarts_and_deletes_give_nothing_back(t
         stream.step(Batch(frame(A, B, C), frame(B), users=(["x", "y", "z"], ["y"])), "b3")
         assert true_counts(stream) == [0, 2, 1, 0]
         assert stream.dropped_events == 3
+        assert stream._store.cut_users().draws == 3, "each of the first steps ends a period"
         manifest = stream.release().manifest
         # The same events in another order are the same batch; those of other users are not.
         again = stream.step(Batch(frame(C, A, B), frame(B), users=(["z", "x", "y"], ["y"])), "b3")
@@ -134,7 +150,9 @@ def test_the_bound_holds_over_steps_and_restarts_and_deletes_give_nothing_back(t
         with pytest.raises(StepError, match="other records"):
             stream.step(Batch(frame(A, B, C), frame(B), users=(["x", "y", "y"], ["y"])), "b3")
     words = User(2).describe()
-    assert manifest["unit"] == {"name": "user", "words": words, "max_events": 2, "each_event": "1/2"}
+    assert manifest["unit"] == {"name": "user", "words": words, "max_events": 2, "each_event": "49/100"}
+    told = {part["name"]: part["total"] for part in manifest["mechanism"]["parts"]}
+    assert told == {"select": "49/150", "measure": "49/75", "cut users": "1/50"}
     assert "each of a user's 2 events" in manifest["spent"]["composition"]
     assert manifest["spent"]["total"] == "1"
 
@@ -217,31 +235,40 @@ LIVES = st.lists(st.tuples(st.lists(st.integers(0, 29), max_size=24), st.boolean
 @pytest.mark.usefixtures("small_sums")
 @pytest.mark.parametrize("place", ["sqlite", "encrypted", "postgres"])
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(stream=LIVES, bound=st.integers(1, 5))
+@given(stream=LIVES, bound=st.integers(1, 5), per=st.integers(0, 3), ends=st.booleans())
 def test_every_life_agrees_with_a_brute_force_count(
-    request: pytest.FixtureRequest, place: str, stream: list[tuple[list[int], bool]], bound: int
+    request: pytest.FixtureRequest,
+    place: str,
+    stream: list[tuple[list[int], bool]],
+    bound: int,
+    per: int,
+    ends: bool,
 ) -> None:
-    """``stream``: the users of a step's records, and whether the program starts again before the step."""
+    """``stream``: the users of a step's records, and whether the program starts again before the step. ``per``: steps
+    of a period, 0 for the whole life. ``ends``: whether the last step is the plan's last."""
     if place == "postgres":
         request.getfixturevalue("on_postgres")
     key = StateKey(KEY) if place == "encrypted" else None
     with tempfile.TemporaryDirectory() as home:
-        opened, asked = start(Path(home), bound, key), Counter[int]()
+        begin = functools.partial(start, Path(home), bound, key, per, len(stream) if ends else 0)
+        opened, asked = begin(), Counter[tuple[int, int]]()
         for number, (events, restart) in enumerate(stream, start=1):
             if restart:
                 opened.close()
-                opened = start(Path(home), bound, key)
+                opened = begin()
             records = frame(*((A, B, C)[u % 3] for u in events))
             opened.step(Batch(records, users=[f"user {u}" for u in events]), f"b{number}")
-            asked.update(events)
-        counts = {u: min(n, bound) for u, n in asked.items()}
+            asked.update((u, -(-number // (per or 99))) for u in events)
+        counts, seen = ({life: min(n, most) for life, n in asked.items()} for most in (bound, bound + 1))
         assert opened.dropped_events == sum(asked.values()) - sum(counts.values())
-        expected = [sum(n for u, n in counts.items() if u % 3 == zip_code) for zip_code in range(3)]
+        expected = [sum(n for (u, _), n in counts.items() if u % 3 == zip_code) for zip_code in range(3)]
         assert true_counts(opened)[:3] == expected
         db, secret = opened._store._database, opened._store.meta["key"]
         with db.errors():
             stored = counters(db)
-            assert sorted(stored.values()) == sorted(counts.values())
+            over = per and (ends or len(stream) % per == 0)
+            last = 0 if over else -(-len(stream) // (per or 99))
+            assert sorted(stored.values()) == sorted(n for (_, period), n in seen.items() if period == last)
             mixed = [*sorted(stored, key=lambda user: user[::-1]), bytes(len(max(stored, default=b"")))]
             assert summed_rows.read_events(db, mixed).tolist() == [stored.get(user, 0) for user in mixed]
             assert not damaged(db, secret)

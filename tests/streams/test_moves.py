@@ -368,34 +368,6 @@ def test_large_stores_are_opened_by_their_small_tables(
         start(tmp_path, publish=False)
 
 
-def test_the_verbs(tmp_path: Path) -> None:
-    config = make(tmp_path, steps=4)
-    dpstream("store", "check", config, code=2)
-    dpstream("run", config, "--test-seed", 3)
-    assert "sound: 4 steps" in dpstream("store", "check", config).stdout
-    found = json.loads(dpstream("store", "check", config, "--json").stdout)
-    assert (found["sound"], found["steps"], found["problems"]) == (True, 4, [])
-    before = released(tmp_path)
-    size = (tmp_path / "state" / "stream.sqlite").stat().st_size
-    config.write_text(config.read_text() + "keep = 1\n")
-    dpstream("store", "compact", config)
-    after = released(tmp_path)
-    assert [n for n in before if n not in after] == [
-        f"step-00000{step}/table.csv{end}" for step in (1, 2, 3) for end in ("", "-metadata.json")
-    ]
-    assert (tmp_path / "state" / "stream.sqlite").stat().st_size <= size
-    dpstream("store", "check", config)
-    dpstream("store", "export", config, "--out", tmp_path / "releases" / "x", code=2)
-    dpstream("store", "export", config, "--move", "--out", tmp_path / "x.dpstore")
-    dpstream("run", config, code=4)
-    assert "moved away" in dpstream("store", "check", config).stdout
-    dpstream("store", "import", config, "--from", tmp_path / "x.dpstore")
-    dpstream("run", config)
-    manifest = tmp_path / "releases" / "step-000002" / "manifest.json"
-    manifest.write_text(manifest.read_text() + " ")
-    assert "manifest.json of step 2" in dpstream("store", "check", config, code=4).stderr
-
-
 def test_compacting_keeps_what_changes_rest_on(tmp_path: Path) -> None:
     config = make(tmp_path, steps=3)
     config.write_text(

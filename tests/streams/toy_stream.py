@@ -108,9 +108,10 @@ class ToyPlan(StreamPlan):
         return "toy"
 
     def parts(self) -> tuple[Part, ...]:
+        budget = self.budget.scaled(1 - getattr(self.unit, "cut_share", 0))
         return (
-            Part("select", 1, self.budget.scaled(Fraction(1, 3)), "not used"),
-            Part("measure", 1, self.budget.scaled(Fraction(2, 3)), "one histogram"),
+            Part("select", 1, budget.scaled(Fraction(1, 3)), "not used"),
+            Part("measure", 1, budget.scaled(Fraction(2, 3)), "one histogram"),
         )
 
     def options(self) -> dict[str, Any]:

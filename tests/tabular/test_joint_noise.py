@@ -148,17 +148,20 @@ def test_intervals_of_cells_and_sums_hold_as_often_as_they_say(level: bool) -> N
             assert short.mean() < confidence - 6 * error
 
 
-@pytest.mark.parametrize(
-    ("sizes", "scale"), [((2,) * 6, 1), ((2,) * 6, 6), ((3, 5), Fraction(1, 2)), ((2, 2, 4), Fraction(1, 2))]
-)
-def test_sums_of_all_cells_have_their_law(sizes: tuple[int, ...], scale: Fraction) -> None:
-    """20,000 draws: six standard errors (false alarms below 1e-8). Control: half of each width."""
-    noise = HistogramsNoise(Fraction(scale), sizes)
-    randomness = Randomness.seeded("all cells")
-    sums = np.array([randomness.draw(noise, sum(sizes))[: sizes[0]].sum() for _ in range(20_000)])
-    law = WeightedSum(histograms=((HistogramCells(noise, sizes[0]), sizes[0], 1.0, 1),))
-    for confidence in (0.9, 0.95, 0.99):
-        error = (confidence * (1 - confidence) / len(sums)) ** 0.5
-        width = law.half_width(confidence)
-        assert (np.abs(sums) <= width).mean() > confidence - 6 * error
-        assert (np.abs(sums) <= width / 2).mean() < confidence - 6 * error
+@pytest.mark.parametrize(("blocks", "scale"), [(3, 1), (12, 3), (6, 6), (2, 15), (1, 30)])
+def test_laws_of_blocks_of_two_are_those_of_an_enumeration(blocks: int, scale: int) -> None:
+    """With the common sum s and negative sums up to M, a block is one of s + 2 M + 1. Control: 9/10 of each width."""
+    most = int(scale * (2 * blocks + 1 + 12 * (2 * blocks + 1) ** 0.5 + 40))
+    s, m = np.arange(most)[:, None], np.arange(most // 2)
+    logs = blocks * np.log(s + 2 * m + 1.0) - (s + 2 * m) / scale + np.where(s > 0, np.log(2.0), 0.0)
+    shares = np.exp(logs - logs.max())
+    ends = np.zeros(3 * most)
+    np.add.at(ends, most - np.broadcast_to(m, shares.shape), shares / (s + 2 * m + 1))
+    np.add.at(ends, most + s + m + 1, -shares / (s + 2 * m + 1))
+    cell = np.bincount(np.abs(np.arange(3 * most) - most), np.cumsum(ends))
+    noise = HistogramCells(HistogramsNoise(Fraction(scale), (2,) * blocks), 2)
+    for many, weights in ((1, cell), (2, shares.sum(axis=1))):
+        inside, law = np.cumsum(weights) / weights.sum(), WeightedSum(histograms=((noise, many, 1.0, 1),))
+        for confidence in (0.9, 0.95, 0.99, 0.999):
+            width = law.half_width(confidence)
+            assert inside[int(width)] >= confidence > inside[int(0.9 * width)]

@@ -15,10 +15,12 @@ from dpstream.core.errors import ConfigError, DpstreamError, SchemaError
 from dpstream.core.privacy import Event, PureDP, Randomness, User
 from dpstream.core.privacy.budget import ZCDP
 from dpstream.core.schema import Boolean, Categorical, Schema
+from dpstream.core.schema.levels import Lines
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.census import Census
 from dpstream.families.tabular import Pooled
 from dpstream.project.schema_file import read_schema, write_schema
+from dpstream.stream.identity import plan_facts
 
 ZIPS = tuple(f"z{i}" for i in range(12))
 PLACES = {
@@ -62,6 +64,12 @@ def test_a_file_and_a_table_declare_the_same_levels(tmp_path: Path) -> None:
     (tmp_path / "again.toml").write_text(write_schema(schema))
     assert read_schema(tmp_path / "again.toml") == schema
     assert schema.constraints is not None
+    cells = [["flat", "flat"], ["flat", "house"]]
+    both = schema.with_lines("uses", ("use", "kind"), Lines(cells, (2, 3), "lines", file="places.csv"))
+    assert both.constraints is not None
+    files = both.constraints.facts()["files"]
+    assert list(files) == [f"places.csv: {name}" for name in ("region", "district", "use")]
+    assert files["places.csv: use"] != files["places.csv: region"]
     codebook = {column.name: column.spec() for column in schema.released_columns}
     assert (
         Schema.from_codebook(codebook, schema.constraints.spec()).fingerprint()
@@ -143,7 +151,7 @@ def _column(name: str):
 @pytest.mark.parametrize("unit", [Event(), Event("replace"), User(3)])
 def test_a_tree_is_one_headline_and_its_levels_share_it(budget, unit) -> None:
     plan = RECIPE.calibrate(budget, unit, horizon=12)
-    assert sum(part.total for part in plan.parts()) == budget.amount
+    assert sum(part.total for part in plan.all_parts()) == budget.amount
     clock = plan.clocks[0]
     assert sum((share.amount for _, share, _ in clock.draws), Fraction(0)) == clock.budget.amount
     assert [share.amount for _, share, _ in clock.draws[-3:]] == [clock.budget.amount / 6] * 3
@@ -188,6 +196,8 @@ def test_a_levels_file_that_changes_between_steps_is_refused(tmp_path: Path) -> 
     other = Schema(COLUMNS).with_levels("place", tuple(PLACES), moved)
     with pytest.raises(DpstreamError, match="schema"):
         dpstream.open(tmp_path / "homes", other, epsilon=1, accuracy=accuracy)
+    with pytest.raises(ConfigError, match="other values of derived columns"):
+        plan_facts(RECIPE.calibrate(PureDP.of(1)), other, "homes")
     with dpstream.open(tmp_path / "homes", SCHEMA, epsilon=1, accuracy=accuracy) as stream:
         stream.step(rows, "second")
     release = dpstream.read(tmp_path / "homes" / "releases")

@@ -34,7 +34,8 @@ from dpstream.families.tabular.pooled_book import Epochs
 from dpstream.families.tabular.pooled_estimates import Epoch, Estimates
 from dpstream.families.tabular.pooled_run import Design, Runner, Signs
 from dpstream.mechanisms.engine import Selector
-from dpstream.mechanisms.workload_cells import MAX_RECORDS, Cells, MeasuredCells
+from dpstream.mechanisms.followed_cells import MeasuredCells
+from dpstream.mechanisms.workload_cells import MAX_RECORDS, Cells
 from dpstream.stream.templates import words
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
@@ -370,7 +371,7 @@ def test_private_counts_are_gone_after_a_border_and_unread_before() -> None:
 
 
 def test_what_manifests_say_of_the_budget() -> None:
-    for unit, times in ((Event(), 1), (User(4), 4)):
+    for unit, times in ((Event(), 1), (User(4, cut_share=Fraction(0)), 4)):
         plan = Pooled(PAIRS).calibrate(epsilon="2", unit=unit)
         assert sum(part.total for part in plan.parts()) == 2
         assert {part.times for part in plan.parts()} == {times}

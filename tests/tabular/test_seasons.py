@@ -17,8 +17,8 @@ from dpstream.core.tables import Workload
 from dpstream.families.tabular import Pooled, PooledPlan
 from dpstream.families.tabular.pooled import PooledState
 from dpstream.families.tabular.pooled_estimates import Epoch, Estimates, waves, with_margins
+from dpstream.mechanisms.followed_cells import MeasuredCells
 from dpstream.mechanisms.table_model import fit_table
-from dpstream.mechanisms.workload_cells import MeasuredCells
 from dpstream.stream.templates import paragraphs, said
 from dpstream.tools.audit.transcripts import audit_subject
 from dpstream_lab.audits.pooled_audit import pooled_subject

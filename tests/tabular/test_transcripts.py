@@ -18,6 +18,7 @@ from small_batches import drawn_codes
 
 from dpstream.core.counters import SimpleCounter
 from dpstream.core.privacy import Event, PureDP, Randomness, User
+from dpstream.core.privacy.unit import CUT_SHARE
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.core.tables.contribution import admit, read_owners
@@ -28,6 +29,7 @@ from dpstream.stream.identity import spent_per_step
 from dpstream.tools.audit.door import Door, record, replay, stream_run, transcript_loss
 from dpstream.tools.audit.transcripts import audit_subject
 from dpstream_lab.audits.aim_audit import aim_subjects
+from dpstream_lab.audits.period_audit import period_subjects
 from dpstream_lab.audits.pooled_audit import pooled_subjects
 from dpstream_lab.audits.turnover_audit import turnover_subjects
 
@@ -201,7 +203,7 @@ def test_a_whole_user_loses_the_budget_at_most(options, equal):
 
 def test_equal_records_reach_the_counters_share():
     """Nothing is wasted: three equal records in one step are the worst case, and a measure-only plan meets it."""
-    plan = recipe_of(k=3, counter="simple").calibrate(epsilon="1", unit=User(BOUND))
+    plan = recipe_of(k=3, counter="simple").calibrate(epsilon="1", unit=User(BOUND, cut_share=0))
     assert plan.selector is None
     assert user_loss(plan, repeats=30) == pytest.approx(1.0)
 
@@ -228,14 +230,16 @@ def test_amounts_are_exact(recipe, budget):
     factor = BOUND if "epsilon" in budget else BOUND**2
     assert plan.budget == single.budget
     assert spent_per_step(plan) == plan.budget.amount
+    share = 1 - CUT_SHARE
     for part, one in zip(plan.parts(), single.parts(), strict=True):
-        assert part.budget.amount == one.budget.amount / factor
+        assert part.budget.amount == one.budget.amount * share / factor
         assert part.times == one.times * factor
-    # The noise follows: three times the scale for pure DP, nine times the variance for zCDP.
+    # The noise follows: three times the scale for pure DP, nine times the variance for zCDP, and
+    # what the number of cut users costs.
     if isinstance(recipe, DPStabs):
         ours, theirs = plan.counter.materialize(4), single.counter.materialize(4)
-        assert ours.loss(Event()) == theirs.loss(Event()) / factor
-        assert plan.selector.budget.amount == single.selector.budget.amount / factor
+        assert ours.loss(Event()) == theirs.loss(Event()) * share / factor
+        assert plan.selector.budget.amount == single.selector.budget.amount * share / factor
 
 
 # Two streams, one after the other. An event is in one of the two. Whichever it is in, one and the same transcript of
@@ -351,6 +355,18 @@ def test_an_event_in_both_costs_the_sum():
 def test_a_base_from_the_private_state_is_an_infinite_loss():
     """Control: what the first stream counted, instead of what it released."""
     assert np.isinf([sum(losses_of_both("old", seed, exact)) for seed in range(3)]).all()
+
+
+def test_a_promise_for_a_period_is_less_for_somebody_who_comes_back():
+    """One period loses at most epsilon, two and three at most twice and three times; two lose more than one may."""
+    held, caught = [], []
+    for subject in period_subjects():
+        found = audit_subject(subject, 2, Randomness.seeded(3))
+        (caught if subject.control else held).append(found)
+    for periods, found in enumerate(held, start=1):
+        assert max(0.5, 0.9 * (periods - 1)) < found.found <= periods * (1 + 1e-9), found.subject
+    assert len(caught) == 3
+    assert all(found.found > 1.3 for found in caught), [(found.subject, found.found) for found in caught]
 
 
 @pytest.mark.parametrize(

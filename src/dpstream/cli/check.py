@@ -82,7 +82,9 @@ def command(config: Config, show_values: bool, everything: bool, as_json: bool) 
     problems, steps = checked.read(), checked.steps
     schema, fits, private = config.schema(), not problems, sys.stdout.isatty()
     if not schema.confirmed:
-        problems.append("the schema is an unconfirmed draft (confirmed = false)")
+        problems.append(
+            "the schema is an unconfirmed draft: set confirmed = true when each line marked CONFIRM is public"
+        )
     if config.undecided:
         problems.append(f"marked FILL IN, which a run refuses: {', '.join(config.undecided)}")
     facts = {
@@ -111,7 +113,6 @@ def command(config: Config, show_values: bool, everything: bool, as_json: bool) 
         fits=fits,
         repaired=more["repaired"],
         next=None if problems else str(config.path),
-        draft=not schema.confirmed,
         attention=attention,
         more=len(said) - len(attention),
     )
@@ -271,8 +272,8 @@ class Hints:
         from dpstream.project.keyed_draft import are_operations
 
         return [
-            f"column {column.name!r} looks like the operations of a change feed: if so, move it from [schema.columns] "
-            "to op_column in [source]"
+            f"column {column.name!r} looks like the operations of a change feed: if so, name it as op_column in "
+            "[source] only"
             for column in self._config.schema().columns
             if isinstance(column, Categorical) and are_operations(column.name, column.bin_labels())
         ]
@@ -295,8 +296,7 @@ class Hints:
                 same = [chunk for chunk in chunks if chunk.type == chunks[0].type]
                 if same and is_nearly_unique(pa.chunked_array(same)):
                     found.append(
-                        f"values of column {column.name!r} hardly repeat: if it is an identifier, move it from "
-                        "[schema.columns] to ignore in [schema]"
+                        f"values of column {column.name!r} hardly repeat: move an identifier to ignore in [schema]"
                     )
         return found
 
@@ -308,8 +308,7 @@ class Hints:
             final = period[1] - datetime.timedelta(days=1)
             if options.end < final:
                 return [
-                    f"end = {options.end} lies within the last period, which ends on {final}: step {last} "
-                    f"({self._batch_id}) would be released too early, and lose its later records"
+                    f"end = {options.end} cuts off step {last} ({self._batch_id}), whose period ends on {final}"
                 ]
         return []
 
@@ -322,7 +321,7 @@ class Hints:
         whole = options.whole_tables or options.key_column is not None
         if not whole and usual >= _MANY and self._rows[self._step] < usual / 2:
             return [
-                f"the last step, {self._step} ({self._batch_id}), holds less than half the usual rows: if its period "
-                "is incomplete, end the stream one step earlier"
+                f"the last step, {self._step} ({self._batch_id}), holds less than half the usual rows: if it is "
+                "incomplete, end one step earlier"
             ]
         return []

@@ -67,6 +67,12 @@ def _print_schema(context: click.Context, _: click.Parameter, wanted: bool) -> N
     help="Instead of DATA: the earlier stream.",
 )
 @click.option(
+    "--public",
+    metavar="COLUMN",
+    multiple=True,
+    help="Write this column's values: each is publicly known ('*' for all).",
+)
+@click.option(
     "--interactive",
     is_flag=True,
     help="Ask what the data cannot tell.",
@@ -90,21 +96,22 @@ def command(
     url_env: str | None,
     out: str,
     after: str | None,
+    public: tuple[str, ...],
     interactive: bool,
 ) -> None:
     """Draft a configuration from DATA: a file (also of DuckDB), a folder, a quoted pattern, or the URL of a PostgreSQL
     server.
 
-    The draft is as private as the data (mode 0600). Lines marked CONFIRM hold private values: confirm that each is
-    public or replace it, then set confirmed = true; until then nothing runs. Lines marked FILL IN are yours to
-    decide, such as the budget and the calendar.
+    The draft is as private as the data (mode 0600). Lines marked FILL IN are yours to decide: the budget, the
+    calendar, the values of each column. --public writes the values of a column, marked CONFIRM: confirm that each is
+    public, or replace it. Then set confirmed = true; until then nothing runs.
 
     Feeds of changes, stays, panels, coordinates and columns that follow from others are recognised. With --after,
     continue an earlier stream after its last release; no data are read.
 
     \b
     Examples:
-      dpstream init 'data/*.parquet' --time-column file_date
+      dpstream init 'data/*.parquet' --time-column file_date --public zip
       dpstream init bookings.csv --key-column id --time-column start --delete-time-column end
       dpstream init --after dpstream.toml --out next.toml
     """
@@ -113,7 +120,7 @@ def command(
     from dpstream.project.succession import draft_successor
 
     said = (time_column, person_column, key_column, delete_time_column, mechanism, table)
-    of_data = interactive or any(given is not None for given in said)
+    of_data = interactive or public or any(given is not None for given in said)
     if [data, url_env, after].count(None) != 2 or (after is not None and of_data):
         raise ConfigError(
             "expected one thing to draft from",
@@ -138,7 +145,9 @@ def command(
         path=place,
         database_table=table,
         url_env=url_env,
+        public=public,
         ask=_ask if interactive else None,
+        tell=lambda sentence: click.echo(f"private: {sentence}"),
     )
     _write(target, text)
     click.echo(f"wrote {out}: go through CONFIRM and FILL IN, then set confirmed = true")

@@ -186,7 +186,8 @@ def account() -> None:
 @_file
 @_limit
 @click.option("--unit", default="event", show_default=True, help="Who is protected, as in [stream] unit.")
-def create_account(file: str, limit: str, unit: str) -> None:
+@click.option("--per", metavar="PERIOD", help="With user: month, quarter or year, as in [stream] per.")
+def create_account(file: str, limit: str, unit: str, per: str | None) -> None:
     """Make an empty account. An existing file is never replaced.
 
     \b
@@ -197,8 +198,8 @@ def create_account(file: str, limit: str, unit: str) -> None:
     from dpstream.stream.ledger.limit import Limit
 
     stated = Limit.parse(limit)
-    Account.create(file, stated, unit)
-    click.echo(f"made {file}: its streams together may cost {stated} for each unit {unit!r}")
+    state = Account.create(file, stated, unit, per).read()
+    click.echo(f"made {file}: its streams together may cost {stated} for each {state.whom}")
 
 
 @account.command("show", short_help="Print charges, total and limit.")
@@ -254,8 +255,12 @@ def charge(config: Config, file: str) -> None:
             where=str(config.path),
             allowed="the account that charged it",
         )
+    before = charged.read().find(ledger.stream_id)
     charged.charge(ledger.stream_id, ledger.facts, ledger.plan_hash, again=True)
-    click.echo(f"charged {ledger.planned} for stream {config.name}")
+    if before is not None:
+        click.echo(f"nothing changed: stream {config.name} was charged {ledger.planned} before")
+    else:
+        click.echo(f"charged {ledger.planned} for stream {config.name}")
 
 
 @account.command("close-stream", short_help="Let a stream take no further step.")
@@ -329,15 +334,22 @@ def _verify_stream(config: str, file: str) -> tuple[str | None, object, list[str
 
 
 def _account_facts(state: AccountState) -> dict[str, Any]:
+    from dpstream.core.privacy import amount_words
 
     total = state.total
     return {
         "format": 1,
         "account_id": state.account_id,
         "unit": state.unit,
+        "per": state.per,
+        "whom": state.whom,
         "limit": state.limit.as_dict(),
         "limit_words": str(state.limit),
-        "total": {"epsilon": None if total.epsilon is None else str(total.epsilon), "rho": str(total.rho)},
+        "total": {
+            "epsilon": None if total.epsilon is None else str(total.epsilon),
+            "rho": str(total.rho),
+            "exceptions": str(total.exceptions),
+        },
         "total_words": str(total),
         "charges": [
             {
@@ -347,7 +359,8 @@ def _account_facts(state: AccountState) -> dict[str, Any]:
                 },
                 "budget": charge.budget.as_dict(),
                 "charged": charge.charged.as_dict(),
-                "charged_words": str(charge.charged),
+                "charged_words": amount_words(charge.charged, charge.exceptions),
+                "exceptions": str(charge.exceptions),
             }
             for charge in state.charges
         ],

@@ -206,8 +206,12 @@ def _write(
     from dpstream.io.sinks.table_files import to_bytes
     from dpstream.stream.measured_counts import to_rows, to_sdmx
 
-    stream = str(release.manifest()["stream"])
-    table = to_sdmx(counts, stream, confidence) if form == "sdmx-csv" else to_rows(counts, confidence)
+    manifest = release.manifest()
+    unit = "people" if manifest["unit"]["name"].startswith("individual") else _counted_records(release)
+    if form == "sdmx-csv":
+        table = to_sdmx(counts, str(manifest["stream"]), confidence, unit)
+    else:
+        table = to_rows(counts, confidence, unit)
     durable.replace_file(out, to_bytes(table, "csv"), mode=0o644)
     click.echo(f"wrote {out}")
 
@@ -261,6 +265,8 @@ def _answer(
 
 def _known(release: PublicRelease, as_of: int | None, combine: Combine, as_json: bool) -> None:
     """Number of records, every column, and whatever was measured together."""
+    from dpstream.stream.release.manifest import cut_of
+
     kinds = {} if as_of is not None else release.measured_kinds()
     lines = release.measurements()
     asked = list[tuple[str, ...]]()
@@ -305,6 +311,7 @@ def _known(release: PublicRelease, as_of: int | None, combine: Combine, as_json:
         step=release.step,
         behind=as_of is None and min(known, default=release.step) < release.step,
         counted=release.manifest()["accuracy"].get("counted"),
+        cut=cut_of(release.manifest()),
     )
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     "--steps",
     type=Whole(1, 10**9),
     metavar="N",
-    help="Take at most N new steps. Never limit runs by time, which depends on draws.",
+    help="Take at most N new steps. Never limit runs by time.",
 )
 @click.option("--dry-run", is_flag=True, help="Read everything, write and spend nothing.")
 @click.option(
@@ -64,8 +64,8 @@ if TYPE_CHECKING:
 @click.option(
     "--discard-reserved",
     is_flag=True,
-    help="Give up an interrupted step. If noise was drawn, each repetition is an output outside the "
-    "guarantee: decide by hand, never schedule this.",
+    help="Give up an interrupted step. If noise was drawn, the guarantee does not cover repetitions: never schedule "
+    "this.",
 )
 @click.option(
     "--test-seed",
@@ -182,11 +182,13 @@ def command(
 
 
 def _say_end(config: Config, done: int, beside: bool) -> None:
+    from dpstream.core.privacy import amount_words
     from dpstream.stream import read_status
     from dpstream.stream.release.fitness import unfit_table
 
     ended = read_status(config.state_dir, server=config.server)
-    spent = str(type(config.budget.budget)(ended.spent)) if ended.last_step else "none"
+    lost = type(config.budget.budget)(ended.spent)
+    spent = amount_words(lost, config.plan().delta) if ended.last_step else "none"
     click.echo(
         f"{counted(done, 'new step')}, {ended.last_step} in all; loss so far {spent}",
         err=beside,

@@ -53,6 +53,7 @@ def command(folder: str, configs: tuple[str, ...], draft: bool, worker_only: boo
         from dpstream.service.desk.settings import draft_service
 
         click.echo(f"wrote {draft_service(Path(folder), [Path(one) for one in configs])}")
+        click.echo(f"next: dpstream serve people add {folder} NAME --role owner")
         return 0
     if worker_only:
         if listen is not None:

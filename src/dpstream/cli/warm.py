@@ -11,8 +11,8 @@ from dpstream.core.errors import ConfigError
 def command() -> None:
     """Compile the loops that read, count, hash, fit and sample, for this machine and user.
 
-    Else Numba compiles them at first use (20 seconds of a core). The code is kept in NUMBA_CACHE_DIR, beside the
-    package, or in the user's cache. No private data are read.
+    Else Numba compiles them at first use (20 seconds of a core). The code is kept in NUMBA_CACHE_DIR, in the user's
+    cache, or beside the package, and serves every install of the same version. No private data are read.
 
     \b
     Example (in a container image):

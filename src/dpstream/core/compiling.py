@@ -1,8 +1,8 @@
-"""Numba's compiler, which also works where nothing can be written.
+"""Numba's compiler, whose code is kept by what was compiled, and which also works where nothing can be written.
 
-Numba keeps compiled code in files: in ``NUMBA_CACHE_DIR``, beside the package, or in the user's cache folder. Where
-none of them can be written it raises an error at import. Here it then compiles in every process anew, and says so
-once. The results are the same.
+Numba keeps compiled code by the path and time of its source, so each install compiles anew. Here the folder is named by
+the sources' content: ``NUMBA_CACHE_DIR``, the user's cache, or beside the package. Where none of them can be written,
+every process compiles, and says so once. The results are the same.
 
 What is compiled in this process, because no kept code was found, is told before it is compiled (``telling``).
 """
@@ -10,7 +10,9 @@ What is compiled in this process, because no kept code was found, is told before
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -51,25 +53,70 @@ def njit(*given: Any, cache: bool = False, **options: Any) -> Any:
 def _kept(function: Callable[..., Any], given: tuple[Any, ...], options: dict[str, Any]) -> Any:
     import numba
 
-    if _has_place(function, numba.config.CACHE_DIR):
-        try:
-            made = numba.njit(*given, cache=True, **options)(function)
-            _kept_functions.append(made)
-            return made
-        except RuntimeError as error:
-            if "cannot cache" not in str(error):
-                raise
+    _place_first()
+    try:
+        made = numba.njit(*given, cache=True, **options)(function)
+        _kept_functions.append(made)
+        return made
+    except RuntimeError as error:
+        if "cannot cache" not in str(error):
+            raise
     _tell()
     return numba.njit(*given, **options)(function)
 
 
-def _has_place(function: Callable[..., Any], named: str) -> bool:
-    """Whether Numba may be asked. Without a home it would make a folder called ``~`` wherever it is run."""
-    if named or not os.path.expanduser("~").startswith("~"):
-        return True
-    folder = Path(function.__code__.co_filename).parent
-    beside = folder / "__pycache__"
-    return os.access(beside if beside.exists() else folder, os.W_OK)
+@cache
+def _place_first() -> None:
+    """Numba asks ``_Place`` before its own rules."""
+    from numba.core.caching import CacheImpl
+
+    CacheImpl._locator_classes = [_Place, *CacheImpl._locator_classes]
+
+
+class _Place:
+    """Where code of a function is kept, as Numba asks it."""
+
+    def __init__(self, folder: Path, line: int) -> None:
+        self._folder, self._line = folder, line
+
+    @classmethod
+    def from_function(cls, function: Callable[..., Any], file: str) -> _Place | None:
+        if not function.__module__.startswith("dpstream.") or not os.path.exists(file):
+            return None
+        for folder in _folders(Path(file).parent):
+            place = cls(folder, function.__code__.co_firstlineno)
+            with contextlib.suppress(OSError):
+                place.ensure_cache_path()
+                return place
+        raise RuntimeError("cannot cache: no folder can be written")
+
+    def ensure_cache_path(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=self._folder).close()
+
+    def get_cache_path(self) -> str:
+        return str(self._folder)
+
+    def get_source_stamp(self) -> str:
+        return ""  # the folder's name says it
+
+    def get_disambiguator(self) -> str:
+        return str(self._line)
+
+
+@cache
+def _folders(sources: Path) -> tuple[Path, ...]:
+    """Folders for code compiled from ``sources``, best first. A function may call others of its folder only."""
+    digest = hashlib.sha256()
+    for path in sorted(sources.glob("*.py")):
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    name = f"{sources.name}-{digest.hexdigest()[:16]}"
+    named = os.environ.get("NUMBA_CACHE_DIR")
+    cached = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    # A user without an entry has no home, and ``~`` stays.
+    shared = [] if cached.startswith("~") else [Path(cached) / "dpstream"]
+    places = [*([Path(named)] if named else []), *shared, sources / "__pycache__"]
+    return tuple(place / name for place in places)
 
 
 def _tell() -> None:

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import PublicPrior
 from dpstream.core.graphical import Measurement, Model, fit
 from dpstream.core.schema.domain import Clique
+from dpstream.mechanisms.followed_cells import MeasuredCells
 from dpstream.mechanisms.table_model import beside_columns, fit_table
-from dpstream.mechanisms.workload_cells import MeasuredCells
 
 _Floats = NDArray[np.float64]
 

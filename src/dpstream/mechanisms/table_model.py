@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from dpstream.core.graphical import Measurement, Model, TreeSizes, fit
 from dpstream.core.schema.domain import Clique, Domain
+from dpstream.mechanisms.followed_cells import MeasuredCells
 from dpstream.mechanisms.run_outputs import MIN_VARIANCE
-from dpstream.mechanisms.workload_cells import MeasuredCells
 
 #: A marginal enters the table's model if its squared distance from the model is this many times what noise explains:
 #: it then repairs more than the noise it brings (as in Akaike's criterion).

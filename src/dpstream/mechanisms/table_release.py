@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import CellEstimate, Measured, NoisyCounts, Packed, SyntheticTable
+from dpstream.core.errors import StoreDamagedError
 from dpstream.core.graphical import Model
 from dpstream.core.privacy.law import Law, unpack_law
 from dpstream.core.schema.domain import Clique, Domain, pack_impossible, unpack_impossible
@@ -247,6 +248,8 @@ class TableSynthesis(SyntheticTable):
     @classmethod
     def unpack(cls, packed: Packed) -> TableSynthesis:
         """The inverse of ``pack``."""
+        if "codes" not in packed.arrays:
+            raise StoreDamagedError("a packed table lacks its records", where="state")
         names, sizes = tuple(packed.meta["names"]), tuple(packed.meta["sizes"])
         domain = Domain(names, sizes, unpack_impossible(packed.meta))
         codes = packed.arrays["codes"].astype(np.int32)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import StreamPlan, option, shown
+from dpstream.core.contracts import StepPeriods, StreamPlan, ends, option, shown
 from dpstream.core.contracts.recipe_options import TEXT
 from dpstream.core.errors import (
     ConfigError,
@@ -455,8 +455,7 @@ def border(old: Mapping[str, Any], new: SourceOptions, place: str) -> tuple[str 
         return None, "one of the two streams has a calendar and the other has not"
     if new.start != wanted:
         raise ConfigError(
-            f"the stream starts at {new.start}, and its predecessor ends before {wanted}: records between would be "
-            "in both or in neither",
+            f"the stream starts at {new.start}, and its predecessor ends before {wanted}",
             where=place,
             allowed=f"[source] start = {wanted}",
         )
@@ -504,13 +503,18 @@ def base_facts(
         stream that has drawn a step again; times of another form than the predecessor's.
     """
     manifest = predecessor.manifest
-    if manifest["unit"]["name"] != plan.unit.name:
+    per = plan.unit.per if isinstance(plan.unit, User) else None
+    units = [(manifest["unit"]["name"], manifest["unit"].get("per")), (plan.unit.name, per and per.name)]
+    if units[0] != units[1]:
+        named = [repr(name) if length is None else f"{name!r} per {length}" for name, length in units]
         raise UnitError(
-            f"the predecessor protects the unit {manifest['unit']['name']!r} and this stream {plan.unit.name!r}: "
+            f"the predecessor protects the unit {named[0]} and this stream {named[1]}: "
             "their costs cannot be added",
             where=options.place,
             allowed="the same unit",
         )
+    if "exceptions" in manifest["guarantee"]:
+        raise options.wrong("", "the earlier stream discovers values", ["another stream to begin with"])
     facts = {"unit": plan.unit.name, "source": source.pinned()}
     if isinstance(plan.unit, Record):
         facts["returns"] = plan.unit.returns
@@ -533,10 +537,15 @@ def base_facts(
         _require_form(predecessor.last["source"], source.pinned(), str(manifest["stream"]), options.place)
     starts, why = border(predecessor.last, source, options.place)
     earlier = manifest.get("base", {}).get("composition")
+    # One of the earlier stream's periods ends at the border, and one of this stream begins there.
+    apart = per is not None and ends(per, 0)
+    if isinstance(per, StepPeriods):
+        apart = ends(per, predecessor.step)
     if isinstance(plan.unit, InsertedRecord):
         why = "a record's key may come on both sides of the border, and each stream counts it once"
-    elif isinstance(plan.unit, User):
-        why = "a user's events may lie on both sides of the border, and each stream has its own bound on them"
+    elif isinstance(plan.unit, User) and not apart:
+        what = "a user's events" if per is None else f"a user's events of one period ({per.name})"
+        why = f"{what} may lie on both sides of the border, and each stream has its own bound on them"
     elif isinstance(plan.unit, Record):
         why = (
             "a record's stay may lie on both sides of the border, and each stream charges what it sees of it"
@@ -548,7 +557,8 @@ def base_facts(
             None,
             "without [base] config nothing shows whether the streams before the earlier one go on",
         )
-    rule: Together = "sum" if starts is None or isinstance(plan.unit, User | Record) else "parallel"
+    adds = isinstance(plan.unit, User | Record) and not apart
+    rule: Together = "sum" if starts is None or adds else "parallel"
     budget = dict(own_budget(manifest))
     last = {"stream": manifest["stream"], "stream_id": manifest["stream_id"], "budget": budget}
     periods = [*([] if earlier is None else earlier["periods"]), last]

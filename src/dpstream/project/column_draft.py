@@ -11,7 +11,7 @@ import datetime as dt
 import decimal
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any
@@ -190,7 +190,9 @@ def _follows(whole: NDArray[np.int64], part: NDArray[np.int64], whole_size: int,
 #: A text column with more different values than this is left out of the draft.
 MAX_VALUES = 100
 #: Whole numbers over a shorter span get one code each, longer spans get bins.
-MAX_NUMBERS = 100
+MAX_NUMBERS = 50
+#: Words beside at least so many numbers, in at most such a share of the rows, are other values: "unknown", "n/a".
+_WORDS, _NUMBERS, _OF_ROWS = 3, 10, 0.1
 _BINS = 10
 _FEW_ROWS = 20
 
@@ -284,11 +286,12 @@ def _text(name: str, full: Any, bins: _Bins) -> Guess:
     # A leading zero makes a number a code: ZIP codes, car plates, ids.
     coded = pc.any(pc.match_substring_regex(distinct, r"^[+-]?0\d")).as_py()
     if not coded:
-        whole, _, readable, floats = arrow.text_numbers(distinct)
+        full = full if bins.other is None else _without_words(full)
+        whole, integers, readable, floats = arrow.text_numbers(full)
         if whole.all():
-            return _integer(name, arrow.text_numbers(full)[1], bins)
+            return _integer(name, integers, bins)
         if readable.all() and np.isfinite(floats).all():
-            return _real(name, arrow.text_numbers(full)[3], bins)
+            return _real(name, floats, bins)
     days = [read_date(word) for word in words]
     if None not in days:
         return _dates(name, [day for day in days if day is not None], bins)
@@ -299,6 +302,17 @@ def _text(name: str, full: Any, bins: _Bins) -> Guess:
         return Guess(None, f"it holds text with more than {MAX_VALUES} different values")
     values = tuple(sorted(set(words) - {bins.missing, bins.other}, key=_order))
     return Guess(Categorical(name, values))
+
+
+def _without_words(full: Any) -> Any:
+    """The numbers of a column of texts, where a few words are among them: these go to the bin for other values."""
+    import pyarrow as pa
+
+    _, _, numeric, _ = arrow.text_numbers(full)
+    words = full.filter(pa.array(~numeric))
+    numbers = full.filter(pa.array(numeric))
+    few = len(words.unique()) <= _WORDS and len(words) <= _OF_ROWS * len(full)
+    return numbers if few and len(numbers.unique()) >= _NUMBERS else full
 
 
 def _order(word: str) -> tuple[int, int, str]:
@@ -414,8 +428,12 @@ class Drafted:
 
 #: Rows that are looked at; the rest of a long file could still hold values that the draft lacks.
 SAMPLE_ROWS = 1_000_000
-#: Keys of a column whose values come from the data.
+#: Keys of a column whose values come from the data; of a column that is not public as it stands they are left open,
+#: but for the zone, which is part of a type. What stands for a length that is read off a span.
 _READ_OFF = ("values", "min", "max", "edges", "start", "end", "timezone")
+_OPEN, _LENGTH = frozenset(_READ_OFF) - {"timezone"}, "month"
+#: Stands for all columns among those that are public.
+ALL = "*"
 
 
 def guess_columns(
@@ -432,6 +450,8 @@ def schema_facts(
     guesses: Mapping[str, Guess],
     pairs: Sequence[tuple[str, str]] = (),
     *,
+    public: Collection[str] = (),
+    discovers: bool = False,
     bins: bool = True,
     bounds_only: bool = False,
 ) -> dict[str, Any]:
@@ -439,10 +459,12 @@ def schema_facts(
 
     Args:
         pairs: as of ``followers``.
+        public: columns whose values are publicly known as they occur, and are written.
+        discovers: whether the mechanism can publish frequent values that nobody lists.
 
     Guarantee: none. The text is private until confirmed.
     """
-    columns = [_column_facts(name, guess) for name, guess in guesses.items()]
+    columns = [_column_facts(name, guess, ALL in public or name in public) for name, guess in guesses.items()]
     items = [
         f"that {column['key']} is left out"
         if column["reason"]
@@ -455,19 +477,26 @@ def schema_facts(
         "ignored": [column["name"] for column in columns if column["reason"]],
         "read_off": f"{'; '.join(items) or 'nothing else'}.",
         "pairs": pairs,
+        "discovers": discovers,
+        "listed": any("values" in column["open"] for column in columns),
         "bins": bins,
         "bounds_only": bounds_only,
     }
 
 
-def _column_facts(name: str, guess: Guess) -> dict[str, Any]:
+def _column_facts(name: str, guess: Guess, public: bool) -> dict[str, Any]:
     spec = {} if guess.column is None else guess.column.spec()
+    open_keys = [] if public else [key for key in spec if key in _OPEN]
+    spec |= dict.fromkeys(open_keys, FILL_IN)
+    if open_keys and "every" in spec:
+        spec["every"] = _LENGTH
     return {
         "name": name,
         "key": toml_key(name),
         "reason": guess.reason,
         "spec": spec,
-        "read_off": [key for key in spec if key in _READ_OFF],
+        "open": open_keys,
+        "read_off": [key for key in spec if key in _READ_OFF and key not in open_keys],
         "ordered": isinstance(guess.column, Ordered),
     }
 

@@ -21,7 +21,9 @@ from dpstream.project.public_knowledge import (
     check_taken,
     expected_words,
     of_stays,
+    read_discovery,
     read_expected,
+    read_per,
     read_periods,
     read_prior,
     read_season,
@@ -252,6 +254,8 @@ def read_settings(
     budget = read_budget(sections["budget"])
     expected = read_expected(sections["expect"], unit, mechanism, deletions=deletions, horizon=budget.horizon)
     accuracy = sections["accuracy"].read(Accuracy)
+    grid = None if source is None else source.grid
+    unit = read_per(sections["stream"], keys.per, unit, grid, accuracy)
     context = RecipeContext(
         schema.domain,
         schema,
@@ -267,14 +271,15 @@ def read_settings(
         **read_periods(
             sections["accuracy"],
             accuracy,
-            None if source is None else source.grid,
+            grid,
             unit,
             budget.budget,
             expected,
             schema.domain,
         ),
-        season=read_season(sections["stream"], keys.season, None if source is None else source.grid),
+        season=read_season(sections["stream"], keys.season, grid),
         prior=read_prior(sections["prior"], schema) if sections["prior"].written else None,
+        discovery=None if recipe else read_discovery(sections["discovery"], schema, grid),
         cancels=source is None or source.cancels,
     )
     if recipe is None:
@@ -308,12 +313,27 @@ def read_settings(
 #: A line of a draft that its owner has not decided, and values that stand for one.
 _MARKED = re.compile(r"\s*(?P<key>\w+) *= *\"?(?P<value>.*?)\"? *# *FILL IN")
 _PLACEHOLDERS = ("FILL IN", "YYYY-MM-DD")
+#: So many of them are named where a file is refused.
+_NAMED = 5
+
+
+def marked_keys(text: str) -> tuple[tuple[str, ...], bool]:
+    """Keys of a draft that are marked FILL IN, those of columns with their names; and whether one has no value yet."""
+    found, column, unusable = list[str](), "", False
+    for line in text.splitlines():
+        if line.startswith("["):
+            inner = line.strip().strip("[]").removeprefix("schema.columns.")
+            column = f"{inner}." if "schema.columns." in line else ""
+        if marked := _MARKED.match(line):
+            found.append(column + marked["key"])
+            unusable = unusable or marked["value"] in _PLACEHOLDERS
+    return tuple(found), unusable
 
 
 def _undecided(where: str, keys: Sequence[str]) -> ConfigError:
-    verb = "is" if len(keys) == 1 else "are"
+    named = ", ".join(keys[:_NAMED]) + (f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else "")
     return ConfigError(
-        f"{', '.join(keys)} {verb} marked FILL IN",
+        f"{named} {'is' if len(keys) == 1 else 'are'} marked FILL IN",
         where=where,
         allowed="values that you decide, without the mark",
     )
@@ -365,10 +385,8 @@ class Config(Settings):
         undecided: tuple[str, ...] = ()
         if document is None:
             document = load_toml(file)
-            lines = file.read_text(encoding="utf-8").splitlines()
-            marked = [found for line in lines if (found := _MARKED.match(line))]
-            undecided = tuple(found["key"] for found in marked)
-            if any(found["value"] in _PLACEHOLDERS for found in marked):
+            undecided, unusable = marked_keys(file.read_text(encoding="utf-8"))
+            if unusable:
                 raise _undecided(str(file), undecided)
         sections = sections_of(str(file), file.parent, document)
         stream, source = sections["stream"], sections["source"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from dpstream.io.sources.calendar import EVERY, period_grid
 from dpstream.io.sources.formats import read_sample
 from dpstream.io.sources.query import is_database
 from dpstream.project.column_draft import (
+    ALL,
     CONFIRM,
     FILL_IN,
     SAMPLE_ROWS,
@@ -118,7 +119,7 @@ _ASKED: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
     "rho": ("0.005", *_AMOUNT),
     "every": ("week", _length, EVERY),
     "start": ("", _day, "a day such as 2026-01-05"),
-    "end": ("today", _end, "a day such as 2026-01-05, or today"),
+    "end": ("", _end, "a day such as 2026-01-05, or today"),
     "max_events": ("", *_COUNT),
     "horizon": ("", *_COUNT),
     "size": ("", *_COUNT),
@@ -136,6 +137,18 @@ def _question(key: str, default: str, read: Callable[[str], Any], allowed: str, 
             raise ConfigError(f"{text!r} cannot be used", allowed=allowed) from None
 
     return Question(key, _WORDS.text(f"ask_{key}", rates=_RATES, **facts), default, read_or_say)
+
+
+def _columns_question(names: Sequence[str]) -> Question:
+    """Which columns are public as they stand."""
+
+    def read(text: str) -> tuple[str, ...]:
+        chosen = tuple(word.strip() for word in text.split(","))
+        if not {*chosen} <= {ALL, *names}:
+            raise ValueError
+        return chosen
+
+    return _question("public", "", read, "columns of the data with commas, * for all, or an empty answer")
 
 
 def _choice(key: str, answers: Sequence[str], allowed: str, **facts: Any) -> Question:
@@ -187,7 +200,9 @@ def draft_config(
     path: str | None = None,
     database_table: str | None = None,
     url_env: str | None = None,
+    public: Collection[str] = (),
     ask: Ask | None = None,
+    tell: Callable[[str], None] | None = None,
     rows: int = SAMPLE_ROWS,
 ) -> str:
     """The text of a drafted configuration file.
@@ -207,7 +222,10 @@ def draft_config(
         name, path: the stream's name and the source's path; by default taken from ``data``.
         database_table: the table of a DuckDB file or of a PostgreSQL server; by default its only one.
         url_env: the environment variable that holds the server's URL, in the place of ``data``.
+        public: columns whose values are publicly known as they occur, ``*`` for all: the draft has them, to be
+            confirmed. What other columns hold is left to be filled in.
         ask: asks the owner what the data cannot tell; None: the draft leaves it to be filled in.
+        tell: gets private sentences for the owner: how many events persons have.
         rows: how many rows are looked at, at most.
 
     Guarantee: none. The text is private until confirmed.
@@ -226,6 +244,12 @@ def draft_config(
                 where=f"{what} column",
                 allowed=f"one of the {counted(len(table.column_names), 'column')} of the data",
             )
+    if not {*public} <= {ALL, *table.column_names}:
+        raise ConfigError(
+            "an unknown column is called public",
+            where="--public",
+            allowed="columns of the data, or '*' for all",
+        )
     dated = None
     free = mechanism is None or family_of(mechanism).limits.people
     if database is None and free and not any(columns):
@@ -260,7 +284,7 @@ def draft_config(
         periods = periods_of(table, whose)
         source["period_columns"] = periods.template
         reports = guess_column(periods.variable, periods.values(table), bins=False)
-        schema = schema_facts({periods.variable: reports}, bins=False)
+        schema = schema_facts({periods.variable: reports}, public=public, bins=False)
         if not isinstance(periods.template, str):
             budget["horizon"] = Drafted(len(periods.columns), "the periods that have a column")
     else:
@@ -272,12 +296,17 @@ def draft_config(
         attributes = [name for name in table.column_names if name not in apart]
         made = {"bins": family.bins, "bounds_only": family.bounds_only}
         guesses = guess_columns(table, attributes, **made)
-        schema = schema_facts(guesses, followers(table, attributes), **made)
+        if ask is not None and not public:
+            public = ask(_columns_question(attributes)) or ()
+        discovers = feed is None and proposed.mechanism == DEFAULT_MECHANISM
+        schema = schema_facts(
+            guesses, followers(table, attributes), public=public, discovers=discovers, **made
+        )
     stream = {"name": name or _stream_name(path)} | _unit(limits, whose)
-    bounds = list[str]()
-    if whose is not None and "max_events" in stream:
+    if whose is not None and "max_events" in stream and tell is not None:
         counts = table.column(whose).drop_null().value_counts().field("counts")
-        bounds = bound_sentences(counts.to_pylist())
+        for sentence in bound_sentences(counts.to_pylist()):
+            tell(sentence)
     # What grows without an end has no size; people are there in every step.
     expect: dict[str, Any] = {"size": Drafted(1000)} if feed is not None or limits.people else {}
     if not limits.people:
@@ -287,8 +316,7 @@ def draft_config(
         expect, budget = _answered(ask, expect), _answered(ask, budget)
     about = _about(proposed, mechanism, feed, dated=dated is not None, person=whose is not None)
     sections = [
-        _section("stream", stream, _rows("stream", limits), offered=() if keyed is None else ("returns",))
-        | {"about": [f"{text[:1].upper()}{text[1:]}." for text in bounds]},
+        _section("stream", stream, _rows("stream", limits), offered=() if keyed is None else ("returns",)),
         _section("source", source, _rows("source", limits, changes=keyed is not None)),
         _section("expect", expect, offered=() if keyed is not None or limits.people else ("order",)),
         _mechanism(family, proposed.mechanism) | {"about": about},
@@ -363,8 +391,8 @@ def _about(
     if proposed.place is not None:
         first, second = proposed.place
         about.append(
-            f"Also suggested: --mechanism {POINTS}, because {first!r} and {second!r} look like coordinates. It "
-            "declares the number of records of every step public."
+            f"Also suggested: --mechanism {POINTS}, because {first!r} and {second!r} look like coordinates (numbers of "
+            "records become public)."
         )
     return about
 
@@ -406,8 +434,8 @@ def _whose(column: str, *, found: bool, likely: bool) -> Any:
         return Drafted(column, "no two rows share it, and all other columns are dates", CONFIRM)
     if likely:
         why = (
-            'its values come again and again; if each record is somebody else\'s, write unit = "event", and move '
-            "the column to [schema], without max_events"
+            'its values repeat; if each record is somebody else\'s, write unit = "event" without max_events, and '
+            "move the column to [schema]"
         )
         return Drafted(column, why, CONFIRM)
     return column
@@ -476,6 +504,7 @@ def _steps(table: Any, time_column: str | None, keyed: Recognised | None) -> dic
     if time_column is None:
         return {"every": "files"}
     late = {"late": "error"}
+    _require_times(time_column, table.column(time_column))
     smallest = _smallest_number(table.column(time_column))
     if smallest is not None:
         first: Any = 1
@@ -488,6 +517,17 @@ def _steps(table: Any, time_column: str | None, keyed: Recognised | None) -> dic
         return {"time_column": time_column, "start": first, "end": last} | late
     offsets = {"offsets": True} if _have_offsets(table.column(time_column)) else {}
     return {"time_column": time_column, "every": "week"} | offsets | _days() | late
+
+
+def _require_times(name: str, column: Any) -> None:
+    """Refuse a time column that begins with neither a day nor a number; a run reads all of it."""
+    text = next(iter(column.drop_null().slice(0, 1).to_pylist()), None)
+    if isinstance(text, str) and not re.match(r"\s*(\d{4}-\d\d-\d\d|-?\d+\s*$)", text):
+        raise ConfigError(
+            f"column {name!r} holds neither days nor step numbers",
+            where="time column",
+            allowed="such as 2026-01-31, 2026-01-31T12:00:00, or 7",
+        )
 
 
 def _days() -> dict[str, Any]:

@@ -22,7 +22,7 @@ from dpstream.project.sections import default_mechanism, named_family, read_unit
 from dpstream.stream import Stream
 
 _WHERE = "dpstream.open"
-_SECTIONS = ("stream", "budget", "expect", "accuracy", "prior", "output", "state")
+_SECTIONS = ("stream", "budget", "expect", "accuracy", "prior", "discovery", "output", "state")
 #: As ``StreamRecipe`` has it. Recipes of single tables take something else.
 _CALIBRATED_WITH = ["budget", "unit", "horizon"]
 
@@ -47,8 +47,8 @@ def open(
         epsilon: what all releases together may cost. unit: who is protected; by default as the mechanism has it.
         mechanism: a name, options as in ``[mechanism]`` of a file, or a recipe, ``dpstream.tabular.Pooled(...)``.
         deletions: a public statement that records may leave. randomness: for tests; releases made with it say so.
-        sections: ``stream``, ``budget``, ``expect``, ``accuracy``, ``prior``, ``output``, ``state``, with the keys of a
-            file: ``budget={"rho": "1/2", "horizon": 12}``. Paths are relative to ``place``.
+        sections: ``stream``, ``budget``, ``expect``, ``accuracy``, ``prior``, ``discovery``, ``output``, ``state``,
+            with the keys of a file: ``budget={"rho": "1/2", "horizon": 12}``. Paths are relative to ``place``.
 
     Errors:
         ConfigError, SchemaError, BudgetError, UnitError, HorizonError: an argument, named. StoreError: the state.
@@ -82,7 +82,7 @@ def open(
         family = named_family(parts["mechanism"], chosen)
     else:
         others = ["season"] if keys.season is not None else []
-        others += [name for name in ("expect", "accuracy", "prior") if name in document]
+        others += [name for name in ("expect", "accuracy", "prior", "discovery") if name in document]
         family = _family_of(recipe, unit, [*others, *(["deletions"] if deletions else [])])
     if deletions and family.limits.deletes:
         raise _wrong("deletions", family.limits.deletes, "False")
@@ -123,9 +123,12 @@ def _unit_keys(unit: Unit | None) -> dict[str, Any]:
     if unit is None:
         return {}
     if not isinstance(unit, Event | User | Individual | Record):
-        allowed = "dpstream.Event(), Event('replace'), User(max_events), Individual(), Record()"
+        allowed = "dpstream.Event(), Event('replace'), User(max_events, per), Individual(), Record()"
         raise UnitError(f"unknown unit {unit!r}", where=f"{_WHERE} unit", allowed=allowed)
-    keys = {name: getattr(unit, name) for name in ("max_events", "returns") if hasattr(unit, name)}
+    names = ("max_events", "cut_share", "returns")
+    keys = {name: getattr(unit, name) for name in names if hasattr(unit, name)}
+    if isinstance(unit, User) and unit.per is not None:
+        keys["per"] = unit.per.name
     return {"unit": unit.name, **keys}
 
 

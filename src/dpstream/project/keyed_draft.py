@@ -160,9 +160,9 @@ def recognise(
         raise ConfigError(
             f"the key {key_column!r} fits neither a change feed nor snapshots nor stays",
             where="key column",
-            allowed="a column of operations; several files with each key once; or rows with a start and an end. "
-            f"If rows are only added: draft without the key; write key_column = {json.dumps(key_column)} and "
-            'insert_only = true in [source], unit = "record" in [stream]; drop the column from [schema]',
+            allowed="a column of operations; several files with each key once; or rows with a start and an end. If "
+            f"rows are only added, draft without the key, then set key_column = {json.dumps(key_column)}, "
+            'insert_only = true and unit = "record"',
         )
     return found
 

@@ -19,7 +19,7 @@ from dpstream.core.contracts.expectations import VARIES
 from dpstream.core.contracts.recipe_options import COUNT, NUMBER, TEXT, TEXTS, keys_of_recipes, words
 from dpstream.core.errors import ConfigError, did_you_mean
 from dpstream.core.privacy import ZCDP, PureDP, exact_amount
-from dpstream.core.privacy.unit import Returns
+from dpstream.core.privacy.unit import CUT_SHARE, Returns
 from dpstream.families.registry import DEFAULT_MECHANISM, families, family_of, mechanisms
 from dpstream.io.sinks.target import SINKS
 from dpstream.io.sources.source_keys import SOURCES, rows_of_source
@@ -33,12 +33,13 @@ SECTIONS: dict[str, str] = {
     "stream": "Who is protected, and what may be public.",
     "source": "Where the private rows are, and how steps cut them.",
     "schema": "What the columns may hold; public.",
-    "expect": "Public guesses, from which `dpstream plan` predicts errors; published in manifests. Coarse "
-    "values are enough: 1, 3, 10, 30. Never compute them from the private table.",
+    "expect": "Public guesses (published), from which `dpstream plan` predicts errors. Coarse values are enough: 1, 3, "
+    "10, 30. Never compute them from the private table.",
     "mechanism": "How the synthetic copy is made.",
     "budget": "What all releases together may cost one unit of protection.",
     "accuracy": "Which counts are most exact, and whether errors are simulated; public.",
-    "prior": "A public table that the private one may resemble; it costs no budget (guide on priors).",
+    "prior": "A public table that the private one may resemble (guide on priors).",
+    "discovery": "How values are discovered; public.",
     "output": "Where releases go; public.",
     "statement": "The owner's texts in statements, reports and catalogues; public, free to change.",
     "state": "Where the secret state is kept.",
@@ -80,6 +81,15 @@ def _given(key: str, read: Callable[[Section, str], Any], section: Section, *_: 
 def _amount(key: str, read: Callable[[Any], Any]) -> Callable[..., Any]:
     """A part of a budget; ``read`` refuses what no guarantee allows."""
     return partial(_given, key, partial(Section.amount, read=read))
+
+
+def _cut_share(section: Section, given: Any, earlier: Mapping[str, Any]) -> Fraction:
+    if earlier["max_events"] is not None:
+        zero = section.raw("cut_share") in (0, "0")
+        return Fraction(0) if zero else section.share("cut_share", CUT_SHARE)
+    if section.has("cut_share"):
+        raise section.wrong("cut_share", "only max_events leaves events out", "leave it out")
+    return CUT_SHARE
 
 
 def _headline(section: Section, given: Any, earlier: Mapping[str, Any]) -> Headline:
@@ -189,24 +199,39 @@ class StreamKeys:
     same_unit: str | None = option(
         None,
         allowed="a sentence of up to 500 printable characters",
-        meaning="Why the unit is that of streams added up with this one, although other columns name it. The "
-        "statement quotes it; if wrong, the sums are wrong.",
+        meaning="Why the unit is that of streams added up with this one, although other columns name it (published).",
         reason="other columns name other units",
         fragment={**TEXT, "maxLength": 500},
     )
     max_events: int | None = option(
         None,
         allowed="a number from 1 to 1000000, with unit = user",
-        meaning="Events (inserts and deletes) of a user that are counted over the stream's life; others are "
-        "left out.",
+        meaning="Most events (inserts and deletes) of a user that count over the stream's life, or a period of `per`.",
         reason="needed with unit = user",
         fragment={**COUNT, "maximum": 1_000_000},
+    )
+    per: str | None = option(
+        None,
+        allowed='"month", "quarter", "year" (with a calendar), or a number of steps such as "12 steps"',
+        meaning="Protects what a user does in one such period, in which max_events counts anew. Whoever comes in "
+        "k periods has k times the loss.",
+        reason="the stream's whole life",
+        shown="none",
+        fragment={**TEXT, "pattern": "^(month|quarter|year|[1-9][0-9]{0,5} steps?)$"},
     )
     max_events_from: Literal["public", "data"] | None = option(
         None,
         shown="public",
-        meaning="Where max_events comes from; `data`: read off private records, which plan and manifests then say.",
+        meaning="`data`: max_events was read off private records, as plan and manifests then say.",
         reason="a bound is public knowledge",
+    )
+    cut_share: Fraction = option(
+        CUT_SHARE,
+        allowed="an exact number from 0 to less than 1, with unit = user",
+        meaning="Share of the budget for the published number of users with more than max_events events; 0: none.",
+        reason="a user counts once, so that a little does",
+        read=_cut_share,
+        fragment=NUMBER,
     )
 
 
@@ -231,7 +256,7 @@ class ExpectKeys:
     order: Literal["mixed", "sorted"] = option(
         "mixed",
         allowed="mixed, sorted (not where records or people are followed)",
-        meaning="`sorted`: records come place after place, so that a step says little of the next.",
+        meaning="`sorted`: a step says little of the next, as records come place after place.",
         reason="most neighbouring steps are alike",
     )
     varies: float = option(
@@ -281,8 +306,7 @@ class BudgetKeys:
     account: Path | None = option(
         None,
         allowed="a file of dpstream ledger account create, outside of state and output",
-        meaning="The account that adds up streams on one private source. Starting charges the whole budget, "
-        "within its limit.",
+        meaning="The account that adds up streams on one private source, within a limit.",
         reason="a single stream needs no sum",
     )
 
@@ -295,8 +319,8 @@ class Accuracy:
         (),
         allowed='a list of columns, groups of columns and levels such as ["zip", ["zip", "cause"], "place.region"], '
         'with name = "pooled" or "census" (no levels)',
-        meaning="Marginals that readers follow over time: measured once a period (a census: each time), with exact "
-        "errors. A tree of [schema.levels] is one headline; its levels share it.",
+        meaning="Marginals that readers follow: measured once a period (a census: each time), with exact errors. "
+        "Levels of a tree share its part.",
         reason="each takes budget from the others",
         read=_headline,
         shown="none",
@@ -310,18 +334,16 @@ class Accuracy:
         None,
         allowed='"week", "month", "quarter" or "year" where the source has a calendar; a number of steps such as '
         '"13 steps"; with name = "pooled"',
-        meaning="How often headlines are measured: at the end of each period. With a calendar the number of records is "
-        "measured every month.",
-        reason="the shortest of month, quarter and year whose mean count [expect] puts above two standard errors; "
+        meaning="Headlines are measured at the end of each; with a calendar the number of records every month.",
+        reason="the shortest of month, quarter and year with mean counts above two standard errors by [expect]; "
         '"quarter" without [expect], each step without a calendar',
         shown="see the reason",
     )
     year_begins: int = option(
         1,
-        allowed="a month, 1 to 12, with periods",
-        meaning="The month in which a year of the periods begins; quarters follow it.",
+        allowed="a month, 1 to 12",
+        meaning="The month in which a year of `periods` and `per` begins; quarters follow it.",
         reason="a calendar year",
-        needs=("periods",),
         fragment={**COUNT, "minimum": 1, "maximum": 12},
     )
     headline_share: Fraction = option(
@@ -334,8 +356,7 @@ class Accuracy:
     simulate: int | None = option(
         None,
         allowed="none, or a number of runs from 2 to 1000, such as 20",
-        meaning="Runs that measure, after steps 1, 2, 4, 8, ..., how far releases are off (errors/): from "
-        "public files, at no budget.",
+        meaning="Runs that measure, after steps 1, 2, 4, 8, ..., how far releases are off (errors/), at no budget.",
         reason="each repeats the whole stream; dpstream errors does so later",
         word="none",
         fragment={**COUNT, "minimum": 2, "maximum": 1000},
@@ -355,8 +376,7 @@ class PriorKeys:
 
     file: Path = option(
         allowed='a .csv, .parquet or .ndjson file relative to this one, with name = "pooled" or "census"',
-        meaning="The public table, in the schema's columns and values; other columns are ignored. The plan "
-        "pins its hash.",
+        meaning="The public table, in the schema's columns and values; others are ignored. Its hash is pinned.",
     )
     weight: str | None = option(
         None,
@@ -367,10 +387,35 @@ class PriorKeys:
     )
     public: bool = option(
         allowed="true",
-        meaning="Your word: the file is public, and made from the private records only by releases whose "
-        "cost is accounted for.",
+        meaning="Your word: the file is public, and made from private records only by accounted releases.",
         read=_public,
         fragment={"const": True},
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiscoveryKeys:
+    """``[discovery]``."""
+
+    share: Fraction = option(
+        Fraction(1, 10),
+        allowed="an exact number between 0 and 1",
+        meaning="The part of the budget that finds values.",
+        reason="the rest gets most",
+    )
+    delta: Fraction | None = option(
+        None,
+        allowed='a number such as "1e-9"; none where every column has a pattern',
+        meaning="The largest probability that a value of only one unit is published.",
+        reason="you decide",
+        read=_amount("delta", partial(exact_amount, where="delta")),
+        fragment=NUMBER,
+    )
+    at_most: int | None = option(
+        None,
+        allowed="a number from 1",
+        meaning="Most values of a column; the most frequent enter.",
+        reason="as many as fit",
     )
 
 
@@ -419,8 +464,7 @@ class Output:
         None,
         allowed="any, or a list of columns; [] for none",
         shown="any with the unit record, else none; a begun feed stays",
-        meaning="With persistent records: columns that may change under one `record_id`. An `update` says "
-        "that the model moved, not a private record.",
+        meaning="With persistent records: columns that may change under one `record_id`.",
         reason="a feed gets updates only when asked",
         read=_may_change,
         fragment={"anyOf": [words("any"), TEXTS]},
@@ -440,18 +484,18 @@ class Output:
     sink: str = option(
         "folder",
         meaning="Where tables go besides the folder: the newest to a database, files to a bucket, NDJSON to "
-        "standard output, or partitions to Spark (then not into the folder).",
+        "standard output, partitions to Spark (instead).",
         reason="files need no program to be read",
         read=_sink,
         words=("folder", "duckdb", "postgresql", "bucket", "stdout", "spark"),
     )
     database: str | None = option(
         None,
-        allowed="a DuckDB file or (spark) a folder outside of the state, a PostgreSQL connection string "
-        "without a password, or s3://bucket/releases",
+        allowed="a DuckDB file, a PostgreSQL URL without a password (PGPASSWORD, ~/.pgpass), s3://bucket/releases, or "
+        "(spark) a folder",
         shown="not set; releases.duckdb for duckdb, tables for spark",
         meaning="Where the sink writes; driver and executors see Spark's folder under one path.",
-        reason="needed with sink = postgresql or bucket; passwords belong into PGPASSWORD or ~/.pgpass",
+        reason="needed with sink = postgresql or bucket",
     )
     table: str = option(
         "synthetic",
@@ -545,8 +589,8 @@ class StateKeys:
     url: str | None = option(
         None,
         allowed="postgresql://user@host:5432/database, without a password",
-        meaning="A PostgreSQL database for the store; the state folder keeps a witness against rollbacks. The "
-        "rest comes from PGHOST, PGPASSWORD and so on.",
+        meaning="A PostgreSQL database for the store; PGHOST, PGPASSWORD and so on are read. The state folder keeps a "
+        "witness against rollbacks.",
         reason="a file needs no server",
         read=partial(_given, "url", Section.server_url),
     )
@@ -560,8 +604,8 @@ class StateKeys:
     key_file: Path | None = option(
         None,
         allowed="a file of dpstream store key, outside of the state and output folders",
-        meaning="Encrypts the store's private parts with the key in this file (mode 0600); later by "
-        "`dpstream store rekey --to`. Without the key the stream is lost.",
+        meaning="Encrypts the store with the key in this file (mode 0600); later by `dpstream store rekey --to`. "
+        "Without the key the stream is lost.",
         reason="file modes protect the state",
     )
     key_env: str | None = option(
@@ -591,6 +635,7 @@ DECLARED: Mapping[str, type[Any]] = {
     "budget": BudgetKeys,
     "accuracy": Accuracy,
     "prior": PriorKeys,
+    "discovery": DiscoveryKeys,
     "output": Output,
     "statement": Publication,
     "state": StateKeys,

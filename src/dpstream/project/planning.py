@@ -23,13 +23,18 @@ from dpstream.core.privacy import (
     Event,
     PureDP,
     User,
+    amount_words,
     approximate_to_zcdp,
     decimal_text,
+    definition_words,
     zcdp_to_epsilon,
 )
-from dpstream.core.privacy.convert import best_guess
+from dpstream.core.privacy.convert import best_guess, group
+from dpstream.core.privacy.law import NoiseSum
 from dpstream.project.sections import round_down
+from dpstream.stream.cut_users import CONFIDENCE
 from dpstream.stream.declared import bound_of, counted_records, declared_public, told_records, visible_stops
+from dpstream.stream.identity import exceptions_of
 from dpstream.stream.predecessor_cost import base_words, broken_words, covered
 from dpstream.stream.release.verdicts import (
     NOT_KNOWN,
@@ -244,6 +249,7 @@ def smallest_budget(config: Config, wishes: Sequence[str], at: int | None) -> di
         "amount": name,
         "smallest": None if smallest is None else f"{float(Fraction(smallest)):g}",
         "largest_tried": f"{float(Fraction(amounts[-1])):g}",
+        "lives": "" if smallest is None else _WORDS.text("lives", lives=_lives(config, make(smallest))),
         "wishes": [
             {
                 "words": wish.words,
@@ -450,18 +456,40 @@ def promised(config: Config, plan: StreamPlan) -> dict[str, Any]:
     if isinstance(budget, ZCDP) and stated is None:
         # Rounded up, exactly.
         epsilon = Fraction(zcdp_to_epsilon(budget, _USUAL_DELTA))
-        implied = decimal_text(Fraction(math.ceil(epsilon * 10**4), 10**4)), _USUAL_DELTA
+        delta = decimal_text(Fraction(_USUAL_DELTA) + plan.delta)
+        implied = decimal_text(Fraction(math.ceil(epsilon * 10**4), 10**4)), delta
     return {
         "stream": config.name,
         "plan": about_plan(plan),
         "pure": isinstance(budget, PureDP),
+        "definition": definition_words(budget, plan.delta),
         "loss": loss_facts(config, budget),
+        "lives": _lives(config, budget),
         "parallel": base is not None and base["composition"]["rule"] == "parallel",
-        "stated": None if stated is None else tuple(map(decimal_text, stated)),
+        "stated": stated and (decimal_text(stated[0]), decimal_text(stated[1] + plan.delta)),
         "implied": implied,
         "twice": config.source_options.deletions and isinstance(plan.unit, Event),
         "declared_public": config.facts()["declared_public"],
     }
+
+
+def _lives(config: Config, budget: Budget) -> list[dict[str, Any]]:
+    """What a user with records in several periods loses; empty where the whole life is protected."""
+    per = config.unit.per if isinstance(config.unit, User) else None
+    if per is None:
+        return []
+    in_year = {"month": 12, "quarter": 4, "year": 1}.get(per.length)
+    same = {
+        "promised": per.length if in_year is None else f"a {per.length}",
+        "noun": "periods" if in_year is None else "years",
+        "amount": "epsilon" if isinstance(budget, PureDP) else "rho",
+    }
+    found = []
+    for many in (1, 5, 10):
+        several = group(budget, many * (in_year or 1))
+        loss = f"{float(several.amount):.4g}"
+        found.append({**same, "many": many, "loss": loss, **loss_facts(config, several)})
+    return found
 
 
 def loss_facts(config: Config, budget: Budget) -> dict[str, Any]:
@@ -469,7 +497,7 @@ def loss_facts(config: Config, budget: Budget) -> dict[str, Any]:
     epsilon, delta = loss_of(config, budget)
     hardly = epsilon > _HARDLY_A_BOUND
     return {
-        "words": str(budget),
+        "words": amount_words(budget, config.plan().delta),
         "epsilon": epsilon,
         "delta": delta,
         "hardly": hardly,
@@ -479,15 +507,14 @@ def loss_facts(config: Config, budget: Budget) -> dict[str, Any]:
 
 
 def loss_of(config: Config, budget: Budget) -> tuple[float, str]:
-    """(epsilon, delta as text) of a budget; delta is empty for pure DP."""
+    """(epsilon, delta as text) of a budget; what discovery adds is in delta, which is empty for pure DP."""
+    stated, added = config.budget.stated, config.plan().delta
     if isinstance(budget, PureDP):
-        return float(budget.epsilon), ""
-    stated = config.budget.stated
-    if stated is None:
-        return zcdp_to_epsilon(budget, _USUAL_DELTA), _USUAL_DELTA
-    if budget == config.budget.budget:
-        return float(stated[0]), decimal_text(stated[1])
-    return zcdp_to_epsilon(budget, str(stated[1])), decimal_text(stated[1])
+        return float(budget.epsilon), decimal_text(added) if added else ""
+    delta = Fraction(_USUAL_DELTA) if stated is None else stated[1]
+    if stated is not None and budget == config.budget.budget:
+        return float(stated[0]), decimal_text(delta + added)
+    return zcdp_to_epsilon(budget, delta), decimal_text(delta + added)
 
 
 def percent(epsilon: float, delta: str) -> str:
@@ -522,9 +549,14 @@ def describe(config: Config, at: int | None = None, runs_until: int | None = Non
         "mechanism": plan.name,
         "guarantee": guarantee(config, plan),
         "unit": plan.unit.name,
-        "budget": {**plan.budget.as_dict(), "text": str(plan.budget)},
+        "budget": {
+            **plan.budget.as_dict(),
+            **exceptions_of(plan),
+            "text": amount_words(plan.budget, plan.delta),
+        },
         **_contribution(plan),
         **told_records(config.unit, config.schema()),
+        **cut_facts(plan, at or last_step(config, plan)[0]),
         "horizon": plan.horizon,
         "parts": [
             {
@@ -534,9 +566,9 @@ def describe(config: Config, at: int | None = None, runs_until: int | None = Non
                 "total": str(part.total),
                 "detail": part.detail,
             }
-            for part in plan.parts()
+            for part in plan.all_parts()
         ],
-        "sum": str(sum(part.total for part in plan.parts())),
+        "sum": str(sum(part.total for part in plan.all_parts())),
         "noise": {"one_measurement": None},
         "expect": config.expected is not None,
         "expected_errors": expected_facts(config, plan, at),
@@ -546,6 +578,7 @@ def describe(config: Config, at: int | None = None, runs_until: int | None = Non
         "words": {
             "warning": words(plan, "warning"),
             "protects": words(plan, "protects"),
+            "lives": _WORDS.text("lives", lives=_lives(config, covered(plan.budget, base))),
             "stops": visible_stops(plan, config.schema(), config.source_options.pinned()),
             "not_protected": declared_public(
                 plan,
@@ -591,6 +624,20 @@ def headline_lines(periods: Sequence[Mapping[str, Any]], expected: ExpectedTable
                 about = f" of about {mean:,.0f}" if mean >= 1.0 else " of less than 1"
             lines.append(f"{number}{name}: ± {width:,.0f}{about}")
     return lines
+
+
+def cut_facts(plan: StreamPlan, step: int) -> dict[str, Any]:
+    """What the number of users whom the bound cuts costs, and the half width of its 95 % interval after a step; nothing
+    where it is not counted."""
+    noise, begun, draws = plan.cut_noise, 0, 0
+    if noise is None or not isinstance(plan.unit, User):
+        return {}
+    for number in range(1, step + 1):
+        if plan.ends_cut_period(number, begun):
+            begun, draws = number, draws + 1
+    width = NoiseSum(((noise, draws),)).half_width(CONFIDENCE) if draws else None
+    told = {"max_events": plan.unit.max_events, "share": str(plan.unit.cut_share)}
+    return {"cut_users": {**told, "step": begun, "half_width": width}}
 
 
 def advice(config: Config, plan: StreamPlan) -> list[str]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -24,17 +23,19 @@ from dpstream.core.contracts import (
     RecipeContext,
     StepPeriods,
     StreamRecipe,
+    located,
     shown,
 )
 from dpstream.core.contracts.expectations import VARIES
 from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.privacy import Budget, Event, Individual, InsertedRecord, Record, Unit, User
 from dpstream.core.privacy.noise import noise_for
-from dpstream.core.schema import Schema
+from dpstream.core.schema import Categorical, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.io.sources.calendar import CalendarPeriods, DayPeriods, Grid, MonthPeriods
+from dpstream.mechanisms.discovery_plan import Discovery, OpenColumn
 from dpstream.mechanisms.headlines import headline_folds
-from dpstream.project.keys import Accuracy, ExpectKeys, PriorKeys
+from dpstream.project.keys import Accuracy, DiscoveryKeys, ExpectKeys, PriorKeys
 from dpstream.project.reader import Section
 
 if TYPE_CHECKING:
@@ -104,11 +105,12 @@ _TAKEN = {
     "headline": ("[accuracy] headline", "measures no headlines", 'name = "pooled" or "census"'),
     "prior": ("[prior]", "takes no prior", 'name = "pooled" or "census"'),
     "season": ("[stream] season", "knows no seasons", 'name = "pooled"'),
+    "discovery": ('values = "discover"', "discovers no values", 'name = "pooled"; or a list of values'),
 }
 
 
 def check_taken(file: str, context: RecipeContext, recipe: StreamRecipe, *, periods: bool = False) -> None:
-    """ConfigError where the file has headlines, periods, a prior or a season, and the mechanism has no use for them."""
+    """ConfigError where the file has headlines, periods, a prior, a season or a discovery, and the mechanism none."""
     if periods and not hasattr(recipe, "periods"):
         raise ConfigError(
             "the mechanism of this file measures nothing by periods",
@@ -335,6 +337,23 @@ def read_season(section: Section, season: str | int | None, grid: Grid | None) -
     return steps
 
 
+def read_discovery(section: Section, schema: Schema, grid: Grid | None) -> Discovery | None:
+    """How the open columns of a schema get their values; None where it has none.
+
+    Errors:
+        ConfigError: a key that cannot be used, or a section without such a column.
+    """
+    columns = [c for c in schema.columns if isinstance(c, Categorical) and c.is_open]
+    if not columns and not section.written:
+        return None
+    keys, year = section.read(DiscoveryKeys), None
+    if isinstance(grid, DayPeriods | MonthPeriods):
+        length = _DAYS["year"] / grid.days if isinstance(grid, DayPeriods) else Fraction(_MONTHS, grid.months)
+        year = max(1, int(length))
+    with located(section.place()):
+        return Discovery(tuple(map(OpenColumn.of, columns)), keys.share, keys.delta, year, keys.at_most)
+
+
 def _of_calendar(section: Section, word: str, grid: Grid | None) -> Fraction:
     if isinstance(grid, DayPeriods):
         return _DAYS[word] / grid.days
@@ -374,24 +393,16 @@ def read_periods(
     if not isinstance(unit, Event | User):
         return {}
     calendar = grid if isinstance(grid, DayPeriods | MonthPeriods) else None
-    steps = None if keys.periods is None else re.fullmatch(r"([1-9][0-9]{0,5}) steps?", keys.periods)
-    if steps is not None:
-        own: Periods = StepPeriods(int(steps[1]))
+    own = None if keys.periods is None else _named(section, "periods", keys.periods, grid, keys)
+    if isinstance(own, StepPeriods):
         return {"periods": own, "number": own if calendar is None else _fitting(calendar, "month", keys)}
-    if keys.periods is not None and keys.periods not in _PERIOD_DAYS:
-        raise section.wrong("periods", f"{shown(keys.periods)} is unknown")
     if calendar is None:
-        if keys.periods is not None:
-            raise section.wrong("periods", f"{shown(keys.periods)} needs a calendar", _WITHOUT_CALENDAR)
         return {}
     number = _fitting(calendar, "month", keys)
-    if keys.periods is not None and not keys.headline:
+    if own is not None and not keys.headline:
         raise section.wrong("periods", "periods need a headline", 'headline = ["zip"], or no periods')
-    if keys.periods is not None:
-        wanted = CalendarPeriods(keys.periods, calendar, keys.year_begins)
-        if not wanted.fits:
-            raise section.wrong("periods", f"a {keys.periods} is shorter than a step", "a longer period")
-        return {"periods": wanted, "number": number}
+    if own is not None:
+        return {"periods": own, "number": number}
     event, share = unit.per_event(budget), keys.headline_share
     rate = 0.0 if expected is None else expected.records_per_step / _step_days(calendar)
     if not keys.headline:
@@ -407,6 +418,40 @@ def read_periods(
         counts = {name: rate * _PERIOD_DAYS[name] / cells for name in ("month", "quarter", "year")}
         length = next((name for name, mean in counts.items() if mean >= _WORTH * error), "year")
     return {"periods": _fitting(calendar, length, keys), "number": number}
+
+
+def read_per(section: Section, per: str | None, unit: Unit, grid: Grid | None, keys: Accuracy) -> Unit:
+    """The unit with the periods for which it is protected.
+
+    Errors:
+        ConfigError: another unit than ``user``; else those of ``read_periods``.
+    """
+    if per is None:
+        return unit
+    if not isinstance(unit, User) or isinstance(unit, InsertedRecord):
+        raise section.wrong(
+            "per", f"unit = {unit.name} is protected for its whole life", 'unit = "user", or no per'
+        )
+    return replace(unit, per=_named(section, "per", per, grid, keys))
+
+
+def _named(section: Section, key: str, text: str, grid: Grid | None, keys: Accuracy) -> Periods:
+    """The periods that a key names.
+
+    Errors:
+        ConfigError: as ``read_periods``.
+    """
+    steps = StepPeriods.named(text)
+    if steps is not None:
+        return steps
+    if text not in _PERIOD_DAYS:
+        raise section.wrong(key, f"{shown(text)} is unknown")
+    if not isinstance(grid, DayPeriods | MonthPeriods):
+        raise section.wrong(key, f"{shown(text)} needs a calendar", _WITHOUT_CALENDAR)
+    periods = CalendarPeriods(text, grid, keys.year_begins)
+    if not periods.fits:
+        raise section.wrong(key, f"a {text} is shorter than a step", "a longer period")
+    return periods
 
 
 def _fitting(grid: DayPeriods | MonthPeriods, length: str, keys: Accuracy) -> Periods:

@@ -228,7 +228,7 @@ def _of_records(section: Section, keys: StreamKeys, source: Section) -> Record |
 def _of_events(section: Section, keys: StreamKeys, limits: Limits) -> EventUnit:
     """A unit of a stream that does not follow people."""
     with located(section.place("unit" if keys.max_events is None else "max_events")):
-        unit = parse_unit(keys.unit or "event", keys.max_events)
+        unit = parse_unit(keys.unit or "event", keys.max_events, keys.cut_share)
     if isinstance(unit, Individual | Record):
         following = mechanisms_with(lambda family: family.limits.people)
         raise UnitError(

@@ -118,6 +118,7 @@ def _known(config: Config, plan: StreamPlan, facts: Facts) -> dict[str, Any]:
         "protects": words(plan, "protects"),
         "steps": facts["steps"],
         "holds": facts["holds"],
+        "cut": facts["cut"],
         "unfit": facts["unfit"],
         "seeded": facts["made_with_test_seed"],
         "published": words(plan, "published", **own, how=how, often=_often(config.source_options)),

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.errors import ConfigError, InputError, StoreError, counted
+from dpstream.core.privacy import amount_words
 from dpstream.io.sources.source_keys import duration
 from dpstream.stream.declared import told_records
 from dpstream.stream.inspection import StreamStatus, read_status
@@ -126,8 +127,8 @@ def status_facts(config: Config) -> dict[str, Any]:
         "steps": stored.last_step,
         **released_facts(releases if started else None),
         "next_due": next_due(config.source_options, stored.last_step),
-        "spent": str(type(plan.budget)(stored.spent)) if stored.last_step else None,
-        "planned": str(plan.budget),
+        "spent": amount_words(type(plan.budget)(stored.spent), plan.delta) if stored.last_step else None,
+        "planned": amount_words(plan.budget, plan.delta),
         "protects": plan.unit.describe(),
         **told_records(config.unit, config.schema()),
         "horizon": plan.horizon,
@@ -174,9 +175,10 @@ def released_facts(releases: Path | None) -> dict[str, Any]:
     from dpstream.io.sinks import read_catalogue, read_manifest
     from dpstream.io.sinks.target import MANIFEST, step_name
     from dpstream.stream.release.fitness import Fitness, fitness_of
+    from dpstream.stream.release.manifest import cut_of
 
     fit = Fitness() if releases is None else fitness_of(releases)
-    found: dict[str, Any] = dict.fromkeys(("last_step", "last_period", "holds", "released_at"))
+    found: dict[str, Any] = dict.fromkeys(("last_step", "last_period", "holds", "cut", "released_at"))
     found |= {"unfit": fit.unfit, "verdicts": [verdict.as_dict() for verdict in fit.verdicts]}
     if releases is None or not (releases / "catalogue.json").exists():
         return found
@@ -191,12 +193,12 @@ def released_facts(releases: Path | None) -> dict[str, Any]:
         return found
     moment = datetime.datetime.fromtimestamp(written, datetime.UTC).isoformat(timespec="seconds")
     told = {"last_step": last, "last_period": manifest.get("period"), "holds": manifest.get("holds")}
-    return {**found, **told, "released_at": moment}
+    return {**found, **told, "cut": cut_of(manifest), "released_at": moment}
 
 
 def ledger_facts(config: Config, ledger: Ledger) -> dict[str, Any]:
     """JSON-able; no batch id and no count is in it. Times are the owner's."""
-    unit = ledger.facts["unit"]
+    unit, exceptions = ledger.facts["unit"], Fraction(ledger.facts.get("exceptions", 0))
     return {
         "format": 1,
         "stream": ledger.facts["stream"],
@@ -205,9 +207,9 @@ def ledger_facts(config: Config, ledger: Ledger) -> dict[str, Any]:
         "unit": unit,
         "protects": config.unit.describe() if unit == config.unit.name else unit,
         "planned": ledger.planned.as_dict(),
-        "planned_words": str(ledger.planned),
+        "planned_words": amount_words(ledger.planned, exceptions),
         "total": str(ledger.total.amount),
-        "total_words": str(ledger.total) if ledger.spends else "nothing",
+        "total_words": amount_words(ledger.total, exceptions) if ledger.spends else "nothing",
         "steps": len(ledger.spends),
         "horizon": ledger.facts["horizon"],
         "steps_left": ledger.steps_left,
@@ -215,7 +217,7 @@ def ledger_facts(config: Config, ledger: Ledger) -> dict[str, Any]:
         "account": _account(config, ledger),
         "spends": [
             {
-                **{name: getattr(spend, name) for name in ("step", "period", "definition")},
+                **{name: getattr(spend, name) for name in ("step", "period", "unit_period", "definition")},
                 "spent": str(spend.spent),
                 "parts": list(spend.parts),
                 "manifest_sha256": spend.manifest_sha256,
@@ -358,23 +360,29 @@ def _wrong_releases(config: Config, sink: Publisher, deep: bool) -> dict[str, An
 def _wrong_index(config: Config, sink: Publisher, committed: dict[int, dict[str, str]]) -> str | None:
     """Whether readers find every published step in the catalogue, and their columns in the codebook."""
     from dpstream.core.paths import parse_json
-    from dpstream.io.sinks import read_catalogue
+    from dpstream.io.sinks import read_catalogue, read_manifest
     from dpstream.io.sinks.target import MANIFEST
-    from dpstream.stream.release.manifest import describe_tables, pretty_json
+    from dpstream.stream.release.manifest import describe_tables, pretty_json, values_of
 
     try:
+        entries = read_catalogue(sink.directory)["steps"]
         listed = {
             int(entry["step"]): entry["manifest_sha256"]
-            for entry in read_catalogue(sink.directory)["steps"]
+            for entry in entries
             if entry["kept"] and entry["state"] in ("full", "change")
         }
     except (InputError, StoreError, KeyError, TypeError, ValueError):
-        listed = {}
+        entries, listed = [], {}
     if any(listed.get(step) != files[MANIFEST] for step, files in committed.items()):
         return "catalogue"
     plan, output = config.plan(), config.output
     with_ids = output.publishing.records == "persistent"
-    columns = plan.released_schema(config.schema())
+    schema = config.schema()
+    if schema.open_columns:
+        steps = [int(entry["step"]) for entry in entries]
+        manifests = (read_manifest(sink.directory, step) for step in steps)
+        schema = schema.grown(values_of(manifest.get("discovered", {}) for manifest in manifests))
+    columns = plan.released_schema(schema)
     path = sink.directory / "codebook.json"
     try:
         written = path.read_bytes()

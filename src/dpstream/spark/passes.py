@@ -179,7 +179,7 @@ class Passes(CountedPasses):
             self.committed = Files(files.folder, files.shards)  # no other pass writes
         shards, new = files.after(self._tally.written, width)
         make_lasting(files.folder, new)
-        return ShardedEvents(shards, self._tally.dropped)
+        return ShardedEvents(shards, self._tally.dropped, self._tally.cut)
 
     def _check(self, tally: Tally) -> None:
         """Refuse what does not fit (DataError)."""

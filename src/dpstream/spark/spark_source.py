@@ -93,8 +93,7 @@ class SparkKeys:
         False,
         allowed="true, false",
         reason="executors handle private counts",
-        meaning="Whether shuffle files and connections may be unencrypted, on trusted disks and networks. Plan and "
-        "manifests say so.",
+        meaning="Whether shuffle files and connections may be unencrypted (as plan and manifests say).",
     )
 
 

@@ -79,7 +79,7 @@ PART_TYPE = "part int, chunk int, data binary"
 _CHUNK = 2**18
 _ROWS = 2**16
 _TALLY = -1
-_WORDS = struct.Struct("<8Q")
+_WORDS = struct.Struct("<9Q")
 #: The columns of rows on their way to their shards, as Spark names types.
 SHARDED = "shard int, data binary"
 #: Stands in the place of a shard where the data is a tally: some rows did not fit.
@@ -103,7 +103,8 @@ class Tally:
     Attributes:
         here, gone: hashes of the inserts and of the deletes.
         problems: for each column, bits of ``PROBLEM_KINDS``; the last entry is for the operations and the user ids.
-        dropped: rows that are left out, because their users have reached the bound.
+        dropped: rows that are left out, because their users have reached the bound; ``cut``: users of whom one is left
+            out for the first time.
         written: which files of users or records were written (``Files.write``).
     """
 
@@ -111,6 +112,7 @@ class Tally:
     here: MultisetHash = field(default_factory=MultisetHash)
     gone: MultisetHash = field(default_factory=MultisetHash)
     dropped: int = 0
+    cut: int = 0
     written: bytes = b""
 
     @classmethod
@@ -120,7 +122,7 @@ class Tally:
 
     def pack(self) -> bytes:
         """As bytes. Rows and totals share no field, so nothing overflows below 2^64 rows."""
-        words = [self.dropped, len(self.problems)]
+        words = [self.dropped, self.cut, len(self.problems)]
         for one in (self.here, self.gone):
             words += [one.rows, one.total % 2**64, one.total >> 64]
         return _WORDS.pack(*words) + self.problems.tobytes() + self.written
@@ -128,10 +130,12 @@ class Tally:
     @classmethod
     def unpack(cls, data: bytes) -> Self:
         """The inverse of ``pack``."""
-        dropped, columns, *words = _WORDS.unpack_from(data)
+        dropped, cut, columns, *words = _WORDS.unpack_from(data)
         one, two = (MultisetHash(words[i + 1] | words[i + 2] << 64, words[i]) for i in (0, 3))
         end = _WORDS.size + columns
-        return cls(np.frombuffer(data[_WORDS.size : end], np.uint8).copy(), one, two, dropped, data[end:])
+        return cls(
+            np.frombuffer(data[_WORDS.size : end], np.uint8).copy(), one, two, dropped, cut, data[end:]
+        )
 
     def mark(self, schema: Schema, problems: Iterable[Problem]) -> None:
         """Remember what kept values from having a code."""
@@ -142,7 +146,7 @@ class Tally:
         """Take in another part."""
         self.here, self.gone = self.here.merge(other.here), self.gone.merge(other.gone)
         self.problems |= other.problems
-        self.dropped += other.dropped
+        self.dropped, self.cut = self.dropped + other.dropped, self.cut + other.cut
         self.written += other.written
 
 
@@ -581,7 +585,7 @@ class Admitting(ShardPass):
         for leave, codes in enumerate((came.codes[admitted.inserts], went.codes[admitted.deletes])):
             if len(codes):
                 self._count(code_blocks(codes), counts[leave])
-        tally.dropped += admitted.dropped
+        tally.dropped, tally.cut = tally.dropped + admitted.dropped, tally.cut + admitted.cut
         changed = admitted.counts != before
         if self.files.generation is not None and changed.any():
             stay, ids, after = known.grown(ids[changed], admitted.counts[changed])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import PrivateBatch, StreamPlan
+from dpstream.core.contracts import PrivateBatch, StreamPlan, ends
 from dpstream.core.contracts.plugins import Plugins
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy.unit import Record, Unit, User
@@ -47,6 +47,7 @@ from dpstream.core.tables.access import (
 )
 from dpstream.core.tables.contribution import ID_BYTES, Columns, Owners, admit, read_owners
 from dpstream.core.tables.keyed_reading import read_keyed, refuse_returns
+from dpstream.core.tables.undiscovered import DiscoveringBatch, EpochCounts, Undiscovered
 from dpstream.io.sources.counted_file import CountedFile
 from dpstream.stream.store.summed_rows import PresentChange
 
@@ -209,8 +210,8 @@ def _split(frame: Any, name: str, where: str) -> tuple[Any, Any]:
 # The store keeps a keyed fingerprint (``MultisetHash``) of a batch, so that a repetition can be told from other
 # records. A batch is a multiset: a retry that reads the same records in another order is the same batch.
 
-#: What the key of the fingerprint is derived for.
-ROWS = b"rows"
+#: What the key of the fingerprint is derived for, and that of the hashes of undiscovered values.
+ROWS, VALUES = b"rows", b"undiscovered values"
 
 RowWords = NDArray[np.int64]
 
@@ -223,16 +224,20 @@ class RecordRows:
         inserts, deletes: the records as codes, whose type changes nothing.
         owners: whose records they are, in integers (records x words) of the inserts and of the deletes; part of the
             content. None: nobody's.
+        values: of the inserts, what their codes do not say (``Undiscovered.words``).
     """
 
     domain: Domain
     inserts: Codes | CodeBlocks
     deletes: Codes | CodeBlocks
     owners: tuple[RowWords, RowWords] | None = None
+    values: RowWords | None = None
 
     def fingerprint(self, key: bytes) -> bytes:
         """See ``BatchRows``. Cost: linear in the records."""
         first, second = (None, None) if self.owners is None else self.owners
+        if self.values is not None:
+            first = self.values if first is None else np.concatenate([first, self.values], axis=1)
         here = MultisetHash.of(self.inserts, first, key)
         gone = MultisetHash.of(self.deletes, second, key, deletes=True)
         return here.merge(gone).finish(self.domain.sizes, key)
@@ -262,6 +267,12 @@ def grant_batch(
     if isinstance(batch, CountedFile) and (plan.reads != "counts" or most is not None):
         batch = Batch(batch.whole())  # who reads more than counts has the records in memory
     if isinstance(batch, EngineBatch):
+        if wanted.schema.open_columns:
+            raise ConfigError(
+                "values of records that stay in Spark cannot be discovered",
+                where=where,
+                allowed="a source of files or PostgreSQL, or a list of values",
+            )
         granted = batch.grant(wanted)
         _require_kind(plan, where, keyed=(granted.keyed or granted.sharded) is not None)
         return granted
@@ -273,7 +284,7 @@ def grant_batch(
     if wanted.reads == "reports":
         return _reports(batch, wanted)
     if most is not None:
-        return _bounded(batch, wanted, most)
+        return _bounded(batch, wanted, most, store.derived_key(VALUES))
     if batch.users is not None:
         # The records are read first: what is wrong with them is said first.
         encode_batch(batch, wanted.schema, where=where)
@@ -284,7 +295,12 @@ def grant_batch(
         )
     kind = EncodedBatch if wanted.reads == "counts" else EncodedRecords
     encoded, inserts, deletes = encode_blocks(batch, wanted.schema, where=where, kind=kind)
-    return BatchAccess(encoded, RecordRows(wanted.schema.domain, inserts, deletes))
+    new = Undiscovered.of(batch.inserts, wanted.schema, where)
+    if new is None:
+        return BatchAccess(encoded, RecordRows(wanted.schema.domain, inserts, deletes))
+    rows = RecordRows(wanted.schema.domain, inserts, deletes, values=new.words(store.derived_key(VALUES)))
+    counted = EpochCounts(wanted.schema.open_columns, new.counts())
+    return BatchAccess(DiscoveringBatch(encoded, counted), rows)
 
 
 @dataclass(frozen=True)
@@ -316,14 +332,17 @@ def _require_kind(plan: StreamPlan, where: str, *, keyed: bool) -> None:
         )
 
 
-def _bounded(batch: Batch, wanted: ReadRequest, most: int) -> BatchAccess:
+def _bounded(batch: Batch, wanted: ReadRequest, most: int, values_key: bytes) -> BatchAccess:
     """Grant the records together with their users."""
     batch, columns = separate(batch, wanted.schema, wanted.where)
     encoded, inserts, deletes = encode_batch(batch, wanted.schema, where=wanted.where)
     lengths, what = (len(inserts), len(deletes)), "key" if wanted.unit == "record" else "user id"
     owners = read_owners(columns, lengths, key=wanted.key, where=wanted.where, what=what)
-    rows = RecordRows(wanted.schema.domain, inserts, deletes, owners.words())
-    return BatchAccess(encoded, rows, _Owned(encoded, owners, inserts, deletes, most, wanted.key))
+    new = Undiscovered.of(batch.inserts, wanted.schema, wanted.where)
+    values = None if new is None else new.words(values_key)
+    rows = RecordRows(wanted.schema.domain, inserts, deletes, owners.words(), values)
+    counted = None if new is None else (wanted.schema.open_columns, new, values)
+    return BatchAccess(encoded, rows, _Owned(encoded, owners, inserts, deletes, most, wanted.key, counted))
 
 
 def _reports(batch: Batch, wanted: ReadRequest) -> BatchAccess:
@@ -354,13 +373,20 @@ class _Owned:
     deletes: Codes
     max_events: int
     key: bytes
+    #: The open columns, the undiscovered values of the inserts, and their words.
+    counted: tuple[tuple[str, ...], Undiscovered, RowWords | None] | None = None
 
-    def admit(self, counters: UserCounters, /) -> tuple[EncodedBatch, UserEvents]:
+    def admit(self, counters: UserCounters, /) -> tuple[PrivateBatch, UserEvents]:
         """See ``BoundedBatch``."""
         before = counters(self.owners.ids)
-        admission = admit(self.inserts, self.deletes, self.owners, before, self.max_events, self.key)
-        changes = UserEvents(self.owners.ids, before, admission.counts, admission.dropped)
-        return admission.bounded(self.batch, self.inserts, self.deletes), changes
+        values = None if self.counted is None else self.counted[2]
+        admission = admit(self.inserts, self.deletes, self.owners, before, self.max_events, self.key, values)
+        changes = UserEvents(self.owners.ids, before, admission.counts, admission.dropped, admission.cut)
+        view = admission.bounded(self.batch, self.inserts, self.deletes)
+        if self.counted is None:
+            return view, changes
+        columns, new, _ = self.counted
+        return DiscoveringBatch(view, EpochCounts(columns, new.counts(admission.inserts))), changes
 
 
 @dataclass(frozen=True, repr=False)
@@ -371,11 +397,13 @@ class Admitted:
         view: what its mechanism may see.
         users: counters of users that the step commits, where users are bounded.
         keyed: changes of the present records that it commits, where records have keys.
+        undiscovered: counts of values that it commits, where values are discovered.
     """
 
     view: PrivateBatch
     users: UserEvents | ShardedEvents | None = None
     keyed: PresentChange | ShardedEvents | None = None
+    undiscovered: EpochCounts | None = None
 
 
 class Admission:
@@ -393,6 +421,7 @@ class Admission:
     def __init__(self, domain: Domain, unit: Unit, store: Store) -> None:
         """``domain``: of the columns as the plan reads them."""
         self._domain, self._store = domain, store
+        self._per = unit.per if isinstance(unit, User) else None
         self._final = isinstance(unit, Record) and unit.returns == "refuse"
         self._table: PresentTable | None = None
 
@@ -404,17 +433,22 @@ class Admission:
                 engine that changed since their hash was made. Nothing was spent. StoreDamagedError: the stored records
                 do not hold together. ConfigError: records or counters are kept where this batch cannot read them.
         """
+        users = None
         if granted.bounded is not None:
             view, users = granted.bounded.admit(_Counters(self._store))
-            return Admitted(view, users=users)
+        elif granted.view is not None:
+            view = granted.view
+        if granted.bounded is not None or granted.view is not None:
+            if not isinstance(view, DiscoveringBatch):
+                return Admitted(view, users=users)
+            view = view.within(self._store.undiscovered)
+            return Admitted(view, users=users, undiscovered=view.undiscovered)
         if granted.sharded is not None:
             folder, shards = self._store.present_files()
             key, step = self._store.derived_key(ROWS), self._store.last_step + 1
             present, files = granted.sharded.apply(PresentShards(folder, shards, step, self._final, key))
             return Admitted(PresentBatch(present), keyed=files)
-        if granted.keyed is None:
-            assert granted.view is not None
-            return Admitted(granted.view)
+        assert granted.keyed is not None
         if self._table is None:
             self._table = self._store.present(self._domain)
         before = self._table
@@ -425,6 +459,13 @@ class Admission:
         self._table = None
         change = PresentChange(before, after, changes, self._final)
         return Admitted(PresentBatch(PresentView(after, departed)), keyed=change)
+
+    def forgets(self, step: int, horizon: int | None) -> bool:
+        """Whether no later step reads the counters of users: a period of theirs, or the plan, ends with this step.
+
+        The first step of a period finds no counter, and begins at 0 for everybody.
+        """
+        return self._per is not None and (ends(self._per, step) or step == horizon)
 
     def committed(self, change: PresentChange | ShardedEvents | None) -> None:
         """The step is in the store."""

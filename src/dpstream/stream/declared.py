@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import StreamPlan
-from dpstream.core.errors import counted
+from dpstream.core.errors import ConfigError, counted
 from dpstream.core.privacy.unit import InsertedRecord, Record, Unit, User
 from dpstream.core.schema.fine import FineColumn
 from dpstream.stream.templates import paragraphs, said
@@ -95,6 +95,9 @@ def counted_records(unit: Unit, schema: Schema) -> tuple[str, str]:
             f" Errors are about admitted records, at most {counted(bound, 'event')} of a user; no count or error holds "
             "the others."
         )
+        if isinstance(unit, User) and unit.per is not None:
+            name_of = unit.per.length if unit.per.length[0].isdigit() else f"a {unit.per.length}"
+            words += f" The first events of {name_of} count, so its late steps hold fewer records."
     if schema.constraints is not None and schema.constraints.repair:
         name = f"repaired {name}"
         bins = ", ".join(f"{column} = {label!r}" for column, label in schema.constraints.repair)
@@ -102,7 +105,44 @@ def counted_records(unit: Unit, schema: Schema) -> tuple[str, str]:
     return name, words
 
 
+def cut_words(unit: Unit, cut: Mapping[str, Any], end: str) -> str:
+    """How many users the bound cuts, for people, from what a manifest says.
+
+    Args:
+        end: what they were counted up to.
+
+    >>> cut_words(User(15), {"users": 90, "half_width": 12}, "step 13")[:64]
+    'About 90 ± 12 users (95 %) had more than 15 events up to step 13'
+    """
+    bound = counted(bound_of(unit) or 0, "event")
+    if isinstance(unit, User) and unit.per is not None:
+        bound += f" in one period ({unit.per.name}; who has in two is counted twice)"
+    if cut["half_width"] is None:
+        return f"How many users had more than {bound} is not published yet."
+    users, width = cut["users"], round(cut["half_width"])
+    number = f"About {users:,} ± {width:,}" if users > width else f"At most {max(users + width, 0):,}"
+    return (
+        f"{number} users (95 %) had more than {bound} up to {end}; what they had beyond is in no table or count. This "
+        "counts users, not lost records."
+    )
+
+
 def told_records(unit: Unit, schema: Schema) -> dict[str, str]:
     """The same for screens."""
     name, words = counted_records(unit, schema)
     return {"counted_records": name, "errors_are_about": words.strip()}
+
+
+def require_open(plan: StreamPlan, schema: Schema) -> None:
+    """Columns whose values are discovered need a mechanism that begins new cells at public steps.
+
+    Errors:
+        ConfigError: another mechanism, or columns of which the plan discovers nothing.
+    """
+    left = [name for name in schema.open_columns if name not in plan.open_columns]
+    if left:
+        raise ConfigError(
+            f"the mechanism {plan.name!r} discovers no values of {left[0]!r}: its counts cannot begin new cells",
+            where="stream",
+            allowed="a mechanism and unit with a discovery; or a list of values",
+        )

@@ -56,23 +56,34 @@ def plan_facts(
         BudgetError: the plan's parts do not add up to its budget.
         ConfigError: the plan was made for another domain than the schema's.
     """
-    if plan.domain != schema.domain:
+    planned, declared = plan.domain, schema.domain
+    derived = planned.derived, planned.trees
+    if planned != declared or derived != (declared.derived, declared.trees):
+        columns = zip(planned.released.names, planned.released.sizes, strict=True)
         raise ConfigError(
-            "the plan was calibrated for other columns",
+            "the plan was calibrated for other columns, or for other values of derived columns",
             where="stream",
-            allowed=", ".join(
-                f"{n} ({s})" for n, s in zip(plan.domain.names, plan.domain.sizes, strict=True)
-            ),
+            allowed=", ".join(f"{name} ({size})" for name, size in columns),
         )
     require_constraints(plan, schema, begins=base is not None)
+    if plan.delta and base is not None:
+        what = "a stream that discovers values cannot begin with another stream's table"
+        raise ConfigError(what, where="[base]", allowed="an empty start")
     spent_per_step(plan)
     return {
         "stream": name,
         "mechanism": plan.name,
         "options": plan.options(),
         "budget": plan.budget.as_dict(),
+        **exceptions_of(plan),
         "unit": plan.unit.name,
         **({"max_events": plan.unit.max_events} if isinstance(plan.unit, User) else {}),
+        **(
+            {"cut_share": str(plan.unit.cut_share)}
+            if isinstance(plan.unit, User) and plan.unit.cut_share
+            else {}
+        ),
+        **({"per": plan.unit.per.name} if isinstance(plan.unit, User) and plan.unit.per else {}),
         **({"returns": plan.unit.returns} if isinstance(plan.unit, Record) else {}),
         "horizon": plan.horizon,
         "parts": [
@@ -83,7 +94,7 @@ def plan_facts(
                 "total": str(part.total),
                 "detail": part.detail,
             }
-            for part in plan.parts()
+            for part in plan.all_parts()
         ],
         "source": None if source is None else named_source(plan.unit, source),
         **({} if base is None else {"base": dict(base)}),
@@ -96,6 +107,11 @@ def plan_facts(
             **({} if schema.constraints is None else {"constraints": schema.constraints.facts()}),
         },
     }
+
+
+def exceptions_of(plan: StreamPlan) -> dict[str, str]:
+    """The probability with which the guarantee may fail, where it is not 0."""
+    return {"exceptions": str(plan.delta)} if plan.delta else {}
 
 
 def require_constraints(plan: StreamPlan, schema: Schema, *, begins: bool) -> None:
@@ -130,7 +146,7 @@ def spent_per_step(plan: StreamPlan) -> Fraction:
         BudgetError: the parts add up to something else, use another definition of privacy, or one gives back.
     """
     total = Fraction(0)
-    for part in plan.parts():
+    for part in plan.all_parts():
         if type(part.budget) is not type(plan.budget):
             raise BudgetError(f"part {part.name!r} is not accounted as {plan.budget}", where="plan")
         if part.total < 0:

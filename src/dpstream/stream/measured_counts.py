@@ -130,11 +130,14 @@ def as_of(release: PublicRelease, columns: Sequence[str], span: Span) -> CountsO
     return CountsOf(AS_OF, tuple(columns), span, estimate, status)
 
 
-def to_rows(counts: Iterable[CountsOf], confidence: float = 0.95) -> Any:
+def to_rows(counts: Iterable[CountsOf], confidence: float = 0.95, unit: str = "records") -> Any:
     """One row a count, as a pyarrow Table: ``from``, ``to`` (days, or steps), ``kind``, ``column``, ``value``,
-    ``count``, ``standard_error``, ``low``, ``high``, ``status``.
+    ``count``, ``unit``, ``standard_error``, ``low``, ``high``, ``status``.
 
     Names and values of several columns are joined by `` x ``.
+
+    Args:
+        unit: what is counted: ``records``, ``admitted records``, ``people``.
     """
     import pyarrow as pa
 
@@ -151,7 +154,12 @@ def to_rows(counts: Iterable[CountsOf], confidence: float = 0.95) -> Any:
             "column": " x ".join(own.columns),
         }
         columns: dict[str, Any] = {name: [text] * rows for name, text in named.items()}
-        columns |= {"value": values if labels else [""] * rows, **numbers, "status": [own.status] * rows}
+        columns |= {
+            "value": values if labels else [""] * rows,
+            "count": numbers["count"],
+            "unit": [unit] * rows,
+        }
+        columns |= {**numbers, "status": [own.status] * rows}
         parts.append(pa.table(columns))
     return pa.concat_tables(parts)
 
@@ -178,9 +186,9 @@ _STATUS = {"measured": "A", "under way": "O", "not known": "L", "withdrawn": "Q"
 _TOTAL = "_T"
 
 
-def to_sdmx(counts: Sequence[CountsOf], stream: str, confidence: float = 0.95) -> Any:
+def to_sdmx(counts: Sequence[CountsOf], stream: str, confidence: float = 0.95, unit: str = "records") -> Any:
     """The rows of an SDMX-CSV 2.0 file as a pyarrow Table: a dimension for what is counted and for each column (``_T``:
-    all values), ``TIME_PERIOD``, ``OBS_VALUE`` and its attributes.
+    all values), ``TIME_PERIOD``, ``OBS_VALUE`` and its attributes; ``unit`` as in ``to_rows``.
 
     Errors:
         ConfigError: the steps have no days.
@@ -203,6 +211,7 @@ def to_sdmx(counts: Sequence[CountsOf], stream: str, confidence: float = 0.95) -
         columns["TIME_PERIOD"] = [time_period(own.span, is_stock=own.kind == AS_OF)] * rows
         columns |= {
             "OBS_VALUE": numbers["count"],
+            "UNIT_MEASURE": [_identifier(unit)] * rows,
             "STD_ERROR": numbers["standard_error"],
             "LOWER": numbers["low"],
             "UPPER": numbers["high"],
@@ -226,7 +235,7 @@ def _identifier(text: str) -> str:
 #: Components of the file beside columns.
 _TAKEN = (
     *("STRUCTURE", "STRUCTURE_ID", "ACTION", "COUNTED", "TIME_PERIOD", "OBS_VALUE", "STD_ERROR"),
-    *("LOWER", "UPPER", "CONFIDENCE", "OBS_STATUS"),
+    *("UNIT_MEASURE", "LOWER", "UPPER", "CONFIDENCE", "OBS_STATUS"),
 )
 
 

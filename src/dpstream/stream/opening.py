@@ -16,6 +16,7 @@ from dpstream.core.threads import thread_count
 from dpstream.io.sinks.publisher import Publisher
 from dpstream.stream.admission import require_record
 from dpstream.stream.asking_stream import AskingStream
+from dpstream.stream.declared import require_open
 from dpstream.stream.identity import plan_facts, plan_hash
 from dpstream.stream.ledger.account import Membership
 from dpstream.stream.predecessor_cost import Base
@@ -79,6 +80,7 @@ def open_stream(
     thread_count()  # what is wrong with it is said before anything is drawn
     schema.require_confirmed(name)
     require_record(plan)
+    require_open(plan, schema)
     if any(c.inexact() is not None for c in schema.columns) and not has_store(Path(path), server=server):
         # A stream that has begun takes no further step either, but is still read, published and withdrawn.
         schema.require_exact(name)

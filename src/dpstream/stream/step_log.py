@@ -19,6 +19,7 @@ class StepEvent(StrEnum):
     UNPUBLISHED = "unpublished"
     AWAY = "away"
     UNMADE = "unmade"
+    KEPT = "kept"
 
 
 def log_step(event: StepEvent, step: int, sentence: str, reason: Exception | None = None) -> None:

@@ -30,11 +30,19 @@ from dpstream.io.sinks.release_reader import MeasuredStep
 from dpstream.io.sinks.target import MEASUREMENTS
 from dpstream.stream.admission import ROWS, Admission, Admitted, as_batch, grant_batch
 from dpstream.stream.arguments import check_places, check_text, name_text, position_text
+from dpstream.stream.cut_users import NONE_CUT, published_cut
 from dpstream.stream.identity import canonical_json, plan_hash, spent_per_step
 from dpstream.stream.ledger.account import Membership, check_account
 from dpstream.stream.predecessor_cost import Base, Broken
 from dpstream.stream.release.estimates import Published
-from dpstream.stream.release.manifest import StepFacts, accuracy_of, build_manifest, describe_tables, label_of
+from dpstream.stream.release.manifest import (
+    StepFacts,
+    accuracy_of,
+    build_manifest,
+    describe_tables,
+    label_of,
+    new_values,
+)
 from dpstream.stream.release.outlet import ReleasePublisher
 from dpstream.stream.release.persistent_records import join_packed, split_packed
 from dpstream.stream.release.publishing import Publishing
@@ -54,10 +62,12 @@ from dpstream.stream.store.step_rows import (
     split_state,
 )
 from dpstream.stream.store.store import Store, key_of_sources
+from dpstream.stream.store.summed_rows import ValueCounts
 
 if TYPE_CHECKING:
     from dpstream.core.privacy.budget import Budget
     from dpstream.core.schema import Schema
+    from dpstream.core.schema.discrete import Found
 
 # Whether a step has drawn noise yet: decides what may happen after a failure.
 
@@ -164,8 +174,9 @@ class Stream:
     ) -> None:
         self._plan = plan
         self._schema = schema
-        #: The columns of released tables.
-        self._released = plan.released_schema(schema)
+        #: The plan and the schema before anything was discovered, and what was.
+        self._root = plan, schema
+        self._found: Mapping[str, Sequence[Found]] = {}
         self._randomness = randomness
         self._sink = sink
         self._policy = policy
@@ -195,7 +206,7 @@ class Stream:
             outside=outside_heads(None if sink is None else sink.directory),
         )
         keyed = plan.reads == "present"
-        self._renderer = Renderer(policy, self._store, sink, self._released, self._synthesis, keyed=keyed)
+        self._renderer = Renderer(policy, self._store, sink, self._released_at, self._synthesis, keyed=keyed)
         self._admission = Admission(plan.reading_schema(schema).domain, plan.unit, self._store)
         try:
             pin = check_account(membership, self._store.meta, str(self.path))
@@ -204,8 +215,7 @@ class Stream:
             self._stream_id = self._store.meta["stream_id"].hex()
             self._outlet: ReleasePublisher | None = None
             if sink is not None:
-                persistent = policy.records == "persistent"
-                book = partial(describe_tables, plan, self._released, facts["stream"], with_ids=persistent)
+                book = partial(self._codebook, with_ids=policy.records == "persistent")
                 self._outlet = ReleasePublisher(
                     self._store, sink, facts, book, lambda: RemadeFiles(self._renderer, self._carried.records)
                 )
@@ -225,6 +235,29 @@ class Stream:
         except StoreError:
             done = "closed"
         return f"<Stream {name!r} in {where!r}: {how}, {done}; the budget is {self._plan.budget}>"
+
+    # Columns whose values are discovered
+
+    def _schema_at(self, step: int) -> Schema:
+        """The columns with the codes that records of a step have."""
+        return self._root[1].grown(self._found, step)
+
+    def _released_at(self, step: int) -> Schema:
+        """The columns of the released table of a step."""
+        return self._root[0].released_schema(self._schema_at(step))
+
+    def _codebook(self, path: str, step: int, *, with_ids: bool) -> dict[str, Any]:
+        """What readers may know who know the steps up to one."""
+        released = self._released_at(step + 1)
+        return describe_tables(self._root[0], released, self._facts["stream"], path, with_ids=with_ids)
+
+    def _follow(self, state: Any) -> None:
+        """Go on with the columns that a state has."""
+        found = self._plan.found(state)
+        if found != self._found:
+            plan, schema = self._root
+            self._found = {name: tuple(values) for name, values in found.items()}
+            self._plan, self._schema = plan.grown(self._found), schema.grown(self._found)
 
     # Public facts
 
@@ -309,7 +342,7 @@ class Stream:
                 steps.append((json.loads(committed.manifest), [NoisyCounts.from_line(one) for one in lines]))
         if not steps or "base" in steps[-1][0]:
             return {}  # a count holds records of another stream's table, which were not measured
-        return Published.of(self._released, steps).column_errors(step)
+        return Published.of(self._released_at(step), steps).column_errors(step)
 
     def publish_again(self) -> list[int]:
         """Put back from the store what is missing of published releases; gives those steps. Costs no budget.
@@ -387,10 +420,12 @@ class Stream:
         if period is not None:
             check_text(period, "period")
         place = None if position is None else position_text(position)
-        granted = grant_batch(batch, self._plan, self._schema, self._store, f"step {batch_id!r}")
+        known = self._store.find(batch_id=batch_id)
+        # What comes again is compared in the codes of its step.
+        schema = self._schema if known is None or not self._found else self._schema_at(known.step)
+        granted = grant_batch(batch, self._plan, schema, self._store, f"step {batch_id!r}")
         content = granted.rows.fingerprint(self._store.derived_key(ROWS))
         self._publish_pending()
-        known = self._store.find(batch_id=batch_id)
         if known is not None:
             return self._repeated(known, content)
         if self._sink is not None:
@@ -465,8 +500,17 @@ class Stream:
         randomness = WatchedRandomness(self._randomness)
         try:
             synthesis = self._plan.step(state, admitted.view, randomness)
-            made = self._prepare(reservation, state, synthesis, period, randomness)
-            return replace(made, users=admitted.users, keyed=admitted.keyed)
+            cut = before = NONE_CUT
+            if admitted.users is not None:
+                before = self._store.cut_users()
+                cut = before.after(self._plan, reservation.step, admitted.users.cut, randomness)
+            told = published_cut(self._plan, before, cut, reservation.step)
+            made = self._prepare(reservation, state, synthesis, period, randomness, told)
+            if admitted.undiscovered is not None:
+                ended = self._plan.discovers(state)
+                made = replace(made, values=ValueCounts(admitted.undiscovered.added, ended))
+            forgets = self._admission.forgets(reservation.step, self._plan.horizon)
+            return replace(made, users=admitted.users, cut=cut, keyed=admitted.keyed, forgets=forgets)
         except BaseException as error:
             self._undecided = shown_failure(error, randomness.used)
             self._settle(self._store, reservation, held, randomness.used, error)
@@ -500,6 +544,7 @@ class Stream:
         synthesis: Synthesis,
         period: str | None,
         randomness: Randomness,
+        cut: dict[str, Any] | None,
     ) -> Prepared:
         seed = int(randomness.coins("the seed of the synthetic records")[0]) >> 1
         seeded = self._store.used_test_seed or (self._base is not None and self._base.seeded)
@@ -515,11 +560,14 @@ class Stream:
             step,
             files,
             with_base=self._base is not None,
-            period_of=self._period_of,
-            schema=self._released,
+            period_of=lambda at: period if at == step else self._period_of(at),
+            schema=self._released_at(step),
+            cut=cut,
         )
         drawn = (synthesis.total, made.rows, seed)
         facts = StepFacts(step, period, *drawn, files, test_seed, accuracy, made.facts, told, made.block)
+        if new := new_values(self._plan.found(state), step):
+            facts = replace(facts, discovered=new)
         return Prepared(
             reservation=reservation,
             definition=str(self._plan.budget.as_dict()["definition"]),
@@ -538,16 +586,26 @@ class Stream:
         """Commit, then publish. The guarantee rests on this order: nothing leaves before it is durable."""
         self._store.commit_step(prepared)
         self._state, self._carried = state, self._coming
+        self._follow(state)
         self._admission.committed(prepared.keyed)
         # A step that is published is witnessed by its release; of one that is held only the heads know.
         self._store.write_head(lasting=prepared.publication == "held")
         step = prepared.reservation.step
         log_step(StepEvent.COMMITTED, step, ": committed")
+        if prepared.forgets or (prepared.values is not None and prepared.values.ended):
+            self._erase(step)
         try:
             self._publish_pending()
         except InputError as error:  # it would say that nothing was spent
             what = f"step {step} is committed, and could not be published: {error.what}"
             raise StoreError(what, where=error.where, allowed=error.allowed) from error
+
+    def _erase(self, step: int) -> None:
+        """Leave no trace of deleted counters and values in the store's files. The step is committed, whatever fails."""
+        try:
+            self._store.compact()
+        except StoreError as error:
+            log_step(StepEvent.KEPT, step, ": deleted counters remain until dpstream store compact", error)
 
     def _publish_pending(self) -> None:
         """Publish from committed rows; repeatable at every point."""
@@ -573,7 +631,9 @@ class Stream:
     def _stored_state(self) -> Any:
         own, records, next_id = split_packed(self._store.state())
         self._carried = Carried(records, next_id)
-        return self._plan.unpack_state(own)
+        state = self._root[0].unpack_state(own)
+        self._follow(state)
+        return state
 
     def _repeated(self, known: Step, content: bytes) -> Release:
         if not hmac.compare_digest(content, known.content):
@@ -585,7 +645,8 @@ class Stream:
         manifest = json.loads(committed.manifest)
         folder = None if self._sink is None else self._sink.directory
         synthesis = self._synthesis(committed.step)
-        return Release(committed.step, committed.batch_id, manifest, synthesis, self._released, folder)
+        released = self._released_at(committed.step)
+        return Release(committed.step, committed.batch_id, manifest, synthesis, released, folder)
 
     def _synthesis(self, step: int) -> Synthesis | None:
         packed = self._store.synthesis(step) if step else None

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import StreamPlan
 from dpstream.core.errors import counted
-from dpstream.core.privacy.budget import PureDP
+from dpstream.core.privacy.budget import PureDP, amount_words
 from dpstream.core.privacy.unit import Individual, InsertedRecord, Record, User
 
 if TYPE_CHECKING:
@@ -219,10 +219,12 @@ def about_plan(plan: StreamPlan) -> dict[str, Any]:
     }
     if isinstance(unit, User):
         about |= {"max_events": unit.max_events, "each": str(unit.per_event(plan.budget))}
+        about["per"] = None if unit.per is None else unit.per.name
+        about["cut_share"] = str(unit.cut_share) if unit.cut_share else None
     return {
         "mechanism": plan.name,
         "columns": list(plan.domain.names),
-        "budget": str(plan.budget),
+        "budget": amount_words(plan.budget, plan.delta),
         "amount": "epsilon" if isinstance(plan.budget, PureDP) else "rho",
         "horizon": plan.horizon,
         "unit": about,

@@ -18,6 +18,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -146,7 +147,8 @@ def _with(config: Config, one: Alternative) -> Config:
     unit, budget = one.unit or config.unit, config.budget
     if one.events > 1:
         # What each of some events may cost, so that all of them together cost the budget (group privacy).
-        budget = replace(budget, budget=User(one.events).per_event(budget.budget), stated=None)
+        each = User(one.events, cut_share=Fraction(0)).per_event(budget.budget)
+        budget = replace(budget, budget=each, stated=None)
     context = replace(
         config.context, budget=budget.budget, stated=budget.stated, **of_stays(config.expected, unit)
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -97,6 +98,15 @@ def test_the_last_owner_stays(desk: Desk) -> None:
         with pytest.raises(DpstreamError, match="the last owner stays"):
             change()
     assert desk.people(owner)[0] == Person("Olga", frozenset({"owner"}))
+
+
+def test_where_nobody_is_owner_people_go_all_the_same(tmp_path: Path) -> None:
+    desk = Desk.open(make_service(tmp_path / "service"))
+    operator = desk.operator("root")
+    desk.add_person(operator, "Anna", ["approver"])
+    desk.set_roles(operator, "Anna", ["auditor"])
+    desk.remove_person(operator, "Anna")
+    assert desk.people(operator) == []
 
 
 def test_reasons_of_rejections_stay_with_those_who_see_decisions(desk: Desk) -> None:

@@ -21,36 +21,6 @@ def said(*words: object, code: int = 0) -> str:
     return dpstream(*words, code=code).output
 
 
-def test_a_service_is_drafted_and_people_are_looked_after(tmp_path: Path) -> None:
-    config = make_service(tmp_path / "stream") / "dpstream.toml"
-    folder = tmp_path / "service"
-    assert said("up", folder, "--init", config) == f"wrote {folder / 'service.toml'}\n"
-    assert Desk.open(folder).settings.stream("test").config.resolve() == config.resolve()
-    assert "the service exists" in said("up", folder, "--init", config, code=2)
-    assert "two streams have the name" in said("up", tmp_path / "two", "--init", config, config, code=2)
-    assert not (tmp_path / "two" / "service.toml").exists()
-    said("serve", "people", "add", folder, "Anna", "--role", "owner", "--by", "root")
-    said("serve", "people", "add", folder, "Zoe", "--role", "analyst")
-    said("serve", "people", "roles", folder, "Zoe", "--role", "auditor", "--role", "approver")
-    people = json.loads(said("serve", "people", "list", folder, "--json"))
-    assert people[1] == {"name": "Zoe", "roles": ["approver", "auditor"]}
-    desk = Desk.open(folder)
-    secret, where = said("serve", "people", "token", folder, "Zoe").splitlines()
-    assert where == "for one sign-in within a day at http://127.0.0.1:8420/sign-in"
-    session = desk.sign_in(secret)
-    assert (desk.person(session or "") or OWNER).name == "Zoe"
-    said("serve", "people", "sign-out", folder, "Zoe")
-    assert desk.person(session or "") is None
-    said("serve", "people", "remove", folder, "Zoe")
-    assert "the last owner stays" in said("serve", "people", "remove", folder, "Anna", code=2)
-    log = json.loads(said("serve", "decisions", folder, "--json"))
-    words = [one["reason"].split(" ")[0] for one in log]
-    assert words == ["added", "added", "Zoe", "made", "signed", "removed"]
-    assert log[0]["person"] == "root"
-    assert secret not in json.dumps(log)
-    assert "sound" in said("ledger", "verify", folder)
-
-
 def test_a_token_for_programs_and_readers_is_printed_once(tmp_path: Path) -> None:
     """A line of the file, which holds no token; the lines before stay, and a file of something else is refused."""
     file = tmp_path / "tokens.txt"

@@ -77,6 +77,9 @@ def test_every_family(name: str, tmp_path: Path) -> None:
             assert pa.ipc.open_stream(answer.content).read_all().equals(expected)
             answer = feed.get(f"{at}/steps/2/{kind}.parquet")
             assert pa.parquet.read_table(io.BytesIO(answer.content)).to_pylist() == expected.to_pylist()
+        names = table.column_names[::-1][:2]
+        few = feed.get(f"{at}/steps/2/table.arrows", params={"columns": ",".join(names), "limit": 2})
+        assert pa.ipc.open_stream(few.content).read_all().equals(table.select(names).slice(0, 2))
         lines = feed.get(f"{at}/steps/2/table.ndjson").text.splitlines()
         assert [json.loads(one) for one in lines] == table.to_pylist()
         assert feed.get(f"{at}/steps/2/table.csv").text.count("\n") == table.num_rows + 1

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
@@ -44,22 +43,6 @@ def problem(answer: httpx.Response, status: int) -> dict[str, Any]:
     return told
 
 
-def rows(answer: httpx.Response, form: str) -> list[dict[str, Any]]:
-    """A table in one of the forms, as Python's objects."""
-    data = answer.content
-    match form:
-        case "parquet":
-            table = pa.parquet.read_table(io.BytesIO(data))
-        case "arrows":
-            table = pa.ipc.open_stream(data).read_all()
-        case "csv":
-            texts = pa.csv.ConvertOptions(column_types={"zip": pa.string()})
-            table = pa.csv.read_csv(io.BytesIO(data), convert_options=texts)
-        case _:
-            return [json.loads(line) for line in data.splitlines()]
-    return list(table.to_pylist())
-
-
 def test_the_catalogue_is_the_only_list(made: Path, feed: httpx.Client) -> None:
     listed = read_catalogue(made / "releases")["steps"]
     told = feed.get(f"{BASE}/steps", params={"after": 1, "limit": 2}).json()
@@ -69,19 +52,6 @@ def test_the_catalogue_is_the_only_list(made: Path, feed: httpx.Client) -> None:
     (about,) = feed.get("/v1/streams").json()["streams"]
     assert (about["name"], about["last_step"], about["last_table"]) == ("invented", LAST, LAST)
     assert about == feed.get(BASE).json()
-
-
-@pytest.mark.parametrize("form", ["parquet", "arrows", "ndjson", "csv"])
-@pytest.mark.parametrize("step", [1, 3])
-def test_a_table_in_every_form(made: Path, feed: httpx.Client, step: int, form: str) -> None:
-    """Step 1 lies there as a table; step 3 is put together from changes."""
-    table = read_table(made / "releases", step, ids=True)
-    at = f"{BASE}/steps/{step}/table.{form}"
-    assert rows(feed.get(at), form) == table.to_pylist()
-    few = feed.get(at, params={"columns": "paid,zip", "limit": 5})
-    assert rows(few, form) == table.select(["paid", "zip"]).slice(0, 5).to_pylist()
-    changes = feed.get(f"{BASE}/steps/3/changes.{form}")
-    assert rows(changes, form) == read_changes(made / "releases", 3).to_pylist()
 
 
 def test_a_file_of_the_folder_is_given_byte_for_byte(made: Path, feed: httpx.Client) -> None:
@@ -396,7 +366,7 @@ def test_a_reader_asks_for_what_is_not_there(feed: httpx.Client) -> None:
 def test_the_newest_table_has_an_address(feed: httpx.Client) -> None:
     answer = feed.get(f"{BASE}/steps/latest/table.csv?limit=3", follow_redirects=True)
     assert answer.url.path == f"{BASE}/steps/{LAST}/table.csv"
-    assert len(rows(answer, "csv")) == 3
+    assert answer.text.count("\n") == 4
 
 
 def test_pages_load_nothing(feed: httpx.Client) -> None:

@@ -32,8 +32,8 @@ from dpstream.families.census.census_state import CensusState
 from dpstream.families.census.cohorts import Cohort, Shapes, levels_of_cohorts
 from dpstream.families.census.schedule import CensusSchedule
 from dpstream.mechanisms.aim import AIM, AIMPlan
+from dpstream.mechanisms.followed_cells import MeasuredCells
 from dpstream.mechanisms.mwem_pgm import OfflineRun
-from dpstream.mechanisms.workload_cells import MeasuredCells
 from dpstream.tools.audit.controls import QuietNoise
 from dpstream.tools.audit.door import Run, record, released_arrays, replay, transcript_loss
 from dpstream.tools.audit.finding import AuditFinding, AuditLength, AuditProgress, Largest

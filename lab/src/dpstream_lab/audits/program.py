@@ -10,11 +10,13 @@ from dpstream_lab.audits.aim_audit import audit_aim
 from dpstream_lab.audits.asking_audit import audit_asking
 from dpstream_lab.audits.census_audit import audit_census
 from dpstream_lab.audits.counters_audit import audit_counters
+from dpstream_lab.audits.discovery_audit import audit_discovery
 from dpstream_lab.audits.drawn_audit import audit_drawn
 from dpstream_lab.audits.erm_audit import audit_classifiers
 from dpstream_lab.audits.exact import audit_exact
 from dpstream_lab.audits.growing_audit import audit_growing
 from dpstream_lab.audits.panel_audit import audit_panels
+from dpstream_lab.audits.period_audit import audit_periods
 from dpstream_lab.audits.points_audit import audit_points
 from dpstream_lab.audits.pooled_audit import audit_pooled
 from dpstream_lab.audits.published_audit import audit_published
@@ -33,8 +35,10 @@ AUDITS: dict[str, Audit] = {
     "aim": audit_aim,
     "schedulers": audit_growing,
     "classifiers": audit_classifiers,
+    "periods": audit_periods,
     "questions": audit_asking,
     "published": audit_published,
+    "discovery": audit_discovery,
 }
 
 

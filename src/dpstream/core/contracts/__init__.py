@@ -8,6 +8,7 @@ hold; ``recipes``: what all recipes read alike. ``family``: what a family says a
 found through entry points.
 """
 
+from dpstream.core.contracts.asked_plan import AskedPlan, QuestionAnswer, QuestionsSoFar
 from dpstream.core.contracts.expectations import ExpectedErrors, ExpectedTable, MarginalError
 from dpstream.core.contracts.family import (
     Alternative,
@@ -23,7 +24,14 @@ from dpstream.core.contracts.family import (
 )
 from dpstream.core.contracts.noisy_counts import Counted, NoisyCounts, marginal_query
 from dpstream.core.contracts.packing import UNPACKED, pack_fields, unpack_fields
-from dpstream.core.contracts.periods import EACH_STEP, Periods, StepPeriods, ends, first_step, next_end
+from dpstream.core.contracts.private_batch import (
+    BatchReads,
+    CancellingBatch,
+    Events,
+    PresentRecords,
+    PrivateBatch,
+    UndiscoveredCounts,
+)
 from dpstream.core.contracts.public_prior import PublicPrior
 from dpstream.core.contracts.recipe_options import (
     HEADLINE_SHARE,
@@ -50,16 +58,9 @@ from dpstream.core.contracts.releases import (
     SyntheticTable,
 )
 from dpstream.core.contracts.stream_plan import (
-    AskedPlan,
-    BatchReads,
-    CancellingBatch,
-    Events,
     Part,
-    PresentRecords,
-    PrivateBatch,
-    QuestionAnswer,
-    QuestionsSoFar,
     StartTable,
     StreamPlan,
     StreamRecipe,
 )
+from dpstream.core.privacy.periods import EACH_STEP, Periods, StepPeriods, ends, first_step, next_end

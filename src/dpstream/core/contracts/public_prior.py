@@ -57,8 +57,8 @@ class PublicPrior:
         """What a plan says of it, in a sentence."""
         names = ", ".join(self.domain.names[i] for i in self.columns)
         return (
-            f"A public table (columns {names}; {self.total:,.0f} records) joins the estimates that it is near to. How "
-            f"near it is follows from released counts only, so it costs nothing.{self._told_of_other()}"
+            f"A public table (columns {names}; {self.total:,.0f} records) joins the estimates that released "
+            f"counts put it near to. It costs nothing.{self._told_of_other()}"
         )
 
     def _told_of_other(self) -> str:

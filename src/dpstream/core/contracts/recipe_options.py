@@ -17,10 +17,10 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
-from dpstream.core.contracts.periods import EACH_STEP, Periods
 from dpstream.core.contracts.public_prior import PublicPrior
 from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.privacy.budget import Budget
+from dpstream.core.privacy.periods import EACH_STEP, Periods
 from dpstream.core.schema.domain import Domain
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ class RecipeContext:
         periods, number: how long periods of headlines, and of the number of records, are; None: it has none.
         number_share: the part of the budget for the number of records, without headlines.
         season: steps after which what comes repeats itself, as the owner says; None: nobody says so.
+        discovery: how values of open columns are discovered; None: all values are declared.
     """
 
     domain: Domain
@@ -114,6 +115,7 @@ class RecipeContext:
     prior: PublicPrior | None = None
     first_records: int | None = None
     cancels: bool = True
+    discovery: Any = None
 
 
 class SectionReader(Protocol):

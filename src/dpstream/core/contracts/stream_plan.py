@@ -4,99 +4,38 @@ A *recipe* (for example ``DPStabs``) holds options only. ``recipe.calibrate(...)
 scale and gives a frozen *plan*. A plan can be started, stepped and packed by anybody: the durable
 stream (``dpstream.stream``) does it inside one transaction per step, a benchmark does it in a loop.
 
-A plan may also answer questions between the steps of its stream (``AskedPlan``;
-``dpstream.stream.asking_stream``).
+A plan may also answer questions between the steps of its stream (``asked_plan``; ``dpstream.stream.asking_stream``).
 
-Private data reaches a plan only as the argument ``batch`` of ``step``, which grants what the plan ``reads``.
-
-Trusted base: kernel (what a mechanism may read).
+Private data reaches a plan only as the argument ``batch`` of ``step``, which grants what the plan ``reads``
+(``private_batch``).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts.expectations import ExpectedErrors, ExpectedTable
+from dpstream.core.contracts.private_batch import BatchReads, PrivateBatch
 from dpstream.core.contracts.releases import Packed, Synthesis
-from dpstream.core.errors import ConfigError
-from dpstream.core.privacy.budget import Budget
-from dpstream.core.privacy.randomness import Exact
-from dpstream.core.privacy.unit import Unit
+from dpstream.core.errors import ConfigError, counted
+from dpstream.core.privacy.budget import Budget, amount_words
+from dpstream.core.privacy.noise import Noise, noise_for
+from dpstream.core.privacy.unit import Unit, User
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.showing import notebook_page
 
 if TYPE_CHECKING:
+    from dpstream.core.contracts.asked_plan import AskedPlan
     from dpstream.core.privacy.randomness import Randomness
     from dpstream.core.schema import Schema
-
-#: ``counts``: nothing but marginal counts. ``records``: the inserted records, too. ``reports``: whose they are, too.
-#: ``present``: instead of what a step brings, the keyed records that are there at its end.
-BatchReads = Literal["counts", "records", "reports", "present"]
-#: Which records of a batch are counted: those that come less those that go, or one of the two.
-Events = Literal["net", "inserts", "deletes"]
-
-
-class PresentRecords(Protocol):
-    """The keyed records that are present at the end of a step, each with its first step: the step that read its
-    insert. Private."""
-
-    def count(self, cliques: Sequence[Clique], after: int) -> list[Exact]:
-        """Flat (C order) marginal counts of the records whose first step is later than ``after``."""
-        ...
-
-    @property
-    def departed(self) -> NDArray[np.int32]:
-        """First steps of the records that were present at the end of the step before and are not now; any order."""
-        ...
-
-
-class PrivateBatch(Protocol):
-    """One step's private records, as a mechanism sees them: what was not granted is None, as it is here."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def count(self, cliques: Sequence[Clique], part: Events = "net") -> list[Exact]:
-        """Flat (C order) marginal counts, one array of ``domain.cells(clique)`` per clique.
-
-        ``net`` is inserts minus deletes and may be negative.
-        """
-
-    @property
-    @abstractmethod
-    def declares_deletes(self) -> bool:
-        """Whether the batch was given deletes at all, an empty table included: a public fact of the source."""
-
-    @property
-    def records(self) -> NDArray[np.int32] | None:
-        """Codes of the inserted records, shape (records, columns)."""
-        return None
-
-    @property
-    def marks(self) -> NDArray[np.uint8] | None:
-        """Keyed marks of the people whose ``records`` they are, shape (records, 16): ascending and different."""
-        return None
-
-    @property
-    def present(self) -> PresentRecords | None:
-        """What is there at the end of the step, where records have keys."""
-        return None
-
-
-@runtime_checkable
-class CancellingBatch(Protocol):
-    """A ``PrivateBatch`` that can leave out what comes and goes within it."""
-
-    def without_cancelled(self) -> PrivateBatch:
-        """Inserts without equal deletes, and deletes without equal inserts, as bags of whole rows."""
-        ...
+    from dpstream.core.schema.discrete import Found
 
 
 @dataclass(frozen=True)
@@ -172,18 +111,18 @@ class StreamPlan(ABC):
 
     def __str__(self) -> str:
         lines = [f"Plan of {self.name}", self._promise()]
-        lines += [f"  {part.name}: {part.times} x {part.budget}; {part.detail}" for part in self.parts()]
+        lines += [f"  {part.name}: {part.times} x {part.budget}; {part.detail}" for part in self.all_parts()]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        rows = [(part.name, part.times, part.budget, part.detail) for part in self.parts()]
+        rows = [(part.name, part.times, part.budget, part.detail) for part in self.all_parts()]
         facts = {"guarantee": self._promise(), "columns": ", ".join(self.domain.names)}
         return notebook_page(f"Plan of {self.name}", facts, ("part", "times", "each costs", "how"), rows)
 
     def _promise(self) -> str:
         steps = "any number of steps" if self.horizon is None else f"at most {self.horizon} steps"
-        protected = self.unit.describe()
-        return f"All releases together, of {steps}, satisfy {self.budget}; what is protected is {protected}."
+        protected, promised = self.unit.describe(), amount_words(self.budget, self.delta)
+        return f"All releases together, of {steps}, satisfy {promised}; what is protected is {protected}."
 
     @property
     @abstractmethod
@@ -197,7 +136,33 @@ class StreamPlan(ABC):
 
     @abstractmethod
     def parts(self) -> tuple[Part, ...]:
-        """What each part costs. The totals add up to ``budget`` (each unit is in one step)."""
+        """What each part costs. The totals add up to ``budget`` (each unit is in one step), less what ``all_parts`` has
+        beside them."""
+
+    def all_parts(self) -> tuple[Part, ...]:
+        """The parts, and the number of users whom the bound cuts, which the stream counts."""
+        noise = self.cut_noise
+        if noise is None or not isinstance(self.unit, User):
+            return self.parts()
+        detail = (
+            f"users with more than {counted(self.unit.max_events, 'event')}, once each; {noise.describe()}"
+        )
+        return (*self.parts(), Part("cut users", 1, self.budget.scaled(self.unit.cut_share), detail))
+
+    @property
+    def cut_noise(self) -> Noise | None:
+        """The noise of a period's number of users whom the bound cuts; None: it is not counted."""
+        share = self.unit.cut_share if isinstance(self.unit, User) else 0
+        return noise_for(self.budget.scaled(share), 1, 1) if share else None
+
+    def ends_cut_period(self, step: int, begun: int) -> bool:
+        """Whether that number is published at a step, by public numbers of steps: by default where a tenth of all steps
+        came since.
+
+        Args:
+            begun: the step at which it was published last; 0: never.
+        """
+        return step > begun * 10 // 9 or step == self.horizon
 
     @abstractmethod
     def options(self) -> dict[str, Any]:
@@ -221,9 +186,32 @@ class StreamPlan(ABC):
         return schema
 
     @property
+    def delta(self) -> Fraction:
+        """The probability with which the budget's guarantee may fail: 0, or of values that are discovered."""
+        return Fraction(0)
+
+    @property
     def asks(self) -> AskedPlan | None:
         """The plan, where its stream answers questions between its steps."""
         return None
+
+    @property
+    def open_columns(self) -> tuple[str, ...]:
+        """The columns whose values the plan discovers: domains that grow."""
+        return ()
+
+    def discovers(self, state: Any) -> bool:
+        """Whether a discovery epoch ended with the state's step: what it published begins with the next one. Public."""
+        return False
+
+    def found(self, state: Any) -> Mapping[str, Sequence[Found]]:
+        """What was discovered so far, by column, in the order of codes. Public."""
+        return {}
+
+    def grown(self, found: Mapping[str, Sequence[Found]]) -> StreamPlan:
+        """The same plan over columns with these values, for the steps after they were found. ``unpack_state`` takes
+        states of either."""
+        return self
 
     def asked_cliques(self) -> Sequence[Clique]:
         """The cliques that ``step`` counts, where they are known before. An engine that keeps its records elsewhere
@@ -310,104 +298,3 @@ class StreamPlan(ABC):
     @abstractmethod
     def unpack_synthesis(self, packed: Packed) -> Synthesis:
         """The inverse of ``Synthesis.pack``."""
-
-
-class QuestionAnswer(Protocol):
-    """One answer; public.
-
-    Attributes:
-        kind: what the ledger calls the charge for such an answer, in a word.
-        changes_memory: whether later answers depend on it.
-    """
-
-    @property
-    def kind(self) -> str: ...
-
-    @property
-    def changes_memory(self) -> bool: ...
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON-able."""
-        ...
-
-    def of_complement(self) -> QuestionAnswer:
-        """The answer to the complement of the question, which follows from this one."""
-        ...
-
-    def describe(self) -> str:
-        """For people, in a few lines."""
-        ...
-
-
-class QuestionsSoFar(Protocol):
-    """What was asked so far; public.
-
-    Attributes:
-        t: number of records. asked: number of questions. spent: of the budget. hard_left: how many more questions
-            there may be now that cost a noisy number.
-    """
-
-    @property
-    def t(self) -> int: ...
-
-    @property
-    def asked(self) -> int: ...
-
-    @property
-    def spent(self) -> Fraction: ...
-
-    @property
-    def hard_left(self) -> int: ...
-
-
-class AskedPlan(Protocol):
-    """A plan that answers questions. ``state`` is the plan's own; questions change its books and its memory."""
-
-    def read_question(self, question: Any, schema: Schema) -> tuple[Any, str]:
-        """Read a question; gives it as ``ask`` takes it, and in words.
-
-        Errors:
-            ConfigError, SchemaError: it cannot be read.
-        """
-        ...
-
-    def question_bytes(self, query: Any) -> tuple[bytes, bytes]:
-        """Bytes that are the same for a question in whatever words, and for no other question; and its complement's."""
-        ...
-
-    def ask(self, state: Any, query: Any, randomness: Randomness) -> QuestionAnswer:
-        """Answer a question; advances ``state``. See the plan for guarantee and errors."""
-        ...
-
-    def with_books(self, answer: Any, state: Any) -> QuestionAnswer:
-        """The answer that follows from an earlier one, with what is spent and asked by now."""
-        ...
-
-    def read_answer(self, stored: dict[str, Any]) -> QuestionAnswer:
-        """The inverse of ``QuestionAnswer.as_dict``."""
-        ...
-
-    def standing(self, state: Any) -> QuestionsSoFar:
-        """What was asked so far."""
-        ...
-
-    def most(self, state: Any) -> Fraction:
-        """The most that the next question can spend; 0 where the budget pays for none that is not known already.
-        Public."""
-        ...
-
-    def pack_books(self, state: Any) -> dict[str, Any]:
-        """What every question changes, JSON-able. Secret."""
-        ...
-
-    def restore_books(self, state: Any, packed: dict[str, Any]) -> None:
-        """The inverse of ``pack_books``, in place."""
-        ...
-
-    def pack_memory(self, state: Any) -> Packed:
-        """What the plan has learned from answers."""
-        ...
-
-    def restore_memory(self, state: Any, packed: Packed) -> None:
-        """The inverse of ``pack_memory``, in place."""
-        ...

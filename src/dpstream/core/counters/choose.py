@@ -47,13 +47,13 @@ _BOUNDED: Mapping[str, Callable[[int], Counter]] = {
 }
 
 
-def counter_by_name(name: str, *, horizon: int | None = None) -> Counter:
+def counter_by_name(name: str, *, horizon: int | None = None, expected_ticks: int | None = None) -> Counter:
     """The counter of that name.
 
     Args:
         name: one of ``COUNTER_NAMES``.
-        horizon: the number of ticks; needed by "block", "tree", "optimal-tree" and "toeplitz". The others do not
-            use it, except that "blt" takes the constants for about as many ticks (10,000 without).
+        horizon: the number of ticks; needed by "block", "tree", "optimal-tree" and "toeplitz", used by "blt".
+        expected_ticks: for how many "blt" is best: the horizon by default, else 10,000.
 
     Errors:
         ConfigError: unknown name, a missing or unusable horizon.
@@ -62,10 +62,10 @@ def counter_by_name(name: str, *, horizon: int | None = None) -> Counter:
     'binary tree counter: 4 levels, horizon 8'
     """
     if name == "blt":
-        if horizon is None:
-            return BLTCounter()
+        expected = expected_ticks or horizon or BLTCounter.ticks
         # The smallest number of ticks with constants that is as large; else the largest.
-        return BLTCounter(min((ticks for ticks in CONSTANTS if ticks >= horizon), default=max(CONSTANTS)))
+        best_for = min((ticks for ticks in CONSTANTS if ticks >= expected), default=max(CONSTANTS))
+        return BLTCounter(best_for, horizon if (horizon or 0) <= BLTCounter.most_ticks else None)
     if name in _UNBOUNDED:
         return _UNBOUNDED[name]
     if name not in _BOUNDED:
@@ -179,8 +179,7 @@ def _compared(
     budget: Budget, unit: Event, horizon: int | None, ticks: int, width: int, max_bytes: int
 ) -> Choice:
     def recipe(name: str) -> Counter:
-        # Without a horizon "blt" still needs a number of ticks for which it should be best.
-        return counter_by_name(name, horizon=ticks if horizon is None and name == "blt" else horizon)
+        return counter_by_name(name, horizon=horizon, expected_ticks=ticks)
 
     def candidate(name: str) -> Candidate:
         try:

@@ -72,12 +72,12 @@ class Counter(ABC):
     most_ticks: ClassVar[int] = MAX_TICKS
 
     def __post_init__(self) -> None:
-        """Check the horizon of a counter that has the field ``horizon``.
+        """Check the horizon of a counter that has one.
 
         Errors:
             ConfigError: it is not a number of ticks.
         """
-        if hasattr(self, "horizon"):
+        if hasattr(self, "horizon") and self.horizon is not None:
             check_count(self.horizon, what="the horizon", least=1, most=self.most_ticks)
 
     @property

@@ -83,7 +83,7 @@ class BLTCounter(BinnedCounter):
     Guarantee: zCDP for any number of ticks; see ``BinnedCounter``. The sum of the squared weights is finite
     (``theta < 1``, and the rounded weights end), so no horizon is needed.
     Error: at ``rho = 1/2`` a standard deviation of 3.2 over ticks 501 to 1,000 with the constants for 1,000; far
-    beyond ``ticks`` it grows with ``sqrt t``.
+    beyond ``ticks`` it grows with ``sqrt t``. With a horizon the noise is for the weights that are met until then.
     Memory: ``2 rows + 2`` arrays.
 
     Source: Dvijotham, McMahan, Pillutla, Steinke and Thakurta 2024 ("Efficient and Near-Optimal Noise Generation for
@@ -92,13 +92,17 @@ class BLTCounter(BinnedCounter):
 
     Args:
         ticks: for how many ticks the constants are best: one of ``CONSTANTS``.
+        horizon: number of ticks, up to ``MAX_HORIZON``; None: any number.
     """
 
     name = "blt"
+    most_ticks = MAX_HORIZON
 
     ticks: int = 10_000
+    horizon: int | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if isinstance(self.ticks, bool) or self.ticks not in CONSTANTS:
             raise ConfigError(
                 f"no constants for {self.ticks!r} ticks",
@@ -113,10 +117,11 @@ class BLTCounter(BinnedCounter):
 
     def describe(self) -> str:
         """The rule in one sentence."""
-        return f"buffered linear Toeplitz counter: no horizon, best up to {self.ticks} ticks"
+        ends = "no horizon" if self.horizon is None else f"horizon {self.horizon}"
+        return f"buffered linear Toeplitz counter: {ends}, best up to {self.ticks} ticks"
 
     def weights(self) -> Weights:
-        """Cut where all are rounded to 0."""
+        """Cut where all are rounded to 0, or at the horizon."""
         rates, sizes = CONSTANTS[self.ticks]
         grid = 1 << math.ceil(math.log2(4 * math.sqrt(math.pi * self.ticks)))
         # Beyond, each exponential is below 1 / (2 grid) over their number.
@@ -127,4 +132,4 @@ class BLTCounter(BinnedCounter):
         exact[0] = 1.0
         for rate, size in zip(rates, sizes, strict=True):
             exact[1:] += size * np.cumprod(np.concatenate([[1.0], np.full(len(exact) - 2, 1.0 - rate)]))
-        return Weights.on_grid(exact, grid)
+        return Weights.on_grid(exact[: self.horizon], grid)

@@ -1,6 +1,15 @@
 """Privacy: units, exact amounts, entropy, exact noise, selection. See README.md in this folder."""
 
-from dpstream.core.privacy.budget import ZCDP, Amount, Budget, PureDP, decimal_text, exact_amount
+from dpstream.core.privacy.budget import (
+    ZCDP,
+    Amount,
+    Budget,
+    PureDP,
+    amount_words,
+    decimal_text,
+    definition_words,
+    exact_amount,
+)
 from dpstream.core.privacy.convert import (
     approximate_to_zcdp,
     group,
@@ -12,6 +21,7 @@ from dpstream.core.privacy.convert import (
 from dpstream.core.privacy.cube import CubeNoise, noise_for_bounded
 from dpstream.core.privacy.joint import AnyNoise, HistogramsNoise
 from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace, Noise, noise_for
+from dpstream.core.privacy.periods import Periods, StepPeriods
 from dpstream.core.privacy.randomness import Exact, Noisy, Randomness, Relay
 from dpstream.core.privacy.select import ExponentialMechanism, PermuteAndFlip, Selection, selection_epsilon
 from dpstream.core.privacy.unit import (

@@ -170,6 +170,27 @@ class ZCDP:
 Budget = PureDP | ZCDP
 
 
+def definition_words(budget: Budget, exceptions: Fraction = Fraction(0)) -> str:
+    """What a guarantee is called that may fail with a small probability.
+
+    >>> definition_words(PureDP(1)), definition_words(ZCDP(1), Fraction(1, 10**9))
+    ('pure', 'approximate zero-concentrated')
+    """
+    kind = "zero-concentrated" if isinstance(budget, ZCDP) else "" if exceptions else "pure"
+    return f"approximate {kind}".rstrip() if exceptions else kind
+
+
+def amount_words(budget: Budget, exceptions: Fraction = Fraction(0)) -> str:
+    """A budget for people, with the probability of exceptions.
+
+    >>> amount_words(PureDP(1), Fraction(1, 10**9))
+    'epsilon = 1, delta = 1e-9'
+    """
+    if not exceptions:
+        return str(budget)
+    return f"{str(budget).partition(' (')[0]}, delta = {decimal_text(exceptions)}"
+
+
 def _given(value: Amount, where: str, maximum: int) -> Fraction:
     """An amount as written, or as arithmetic gave it: parts of budgets, and what was spent so far, may be 0."""
     if type(value) is Fraction and value >= 0:

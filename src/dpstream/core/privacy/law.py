@@ -11,7 +11,6 @@ of independent draws, which are means of measurements and sums of cells.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -193,12 +192,9 @@ _Floats = NDArray[np.float64]
 #: Blocks of more cells have numbers of vectors beyond floating point.
 _MAX_BLOCK = 32
 #: Laws of larger scales are those of this one, stretched.
-_RADIUS_STEPS = 400.0
-#: Radii, common sums and values that are looked at.
-_RADII, _SUMS, _VALUES = 40, 80, 401
-#: The same, for the law of all cells.
-_ALL = 600
-_FURTHEST = 40.0
+_LARGEST_SCALE = 400.0
+#: Grid points of one axis; how far laws are looked at: radii in scales, sums in standard deviations.
+_POINTS, _FURTHEST, _DEVIATIONS = 600, 40.0, 14.0
 
 
 def has_law(noise: HistogramCells, many: int) -> bool:
@@ -209,99 +205,77 @@ def has_law(noise: HistogramCells, many: int) -> bool:
 
 @lru_cache(maxsize=64)
 def law_of_sum(noise: HistogramCells, many: int) -> tuple[float, _Floats, _Floats]:
-    """The sum of ``many`` cells (one, all but one, or all): a step, values (multiples of it), and probabilities.
+    """The absolute sum of ``many`` cells (one, all but one, or all): a step, its multiples, and their probabilities.
 
     Where noise is small these are all values with their probabilities, up to floating-point errors; where it is large,
-    as many as tell the law to about a thousandth of the noise.
+    as many as tell the law to about a hundredth of the noise.
 
-    Cost: milliseconds for all cells; for others a fraction of a second up to 8 cells, ten seconds for 24.
+    Cost: up to a second.
     """
+    # A vector is drawn from a ball, its common sum s is taken from 0 on, and M is the largest negative sum that a block
+    # may have: half of what s leaves of the radius. Radii that differ by 2 have the same law as a function of M, which
+    # may be coarse; odd and even radii differ. Given s and M, blocks are independent and uniform.
     drawn = noise.drawn
-    scale = min(capped_float(drawn.scale), _RADIUS_STEPS)
+    scale = min(capped_float(drawn.scale), _LARGEST_SCALE)
     stretch = capped_float(drawn.scale) / scale
     power = dimension_of(drawn.sizes, level=drawn.level)
-    middle, spread = power * scale, (math.sqrt(power) + 1.0) * scale
-    low = max(0, math.floor(middle - 9.0 * spread))
-    high = math.ceil(middle + 11.0 * spread + _FURTHEST * scale) + 3
-    most = _ALL if many == noise.cells else _SUMS
-    sums = np.zeros(1) if drawn.level else _nodes(0, math.ceil(14.0 * _reach(noise, stretch)) + 3, most)
-    radii = _nodes(low, high, _RADII) if many < noise.cells else _nodes(0, high // 2 + 1, _ALL)
-    weights = _weights(noise, scale, radii, sums, pairs=many == noise.cells)
-    values = _nodes(0, math.ceil(14.0 * math.sqrt(noise.variance) / stretch) + 3, _VALUES)
-    step = float(sums[1] - sums[0] if many == noise.cells and len(sums) > 1 else values[1] - values[0])
-    values = np.concatenate([-values[:0:-1], values])
-    total = np.zeros(2 * (len(values) + math.ceil(float(sums[-1]) / step)) + 1)
-    centre = len(total) // 2
+    furthest = scale * (power + 11.0 * (math.sqrt(power) + 1.0) + _FURTHEST) + 3.0
+    furthest = furthest if drawn.level else furthest / 2.0
+    sum_reach, rest_reach = (
+        _DEVIATIONS * (math.sqrt(variance) / stretch + 1.0)
+        for variance in (drawn.sum_variance, noise.variance_of_sum(noise.cells - 1, noise.cells - 1))
+    )
+    step = max(1, math.ceil(max(furthest, sum_reach, rest_reach) / _POINTS))
+    most, rests = (np.arange(0.0, reach + step, step) for reach in (furthest, rest_reach))
+    sums = np.zeros(1) if drawn.level else np.arange(0.0, sum_reach + step, step)
+    logs = np.where(sums > 0.0, math.log(2.0), 0.0)[:, None]
+    logs = logs - (most if drawn.level else sums[:, None] + 2.0 * most) / scale
+    logs[:, 0] += math.log((step + 1) / (2 * step))  # the end of a sum that is made in steps
+    blocks = {cells: np.log(_vectors(cells, sums[:, None], most)) for cells in set(drawn.sizes)}
+    for cells in drawn.sizes:
+        logs = logs + blocks[cells]
     if many == noise.cells:
-        _put(total, centre, sums / step, weights.sum(axis=0))
-        radii = radii[:0]
-    for i, radius in enumerate(radii.tolist()):
-        for j, common in enumerate(sums.tolist()):
-            if weights[i, j] < 1e-14:
-                continue
-            rest = np.abs(common - values)
-            if drawn.level:
-                left = radius - np.abs(values)
-            else:
-                left = np.floor((radius - np.abs(values) - rest) / 2.0)
-            own = _vectors(noise.cells - 1, rest, left)
-            own *= weights[i, j] / own.sum() if own.sum() > 0 else 0.0
-            _put(total, centre, values / step if many == 1 else (common - values) / step, own)
-    both: _Floats = total + total[::-1]
-    places: _Floats = (np.arange(len(both), dtype=np.float64) - centre) * (step * stretch)
-    shares: _Floats = both / both.sum()
+        found = np.asarray(np.exp(logs - logs.max()).sum(axis=1), dtype=np.float64)
+    else:
+        logs = logs - blocks[noise.cells]
+        found = _law_of_cell(np.exp(logs - logs.max()), _vectors(noise.cells - 1, rests[:, None], most), many)
+    shares: _Floats = found / found.sum()
+    places = np.arange(len(shares), dtype=np.float64) * (step * stretch)
     return step * stretch, places, shares
 
 
-def _put(total: _Floats, centre: int, where: _Floats, shares: _Floats) -> None:
-    """Add shares at places between grid points, divided between the two."""
-    low = np.floor(where + 1e-9)
-    part = np.clip(where - low, 0.0, 1.0)
-    at = np.clip(low.astype(np.int64) + centre, 0, len(total) - 2)
-    np.add.at(total, at, shares * (1.0 - part))
-    np.add.at(total, at + 1, shares * part)
-
-
-def _nodes(low: int, high: int, most: int) -> _Floats:
-    """Whole numbers from ``low`` on, so many at most, at equal distances."""
-    step = max(1, math.ceil((high - low) / (most - 1)))
-    nodes: _Floats = np.arange(low, high + step, step, dtype=np.float64)
-    return nodes
-
-
-def _reach(noise: HistogramCells, stretch: float) -> float:
-    return math.sqrt(noise.drawn.sum_variance) / stretch + 1.0
-
-
-def _weights(
-    noise: HistogramCells, scale: float, radii: _Floats, sums: _Floats, *, pairs: bool = False
-) -> _Floats:
-    """Probabilities of radius and common sum (from 0 on).
+def _law_of_cell(others: _Floats, rest: _Floats, many: int) -> _Floats:
+    """Weights of the absolute value of one cell, or of the sum of the others in its block.
 
     Args:
-        pairs: ``radii`` are halves of what the sum leaves of the radius, rounded down, each for two radii. They may
-            be coarse: of radii themselves, odd and even ones differ.
+        others: by s and M, the weight of all blocks but this one. rest: by t and M, how many ways the block's other
+            cells have to the sum t with negative sums up to M; to -t there are as many as to t with M less t.
     """
-    radius, common = radii[:, None], sums[None, :]
-    if noise.drawn.level:
-        left = radius + 0.0 * common
-    elif pairs:
-        left, radius = radius + 0.0 * common, 2.0 * radius + common
-    else:
-        left = np.floor((radius - common) / 2.0)
-    logs = -radius / scale + np.where(common > 0.0, math.log(2.0), 0.0)
-    for cells, many in Counter(noise.drawn.sizes).items():
-        with np.errstate(divide="ignore"):
-            logs = logs + many * np.log(_vectors(cells, common + 0.0 * radius, left))
-    shares: _Floats = np.exp(logs - logs.max())
-    shares /= shares.sum()
-    return shares
+    s, t = np.arange(len(others))[:, None], np.arange(len(rest))
+    slid = _slid(rest, others.shape[1] + len(others))
+    inside = others @ rest.T  # the cell is s - t, and not negative
+    below = _slid(others, slid.shape[1]) @ slid.T  # the cell is s - t, and negative
+    above = others @ slid[:, : others.shape[1]].T  # the cell is s + t, and the others are -t
+    above[:, 0] = 0.0
+    less = np.where(t <= s, inside, below)
+    if many > 1:
+        return np.asarray((less + above).sum(axis=0), dtype=np.float64)
+    places, weights = np.concatenate([np.abs(s - t), s + t]), np.concatenate([less, above])
+    return np.bincount(places.ravel(), weights.ravel()).astype(np.float64)
+
+
+def _slid(table: _Floats, width: int) -> _Floats:
+    """Each row moved to the right by its number."""
+    places = np.arange(width) - np.arange(len(table))[:, None]
+    moved = np.take_along_axis(table, np.clip(places, 0, table.shape[1] - 1), axis=1)
+    found: _Floats = np.where((places >= 0) & (places < table.shape[1]), moved, 0.0)
+    return found
 
 
 def _vectors(cells: int, total: _Floats, most: _Floats) -> _Floats:
     """``block_vectors`` in floating point."""
     if cells == 1:
-        return (most >= 0.0).astype(np.float64)
+        return ((most >= 0.0) & (total >= 0.0)).astype(np.float64)
     at = np.maximum(most, 0.0)
     of_total = _binomials(total - 1.0, cells - 1)
     zero, found = np.zeros_like(at), of_total[cells - 1]
@@ -414,7 +388,9 @@ def _widths(law: WeightedSum) -> tuple[NDArray[np.float64], NDArray[np.float64]]
     for noise, weight, count in law.parts:
         turned = np.remainder(weight * angles / step, 2.0 * math.pi)
         logarithm += count * log_characteristic(noise, np.minimum(turned, 2.0 * math.pi - turned))
-    values, hidden = np.exp(logarithm), 0.0
+    steps = [(law_of_sum(noise, many)[0], abs(weight)) for noise, many, weight, _ in law.histograms]
+    # Points of a coarse grid stand for the values around them.
+    values, hidden = np.exp(logarithm), max([0.0, *(own * weight / 2 for own, weight in steps if own > 1.0)])
     for first in range(0, len(angles), _CHUNK):
         part = slice(first, first + _CHUNK)
         if (law.joint or law.histograms) and np.abs(values[part]).max() > 1e-12:
@@ -428,10 +404,7 @@ def _widths(law: WeightedSum) -> tuple[NDArray[np.float64], NDArray[np.float64]]
                 values[first + _CHUNK :] = 0.0
                 hidden = max([0.0, *(abs(weight) for _, weights, _ in law.joint for weight in weights)])
                 hidden = max([hidden, *(abs(weight) for _, weight, _ in law.parts)])
-                widest = [
-                    abs(weight) * law_of_sum(noise, many)[0] for noise, many, weight, _ in law.histograms
-                ]
-                hidden = max([hidden, *widest])
+                hidden = max([hidden, *(own * weight for own, weight in steps)])
                 break
     probabilities = np.fft.irfft(values, knots)[: knots // 2]
     inside = np.maximum.accumulate(2.0 * np.cumsum(probabilities) - probabilities[0]) - 2e-7

@@ -15,7 +15,7 @@ from dpstream.core.privacy.entropy import Entropy
 from dpstream.core.privacy.joint import AnyNoise, HistogramsNoise, sample
 from dpstream.core.privacy.noise import DiscreteLaplace
 from dpstream.core.privacy.select import Integers, Selection
-from dpstream.core.privacy.waiting import reaches, waiting_times
+from dpstream.core.privacy.waiting import exceeding, reaches, waiting_times
 
 #: Whole numbers that were counted of private records.
 Exact = NewType("Exact", NDArray[np.int64])
@@ -32,6 +32,7 @@ class Randomness(Entropy):
     * ``select``: the outcome of an exact selection by private scores.
     * ``test``: whether a private number with fresh noise reaches a limit, to which noise of ``draw`` was added: the
       limit stays secret. ``waiting_times`` and ``reaches`` are the same for many tests at once.
+    * ``exceeding``: those of many draws that pass a limit, as if all were drawn and added to counts of 0.
     * ``coins``: public coins.
 
     All rest on independent uniform 64-bit words (``words``) and on noise made from them (``draw``). A test or an audit
@@ -83,6 +84,10 @@ class Randomness(Entropy):
         """Whether the noise of a test that is at least ``known`` is at least ``gap`` (``waiting``)."""
         return reaches(law, known, gap, self.words)
 
+    def exceeding(self, law: DiscreteLaplace, above: int, size: int) -> list[tuple[int, int]]:
+        """Numbers and values of those of ``size`` draws that are above a public limit (``waiting``)."""
+        return exceeding(law, above, size, self.words)
+
     def coins(self, reason: str, n: int = 1) -> NDArray[np.uint64]:
         """``n`` uniform words that may become public.
 
@@ -128,6 +133,10 @@ class Relay(Randomness):
     def reaches(self, known: int, gap: int, law: DiscreteLaplace) -> bool:
         """As ``inner`` says."""
         return self._inner.reaches(known, gap, law)
+
+    def exceeding(self, law: DiscreteLaplace, above: int, size: int) -> list[tuple[int, int]]:
+        """Draws of ``inner``."""
+        return self._inner.exceeding(law, above, size)
 
     def coins(self, reason: str, n: int = 1) -> NDArray[np.uint64]:
         """Coins of ``inner``."""

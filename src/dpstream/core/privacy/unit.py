@@ -8,6 +8,7 @@ unit                   neighbouring streams differ in                  one histo
 ``Individual(...)``    one person's entire history                     per mechanism
 ``User(max_events)``   all events of one user id, ``max_events`` of   each event as under
                        which are admitted over the whole stream        ``Event()``
+``User(..., per=...)`` the same, in one public period                  the same
 ``InsertedRecord()``   one record's one insert; its key counts once    as ``Event()``
 ``Record()``           one record's whole stay: its insert, updates    per mechanism
                        and delete
@@ -24,8 +25,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from dpstream.core.errors import ConfigError, UnitError
-from dpstream.core.privacy.budget import Budget, PureDP
+from dpstream.core.errors import BudgetError, ConfigError, UnitError
+from dpstream.core.privacy.budget import Budget, PureDP, exact_amount
+from dpstream.core.privacy.periods import Periods
 
 NeighbourRelation = Literal["add-remove", "replace"]
 #: What a key is that comes back after it was absent at the end of a step: a new record, or refused.
@@ -33,6 +35,10 @@ Returns = Literal["new", "refuse"]
 
 #: A larger bound would leave nothing to each event; a misprint is the likelier explanation.
 MAX_EVENTS = 10**6
+#: Of a user's budget for the number of users whom the bound cuts: it changes by 1 with a user, that of records by the
+#: bound, so that it is known better with less (docs/theory/users.md).
+CUT_SHARE = Fraction(1, 50)
+_SHARES = "an exact number from 0 (not counted) to less than 1"
 
 
 @dataclass(frozen=True)
@@ -106,22 +112,25 @@ class Individual:
 
 @dataclass(frozen=True)
 class User:
-    """All events of one user id together, inserts and deletes, over the whole life of a stream.
+    """All events of one user id together, inserts and deletes, over the whole life of a stream or in one period.
 
-    Guarantee: a mechanism whose loss for one event is at most ``per_event(budget)`` has at most the loss
-    ``budget`` for one user, if at most ``max_events`` events of each user reach it (group privacy: pure DP adds up
-    along a path of ``max_events`` streams; zCDP grows with the square, Bun and Steinke 2016).
+    Guarantee: a mechanism whose loss for one event is at most ``per_event(budget)`` loses, with the count of users
+    whom the bound cuts, at most ``budget`` for one user (and period): group privacy (pure DP adds up along a path of
+    ``max_events`` streams; zCDP grows with the square, Bun and Steinke 2016). Proof: docs/theory/users.md.
 
-    The bound is enforced by ``dpstream.stream`` (``contribution.py``), which every record passes before it is
-    counted. Whoever calls a plan's ``step`` without a stream has to keep it: the plan sees counts only.
+    The bound is enforced by ``dpstream.stream`` (``contribution.py``). Whoever calls a plan's ``step`` has to keep it.
 
-    Proof: docs/theory/users.md.
+    Args:
+        per: periods, for each of which the bound begins anew. None: the whole life. A user of k periods has k losses.
+        cut_share: part of the budget for the count of users whom the bound cuts, exact; 0: they are not counted.
 
-    >>> User(4).per_event(PureDP.of(1)).epsilon
-    Fraction(1, 4)
+    >>> User(4).per_event(PureDP.of(1)).epsilon, User(4, cut_share=0).per_event(PureDP.of(1)).epsilon
+    (Fraction(49, 200), Fraction(1, 4))
     """
 
     max_events: int
+    per: Periods | None = None
+    cut_share: Fraction = CUT_SHARE
 
     def __post_init__(self) -> None:
         bound = self.max_events
@@ -129,6 +138,13 @@ class User:
             raise ConfigError(
                 f"max_events = {bound!r}: expected a bound", where="unit", allowed=f"1 to {MAX_EVENTS}"
             )
+        try:
+            share = Fraction(0) if self.cut_share == 0 else exact_amount(self.cut_share, where="unit")
+        except BudgetError as error:
+            raise ConfigError(f"cut_share: {error.what}", where="unit", allowed=_SHARES) from None
+        if share >= 1:
+            raise ConfigError(f"cut_share = {share}", where="unit", allowed=_SHARES)
+        object.__setattr__(self, "cut_share", share)
 
     @property
     def event(self) -> Event:
@@ -151,7 +167,7 @@ class User:
 
     def per_event(self, budget: Budget) -> Budget:
         """What a single event may cost where ``budget`` is for a user; exact."""
-        return budget.scaled(Fraction(1, self.factor(budget)))
+        return budget.scaled((1 - self.cut_share) / self.factor(budget))
 
     @property
     def name(self) -> str:
@@ -161,9 +177,11 @@ class User:
     def describe(self) -> str:
         """The unit in words, for plans and manifests."""
         bound = "1 event" if self.max_events == 1 else f"{self.max_events} events"
+        where = "" if self.per is None else f" in one period ({self.per.name})"
         return (
-            f"everything that one user id did, of which at most {bound} over the whole stream (each insert, each "
-            "delete) are counted and all others are left out"
+            f"everything that one user id did{where}, of which at most {bound} over the whole "
+            f"{'stream' if self.per is None else 'period'} (each insert, each delete) are counted and all others are "
+            "left out"
         )
 
 
@@ -176,9 +194,12 @@ class InsertedRecord(User):
     """
 
     max_events: int = 1
+    cut_share: Fraction = Fraction(0)
 
     def __post_init__(self) -> None:
-        if type(self.max_events) is not int or self.max_events != 1:
+        if self.per is not None:
+            raise ConfigError("a record has one insert in all periods", where="unit", allowed="no per")
+        if self.cut_share or type(self.max_events) is not int or self.max_events != 1:
             raise ConfigError(
                 f"max_events = {self.max_events!r} contradicts a record, which is its one insert",
                 where="unit",
@@ -256,8 +277,8 @@ def handled_as(unit: Unit) -> str:
     return "user" if isinstance(unit, User) else unit.name
 
 
-def parse_unit(name: str, max_events: int | None = None) -> Unit:
-    """The unit named in a configuration file; ``max_events`` belongs to ``user``.
+def parse_unit(name: str, max_events: int | None = None, cut_share: Fraction = CUT_SHARE) -> Unit:
+    """The unit named in a configuration file; ``max_events`` and ``cut_share`` belong to ``user``.
 
     Errors:
         UnitError: the unit ``user`` without its bound. ConfigError: an unknown unit, or a bad bound.
@@ -285,7 +306,7 @@ def parse_unit(name: str, max_events: int | None = None) -> Unit:
                     where="unit",
                     allowed="max_events, the most inserts and deletes together",
                 )
-            return User(max_events)
+            return User(max_events, None, cut_share)
     raise ConfigError(
         f"unknown privacy unit {name!r}",
         where="unit",

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy._samplers import WordSource, capped_float, coins, exp_bounds
+from dpstream.core.privacy._samplers import WordSource, build_geometric, capped_float, coins, exp_bounds
 from dpstream.core.privacy.noise import DiscreteLaplace
 
 _WORD = 64
@@ -19,6 +19,8 @@ _EDGE = 1 << 42
 _MARGIN = 2.0**-36
 #: Beyond this exponent a probability counts as 0, and ``exp`` has left its accurate range.
 _VANISHED = 700.0
+#: So many tests are looked at together.
+_MOST = 1 << 60
 
 
 def waiting_times(
@@ -43,10 +45,10 @@ def waiting_times(
 
     Cost: some 100 ns a draw.
 
-    Errors: ConfigError for a limit below 1 or above 2^40.
+    Errors: ConfigError for a limit below 1 or above 2^60.
     """
-    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= 1 << 40:
-        raise ConfigError(f"limit = {limit!r}", where="waiting time", allowed="1 to 2^40")
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _MOST:
+        raise ConfigError(f"limit = {limit!r}", where="waiting time", allowed="1 to 2^60")
     first = words(len(gaps))
     clear = (first > _EDGE) & (first < (1 << _WORD) - _EDGE)
     below = np.where(clear, first, 1 << 63).astype(np.uint64)
@@ -84,6 +86,24 @@ def reaches(noise: DiscreteLaplace, known: int, gap: int, words: WordSource) -> 
         raise ConfigError("the gap is too small", where="waiting time", allowed="0 <= known <= gap")
     exponent = (gap - known) / noise.scale
     return bool(coins(np.array([capped_float(exponent)]), lambda _: exponent, words)[0])
+
+
+def exceeding(noise: DiscreteLaplace, above: int, size: int, words: WordSource) -> list[tuple[int, int]]:
+    """Of ``size`` independent draws those above a limit of 0 or more, each with its number from 0; exact.
+
+    The others are never drawn: waiting times lead from one to the next, and what such a draw has beyond the limit is 1
+    plus a geometric. Cost: in proportion to how many there are.
+    """
+    if above < 0:
+        raise ConfigError("the limit is negative", where="exceeding", allowed="0 or more")
+    found, at, beyond = list[tuple[int, int]](), 0, build_geometric(noise.scale)
+    while at < size:
+        span = min(size - at, _MOST)
+        wait = int(waiting_times(noise, np.array([above + 1]), span, words)[0])
+        if wait:
+            found.append((at + wait - 1, above + 1 + int(beyond.sample(1, words)[0])))
+        at += wait or span
+    return found
 
 
 def _rate_of_no(noise: DiscreteLaplace, gaps: NDArray[np.int64]) -> NDArray[np.float64]:

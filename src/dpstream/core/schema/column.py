@@ -188,6 +188,10 @@ class Column(ABC):
         """One text per code."""
         return self._labels
 
+    def ordinary(self) -> list[int]:
+        """The codes of the ordinary bins, in their order."""
+        return [c for c in range(self.size) if c not in (self.other_code, self.missing_code)]
+
     def spec(self) -> dict[str, Any]:
         """The declaration without the name, as plain values: what TOML, fingerprint and codebook hold."""
         policies = ("outside", "other", "missing")
@@ -401,15 +405,10 @@ def _offending(values: Any, bad: NDArray[np.bool_]) -> tuple[str, ...]:
     return (*shown, "...") if len(distinct) > _MAX_SHOWN else tuple(shown)
 
 
-#: Problems that an error names.
-_MOST_PROBLEMS = 3
-
-
 def problems_error(problems: list[Problem], where: str | None) -> DataError:
-    """All problems as one error; it shows values only if the problems carry them."""
-    first, more = problems[:_MOST_PROBLEMS], len(problems) - _MOST_PROBLEMS
-    what = "; ".join(problem.sentence() for problem in first)
-    what += f"; and {counted(more, 'more problem')}, which dpstream check lists" if more > 0 else ""
-    error = DataError(what, where=where, allowed="; ".join(problem.allowed for problem in first))
+    """The first problem, and how many more there are; it shows values only if the problem carries them."""
+    first, more = problems[0], len(problems) - 1
+    others = f"; and {counted(more, 'more problem')}, which dpstream check lists" if more else ""
+    error = DataError(first.sentence() + others, where=where, allowed=first.allowed)
     error.outside_domain = any(problem.kind in ("outside", "unreadable") for problem in problems)
     return error

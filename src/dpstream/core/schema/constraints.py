@@ -130,12 +130,19 @@ class Constraints:
 
     def facts(self) -> dict[str, Any]:
         """What a stream is pinned to besides the schema's fingerprint: in words, and the contents of the files."""
-        declared: tuple[Derived | Excluded, ...] = (*self.derived, *self.excluded)
+        # Trees and combinations may be read from other columns of one file: each has a digest, and then a key.
+        files = [(one.file, one.column.name, one.digest) for one in self.derived]
+        files += [(one.file, ", ".join(one.columns), one.digest) for one in self.excluded]
+        once = {file for file, _, _ in files if len({one[2] for one in files if one[0] == file}) == 1}
         return {
             "derived": {one.column.name: list(one.sources) for one in self.derived},
             "excluded": [one.words for one in self.excluded],
             "violations": dict(self.repair) or "error",
-            "files": {one.file: one.digest for one in declared if one.file is not None},
+            "files": {
+                file if file in once else f"{file}: {columns}": digest
+                for file, columns, digest in files
+                if file is not None
+            },
             **self._named_levels(),
         }
 

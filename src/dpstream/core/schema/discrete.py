@@ -6,7 +6,8 @@ Trusted base: kernel (encodes private values).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -16,12 +17,32 @@ from numpy.typing import NDArray
 from dpstream.core.schema import arrow
 from dpstream.core.schema.column import NULL, OUTSIDE, UNREADABLE, Column
 from dpstream.core.schema.domain import Codes
+from dpstream.core.schema.pattern import MAX_BYTES, Pattern
 
 _TRUE = ("true", "yes", "t", "y", "1", "1.0")
 _FALSE = ("false", "no", "f", "n", "0", "0.0")
 _WHOLE = r"-?(?:0|[1-9][0-9]*)"
 #: How a whole number in a column of doubles is written; longer ones have an exponent, or cannot be labels.
 _WRITTEN_FLOAT = r"^-?(?:0|[1-9][0-9]{0,15})\.0+$"
+#: What ``values`` of a column is whose values are discovered.
+DISCOVER = "discover"
+#: Texts that are never discovered: what ``may_enter`` excludes, nothing, cells outside of Unicode, and whole numbers
+#: that doubles may round.
+_NEVER = "^$|[\\p{Cc}\\p{Cf}\\p{Cs}\\p{Zl}\\p{Zp}\\x{FFFD}]|^-?[0-9]{16,}$"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A value that was discovered. Public.
+
+    Attributes:
+        first: the first step whose records have its code; before, they are in ``other``.
+        count: the noisy count that published it, of the steps before.
+    """
+
+    value: str
+    first: int
+    count: int
 
 
 @dataclass(frozen=True)
@@ -89,24 +110,40 @@ def _truth(text: str) -> int:
 class Categorical(Column):
     """A list of public values: all texts, or all whole numbers; code ``i`` is ``values[i]``.
 
-    Values are compared as text, exactly (case and blanks count): the number 7 and the text "7" are the
-    same value, so it does not matter how a file reader typed the column. "07" is another value.
-    The labels of ``other`` and ``missing`` in the data mean those bins. Texts such as "7.0", which is how floats are
-    written down, mean the whole number unless they are declared themselves. Declared texts that are whole
-    numbers from 2^53 on are read from text only.
+    Values are compared as text, exactly (case and blanks count): 7 and "7" are the same value, "07" is another one.
+    Labels of ``other`` and ``missing`` in the data mean those bins. "7.0" means the whole number unless it is declared.
+    Declared texts that are whole numbers from 2^53 on are read from text only.
     Decodes to text, and to int64 when the values are numbers and no ``other`` bin needs a label.
+
+    With ``values = "discover"`` the values in ``known`` are there from the beginning, and frequent ones join them at
+    public steps (``Found``). Codes: the known values, ``other``, ``missing``, then what was found, in its order.
 
     >>> zips = Categorical("zip", ["94102", "94103"], other="other")
     >>> zips.size, zips.labels()
     (3, ('94102', '94103', 'other'))
+    >>> Categorical("zip", "discover", known=["94102"], other="other", found=(Found("94110", 9, 120),)).labels()
+    ('94102', 'other', '94110')
     """
 
     type_name: ClassVar[str] = "categorical"
     expects: ClassVar[str] = "text or whole numbers"
 
-    values: tuple[str, ...] | tuple[int, ...] = ()
+    values: tuple[str, ...] | tuple[int, ...] | str = ()
+    known: tuple[str, ...] | None = field(default=None, kw_only=True)
+    pattern: tuple[str, ...] | None = field(default=None, kw_only=True)
+    found: tuple[Found, ...] = field(default=(), kw_only=True)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether values are discovered."""
+        return self.values == DISCOVER
 
     def _validate(self) -> None:
+        if self.is_open:
+            self._validate_open()
+            return
+        if self.known is not None or self.pattern is not None:
+            raise self._wrong('known and pattern are for values = "discover"', allowed="a list of values")
         allowed = "a list of texts or of whole numbers, at least one"
         if isinstance(self.values, str) or not hasattr(self.values, "__iter__"):
             raise self._wrong("values: expected a list", allowed=allowed)
@@ -123,14 +160,32 @@ class Categorical(Column):
                 raise self._wrong("a value is too large", allowed="between -2**62 and 2**62")
         object.__setattr__(self, "values", values)
 
+    def _validate_open(self) -> None:
+        if self.other is None:
+            raise self._wrong('values = "discover" needs a bin for the rest', allowed='other = "other"')
+        for key in ("known", "pattern"):
+            given = getattr(self, key)
+            if given is None:
+                continue
+            if isinstance(given, str) or not isinstance(given, Sequence):
+                raise self._wrong(f"{key}: expected a list of texts", allowed="a list")
+            texts = tuple(str(v) if isinstance(v, int) and not isinstance(v, bool) else v for v in given)
+            if not all(isinstance(text, str) and text for text in texts):
+                raise self._wrong(f"{key}: expected a list of texts", allowed="texts with characters")
+            object.__setattr__(self, key, texts or None)
+        if self.pattern is not None:
+            Pattern(self.pattern)
+
     def inexact(self) -> int | None:
         """The first declared whole number that is too large."""
-        return next((v for v in self.values if isinstance(v, int) and abs(v) >= arrow.INEXACT), None)
+        values = () if self.is_open else self.values
+        return next((v for v in values if isinstance(v, int) and abs(v) >= arrow.INEXACT), None)
 
     @cached_property
     def _text_only(self) -> bool:
         """Whether a label is a whole number that a column of doubles could not hold."""
-        texts = [text for text in (*self.values, self.other, self.missing) if isinstance(text, str)]
+        values = (self.known or ()) if self.is_open else self.values
+        texts = [text for text in (*values, self.other, self.missing) if isinstance(text, str)]
         return any(re.fullmatch(_WHOLE, text) and arrow.is_inexact(text) for text in texts)
 
     def reads(self) -> str:
@@ -138,9 +193,37 @@ class Categorical(Column):
         return "text, as a declared value reaches 2^53" if self._text_only else self.expects
 
     def bin_labels(self) -> tuple[str, ...]:
+        if self.is_open:
+            return (*(self.known or ()), *(one.value for one in self.found))
         return tuple(str(value) for value in self.values)
 
+    @property
+    def other_code(self) -> int | None:
+        return len(self.known or ()) if self.is_open else super().other_code
+
+    @property
+    def missing_code(self) -> int | None:
+        if not self.is_open or self.missing is None:
+            return super().missing_code
+        return len(self.known or ()) + 1
+
+    @cached_property
+    def _labels(self) -> tuple[str, ...]:
+        if not self.is_open:
+            return super()._labels
+        known = len(self.known or ())
+        bins = [text for text in (self.other, self.missing) if text is not None]
+        return (*self.bin_labels()[:known], *bins, *self.bin_labels()[known:])
+
+    def spec(self) -> dict[str, Any]:
+        """The declaration alone: what was found stands beside it."""
+        spec = super().spec()
+        del spec["found"]
+        return spec
+
     def describe(self) -> str:
+        if self.is_open:
+            return "texts; frequent values are discovered"
         labels = self.bin_labels()
         if len(labels) <= 8:
             return ", ".join(labels)
@@ -196,6 +279,45 @@ class Categorical(Column):
         """Whether decoded values are numbers."""
         return self.other is None and isinstance(self.values[0], int)
 
+    def undiscovered(self, values: Any, null_values: tuple[str, ...]) -> tuple[Any, NDArray[np.int32]]:
+        """The texts of an Arrow (chunked) array that may be discovered, each once, and which of them each record has
+        (-1: none). Private. A value counts by its label: 7.0 is "7"."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        chunks = [self._as_labels(arrow.plain(chunk)) for chunk in getattr(values, "chunks", [values])]
+        joined = pa.chunked_array(chunks, pa.large_string()).combine_chunks()
+        joined = joined if isinstance(joined, pa.Array) else pa.concat_arrays(joined.chunks)
+        distinct, positions = arrow.dictionary_parts(joined)
+        may = self.codes_of_dictionary(distinct, null_values)[:-1] == OUTSIDE
+        may &= pc.binary_length(distinct).to_numpy(zero_copy_only=False) <= MAX_BYTES
+        may &= ~pc.match_substring_regex(distinct, _NEVER).to_numpy(zero_copy_only=False)
+        if self.pattern is not None:
+            rows = f"^(?:{'|'.join(self.pattern)})$"
+            may &= pc.match_substring_regex(distinct, rows).to_numpy(zero_copy_only=False)
+        place = np.full(len(distinct) + 1, -1, np.int32)
+        place[:-1][may] = np.arange(int(may.sum()), dtype=np.int32)
+        return distinct.filter(pa.array(may)), place[positions]
+
+    def _as_labels(self, chunk: Any) -> Any:
+        """The labels that values would have, as texts; null where there is none."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if pa.types.is_dictionary(chunk.type):
+            return self._as_labels(chunk.dictionary).take(chunk.indices)
+        kind, text = chunk.type, pa.large_string()
+        if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
+            return chunk.cast(text)
+        if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+            numbers = arrow.floats_of(chunk)
+            whole = (np.abs(numbers) < arrow.INEXACT) & (np.trunc(numbers) == numbers)
+            whole &= ~chunk.is_null().to_numpy(zero_copy_only=False)
+            return pa.array(np.where(whole, numbers, 0).astype(np.int64), mask=~whole).cast(text)
+        texts = arrow.valid_text(chunk).cast(text)
+        as_float = pc.match_substring_regex(texts, _WRITTEN_FLOAT)
+        return pc.if_else(as_float, pc.replace_substring_regex(texts, r"\.0+$", ""), texts)
+
     def arrow_type(self) -> Any:
         import pyarrow as pa
 
@@ -211,16 +333,17 @@ class Categorical(Column):
         self._require_known(codes)
         missing = None if self.missing_code is None else codes == self.missing_code
         places = pa.array(codes, pa.int32(), mask=missing)
-        return pa.DictionaryArray.from_arrays(places, self.labels()[: self.size - (missing is not None)])
+        last = self.missing_code == self.size - 1
+        return pa.DictionaryArray.from_arrays(places, self.labels()[: self.size - last])
 
     def _decode_values(self, codes: Codes, generator: np.random.Generator) -> Any:
         import pyarrow as pa
 
-        values: list[str | int | None] = list(self.values if self.is_numeric else self.bin_labels())
-        if self.other is not None:
-            values.append(self.other)
-        if self.missing is not None:
-            values.append(None)
+        values: list[str | int | None] = list(self.labels())
+        if self.is_numeric:
+            values[: self.bins] = self.values
+        if self.missing_code is not None:
+            values[self.missing_code] = None
         return pa.array(values, self.arrow_type()).take(pa.array(codes))
 
     def _draw(self, codes: Codes, generator: np.random.Generator, empty: NDArray[np.bool_] | None) -> Any:

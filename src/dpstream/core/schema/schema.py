@@ -20,7 +20,7 @@ from dpstream.core.schema.code_blocks import BLOCK_ROWS, CodeBlocks
 from dpstream.core.schema.column import Column, Problem, Style, problems_error
 from dpstream.core.schema.constraints import Constraints, Rules, domain_of, split_spec
 from dpstream.core.schema.dates import Date, DateTime
-from dpstream.core.schema.discrete import Boolean, Categorical
+from dpstream.core.schema.discrete import Boolean, Categorical, Found
 from dpstream.core.schema.domain import Codes, Domain
 from dpstream.core.schema.encoded_table import BlockEncoder, EncodedTable
 from dpstream.core.schema.levels import Lines, read_levels
@@ -50,7 +50,7 @@ def column_from(name: str, spec: Any, place: str) -> Column:
     if kind is None:
         hint = did_you_mean(str(word), COLUMN_TYPES)
         raise SchemaError(f"unknown type = {word!r}{hint}", where=place, allowed=kinds)
-    keys = [item.name for item in fields(kind) if item.name != "name"]
+    keys = [item.name for item in fields(kind) if item.name not in ("name", "found")]
     for key in spec:
         if key != "type" and key not in keys:
             raise unknown_key(key, spec[key], ("type", *keys), place)
@@ -120,6 +120,41 @@ class Schema:
                 f"column {min(both)!r} is declared and ignored", where="schema", allowed="one of the two"
             )
         _ = self.domain
+        if self.constraints is not None:
+            self._refuse_open(self.constraints)
+
+    def _refuse_open(self, constraints: Constraints) -> None:
+        """Refuse constraints on columns whose domain grows: they list cells."""
+        read = {name for one in constraints.derived for name in one.sources}
+        if self.rules is not None:
+            read |= {self.columns[i].name for one in self.rules.impossible for i in one.clique}
+        if on := sorted(read.intersection(self.open_columns)):
+            raise SchemaError(
+                f"a constraint or level reads the column {on[0]!r}, whose values are discovered",
+                where="schema",
+                allowed="constraints on other columns, or a list of values",
+            )
+
+    @property
+    def open_columns(self) -> tuple[str, ...]:
+        """Names of the columns whose values are discovered."""
+        return tuple(c.name for c in self.columns if isinstance(c, Categorical) and c.is_open)
+
+    def grown(self, found: Mapping[str, Sequence[Found]], step: int | None = None) -> Schema:
+        """This schema with the values that were discovered, of each column in the order of their codes.
+
+        Args:
+            step: only what records of this step have codes of; None: everything.
+        """
+        if not found:
+            return self
+        columns = []
+        for column in self.columns:
+            if isinstance(column, Categorical) and column.name in found:
+                there = [one for one in found[column.name] if step is None or one.first <= step]
+                column = replace(column, found=tuple(there))
+            columns.append(column)
+        return replace(self, columns=tuple(columns))
 
     @cached_property
     def domain(self) -> Domain:

@@ -32,12 +32,14 @@ COUNTER = 4
 
 @dataclass(frozen=True, repr=False)
 class UserEvents:
-    """The counters that a step changes: for each user of its batch, the events admitted before and after. Private."""
+    """The counters that a step changes: for each user of its batch, the counter before and after; and how many events
+    it left out, and of how many users for the first time. Private."""
 
     ids: list[bytes]
     before: NDArray[np.int64]
     after: NDArray[np.int64]
     dropped: int
+    cut: int
 
 
 @dataclass(frozen=True, repr=False)
@@ -78,10 +80,12 @@ class CounterShards:
 
 @dataclass(frozen=True, repr=False)
 class ShardedEvents:
-    """The counters after a step, in files that are on the disk, and how many events it left out. Private."""
+    """The counters after a step, in files that are on the disk, and how many events it left out, and of how many users
+    for the first time. Private."""
 
     shards: CounterShards
     dropped: int
+    cut: int
 
 
 @dataclass(frozen=True, repr=False)

@@ -64,14 +64,16 @@ class Admission:
 
     Attributes:
         inserts, deletes: True for the records that are admitted.
-        counts: for each of ``Owners.ids`` the number of events admitted so far, this batch's included.
-        dropped: records that are left out. Private.
+        counts: for each of ``Owners.ids`` the number of events so far, this batch's included; of users with more than
+            the bound, one more.
+        dropped: records that are left out. cut: users with the first event beyond the bound. Private.
     """
 
     inserts: Mask
     deletes: Mask
     counts: EventCounts
     dropped: int
+    cut: int
 
     def bounded(self, batch: EncodedBatch, inserts: Codes, deletes: Codes) -> EncodedBatch:
         """The batch without the records that are left out; it declares deletes exactly if it did before."""
@@ -155,18 +157,26 @@ def owner_words(words: Words) -> NDArray[np.int64]:
 
 def _hash_different(texts: Any, key: bytes, person: bytes = b"user") -> tuple[Words, NDArray[np.intp]]:
     """The hash of each different id, and which of them each record has."""
-    joined, hashes = texts.dictionary_encode(), list[bytes]()
+    joined, words = texts.dictionary_encode(), [np.empty((0, 2), np.uint64)]
     start = hashlib.blake2b(digest_size=ID_BYTES, key=key, person=person)
     for first in range(0, len(joined.dictionary), _BLOCK):
+        hashes = list[bytes]()
         for value in joined.dictionary.slice(first, _BLOCK).to_pylist():
             hashing = start.copy()
             hashing.update(value)
             hashes.append(hashing.digest())
-    return as_words(hashes), joined.indices.to_numpy(zero_copy_only=False)
+        words.append(as_words(hashes))
+    return np.concatenate(words), joined.indices.to_numpy(zero_copy_only=False)
 
 
 def admit(
-    inserts: Codes, deletes: Codes, owners: Owners, used: EventCounts, max_events: int, key: bytes
+    inserts: Codes,
+    deletes: Codes,
+    owners: Owners,
+    used: EventCounts,
+    max_events: int,
+    key: bytes,
+    values: NDArray[np.int64] | None = None,
 ) -> Admission:
     """Decide which records of a batch enter the stream.
 
@@ -176,9 +186,10 @@ def admit(
 
     Args:
         inserts, deletes: the records as codes.
-        used: for each of ``owners.ids`` the number of events admitted before.
+        used: for each of ``owners.ids`` the counter before (``Admission.counts``).
         max_events: the bound.
         key: secret, the same for the whole life of a stream.
+        values: of the inserts, what their codes do not say of them (``Undiscovered.words``).
 
     Cost: linear in the records; one hash for each record of a user who exceeds the bound in this batch.
     """
@@ -188,14 +199,20 @@ def admit(
     mask: Mask = (granted == wanted)[rows]
     contested = np.flatnonzero(~mask & (granted > 0)[rows])
     if contested.size:
-        codes = np.concatenate([inserts, deletes])[contested]
+        codes = np.concatenate([inserts, deletes])
+        if values is not None:
+            more = np.zeros((len(codes), 2 * values.shape[1]), np.int32)
+            more[: len(values)] = np.ascontiguousarray(values).view(np.int32)
+            codes = np.concatenate([codes, more], axis=1)
+        codes = codes[contested]
         operations = contested >= len(owners.inserts)
         order = _private_order(codes, operations, rows[contested], owners.ids, key)
         users = rows[contested[order]]
         rank = np.arange(users.size) - np.searchsorted(users, users)
         mask[contested[order[rank < granted[users]]]] = True
-    split = len(owners.inserts)
-    return Admission(mask[:split], mask[split:], used + granted, int(rows.size - granted.sum()))
+    split, counts = len(owners.inserts), np.minimum(used + wanted, max_events + 1)
+    cut = int(np.count_nonzero((counts > max_events) & (used <= max_events)))
+    return Admission(mask[:split], mask[split:], counts, int(rows.size - granted.sum()), cut)
 
 
 def id_bytes(column: Any, where: str, what: str = "user id") -> Any:

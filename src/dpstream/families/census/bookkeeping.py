@@ -44,6 +44,9 @@ def enter(
         counted: how many records the census counted, and the variance of the noise in that number.
     """
     after, steps = last_of(state.last, level), state.step - last_of(state.last, 0)
+    cells = terms.shapes.followed.cells
+    released = [(_aged(state, cohort, cohort.released, 0), cohort.size) for cohort in state.cohorts]
+    state.signal.backtest(cells, released, run.measurements)
     _open(terms, state, level)
     expected = _recounted(terms, state, level, run, steps) if level > 0 else None
     number = _number(terms, state, level, run, steps)
@@ -66,6 +69,7 @@ def enter(
     _fold(terms, state, level)
     _keep_to_counted(terms, state)
     state.last = with_census(state.last, level, state.step)
+    state.signal.look(cells, state.cohorts)
 
 
 def _open(terms: CensusTerms, state: CensusState, level: int) -> None:
@@ -249,6 +253,10 @@ def release(terms: CensusTerms, state: CensusState, came: int, *, census: bool) 
             noise = math.sqrt(sum(total.counted_variance for total in totals))
             counted = sum(total.counted for total in totals), noise
     told = accuracy_facts(terms, state.step, state.last, deviation, counted)
+    if state.seen is None and (signal := state.signal.part) < 1.0:
+        whole = sum(max(size, 0.0) for _, size in parts)
+        parts = [(model, signal * size) for model, size in parts]
+        parts.append((Model.uniform(terms.workload.domain, 1.0), (1.0 - signal) * whole))
     return mixture(parts, number, error, state.last[0], told)
 
 

@@ -54,12 +54,12 @@ from dpstream.families.census.schedule import Amounts, CensusSchedule, expected_
 from dpstream.mechanisms import options
 from dpstream.mechanisms.aim import AIM
 from dpstream.mechanisms.engine import Run
+from dpstream.mechanisms.followed_cells import MeasuredCells
 from dpstream.mechanisms.headlines import check_headline, headline_cliques, headline_folds, headline_options
 from dpstream.mechanisms.limits import PRIOR_BOUND, check_each, check_fit, check_prior
 from dpstream.mechanisms.mwem_pgm import OfflineRun
 from dpstream.mechanisms.prior_choice import PriorChoice
 from dpstream.mechanisms.run_outputs import published
-from dpstream.mechanisms.workload_cells import MeasuredCells
 
 #: Private counts of the records of a census's window.
 Counts = dict[Clique, NDArray[np.int64]]
@@ -136,7 +136,7 @@ def _checked(section: SectionReader, key: str, check: Callable[[Any], T], what: 
 
 TURNOVER = Option(
     _TURNOVERS,
-    "Steps in which as many records come as the table holds, by a public guess: sets how often a census is taken.",
+    "Steps in which as many records come as the table holds, by a public guess: sets the censuses.",
     "never compute it from the private table",
     _RATIO,
     read=_turnover,
@@ -144,7 +144,7 @@ TURNOVER = Option(
 )
 LEVELS = Option(
     _LEVELS,
-    "How often a stay is counted: once, twice, or at ever longer intervals, each with less budget.",
+    "How often a stay is counted: once, twice, or at ever longer intervals.",
     "a second census corrects the first; `unlimited`: for records that change and stay long",
     "2; 1 without turnover",
     read=_levels,

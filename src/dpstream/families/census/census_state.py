@@ -21,6 +21,7 @@ from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
 from dpstream.families.census.cohorts import Attrition, Cohort, PriorEvidence, Shapes, ShapeTracker
 from dpstream.families.census.schedule import Amounts, CensusSchedule
+from dpstream.families.census.signal import Signal
 from dpstream.families.census.totals_filter import LevelTotal, NewcomersRate
 from dpstream.mechanisms.aim import AIM, AIMPlan
 from dpstream.mechanisms.joint_groups import draws, noise_of, split_budget
@@ -116,6 +117,7 @@ class CensusState:
         newcomers: how many come in a step.
         cohorts: open ones, the oldest first.
         newest: the newest cohort of level 0 with the prior in it; None where the prior says nothing of it.
+        signal: how much of it is released.
     """
 
     attrition: Attrition
@@ -127,6 +129,7 @@ class CensusState:
     newcomers: NewcomersRate = field(default_factory=NewcomersRate)
     cohorts: list[Cohort] = field(default_factory=list)
     newest: Model | None = None
+    signal: Signal = field(default_factory=Signal)
 
     @property
     def hazard(self) -> float:

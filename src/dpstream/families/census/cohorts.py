@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import UNPACKED
 from dpstream.core.graphical import Measurement, Model
 from dpstream.core.schema.domain import Domain
+from dpstream.mechanisms.followed_cells import MeasuredCells
 from dpstream.mechanisms.prior_choice import PriorChoice
 from dpstream.mechanisms.table_model import fit_table
-from dpstream.mechanisms.workload_cells import Cells, MeasuredCells
+from dpstream.mechanisms.workload_cells import Cells
 
 _Floats = NDArray[np.float64]
 

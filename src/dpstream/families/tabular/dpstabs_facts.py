@@ -272,8 +272,10 @@ def counter_for(
         choice = best(budget, unit, horizon=steps, expected_ticks=ticks, width=cells)
         return choice.recipe, choice
     # The constants of "blt" are those that ``best`` would take: a stream can go on with the name of what was chosen.
-    hint = ticks if steps is None and wanted == "blt" else steps
-    recipe = counter_by_name(wanted, horizon=hint) if isinstance(wanted, str) else wanted
+    if not isinstance(wanted, str):
+        recipe = wanted
+    else:
+        recipe = counter_by_name(wanted, horizon=steps, expected_ticks=ticks)
     # A counter that ends before the stream would fail at the step at which a private selection picks it.
     ends = recipe.tick_limit
     if ends is not None and (steps is None or ends < steps):

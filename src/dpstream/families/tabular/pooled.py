@@ -5,7 +5,7 @@ Trusted base: kernel (counts and measures).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -19,27 +19,29 @@ from dpstream.core.contracts import (
     Part,
     PrivateBatch,
     Recipe,
-    StartTable,
     Terms,
+    UndiscoveredCounts,
     pack_fields,
     unpack_fields,
 )
-from dpstream.core.errors import StoreDamagedError
+from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.graphical import Model
 from dpstream.core.privacy.randomness import Randomness
-from dpstream.core.schema.domain import Clique
-from dpstream.families.tabular.pooled_book import PooledBook, PublicSide, look_ahead
-from dpstream.families.tabular.pooled_clock import EPOCHS, Clock, Flows, Number
+from dpstream.core.schema.discrete import Found
+from dpstream.families.tabular.pooled_book import EPOCHS, Flows, Number, PooledBook, PublicSide, look_ahead
+from dpstream.families.tabular.pooled_clock import Clock
 from dpstream.families.tabular.pooled_estimates import Estimates
 from dpstream.families.tabular.pooled_facts import PooledFacts, PooledOptions
+from dpstream.families.tabular.pooled_growth import Growth, room_of
 from dpstream.families.tabular.pooled_run import Outcome, Runner
+from dpstream.mechanisms.discovery_plan import Discoveries
 from dpstream.mechanisms.engine import Selector
+from dpstream.mechanisms.followed_cells import MeasuredCells
 from dpstream.mechanisms.headlines import headline_cliques, headline_folds, headline_words
-from dpstream.mechanisms.limits import check_domain
 from dpstream.mechanisms.plans import event_unit, read_events
 from dpstream.mechanisms.run_outputs import published
 from dpstream.mechanisms.table_release import ModelSynthesis
-from dpstream.mechanisms.workload_cells import Cells, MeasuredCells
+from dpstream.mechanisms.workload_cells import Cells
 
 # The state of a pooled stream.
 
@@ -129,6 +131,7 @@ class Pooled(PooledOptions, Recipe["PooledPlan"]):
         headline, headline_share: marginals measured at the end of each of ``periods``, and their part of the budget.
         number, number_share: periods of the number of records; its part without headlines.
         first_records: a public guess of the first step's records. prior: public knowledge of the table.
+        discovery: the columns whose values are discovered; all else shares what it leaves of the budget.
     Cost: a step counts the workload; an epoch (about ``log(steps) / staleness`` of them) takes a few fits.
     """
 
@@ -140,6 +143,11 @@ class Pooled(PooledOptions, Recipe["PooledPlan"]):
         followed = MeasuredCells(self.workload, headline_cliques(domain, self.headline))
         whole, clocks = protected.per_event(terms.budget), list[Clock]()
         public = protected.relation == "replace"
+        discovery = None
+        if self.discovery is not None:
+            share = self.discovery.share
+            discovery = Discoveries(self.discovery, terms.budget.scaled(share), protected)
+            whole = whole.scaled(1 - share)
         number, rest = Fraction(0) if public or self.number is None else self.number_share, Fraction(1)
         if self.headline:
             number = self.headline_share / 10 if number else number
@@ -159,20 +167,14 @@ class Pooled(PooledOptions, Recipe["PooledPlan"]):
             iterations=self.iterations,
             max_cells=self.max_cells,
         )
-        return PooledPlan(self, terms.budget, protected, terms.horizon, runner, tuple(clocks))
+        return PooledPlan(
+            self, terms.budget, protected, terms.horizon, runner, tuple(clocks), discovery=discovery
+        )
 
 
 @dataclass(frozen=True)
 class PooledPlan(PooledFacts):
     """See ``Pooled``."""
-
-    def ending(self, last_step: int | None) -> PooledPlan:
-        """The same plan, whose open epoch ends with that step.
-
-        Guarantee: unchanged. Borders follow from the owner's configuration and from step numbers: whenever the owner
-        moves the last step, every event stays in one epoch, which one run reads.
-        """
-        return replace(self, last_step=last_step)
 
     def parts(self) -> tuple[Part, ...]:
         """What one event's epoch costs; of a user's events, all together."""
@@ -196,32 +198,19 @@ class PooledPlan(PooledFacts):
             about = "headline marginals, " if clock.headlines else "number of records, "
             detail = f"the {about}at the end of each {clock.periods.name}, {noises}"
             heads += (Part("headline" if clock.headlines else "number", times, clock.budget, detail),)
+        if self.discovery is not None:
+            cost = self.unit.per_event(self.discovery.budget)
+            heads += (Part("discover", times, cost, self.discovery.describe()),)
         if not own.followed.choosable:
             return (*heads, Part("measure", times, own.budget, f"an epoch's {columns}"))
         select, measure = own.budget.split(self.recipe.select_share, 1 - self.recipe.select_share)
         detail = f"an epoch's marginals by {Selector(select).describe()}; if it has none, this measures, too"
         return (*heads, Part("select", times, select, detail), Part("measure", times, measure, noise))
 
-    def asked_cliques(self) -> Sequence[Clique]:
-        """All of the workload and of the headlines, and what headlines follow from."""
-        read = (fold.source for clock in self.clocks for fold in clock.marginals)
-        return tuple(dict.fromkeys((*self.cells.cliques, *read)))
-
     def start(self) -> PooledState:
         """The state before the first step: nothing is counted, and the model is uniform."""
         sides, first = len(self.recipe.sides), self.recipe.first_records or 0
         return fresh_state(self.cells, sides, self.epochs.after(0), self._season, first, self.clocks)
-
-    def start_from(self, base: StartTable) -> PooledState:
-        """The state that begins with the base: its marginals are added to what the epochs say."""
-        check_domain(base, self.domain)
-        state = self.start()
-        state.base = np.concatenate(base.marginals(self.cells.cliques))
-        state.base_total = state.table_total = base.total
-        state.base_variance = None if base.total_error is None else base.total_error**2
-        state.table = self._fit(state.base, np.ones(len(self.cells.cliques)), base.total)[0]
-        state.models = tuple(state.table for _ in state.models)
-        return state
 
     def step(self, state: PooledState, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
         """Add the batch to the open epoch; at a border measure it."""
@@ -248,7 +237,62 @@ class PooledPlan(PooledFacts):
             state.moved = self._moved(state)
         if measured:
             self._expect(state)
-        return replace(self._synthesis(state), noisy_counts=tuple(measured))
+        synthesis = replace(self._synthesis(state), noisy_counts=tuple(measured))
+        heads = [began for clock, began in zip(self.clocks, state.began, strict=True) if clock.headlines]
+        ended = state.closed == state.step and all(began == state.step for began in heads)
+        if self.discovery is not None and ended and self.discovery.due(state.step, state.discovered):
+            self._discover(state, self.discovery, batch.undiscovered, randomness)
+        return synthesis
+
+    def _discover(
+        self,
+        state: PooledState,
+        own: Discoveries,
+        counts: UndiscoveredCounts | None,
+        randomness: Randomness,
+    ) -> None:
+        """End a discovery epoch: what is published of it begins with the next step, and the state gets its cells."""
+        if counts is None:
+            raise ConfigError(
+                "the batch lacks the values of its records", where="mechanism", allowed="a stream of dp.open"
+            )
+        new = dict[str, list[Found]]()
+        for column in self.open_columns:
+            most = room_of(
+                self.domain,
+                column,
+                headline_cliques(self.domain, self.recipe.headline),
+                self.recipe.max_cells,
+            )
+            before = [one.value for one in state.found.get(column, ())]
+            passed = own.rule(column, before, most).publish(counts.of(column), randomness)
+            if passed:
+                new[column] = [Found(value, state.step + 1, count) for value, count in passed]
+        records = state.total - state.found_total
+        state.found_total, state.discovered = state.total, state.step
+        if new:
+            self._grow(state, own, new, records)
+
+    def _grow(
+        self, state: PooledState, own: Discoveries, new: Mapping[str, Sequence[Found]], records: float
+    ) -> None:
+        """Move the state to columns with new values."""
+        state.found = {
+            name: [*state.found.get(name, ()), *new.get(name, ())] for name in {**state.found, **new}
+        }
+        plan = self.grown(state.found)
+        domain = self.domain
+        others = {domain.index(name): own.other_code(name) for name in new}
+        entries = {domain.index(name): values for name, values in new.items()}
+        Growth(self.cells, plan.cells, others, self.recipe.max_cells).move(state, entries, records)
+        for side in state.sides:
+            side.counts = np.zeros(plan.cells.total, dtype=np.int64)
+            for place, clock in enumerate(plan.clocks):
+                if clock.headlines:  # others go on: the number of records has no new cell
+                    side.periods[place] = np.zeros(sum(clock.sizes), dtype=np.int64)
+                    side.flows[place].values = np.zeros(sum(clock.sizes))
+        if self._season is not None:
+            state.ahead = look_ahead(state, plan.cells)
 
     def _close_periods(self, state: PooledState, randomness: Randomness) -> list[NoisyCounts]:
         """Measure each clock whose period ends here, on every side; gives what it drew."""
@@ -321,4 +365,5 @@ class PooledPlan(PooledFacts):
 
     def unpack_state(self, packed: Packed) -> PooledState:
         """The inverse of ``pack_state``."""
-        return unpack(packed, self.cells, self._season, self.clocks)
+        plan = self.grown(packed.meta.get("found", {}))
+        return unpack(packed, plan.cells, plan._season, plan.clocks)

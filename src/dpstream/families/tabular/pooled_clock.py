@@ -5,8 +5,8 @@ Trusted base: kernel (counts and measures).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import Periods, ends, next_end
 from dpstream.core.privacy.budget import Budget
-from dpstream.core.privacy.joint import HistogramCells, HistogramsNoise
-from dpstream.core.privacy.law import WeightedSum, has_law
+from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.noise import Noise
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique, Domain, Fold
+from dpstream.families.tabular.pooled_book import add_up_cells
 from dpstream.mechanisms.engine import Run
 from dpstream.mechanisms.joint_groups import draws, noise_of
 from dpstream.mechanisms.run_outputs import MIN_VARIANCE, RunOutput
@@ -182,124 +182,3 @@ class Clock:
     def kind(self) -> str:
         """Begins the names of its draws."""
         return "headline" if self.headlines else "period"
-
-
-@dataclass
-class Flows:
-    """What the periods of one clock gave of one kind of events, since the last step that ended an epoch, too. Public.
-
-    Attributes:
-        values: sums over these periods, all cells of the clock; ``many``: how many periods.
-        first: the first epoch that lies in them.
-    """
-
-    values: _Floats
-    many: int = 0
-    first: int = 0
-
-    def add(self, values: _Floats) -> None:
-        """One period more."""
-        self.values = self.values + values
-        self.many += 1
-
-
-def add_up_cells(draws: Sequence[tuple[Noise | HistogramsNoise, int, int, float]]) -> WeightedSum:
-    """The law of a sum of cells of several draws.
-
-    Args:
-        draws: each with its noise, the cells of a histogram in it, how many of these are added up, and their weight.
-    """
-    alone, joint, loose = (
-        list[tuple[Noise, float, int]](),
-        list[tuple[HistogramCells, int, float, int]](),
-        0.0,
-    )
-    for noise, cells, many, weight in draws:
-        if not isinstance(noise, HistogramsNoise):
-            alone.append((noise, weight, many))
-        elif has_law(histogram := HistogramCells(noise, cells), many):
-            joint.append((histogram, many, weight, 1))
-        else:
-            loose += weight**2 * histogram.variance_of_sum(many, many)
-    return WeightedSum(tuple(alone), loose=loose, histograms=tuple(joint))
-
-
-def number_half_width(clocks: Sequence[Clock], confidence: float) -> float:
-    """Of the interval of a period's number of events, of all that some clocks with these periods say of it."""
-    sums = [known for clock in clocks for known in clock.sums]
-    whole = sum(1.0 / variance for *_, variance in sums)
-    return add_up_cells(
-        [(noise, cells, cells, 1.0 / (variance * whole)) for noise, cells, variance in sums]
-    ).half_width(confidence)
-
-
-#: Epochs are the first series that gives the number of events; the clocks follow.
-EPOCHS = 0
-#: Periods from which the next one's number is expected.
-_REMEMBERED = 60
-
-
-@dataclass
-class Number:
-    """The number of events up to several steps, by least squares over all that epochs and periods measured. Public.
-
-    Each series (epochs, and the periods of each clock) adds its next span to its last end. Where two stand at one step,
-    they are one number: what they are apart is noise, which all are corrected for. So nothing that is only expected
-    enters, and the covariance is that of noise alone.
-
-    Attributes:
-        upto: where each series stands. values, covariance: the number up to there, and its errors.
-        periods, noise: the last clock's newest numbers, with the variance of their noise; ``ends``: their last steps.
-        begun: the step before the first of these periods.
-    """
-
-    upto: list[int]
-    values: _Floats
-    covariance: _Floats
-    periods: list[float] = field(default_factory=list)
-    noise: list[float] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
-    begun: int = 0
-
-    @classmethod
-    def fresh(cls, clocks: int = 0) -> Number:
-        """Nothing came before the first step."""
-        series = 1 + clocks
-        return cls([0] * series, np.zeros(series), np.zeros((series, series)))
-
-    def add(self, series: int, value: float, variance: float, upto: int) -> None:
-        """Take in the span after a series' last end, up to a step: an epoch, or a period of a clock (from 1 on)."""
-        if series != EPOCHS and series == len(self.upto) - 1:
-            self._remember(value, variance, upto)
-        self.upto[series] = upto
-        self.values[series] += value
-        self.covariance[series, series] += variance
-        for other in range(len(self.upto)):
-            if self.upto[other] == upto:
-                self._agree(series, other)
-
-    def _agree(self, one: int, other: int) -> None:
-        """Correct all numbers for what two numbers of one step are apart."""
-        joint = self.covariance[one] - self.covariance[other]
-        apart = float(joint[one] - joint[other])
-        if apart <= 0.0:
-            return
-        gain = joint / apart
-        self.values -= gain * (self.values[one] - self.values[other])
-        self.covariance -= np.outer(gain, joint)
-        self.values[other] = self.values[one]
-        self.covariance[other], self.covariance[:, other] = self.covariance[one], self.covariance[:, one]
-
-    def _remember(self, value: float, variance: float, upto: int) -> None:
-        self.periods.append(value)
-        self.noise.append(variance)
-        self.ends.append(upto)
-        if len(self.ends) > _REMEMBERED:
-            self.begun = self.ends.pop(0)
-            del self.periods[0], self.noise[0]
-
-    @property
-    def known(self) -> tuple[float, float, int]:
-        """The number up to the last step that any series reached, the variance of its noise, and this step."""
-        last = int(np.argmax(self.upto))
-        return float(self.values[last]), max(float(self.covariance[last, last]), 0.0), self.upto[last]

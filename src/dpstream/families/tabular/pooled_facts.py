@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import pairwise
-from typing import Any
+from itertools import islice, pairwise
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from dpstream.core.contracts import (
     Packed,
     Periods,
     PublicPrior,
+    StartTable,
     StreamPlan,
     check_share,
     check_whole,
@@ -37,23 +38,29 @@ from dpstream.core.graphical import Model
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.unit import EventUnit
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema.discrete import Found
+from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
 from dpstream.families.tabular.pooled_book import (
+    EPOCHS,
     Epochs,
+    Number,
     PooledBook,
     PublicSide,
     growth_error,
     moved_model,
+    number_half_width,
     open_model,
 )
-from dpstream.families.tabular.pooled_clock import EPOCHS, Clock, Number, number_half_width
+from dpstream.families.tabular.pooled_clock import Clock
 from dpstream.families.tabular.pooled_estimates import Answer, Estimates, expected_rate, rate_weights
+from dpstream.families.tabular.pooled_growth import grown_workload
 from dpstream.families.tabular.pooled_run import Design, Runner
 from dpstream.mechanisms import options
 from dpstream.mechanisms.description import headline_facts, table_facts
+from dpstream.mechanisms.discovery_plan import Discoveries, Discovery
 from dpstream.mechanisms.headlines import check_headline
-from dpstream.mechanisms.limits import check_each, check_fit, check_prior
+from dpstream.mechanisms.limits import check_domain, check_each, check_fit, check_prior
 from dpstream.mechanisms.plans import events_apart, leaves_out_cancelled
 from dpstream.mechanisms.prior_choice import PriorChoice
 from dpstream.mechanisms.table_model import fit_table
@@ -295,7 +302,8 @@ _TOLD = 0.95
 def _clock_facts(clock: Clock, clocks: Sequence[Clock]) -> dict[str, Any]:
     """What one of the clocks measures, how often, and how noisily; headlines of its periods tell the number, too."""
     alike = [other for other in clocks if other.periods == clock.periods]
-    widths = clock.half_widths(_TOLD) if clock.headlines else [number_half_width(alike, _TOLD)]
+    sums = [known for other in alike for known in other.sums]
+    widths = clock.half_widths(_TOLD) if clock.headlines else [number_half_width(sums, _TOLD)]
     return {
         "length": clock.periods.name,
         "headlines": clock.labels,
@@ -311,6 +319,8 @@ def _clock_facts(clock: Clock, clocks: Sequence[Clock]) -> dict[str, Any]:
 _BYTES_A_CELL, _SECONDS_A_CELL = 160, 1e-6
 #: Ends of epochs that a plan lists.
 _LISTED_EPOCHS = 25
+#: Ends of discovery epochs that a plan lists, and the steps among which it looks for them.
+_LISTED_ENDS, _LOOKED_AT = 8, 1000
 
 
 @dataclass(frozen=True)
@@ -332,6 +342,7 @@ class PooledOptions:
     season: Fraction | None = None
     prior: PublicPrior | None = None
     first_records: int | None = None
+    discovery: Discovery | None = None
 
     def __post_init__(self) -> None:
         if self.season is not None and not self.season >= 2:
@@ -351,6 +362,17 @@ class PooledOptions:
         check_prior(self.prior, self.workload.domain)
         if self.first_records is not None:
             check_whole(self.first_records, "first_records", 1, 2**53)
+        if self.discovery is not None:
+            for column in self.discovery.columns:
+                self.workload.domain.index(column.name)
+            if self.deletions:
+                what = "values of a table that records leave cannot be discovered"
+                raise ConfigError(what, where="[discovery]", allowed="a source without deletes")
+            # Both follow cells that the table has from the beginning.
+            for name in ("prior", "season"):
+                if getattr(self, name) is not None:
+                    what = f"values cannot be discovered beside a {name}"
+                    raise ConfigError(what, where="[discovery]", allowed=f"no {name}, or a list of values")
 
     @property
     def sides(self) -> tuple[Events, ...]:
@@ -369,6 +391,8 @@ class PooledFacts(StreamPlan):
     runner: Runner
     clocks: tuple[Clock, ...] = ()
     last_step: int | None = None
+    discovery: Discoveries | None = None
+    many_found: Mapping[str, int] = field(default_factory=dict, compare=False)
     name = "pooled"
     follows_constraints = True
 
@@ -382,6 +406,72 @@ class PooledFacts(StreamPlan):
         """The borders of epochs, which are step numbers."""
         periods = self.clocks[0].periods if self.clocks else None
         return Epochs(self.recipe.staleness, self.horizon, self.last_step, periods)
+
+    @property
+    def open_columns(self) -> tuple[str, ...]:
+        """See ``StreamPlan``."""
+        return () if self.discovery is None else self.discovery.columns
+
+    def discovers(self, state: PooledBook) -> bool:
+        """See ``StreamPlan``."""
+        return state.discovered > 0 and state.discovered == state.step
+
+    def ending(self, last_step: int | None) -> Self:
+        """The same plan, whose open epoch ends with that step.
+
+        Guarantee: unchanged. Borders follow from the owner's configuration and from step numbers: whenever the owner
+        moves the last step, every event stays in one epoch, which one run reads.
+        """
+        return replace(self, last_step=last_step)
+
+    def asked_cliques(self) -> Sequence[Clique]:
+        """All of the workload and of the headlines, and what headlines follow from."""
+        read = (fold.source for clock in self.clocks for fold in clock.marginals)
+        return tuple(dict.fromkeys((*self.cells.cliques, *read)))
+
+    def start_from(self, base: StartTable) -> Any:
+        """The state that begins with the base: its marginals are added to what the epochs say."""
+        check_domain(base, self.domain)
+        state = self.start()
+        state.base = np.concatenate(base.marginals(self.cells.cliques))
+        state.base_total = state.table_total = base.total
+        state.base_variance = None if base.total_error is None else base.total_error**2
+        state.table = self._fit(state.base, np.ones(len(self.cells.cliques)), base.total)[0]
+        state.models = tuple(state.table for _ in state.models)
+        return state
+
+    def found(self, state: PooledBook) -> dict[str, list[Found]]:
+        """See ``StreamPlan``."""
+        return state.found
+
+    def grown(self, found: Mapping[str, Sequence[Found]]) -> Self:
+        """See ``StreamPlan``."""
+        many = {name: len(values) for name, values in found.items()}
+        more = {name: size - self.many_found.get(name, 0) for name, size in many.items()}
+        if not any(more.values()):
+            return self
+        recipe = cast(Any, self.recipe)
+        workload = grown_workload(recipe.workload, more, recipe.max_cells)
+        plan: Self = replace(recipe, workload=workload).calibrate(self.budget, self.unit, self.horizon)
+        return replace(plan, last_step=self.last_step, discovery=self.discovery, many_found=many)
+
+    @property
+    def delta(self) -> Fraction:
+        """Of discovery, if there is any."""
+        return Fraction(0) if self.discovery is None else self.discovery.delta
+
+    def may_discover(self, step: int) -> bool:
+        """Whether the headlines' period ends with a step, too, which ends an epoch: so values may enter after it."""
+        return all(c.ends(step, self.last_step, self.horizon) for c in self.clocks if c.headlines)
+
+    def _discovery_facts(self) -> dict[str, Any]:
+        """How often values must occur, and the first ends of discovery epochs."""
+        own, borders = self.discovery, [self.epochs.after(0)]
+        assert own is not None
+        while borders[-1] < _LOOKED_AT and borders[-1] != self.epochs.end:
+            borders.append(self.epochs.after(borders[-1]))
+        ends = list(islice(own.ends(filter(self.may_discover, borders)), _LISTED_ENDS))
+        return {"columns": own.facts(), "ends": ends, "year": own.recipe.year, "delta": str(own.delta)}
 
     @property
     def cells(self) -> Cells:
@@ -419,6 +509,8 @@ class PooledFacts(StreamPlan):
             "season": None if recipe.season is None else str(recipe.season),
             "prior": None if recipe.prior is None else recipe.prior.describe(),
         }
+        if self.discovery is not None:
+            facts["discovery"] = self._discovery_facts()
         if recipe.deletions:
             facts["turnover"] = {"cancelled": self.cancels}
         labels = [label for clock in self.clocks for label in clock.labels]
@@ -465,6 +557,12 @@ class PooledFacts(StreamPlan):
             first = first_step(periods, step)
             found.setdefault(periods.length, {"length": periods.length, "first": first, "last": last})
         return list(found.values())
+
+    def ends_cut_period(self, step: int, begun: int) -> bool:
+        """See ``StreamPlan``: where the first clock's period ends."""
+        if self.clocks:
+            return self.clocks[0].ends(step, self.last_step, self.horizon)
+        return super().ends_cut_period(step, begun) or step == self.last_step
 
     def options(self) -> dict[str, Any]:
         """All options, JSON-able."""

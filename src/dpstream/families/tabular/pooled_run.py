@@ -24,10 +24,11 @@ from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique
 from dpstream.families.tabular.pooled_estimates import Epoch, move_to_columns, with_margins
 from dpstream.mechanisms.engine import Run
+from dpstream.mechanisms.followed_cells import MeasuredCells
 from dpstream.mechanisms.joint_groups import cost, noise_of, together, weight_of
 from dpstream.mechanisms.limits import PRIOR_BOUND, TreeCapacity
 from dpstream.mechanisms.run_outputs import MIN_VARIANCE, RunOutput, signs_query
-from dpstream.mechanisms.workload_cells import MAX_RECORDS, Cells, MeasuredCells, Score
+from dpstream.mechanisms.workload_cells import MAX_RECORDS, Cells, Score
 
 # Columns of two values, measured together: what is read of them, and in which pairs.
 

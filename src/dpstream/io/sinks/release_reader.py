@@ -12,6 +12,7 @@ from dpstream.core.contracts import NoisyCounts
 from dpstream.core.errors import ConfigError, DataError, InputError, StoreDamagedError, StoreFormatError
 from dpstream.core.paths import parse_json
 from dpstream.core.schema import Column, Schema
+from dpstream.core.schema.discrete import DISCOVER, Found
 from dpstream.io.objects import AnyPath, any_path, asking, is_web_url, read_place
 from dpstream.io.sinks.catalogue import CATALOGUE, Catalogue, as_it_stands
 from dpstream.io.sinks.change_tables import ID, OP, apply_changes, content_sha256
@@ -216,7 +217,16 @@ def released_schema(directory: str | AnyPath, manifest: dict[str, Any]) -> Schem
             str(f["name"]): {k: v for k, v in f["dpstream"].items() if k not in ("size", "codes")}
             for f in fields
         }
-        schema = Schema.from_codebook(columns, book["dpstream"].get("constraints"))
+        found = {
+            str(f["name"]): [
+                Found(str(code["label"]), int(code["from_step"]), int(code["noisy_count"]))
+                for code in f["dpstream"]["codes"]
+                if "from_step" in code
+            ]
+            for f in fields
+            if f["dpstream"].get("values") == DISCOVER
+        }
+        schema = Schema.from_codebook(columns, book["dpstream"].get("constraints")).grown(found)
         labels = [tuple(code["label"] for code in f["dpstream"]["codes"]) for f in fields]
     if fingerprint != manifest["schema"] or labels != [column.labels() for column in schema.released_columns]:
         raise StoreDamagedError(

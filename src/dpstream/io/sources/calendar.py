@@ -155,6 +155,10 @@ def period_number(length: str, day: datetime.date, begins: int = 1) -> int:
     return (12 * day.year + day.month - begins) // months
 
 
+#: In names of periods, before the month.
+_BEGINS = ", years from month "
+
+
 @dataclass(frozen=True)
 class CalendarPeriods:
     """Weeks, months, quarters or years: a step belongs to the one that holds its last day.
@@ -171,10 +175,16 @@ class CalendarPeriods:
     grid: DayPeriods | MonthPeriods
     begins: int = 1
 
+    @classmethod
+    def named(cls, name: str, grid: DayPeriods | MonthPeriods) -> CalendarPeriods:
+        """The inverse of ``name``."""
+        length, _, begins = name.partition(_BEGINS)
+        return cls(length, grid, int(begins or 1))
+
     @property
     def name(self) -> str:
         """The length, and where years begin."""
-        return self.length if self.begins == 1 else f"{self.length}, years from month {self.begins}"
+        return self.length if self.begins == 1 else f"{self.length}{_BEGINS}{self.begins}"
 
     @property
     def related(self) -> tuple[CalendarPeriods, ...]:
@@ -184,8 +194,24 @@ class CalendarPeriods:
 
     def number(self, step: int) -> int:
         """See ``dpstream.core.contracts.Periods``."""
-        last = self.grid.period(step)[1] - datetime.timedelta(days=1)
-        return period_number(self.length, last, self.begins)
+        return self.of_day(self.grid.period(step)[1] - datetime.timedelta(days=1))
+
+    def label(self, step: int) -> str:
+        """See ``dpstream.core.contracts.Periods``."""
+        months = CALENDAR_PERIODS[self.length]
+        year, month = divmod(self.number(step) * months + self.begins - 1, 12)
+        return f"{self.length} from {year}-{month + 1:02d}" if months else self.grid.period_name(step)
+
+    def of_day(self, day: datetime.date) -> int:
+        """Which period holds a day."""
+        return period_number(self.length, day, self.begins)
+
+    @property
+    def crossed(self) -> bool:
+        """Whether a step may begin in one period and end in the next one."""
+        if isinstance(self.grid, DayPeriods):
+            return self.grid.days > 1
+        return any(self.of_day(self.grid.period(step)[0]) != self.number(step) for step in range(1, 13))
 
     @property
     def fits(self) -> bool:

@@ -134,8 +134,7 @@ class SourceKeys:
         (STDIN,),
         default="hold",
         reason="pipes break",
-        meaning="When standard input ends, the open step is complete (`close`), or its records must be sent again "
-        "(`hold`).",
+        meaning="At the end of standard input the open step is complete (`close`), or must be sent again (`hold`).",
     )
     time_column: str | None = _key(
         (*_ROWS, *_TIMED),
@@ -176,8 +175,7 @@ class SourceKeys:
         (*_ROWS, *_TIMES, "each file", "rows", "events", "changes"),
         allowed="a column that says insert or delete",
         reason="every row is an insert",
-        meaning="What a row does to its record. Without `key_column` a delete is an event, and the baseline runs "
-        "twice a step.",
+        meaning="What a row does to its record. Without `key_column` a delete is an event.",
     )
     op_values: Operations = _key(
         (*_ROWS, "events", "changes"),
@@ -278,8 +276,8 @@ class SourceKeys:
         default=False,
         allowed="true, false",
         reason="only with key_column",
-        meaning="The owner declares that records never change or leave. One row of each key is "
-        "counted, by `pooled` unless another mechanism is named.",
+        meaning="Records never change or leave, as the owner declares. One row of each key counts, by default by "
+        "`pooled`.",
     )
     period_columns: tuple[str, ...] | str | None = _key(
         ("files", "columns", "events"),

@@ -47,7 +47,9 @@ def open_source(options: SourceOptions, reading: ReadOptions = ReadOptions()) ->
             (options.time_column, options.delete_time_column) if records == "stays" else (options.op_column,)
         )
         columns = [*columns, *(name for name in marks if name is not None)]
-    reading = replace(reading, columns=columns, schema=None if by_key else reading.schema)
+    # Where values are discovered, steps hold the values themselves.
+    raw = by_key or (reading.schema is not None and bool(reading.schema.open_columns))
+    reading = replace(reading, columns=columns, schema=None if raw else reading.schema)
     source: Source
     if kind is not None:
         source = _open_other(options, kind, reading)

@@ -108,7 +108,9 @@ def _from_text(
         return texts.cast(pa.int64())
     zoned = pc.match_substring_regex(texts, _CLOCK + _ZONE)
     plain = pc.match_substring_regex(texts, f"{_DATE}|{_CLOCK}$")
-    refuse_rows(pc.invert(pc.or_(zoned, plain)), "expected dates or times", where, before, allowed)
+    refuse_rows(
+        pc.invert(pc.or_(zoned, plain)), "expected a date or a time in every row", where, before, allowed
+    )
     if offsets is not None:
         refuse_rows(plain if offsets else zoned, _OTHER_FORM[offsets], where, before, allowed)
     days = np.empty(len(texts), np.int64)

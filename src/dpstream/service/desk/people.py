@@ -6,9 +6,10 @@ nobody on the pages can be another one; whoever has the machine can publish with
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from dpstream.core.errors import ConfigError
 from dpstream.service.desk.database import ServiceDatabase
@@ -123,8 +124,8 @@ def add(db: StoreDatabase, name: str, roles: frozenset[str]) -> None:
 def remove(db: StoreDatabase, name: str) -> None:
     """Somebody leaves: sessions and tokens end; the name stays known, so that decisions keep their meaning."""
     end_sessions(db, name)
-    db.execute("UPDATE people SET removed = 1, roles = '[]' WHERE name = ?", (name,))
-    _require_owner(db)
+    with _an_owner_stays(db):
+        db.execute("UPDATE people SET removed = 1, roles = '[]' WHERE name = ?", (name,))
 
 
 def end_sessions(db: StoreDatabase, name: str) -> None:
@@ -137,8 +138,8 @@ def end_sessions(db: StoreDatabase, name: str) -> None:
 def change_roles(db: StoreDatabase, name: str, roles: frozenset[str]) -> None:
     """Other roles, from the next request on."""
     known(db, name)
-    db.execute("UPDATE people SET roles = ? WHERE name = ?", (_roles(roles), name))
-    _require_owner(db)
+    with _an_owner_stays(db):
+        db.execute("UPDATE people SET roles = ? WHERE name = ?", (_roles(roles), name))
 
 
 def may_decide(db: StoreDatabase, name: str) -> bool:
@@ -163,6 +164,14 @@ def _roles(roles: frozenset[str]) -> str:
     return json.dumps(sorted(roles))
 
 
-def _require_owner(db: StoreDatabase) -> None:
-    if not any("owner" in person.roles for person in everybody(db)):
+@contextlib.contextmanager
+def _an_owner_stays(db: StoreDatabase) -> Iterator[None]:
+    """Where somebody is owner before a change, somebody is afterwards."""
+    owned = _owned(db)
+    yield
+    if owned and not _owned(db):
         raise ConfigError("the last owner stays", where="person", allowed="another owner first")
+
+
+def _owned(db: StoreDatabase) -> bool:
+    return any("owner" in person.roles for person in everybody(db))

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _HEAD = """\
 # A draft of the planning board: {what}.
-# For a new stream: put these numbers into a copy of the configuration with a new name and new folders.
+# For a new stream: a copy of the configuration with these numbers, a new name and new folders.
 """
 #: Amounts beside the chosen one, as factors.
 _BESIDE = ((Fraction(1, 2), "half"), (Fraction(1), ""), (Fraction(2), "twice"))

@@ -12,16 +12,25 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from dpstream.core import durable
-from dpstream.core.errors import BudgetError, ConfigError, RefusedError, StoreDamagedError, StoreFormatError
+from dpstream.core.errors import (
+    BudgetError,
+    ConfigError,
+    RefusedError,
+    StoreDamagedError,
+    StoreFormatError,
+    UnitError,
+)
 from dpstream.core.paths import parse_json, read_bytes, shown_path
-from dpstream.core.privacy.budget import Budget
+from dpstream.core.privacy.budget import Budget, amount_words
 from dpstream.stream.identity import canonical_json, is_same_unit, require_same_unit, whose_unit
+from dpstream.stream.ledger.account_periods import Span, largest, require_per, totals
 from dpstream.stream.ledger.chained_lines import as_file, chained, line_hash, read_chain
-from dpstream.stream.ledger.limit import UNITS, Limit, Total, budget_from_dict, compose, in_unit
+from dpstream.stream.ledger.limit import UNITS, Limit, Total, budget_from_dict, in_unit
 from dpstream.stream.store.lock import repair_mode
 from dpstream.stream.store.sealed_history import PINNED, account_pin, utc_now
 from dpstream.stream.store.sqlite import DATABASE
@@ -70,7 +79,8 @@ class Charge:
     """What one stream was charged: its plan's whole budget, once.
 
     ``budget`` is in the stream's ``unit``, which is about ``whose`` (``whose_unit``); ``charged`` is the same in the
-    account's unit; ``seal`` is the SHA-256 of the entry.
+    account's unit, in each of the periods that ``span`` says (None: in all); ``seal`` is the SHA-256 of the entry.
+    ``exceptions``: the probability with which the budget may be passed.
     """
 
     entry: int
@@ -84,6 +94,8 @@ class Charge:
     charged: Budget
     time: str
     closed: bool = False
+    span: Span | None = None
+    exceptions: Fraction = Fraction(0)
 
 
 @dataclass(frozen=True)
@@ -97,10 +109,14 @@ class Raise:
 
 @dataclass(frozen=True)
 class AccountState:
-    """An account as it follows from its entries; it holds no private value."""
+    """An account as it follows from its entries; it holds no private value.
+
+    ``per``: the public periods in one of which the limit is about a user's records; None: it is about all.
+    """
 
     account_id: str
     unit: str
+    per: str | None
     limit: Limit
     charges: tuple[Charge, ...]
     raised: tuple[Raise, ...]
@@ -108,8 +124,19 @@ class AccountState:
 
     @property
     def total(self) -> Total:
-        """What all charges cost together."""
-        return compose(charge.charged for charge in self.charges)
+        """What all charges cost together: with ``per``, in the dearest period."""
+        return largest(self.totals())
+
+    def totals(self, *more: tuple[Budget, Span | None], exceptions: Fraction = Fraction(0)) -> list[Total]:
+        """The same for each period that differs from others, with further charges."""
+        excepted = sum((charge.exceptions for charge in self.charges), exceptions)
+        found = totals([*((charge.charged, charge.span) for charge in self.charges), *more])
+        return [replace(total, exceptions=excepted) for total in found]
+
+    @property
+    def whom(self) -> str:
+        """Whom the limit is about."""
+        return f'unit "{self.unit}"' if self.per is None else f'unit "{self.unit}", per {self.per}'
 
     def find(self, stream_id: str) -> Charge | None:
         """The charge of a stream."""
@@ -139,12 +166,19 @@ class Account:
         self.path = Path(path).resolve()
 
     @classmethod
-    def create(cls, path: str | Path, limit: Limit, unit: str = "event") -> Account:
+    def create(cls, path: str | Path, limit: Limit, unit: str = "event", per: str | None = None) -> Account:
         """Make an account that no stream is in yet; it is there whole, or not at all.
+
+        Args:
+            per: ``month``, ``quarter`` or ``year``: the limit is about a user's records of one such period.
 
         Errors:
             ConfigError: the file exists, the folder does not, or the unit is unknown.
         """
+        if per is not None:
+            require_per(per)
+            if unit != "user":
+                raise ConfigError(f"unit {unit!r} has no per", where="per", allowed="the unit user")
         if unit not in UNITS:
             raise ConfigError(f"unknown unit {unit!r}", where="unit", allowed=", ".join(UNITS))
         if Path(path).is_symlink():
@@ -157,6 +191,7 @@ class Account:
             "format": ACCOUNT_FORMAT,
             "account_id": secrets.token_hex(16),
             "unit": unit,
+            **({} if per is None else {"per": per}),
             "limit": limit.as_dict(),
             "time": utc_now(),
         }
@@ -205,6 +240,11 @@ class Account:
                 "budget": budget.as_dict(),
                 "charged": charged.as_dict(),
             }
+            if "exceptions" in facts:
+                content["exceptions"] = facts["exceptions"]
+            span = None if state.per is None else Span.of(facts, str(self.path))
+            if span is not None:
+                content["span"] = asdict(span)
             if "base" in facts:
                 # On record only: the sum of both is charged, whatever their border (docs/guide/evolution.md).
                 content["begins_with"] = facts["base"]["stream_id"]
@@ -216,11 +256,27 @@ class Account:
 
         Errors: those of ``charge``.
         """
-        charged = in_unit(budget_from_dict(facts["budget"]), str(facts["unit"]), state.unit)
+        exceptions, unit = Fraction(facts.get("exceptions", 0)), str(facts["unit"])
+        charged = in_unit(budget_from_dict(facts["budget"]), unit, state.unit)
+        if exceptions and (unit != state.unit or state.per is not None):
+            raise UnitError(
+                f"values are discovered for the unit {unit!r}, and the account adds up another one",
+                where=str(self.path),
+                allowed=f"an account for the unit {unit!r} without --per",
+            )
+        per = facts.get("per")
+        if per not in (None, state.per):
+            raise UnitError(
+                f"the stream protects a user per {per}, and the account a user "
+                f"{'in all releases' if state.per is None else f'per {state.per}'}",
+                where=str(self.path),
+                allowed=f'dpstream ledger account create --unit user --per "{per}"',
+            )
         if state.charges and not any(is_same_unit(facts, charge.whose) for charge in state.charges):
             first = state.charges[0]
             require_same_unit(facts, first.whose, first.stream, str(self.path))
-        self._admit(state, charged)
+        span = None if state.per is None else Span.of(facts, str(self.path))
+        self._admit(state, charged, span, exceptions)
         return charged
 
     def raise_limit(self, limit: Limit) -> None:
@@ -290,13 +346,13 @@ class Account:
                 allowed="a file of dpstream ledger account create",
             )
 
-    def _admit(self, state: AccountState, charged: Budget) -> None:
-        state.limit.check_definition(charged)
-        after = compose([*(charge.charged for charge in state.charges), charged])
-        if not state.limit.admits(after):
+    def _admit(self, state: AccountState, charged: Budget, span: Span | None, exceptions: Fraction) -> None:
+        state.limit.check_definition(charged, exceptions)
+        after = state.totals((charged, span), exceptions=exceptions)
+        if not all(map(state.limit.admits, after)):
             raise BudgetError(
-                f"with {charged} of this stream (unit {state.unit!r}) all streams would cost {after}; the limit is "
-                f"{state.limit}",
+                f"with {amount_words(charged, exceptions)} of this stream ({state.whom}) all streams would cost "
+                f"{largest(after)}; the limit is {state.limit}",
                 where=str(self.path),
                 allowed="a smaller budget, or dpstream ledger account raise",
             )
@@ -377,9 +433,15 @@ def _replay(entries: list[dict[str, Any]], lines: list[bytes], where: str) -> Ac
                 case _:
                     raise StoreFormatError(f"entry {number} is of a newer version", where=where)
         state = AccountState(
-            str(entries[0]["account_id"]), unit, limit, tuple(charges.values()), tuple(raised), len(entries)
+            str(entries[0]["account_id"]),
+            unit,
+            entries[0].get("per"),
+            limit,
+            tuple(charges.values()),
+            tuple(raised),
+            len(entries),
         )
-        if not limit.admits(state.total):
+        if not all(map(limit.admits, state.totals())):
             raise StoreDamagedError("the account's charges pass its limit", where=where)
     except (KeyError, ValueError, TypeError, ZeroDivisionError):
         raise StoreDamagedError("the account's entries are unreadable", where=where) from None
@@ -398,6 +460,8 @@ def _charge_of(number: int, seal: str, entry: dict[str, Any]) -> Charge:
         budget=budget_from_dict(entry["budget"]),
         charged=budget_from_dict(entry["charged"]),
         time=str(entry["time"]),
+        span=Span(**entry["span"]) if "span" in entry else None,
+        exceptions=Fraction(entry.get("exceptions", 0)),
     )
 
 

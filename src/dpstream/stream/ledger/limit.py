@@ -40,13 +40,15 @@ class Total:
     Attributes:
         epsilon: their sum, where all of them are pure; None otherwise.
         rho: the sum as zero-concentrated, pure ones through ``epsilon^2 / 2``.
+        exceptions: with which probability at most none of this holds.
     """
 
     epsilon: Fraction | None
     rho: Fraction
+    exceptions: Fraction = Fraction(0)
 
     def __str__(self) -> str:
-        rho = f"rho = {shown_amount(self.rho)}"
+        rho = f"rho = {shown_amount(self.rho)}{_exceptions(self.exceptions)}"
         return (
             rho if self.epsilon is None else f"epsilon = {shown_amount(self.epsilon)} (pure); as zCDP {rho}"
         )
@@ -57,8 +59,8 @@ def compose(budgets: Iterable[Budget]) -> Total:
 
     >>> print(compose([PureDP.of("1/2"), PureDP.of(1)]))
     epsilon = 1.5 (pure); as zCDP rho = 0.625
-    >>> compose([PureDP.of(1), ZCDP.of("1/8")])
-    Total(epsilon=None, rho=Fraction(5, 8))
+    >>> compose([PureDP.of(1), ZCDP.of("1/8")]).rho
+    Fraction(5, 8)
     """
     epsilon: Fraction | None = Fraction(0)
     rho = Fraction(0)
@@ -106,15 +108,17 @@ class Limit:
         epsilon: of a pure or an (epsilon, delta) limit.
         delta: of an (epsilon, delta) limit.
         rho: of a rho limit; of an (epsilon, delta) limit the largest rho within it, rounded down.
+        exceptions: what streams that discover values may add to delta.
     """
 
     epsilon: Fraction | None
     delta: Fraction | None
     rho: Fraction | None
+    exceptions: Fraction = Fraction(0)
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read ``epsilon=2``, ``rho=1/2`` or ``epsilon=2,delta=1e-9``.
+        """Read ``epsilon=2``, ``rho=1/2`` or ``epsilon=2,delta=1e-9``; each may have ``exceptions=1e-9``.
 
         Errors:
             ConfigError: something else, or an amount that cannot be used.
@@ -129,15 +133,20 @@ class Limit:
                 raise _wrong(text)
             given[name] = value
         try:
+            excepted = given.pop("exceptions", None)
+            exceptions = Fraction(0)
+            if excepted is not None:
+                exceptions = exact_amount(excepted, where="exceptions", maximum=1)
             if list(given) == ["rho"]:
-                return cls(None, None, ZCDP.of(given["rho"]).rho)
+                return cls(None, None, ZCDP.of(given["rho"]).rho, exceptions)
             if sorted(given) not in (["epsilon"], ["delta", "epsilon"]):
                 raise _wrong(text)
             epsilon = PureDP.of(given["epsilon"]).epsilon
             if "delta" not in given:
-                return cls(epsilon, None, None)
+                return cls(epsilon, None, None, exceptions)
             delta = exact_amount(given["delta"], where="delta")
-            return cls(epsilon, delta, _nine_digits(approximate_to_zcdp(epsilon, delta).rho))
+            rho = _nine_digits(approximate_to_zcdp(epsilon, delta).rho)
+            return cls(epsilon, delta, rho, exceptions)
         except BudgetError as error:
             raise ConfigError(error.what, where=f"limit {text!r}", allowed=error.allowed) from None
 
@@ -147,26 +156,31 @@ class Limit:
         epsilon, delta, rho = (
             Fraction(stored[name]) if name in stored else None for name in ("epsilon", "delta", "rho")
         )
-        return cls(epsilon, delta, rho)
+        return cls(epsilon, delta, rho, Fraction(stored.get("exceptions", 0)))
 
     def as_dict(self) -> dict[str, str]:
         """Exact, as text."""
         values = {"epsilon": self.epsilon, "delta": self.delta, "rho": self.rho}
+        values |= {"exceptions": self.exceptions or None}
         return {name: str(value) for name, value in values.items() if value is not None}
 
     def __str__(self) -> str:
+        end = _exceptions(self.exceptions)
         if self.epsilon is None:
-            return f"rho = {shown_amount(self.rho or Fraction(0))} (zCDP)"
+            return f"rho = {shown_amount(self.rho or Fraction(0))} (zCDP){end}"
         text = f"epsilon = {shown_amount(self.epsilon)}"
-        return f"{text} (pure)" if self.delta is None else f"{text}, delta = {shown_amount(self.delta)}"
+        kind = " (pure)" if self.delta is None else f", delta = {shown_amount(self.delta)}"
+        return f"{text}{kind}{end}"
 
     def admits(self, total: Total) -> bool:
         """Whether streams with this total are within the limit.
 
         Under (epsilon, delta) there are two ways, and either is enough: all charges are pure and their epsilons
         add up to at most epsilon, or all of them as zCDP are within the rho. Under rho, pure charges count as
-        zCDP. Under a pure epsilon every charge has to be pure.
+        zCDP. Under a pure epsilon every charge has to be pure. Exceptions have a limit of their own.
         """
+        if total.exceptions > self.exceptions:
+            return False
         if self.epsilon is not None and total.epsilon is not None and total.epsilon <= self.epsilon:
             return True
         return self.rho is not None and total.rho <= self.rho
@@ -177,7 +191,7 @@ class Limit:
         Errors:
             ConfigError: it is not.
         """
-        if new.as_dict().keys() != self.as_dict().keys():
+        if (new.as_dict().keys() ^ self.as_dict().keys()) - {"exceptions"}:
             raise ConfigError(
                 f"the limit {new} has another kind than {self}",
                 where="limit",
@@ -185,7 +199,12 @@ class Limit:
             )
         pairs = [
             (a, b)
-            for a, b in ((self.epsilon, new.epsilon), (self.delta, new.delta), (self.rho, new.rho))
+            for a, b in (
+                (self.epsilon, new.epsilon),
+                (self.delta, new.delta),
+                (self.rho, new.rho),
+                (self.exceptions, new.exceptions),
+            )
             if a
         ]
         if new == self or any(b is None or b < a for a, b in pairs):
@@ -193,12 +212,18 @@ class Limit:
                 f"the limit {new} does not raise {self}", where="limit", allowed=f"more than {self}"
             )
 
-    def check_definition(self, budget: Budget) -> None:
+    def check_definition(self, budget: Budget, exceptions: Fraction = Fraction(0)) -> None:
         """Check that a charge of this kind can be within the limit.
 
         Errors:
-            BudgetError: zero-concentrated privacy has no pure epsilon.
+            BudgetError: zero-concentrated privacy has no pure epsilon; the limit allows no exceptions.
         """
+        if exceptions and not self.exceptions:
+            raise BudgetError(
+                f"the stream discovers values with delta = {decimal_text(exceptions)}; the limit {self} allows none",
+                where="account",
+                allowed='a limit "epsilon=2,exceptions=1e-8"; or patterns',
+            )
         if self.rho is None and not isinstance(budget, PureDP):
             raise BudgetError(
                 f"the account's limit is {self}, and {budget} has no pure epsilon",
@@ -221,6 +246,10 @@ def budget_from_dict(stored: Mapping[str, str]) -> Budget:
 def shown_amount(value: Fraction) -> str:
     """An amount for people, never less than it is; 0 is shown as ``0``."""
     return decimal_text(value) if value else "0"
+
+
+def _exceptions(probability: Fraction) -> str:
+    return f", exceptions = {decimal_text(probability)}" if probability else ""
 
 
 def _nine_digits(value: Fraction) -> Fraction:

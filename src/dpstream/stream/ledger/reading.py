@@ -46,11 +46,13 @@ class Spend:
 
     Attributes:
         definition, spent, parts: as the plan stated them; amounts exact. What one step costs a unit in it.
+        unit_period: the public period of a user, whose loss this is, where users are protected in periods.
         time: by the owner's clock.
     """
 
     step: int
     period: str | None
+    unit_period: str | None
     definition: str
     spent: Fraction
     parts: tuple[dict[str, Any], ...]
@@ -166,7 +168,8 @@ def ledger_of(db: StoreDatabase, meta: dict[str, bytes]) -> Ledger:
         spends = tuple(
             Spend(
                 step,
-                json.loads(manifest)["period"],
+                (known := json.loads(manifest))["period"],
+                known["unit"].get("period"),
                 definition,
                 Fraction(spent),
                 tuple(json.loads(parts)),
@@ -318,6 +321,7 @@ def export_ledger(ledger: Ledger, *, secret: bool = False, times: bool = False) 
         line: dict[str, Any] = {
             "step": one.step,
             "period": one.period,
+            **({} if one.unit_period is None else {"unit_period": one.unit_period}),
             "definition": one.definition,
             "spent": str(one.spent),
             "parts": list(one.parts),
@@ -414,6 +418,7 @@ def _spend_of(line: dict[str, Any]) -> Spend:
     return Spend(
         step=int(line["step"]),
         period=line["period"],
+        unit_period=line.get("unit_period"),
         definition=line["definition"],
         spent=Fraction(line["spent"]),
         parts=tuple(line["parts"]),

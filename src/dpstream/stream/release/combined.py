@@ -218,6 +218,32 @@ class SumOf:
         return None if part is None else replace(self, part=part)
 
 
+@dataclass(frozen=True, eq=False)
+class Inside:
+    """What a draw says of the first cells of a marginal: values that were discovered later had no cell yet."""
+
+    part: Part
+    shape: tuple[int, ...]
+
+    def coefficients(self, cells: NDArray[np.bool_]) -> Coefficients:
+        """See ``Part``."""
+        return self.part.coefficients(cells[tuple(slice(size) for size in self.shape)])
+
+    @property
+    def key(self) -> Any:
+        """See ``Part``."""
+        return self.part.key
+
+    def scaled(self, weight: float) -> Inside:
+        """See ``Part``."""
+        return replace(self, part=self.part.scaled(weight))
+
+    def plus(self, other: Inside) -> Inside | None:
+        """See ``Part``."""
+        part = self.part.plus(other.part)
+        return None if part is None else replace(self, part=part)
+
+
 @dataclass(frozen=True)
 class Combined:
     """What the measurements of some steps say of a marginal.

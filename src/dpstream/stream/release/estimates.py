@@ -5,7 +5,6 @@ The pages docs/guide/measurements.md and docs/theory/measurements.md say what ho
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,10 +20,12 @@ from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy.joint import HistogramCells
 from dpstream.core.privacy.law import WeightedSum, check_confidence
 from dpstream.core.schema import Schema
+from dpstream.core.schema.discrete import Categorical
 from dpstream.core.schema.predicate import Predicate
 from dpstream.io.sinks.release_reader import MeasuredStep, measured_steps
 from dpstream.stream.release.combined import (
     Combined,
+    Inside,
     Part,
     SumOf,
     TreeCells,
@@ -62,6 +63,7 @@ class Estimate:
             points then.
         records: what the records that are counted are called: ``admitted records`` where a bound leaves some out.
         span: of a flow: its steps, with their first and last day.
+        began: values that were discovered after its first step, with the first step that has them.
     """
 
     columns: tuple[str, ...]
@@ -74,6 +76,7 @@ class Estimate:
     about: str = ""
     records: str = "records"
     span: Any = None
+    began: tuple[tuple[str, int], ...] = ()
     _kinds: NDArray[np.int64] | None = field(default=None, repr=False, compare=False)
 
     def sum(self, cells: NDArray[np.bool_]) -> Estimate:
@@ -271,6 +274,7 @@ class Published(Flowing):
         self._public, self.records = public_numbers, records
         released = schema.domain.released
         self.sizes = dict(zip(released.names, released.sizes, strict=True))
+        self._open = [c for c in schema.columns if isinstance(c, Categorical) and c.found]
         self._known: dict[Any, Estimate | Missing] = {}
         self._fitted: dict[Any, Fitted] = {}
 
@@ -497,6 +501,13 @@ class Published(Flowing):
             return gaps
         return _path(best, known, end)
 
+    def _sizes_at(self, step: int) -> Mapping[str, int]:
+        """The columns' sizes in the codes of a step's records."""
+        if not self._open:
+            return self.sizes
+        later = {c.name: sum(one.first > step for one in c.found) for c in self._open}
+        return {name: size - later.get(name, 0) for name, size in self.sizes.items()}
+
     @cached_property
     def _trees(self) -> list[Tree]:
         """Trees of levels that were measured, each level by a draw of its own."""
@@ -512,7 +523,7 @@ class Published(Flowing):
             return {}
         tree, found = trees[0], dict[tuple[int, int], Combined]()
         own = [one for one in self.counts if one.counted == counted and _alone(one)]
-        own = [one for one in own if _usable(one, self.sizes)]
+        own = [one for one in own if _usable(one, self._sizes_at(one.first))]
         spans: dict[tuple[int, int], dict[tuple[str, ...], NoisyCounts]] = {}
         for one in own:
             spans.setdefault((one.first, one.last), {})[one.columns or ()] = one
@@ -550,17 +561,15 @@ class Published(Flowing):
         self, names: tuple[str, ...], span: tuple[int, int], counts: Sequence[NoisyCounts], combine: Combine
     ) -> Combined | None:
         """What the measurements of some steps say of a marginal; None where they do not say it."""
-        number = self._number(*span)
-        usable = [one for one in counts if _usable(one, self.sizes)]
+        number, sizes = self._number(*span), self._sizes_at(span[0])
+        usable = [one for one in counts if _usable(one, sizes)]
         if combine == "least squares":
-            return least_squares(names, usable, self.sizes, number)
+            return least_squares(names, usable, sizes, number)
         able = [one for one in usable if one.columns is not None and set(names) <= set(one.columns)]
         # The amounts of a census's other measurements follow the noise of its number, which is left out.
         able = [one for one in able if one.columns or one.counted != "present"] or able
-        found = [
-            projected(names, one, self.sizes) for one in able if not was_chosen(one) or _adds_up(names, one)
-        ]
-        if all(self.sizes[name] == 2 for name in names):
+        found = [projected(names, one, sizes) for one in able if not was_chosen(one) or _adds_up(names, one)]
+        if all(sizes[name] == 2 for name in names):
             found += decoded(names, [one for one in usable if one.columns is None], number)
         if not found:
             return None
@@ -595,9 +604,16 @@ class Published(Flowing):
         columns = {column.name: column for column in self.schema.released_columns}
         chosen = [columns[name] for name in names]
         shape = tuple(self.sizes[name] for name in names)
-        values = np.zeros(shape)
+        values, parts, times = np.zeros(shape), list[Part](), np.zeros(shape, dtype=np.int64)
         for block in blocks:
-            values += block.combined.values
+            own = block.combined.values.shape
+            there = tuple(slice(size) for size in own)
+            values[there] += block.combined.values
+            times[there] += 1
+            parts += [part if own == shape else Inside(part, own) for part in block.combined.parts]
+        kinds = blocks[0].combined.kinds if blocks else None
+        first = min((block.first for block in blocks), default=1)
+        found = [one for c in chosen if isinstance(c, Categorical) for one in c.found if one.first > first]
         return Estimate(
             names,
             tuple(column.labels() for column in chosen),
@@ -605,9 +621,10 @@ class Published(Flowing):
             end,
             tuple(dict.fromkeys((block.first, block.last) for block in blocks)),
             any(block.combined.chosen for block in blocks),
-            tuple(itertools.chain.from_iterable(block.combined.parts for block in blocks)),
+            tuple(parts),
             records=self.records,
-            _kinds=blocks[0].combined.kinds if blocks else None,
+            began=tuple((one.value, one.first) for one in found),
+            _kinds=times if (times != len(blocks)).any() else kinds,
         )
 
 
@@ -666,6 +683,14 @@ def sum_of_cells(
     if isinstance(found, Missing):
         return found
     cells = predicate.mask()
+    if found.began:
+        axes = range(cells.ndim)
+        asked = {
+            own[code]
+            for axis, own in enumerate(found.labels)
+            for code in np.flatnonzero(cells.any(axis=tuple(other for other in axes if other != axis)))
+        }
+        found = replace(found, began=tuple(one for one in found.began if one[0] in asked))
     return found, float(found.values[cells].sum()), found.law(cells)
 
 
@@ -680,13 +705,28 @@ def error_words(estimate: Estimate, law: WeightedSum) -> str:
     sums = "one measurement" if many == 1 else f"measurements of {many} groups of steps, added up"
     if estimate.about and many > 1:
         sums = f"{many} measurements, added up"
-    if law.variance == 0.0:
+    if law.variance == 0.0 and estimate.began:
+        how = "exact: no record has its code"
+    elif law.variance == 0.0:
         how = f"exact: the number of {estimate.records} was declared public"
     elif law.exact:
         how = f"exact, by the law of noise in {sums}"
     else:
         how = f"from the exact noise variance in {sums}, by Chebyshev's inequality"
-    return f"{how}; it is about {about}"
+    return f"{how}; it is about {about}{_began_words(estimate.began)}"
+
+
+#: Values that a note names.
+_NAMED = 3
+
+
+def _began_words(began: Sequence[tuple[str, int]]) -> str:
+    """From which steps on discovered values are counted."""
+    if not began:
+        return ""
+    told = ", ".join(f"{value} from step {step}" for value, step in began[:_NAMED])
+    more = f" and {len(began) - _NAMED} more values from later steps" if began[_NAMED:] else ""
+    return f". Counted: {told}{more}; before, these are in the bin for other values"
 
 
 def _usable(one: NoisyCounts, sizes: Mapping[str, int]) -> bool:

@@ -467,7 +467,7 @@ class NoFlows(_Kind):
 
 _AGAIN = "each run of a growing stream counts all records again, so flows between two runs are not known"
 _SHARED = "its running sums share noise whose law is not published by draws"
-_REPORTS = "a panel that counts reports says how many people reached a number of them, at no span of periods"
+_REPORTS = "a panel that counts reports says how many people reached a number of them so far"
 _HEADLINES = "a stream whose headlines are measured every period"
 
 

@@ -59,14 +59,14 @@ class Timeline:
     Attributes:
         days: first and last day of each step that has any; ``steps``: the published steps, in order.
         periods: by length, the last step of each public period by its first one, as manifests have them.
-        bound: how many events of a user are counted at most, the first ones; None where all are.
+        bound: that the first events of a user count, where others are left out; None where all count.
     """
 
     published: Flowing
     days: Mapping[int, tuple[datetime.date, datetime.date]]
     steps: tuple[int, ...]
     periods: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    bound: int | None = None
+    bound: str | None = None
 
     @classmethod
     def of(cls, published: Flowing, manifests: Sequence[Mapping[str, Any]]) -> Timeline:
@@ -80,8 +80,8 @@ class Timeline:
         for period in itertools.chain.from_iterable(manifest.get("periods", ()) for manifest in manifests):
             periods.setdefault(period["length"], {})[int(period["first"])] = int(period["last"])
         steps = tuple(int(manifest["step"]) for manifest in manifests)
-        bounds = [manifest.get("unit", {}).get("max_events") for manifest in manifests]
-        return cls(published, days, steps, periods, bounds[-1] if bounds else None)
+        unit = manifests[-1].get("unit", {}) if manifests else {}
+        return cls(published, days, steps, periods, _bound(unit))
 
     def span(self, first: int, last: int) -> Span:
         """Some steps, with their days."""
@@ -205,14 +205,14 @@ class Change:
         earlier, later: the flows. difference: the later one less the earlier one.
         daily: the same of records a day (of steps without days: a step); what "higher than" compares, as spans differ
             in length.
-        bound: as of ``Timeline``; where it is a number, nothing is called higher or lower.
+        bound: as of ``Timeline``; where there is one, nothing is called higher or lower.
     """
 
     earlier: Estimate
     later: Estimate
     difference: Estimate
     daily: Estimate
-    bound: int | None = None
+    bound: str | None = None
 
     @property
     def note(self) -> str:
@@ -257,14 +257,19 @@ class Change:
 _SEEN = {1: "rose", 0: "no difference can be seen", -1: "fell"}
 
 
-def bound_words(bound: int | None) -> str:
-    """What a contribution bound does to flows: the first events of a user are admitted, so later periods hold fewer."""
-    if bound is None:
-        return ""
-    return (
-        f"the first {counted(bound, 'event')} of a user count, so later periods hold fewer admitted records: nothing "
-        "is called higher or lower"
-    )
+def _bound(unit: Mapping[str, Any]) -> str | None:
+    """What a contribution bound does to flows."""
+    if unit.get("max_events") is None:
+        return None
+    first = f"the first {counted(unit['max_events'], 'event')} of a user count"
+    if unit.get("per") is None:
+        return f"{first}, so later periods hold fewer admitted records"
+    return f"{first} in each period ({unit['per']}), so its late steps hold fewer admitted records"
+
+
+def bound_words(bound: str | None) -> str:
+    """The same, and that nothing is compared."""
+    return "" if bound is None else f"{bound}: nothing is called higher or lower"
 
 
 def simultaneous(confidence: float, comparisons: int) -> float:
@@ -293,22 +298,30 @@ class Series:
     spans: tuple[Span, ...]
     flows: tuple[Estimate | None, ...]
     why: tuple[str, ...]
-    bound: int | None = None
+    bound: str | None = None
 
     def to_table(self, confidence: float = 0.95) -> Any:
         """One row a period and cell: ``from``, ``to`` (days, or steps), labels, ``count``, ``standard_error``, ``low``,
-        ``high``, ``status`` (measured, or why not); as a pyarrow Table."""
+        ``high``, ``status`` (measured, or why not, or from which step on); as a pyarrow Table."""
         import pyarrow as pa
 
         tables = [None if own is None else own.to_table(confidence) for own in self.flows]
         known, parts = next(table for table in tables if table is not None), []
-        for span, table, why in zip(self.spans, tables, self.why, strict=True):
+        for span, table, why, own in zip(self.spans, tables, self.why, self.flows, strict=True):
             rows = 1 if table is None else table.num_rows
             start, end = (span.first_day or span.first), (span.last_day or span.last)
             row = {"from": pa.array([str(start)] * rows), "to": pa.array([str(end)] * rows)}
             for name, source in (*((name, name) for name in self.columns), *_NUMBERS.items()):
                 row[name] = pa.nulls(1, known[source].type) if table is None else table[source]
-            parts.append(pa.table({**row, "status": pa.array([why or "measured"] * rows)}))
+            status = [why or "measured"] * rows
+            later = {} if own is None else {value: at for value, at in own.began if at > span.last}
+            if later:
+                for place, labels in enumerate(
+                    zip(*(row[name].to_pylist() for name in self.columns), strict=True)
+                ):
+                    began = [later[label] for label in labels if label in later]
+                    status[place] = f"from step {max(began)}" if began else status[place]
+            parts.append(pa.table({**row, "status": pa.array(status)}))
         return pa.concat_tables(parts)
 
 
@@ -467,14 +480,31 @@ def _moment(text: str | None) -> str | int | None:
     return int(text) if text is not None and text.isdigit() else text
 
 
+def span_facts(span: Span | None) -> dict[str, Any] | None:
+    """A flow's steps and days, JSON-able; None for other estimates."""
+    if span is None:
+        return None
+    days = [None if day is None else day.isoformat() for day in (span.first_day, span.last_day)]
+    return {"first_step": span.first, "last_step": span.last, "first_day": days[0], "last_day": days[1]}
+
+
 def answer_facts(answer: Estimate | Change | Series, confidence: float) -> dict[str, Any]:
     """An answer for programs, JSON-able: what ``dpstream measured --json`` prints."""
-    if not isinstance(answer, Estimate):
-        note = answer.note if isinstance(answer, Change) else bound_words(answer.bound)
+    if isinstance(answer, Series):
+        note = bound_words(answer.bound)
         return {"confidence": confidence, "note": note, "rows": answer.to_table(confidence).to_pylist()}
+    if isinstance(answer, Change):
+        return {
+            "earlier": span_facts(answer.earlier.span),
+            "later": span_facts(answer.later.span),
+            "confidence": confidence,
+            "note": answer.note,
+            "rows": answer.to_table(confidence).to_pylist(),
+        }
     return {
         "columns": list(answer.columns),
         "as_of": answer.as_of,
+        "span": span_facts(answer.span),
         "epochs": [list(epoch) for epoch in answer.epochs],
         "standard_error": answer.standard_error,
         "exact": answer.exact,

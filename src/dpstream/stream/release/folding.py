@@ -35,11 +35,12 @@ def groups_of(
     """
     if column.size <= most:
         return tuple(Group(label, (code,)) for code, label in enumerate(labels))
-    own = [Group(labels[code], (code,)) for code in range(column.bins, column.size)]
+    ordinary = column.ordinary()
+    own = [Group(labels[code], (code,)) for code in range(column.size) if code not in ordinary]
     if isinstance(column, Ordered):
         return (*_neighbours(labels[: column.bins], max(1, most - len(own))), *own)
-    order = top_codes(weights[: column.bins], max(1, most - 1 - len(own)))
-    rest = tuple(code for code in range(column.bins) if code not in order)
+    order = [ordinary[i] for i in top_codes(weights[ordinary], max(1, most - 1 - len(own)))]
+    rest = tuple(code for code in ordinary if code not in order)
     return (
         *(Group(labels[code], (code,)) for code in order),
         Group(f"{len(rest)} further values", rest),

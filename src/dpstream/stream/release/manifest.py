@@ -9,23 +9,24 @@ import datetime
 import datetime as dt
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import StreamPlan, Synthesis
-from dpstream.core.privacy.budget import PureDP
+from dpstream.core.privacy.budget import PureDP, amount_words, definition_words
 from dpstream.core.privacy.unit import Individual, Record, User
 from dpstream.core.schema import Schema
 from dpstream.core.schema.column import Column
-from dpstream.core.schema.discrete import Categorical
+from dpstream.core.schema.discrete import Categorical, Found
 from dpstream.core.schema.numeric import Ordered
 from dpstream.core.version import __version__
 from dpstream.io.sinks.change_tables import ID, LABEL
 from dpstream.io.sinks.period_tables import PERIOD, PERSON, WEIGHT, called, wide_name
 from dpstream.io.sinks.table_files import Content, sha256_of, size_of
 from dpstream.io.sinks.target import MEASUREMENTS
-from dpstream.stream.declared import bound_of, counted_records
+from dpstream.stream.declared import bound_of, counted_records, cut_words
+from dpstream.stream.identity import exceptions_of
 from dpstream.stream.predecessor_cost import base_words, covered
 from dpstream.stream.release.released_verdicts import (
     averages_verdict,
@@ -84,7 +85,12 @@ def _field(column: Column) -> dict[str, Any]:
     )
     constraints["required"] = not becomes_null
     spec = {key: _plain(value) for key, value in column.spec().items()}
-    codes = [{"code": code, "label": label} for code, label in enumerate(column.labels())]
+    codes: list[dict[str, Any]] = [
+        {"code": code, "label": label} for code, label in enumerate(column.labels())
+    ]
+    if isinstance(column, Categorical):
+        for code, one in zip(codes[len(codes) - len(column.found) :], column.found, strict=True):
+            code |= {"from_step": one.first, "noisy_count": one.count}
     return {
         "name": column.name,
         "type": kind,
@@ -106,6 +112,8 @@ DRAWN = "drawn_in_blocks_of"
 
 #: In ``accuracy``: what the counted records are called, where they are not all records of the source as they are.
 COUNTED = "counted_records"
+#: In ``accuracy``: how many users the bound on events cuts.
+CUT = "cut_users"
 
 #: Where noisy counts are published with the step.
 _MEASURED_WORDS = (
@@ -132,6 +140,8 @@ class StepFacts:
     label: dict[str, Any] | None = None
     #: Rows of a block; None where the table was drawn at once.
     block: int | None = None
+    #: Values that begin with the next step, by column.
+    discovered: dict[str, Any] | None = None
 
 
 def pretty_json(value: Any) -> bytes:
@@ -152,9 +162,10 @@ def build_manifest(
         "holds": held_records(plan, pinned, facts.step, facts.period),
         "guarantee": {
             **covered(plan.budget, pinned.get("base")).as_dict(),
+            **exceptions_of(plan),
             "words": promise(plan, facts.step, pinned, test_seed=facts.made_with_test_seed),
         },
-        "unit": _unit(plan),
+        "unit": _unit(plan, facts.step),
         "relation": plan.unit.relation,
         "declared_public": pinned["declared_public"],
         "source": pinned["source"],
@@ -182,31 +193,60 @@ def build_manifest(
         manifest["records"] = facts.records
     if facts.block is not None:
         manifest[DRAWN] = facts.block
+    if facts.discovered is not None:
+        manifest["discovered"] = facts.discovered
     if facts.label is not None:
         manifest["label"] = facts.label
     return pretty_json(manifest)
 
 
+def new_values(found: Mapping[str, Sequence[Found]], step: int) -> dict[str, Any]:
+    """What a step's manifest says of the values that it discovered, by column."""
+    return {
+        name: [{"value": one.value, "from_step": one.first, "noisy_count": one.count} for one in new]
+        for name, values in found.items()
+        if (new := [one for one in values if one.first == step + 1])
+    }
+
+
+def values_of(manifests: Iterable[Mapping[str, Any]]) -> dict[str, list[Found]]:
+    """The inverse of ``new_values``, of some manifests in the order of their steps."""
+    found = dict[str, list[Found]]()
+    for discovered in manifests:
+        for name, values in discovered.items():
+            new = [Found(one["value"], one["from_step"], one["noisy_count"]) for one in values]
+            found.setdefault(name, []).extend(new)
+    return found
+
+
 def held_records(plan: StreamPlan, pinned: Mapping[str, Any], step: int, period: str | None) -> str:
     """Which records the release of a step is about, in words: a period adds to the table, and the table holds more."""
-    end = f"step {step}" if period is None else period.split("/")[-1]
-    try:
-        day = datetime.date.fromisoformat(end)
-        on, end = "on", f"{day.day} {day:%B} {day.year}"
-    except ValueError:
-        on = "at the end of"
+    on, end = _end_of(step, period)
+    records = "records" if bound_of(plan.unit) is None else "admitted records"
     if isinstance(plan.unit, Individual):
         return f"everything that people reported up to {end}"
     if plan.reads == "present" or pinned["options"].get("deletions"):
-        return f"the records present {on} {end}"
-    return f"all records up to {end}"
+        return f"the {records} present {on} {end}"
+    return f"all {records} up to {end}"
 
 
-def _unit(plan: StreamPlan) -> dict[str, Any]:
+def _end_of(step: int, period: str | None) -> tuple[str, str]:
+    """The end of a step in words, and how a sentence goes on to it."""
+    end = f"step {step}" if period is None else period.split("/")[-1]
+    try:
+        day = datetime.date.fromisoformat(end)
+        return "on", f"{day.day} {day:%B} {day.year}"
+    except ValueError:
+        return "at the end of", end
+
+
+def _unit(plan: StreamPlan, step: int) -> dict[str, Any]:
     unit: dict[str, Any] = {"name": plan.unit.name, "words": plan.unit.describe()}
     if isinstance(plan.unit, User) and bound_of(plan.unit) is not None:
         unit["max_events"] = plan.unit.max_events
         unit["each_event"] = str(plan.unit.per_event(plan.budget).amount)
+    if isinstance(plan.unit, User) and plan.unit.per is not None:
+        unit |= {"per": plan.unit.per.name, "period": plan.unit.per.label(step)}
     if isinstance(plan.unit, Record):
         unit["returns"] = plan.unit.returns
     return unit
@@ -221,6 +261,7 @@ def accuracy_of(
     with_base: bool = False,
     period_of: Callable[[int], str | None] = lambda step: None,
     schema: Schema | None = None,
+    cut: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """What the release says about its own errors, and what it is fit for; public scales and released choices only.
 
@@ -231,6 +272,7 @@ def accuracy_of(
         with_base: whether the stream began with another one's table.
         period_of: what an earlier step stands for.
         schema: of the released table, where it is one of records.
+        cut: what is published of users whom the bound cuts.
     """
     records, differ = ("records", "") if schema is None else counted_records(plan.unit, schema)
     errors = _errors_of(synthesis, plan, step, files, period_of, records, with_base=with_base)
@@ -240,8 +282,17 @@ def accuracy_of(
     if schema is not None and synthesis.answers is not None and synthesis.grows is None:
         verdicts = (*verdicts, *averages_verdict(schema, synthesis.answers))
     if differ:
+        if cut is not None:
+            told = cut_words(plan.unit, cut, _end_of(cut["up_to_step"], period_of(cut["up_to_step"]))[1])
+            errors, differ = {**errors, CUT: {**cut, "words": told}}, f"{differ} {told}"
         errors = {**errors, COUNTED: records, "words": f"{errors.get('words', '')}{differ}".strip()}
     return {**errors, "verdicts": [one.as_dict() for one in verdicts]}
+
+
+def cut_of(manifest: Mapping[str, Any]) -> str | None:
+    """How many users the bound cuts, in words; None where nobody counts them."""
+    told = (manifest.get("accuracy") or {}).get(CUT)
+    return None if told is None else str(told["words"])
 
 
 def _errors_of(
@@ -305,10 +356,11 @@ def _spent(plan: StreamPlan) -> dict[str, Any]:
 def promise(plan: StreamPlan, step: int, pinned: Mapping[str, Any], *, test_seed: bool) -> str:
     """What all releases up to a step promise together, in one or two sentences."""
     budget = covered(plan.budget, pinned.get("base"))
-    definition = "pure differential privacy" if isinstance(budget, PureDP) else "zero-concentrated DP"
+    name = "differential privacy" if isinstance(budget, PureDP) else "DP"
+    definition = f"{definition_words(budget, plan.delta)} {name}"
     words = (
         f"All releases of this stream up to and including step {step}, taken together, satisfy "
-        f"{definition} with {budget}; what is protected is {plan.unit.describe()}."
+        f"{definition} with {amount_words(budget, plan.delta)}; what is protected is {plan.unit.describe()}."
     )
     if "base" in pinned:
         words += f" {base_words(pinned['base'])}"

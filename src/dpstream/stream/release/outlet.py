@@ -57,12 +57,12 @@ class ReleasePublisher:
         store: Store,
         sink: Publisher,
         facts: dict[str, Any],
-        describe: Callable[[str], dict[str, Any]],
+        describe: Callable[[str, int], dict[str, Any]],
         remade: Callable[[], RemadeFiles],
     ) -> None:
         """
         Args:
-            describe: the codebook, for the path of a table's file.
+            describe: the codebook, for the path of a table's file, of readers who know the steps up to one.
             remade: gives the files of steps whose bytes are not in the store.
         """
         self._store = store
@@ -499,7 +499,7 @@ class ReleasePublisher:
             if newest is not None:
                 break
             newest = self._part(earlier, there)[1]
-        documents = {CODEBOOK: self._codebook(newest)}
+        documents = {CODEBOOK: self._codebook(newest, last)}
         for part in sorted(parts.union(range(self._closed, opened))):
             if part < opened:
                 written = catalogue.part_bytes(self._stream_id, part, self._part(part, there)[0])
@@ -555,18 +555,14 @@ class ReleasePublisher:
         return {"files": {name: listed.get(name) or put[name] for name in sorted(names)}}
 
     @cached_property
-    def _book(self) -> dict[str, Any]:
-        """The codebook; only the ``path`` of its table changes."""
-        return self._describe(self._sink.table_name)
-
-    @cached_property
     def _fields(self) -> list[dict[str, Any]]:
         """The fields of the codebook, which give the types of CSV files."""
-        fields: list[dict[str, Any]] = self._book["resources"][0]["schema"]["fields"]
-        return [*fields, *self._book["dpstream"].get("panel", {}).get("fields", [])]
+        book = self._describe(self._sink.table_name, 0)
+        fields: list[dict[str, Any]] = book["resources"][0]["schema"]["fields"]
+        return [*fields, *book["dpstream"].get("panel", {}).get("fields", [])]
 
-    def _codebook(self, newest: int | None) -> bytes:
-        """The codebook, whose ``path`` is that of the newest whole table, of step ``newest``."""
+    def _codebook(self, newest: int | None, last: int) -> bytes:
+        """The codebook of readers who know the steps up to ``last``; its ``path`` is that of the newest whole table, of
+        step ``newest``."""
         folder = "" if newest is None else f"{step_name(newest)}/"
-        self._book["resources"][0]["path"] = f"{folder}{self._sink.table_name}"
-        return pretty_json(self._book)
+        return pretty_json(self._describe(f"{folder}{self._sink.table_name}", last))

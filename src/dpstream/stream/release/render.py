@@ -84,7 +84,7 @@ class Renderer:
 
     Args:
         sink: where releases go; None: nowhere.
-        schema: the released columns.
+        schema_at: the released columns of a step.
         synthesis_of: the stored model of an earlier step; None where it was dropped.
         keyed: whether the private records have keys, and are updated.
     """
@@ -94,12 +94,12 @@ class Renderer:
         policy: Publishing,
         store: Store,
         sink: Publisher | None,
-        schema: Schema,
+        schema_at: Callable[[int], Schema],
         synthesis_of: Callable[[int], Synthesis | None],
         *,
         keyed: bool,
     ) -> None:
-        self._policy, self.store, self.sink, self.schema = policy, store, sink, schema
+        self._policy, self.store, self.sink, self.schema_at = policy, store, sink, schema_at
         self.synthesis_of, self._keyed = synthesis_of, keyed
 
     def files(
@@ -110,7 +110,8 @@ class Renderer:
         Args:
             carried: what the step before hands on.
         """
-        schema, rows = self.schema, self._rows(synthesis)
+        schema = self.schema_at(step)
+        rows = self._rows(synthesis, schema)
         added_to, after = synthesis.grows, synthesis.answers
         follows, measured = self._readers_follow(step), self._measurements(synthesis)
         if added_to is not None:
@@ -137,9 +138,9 @@ class Renderer:
         carries, facts = Carried(made.records, made.records.next_id), record_facts(made, step, may_change)
         return ReleaseFiles(files | measured, rows, carries, facts, keep)
 
-    def _rows(self, synthesis: Synthesis) -> int:
+    def _rows(self, synthesis: Synthesis, schema: Schema) -> int:
         """Rows of the released table, cut by a public rule."""
-        schema, policy, sink = self.schema, self._policy, self.sink
+        policy, sink = self._policy, self.sink
         if policy.max_rows is not None:
             return synthesis.rows(schema, policy.max_rows)
         most = synthesis.rows(schema, MAX_ROWS)
@@ -177,7 +178,7 @@ class Renderer:
         Args:
             begins: whether records begin to persist with this step.
         """
-        names, chosen = self.schema.names, self._policy.may_change
+        names, chosen = self.schema_at(step).names, self._policy.may_change
         if chosen is not None:
             return names if chosen == "any" else chosen
         if begins:
@@ -246,7 +247,7 @@ class RemadeFiles:
 
     def __init__(self, renderer: Renderer, last: PersistentRecords | None) -> None:
         assert renderer.sink is not None
-        self._store, self._sink, self._schema = renderer.store, renderer.sink, renderer.schema
+        self._store, self._sink, self._schema_at = renderer.store, renderer.sink, renderer.schema_at
         self._synthesis_of = renderer.synthesis_of
         self._last = last
         #: The step made last, its files and its table; where records persist, also the records and the first free id.
@@ -293,7 +294,7 @@ class RemadeFiles:
             )
         label = facts["label"]
         rows, seed = facts["rows_in_table"], facts["sampling_seed"]
-        return drawing(synthesis, self._schema, rows, seed, facts.get(DRAWN), label)
+        return drawing(synthesis, self._schema_at(step), rows, seed, facts.get(DRAWN), label)
 
     def whole(self, step: int) -> Any:
         """The table that a step's changes led to; its manifest has the hash of the content.
@@ -322,7 +323,7 @@ class RemadeFiles:
         if kind == "persistent":
             self._follow(step)
             return
-        synthesis, schema, label = self._synthesis_of(step), self._schema, facts["label"]
+        synthesis, schema, label = self._synthesis_of(step), self._schema_at(step), facts["label"]
         self._step, self._files, self._table = step, {}, None
         if synthesis is None:
             return
@@ -359,7 +360,7 @@ class RemadeFiles:
             return
         before = records_before(records, self._synthesis_of, step)
         rows, seed, label = facts["rows_in_table"], facts["sampling_seed"], facts["label"]
-        schema, may_change = self._schema, told.get("may_change", ())
+        schema, may_change = self._schema_at(step), told.get("may_change", ())
         made = carry(before, after, schema, rows, seed, first_id=self._next_id, may_change=may_change)
         if before is None and content_sha256(made.records.with_ids) != told["content_sha256"]:
             return  # what it follows from was dropped

@@ -38,13 +38,13 @@ RESTORED = "a restored copy"
 #: What a key is derived for: that of the users' counters.
 COUNTERS = b"user counters"
 #: What there is once in a store (``latest``): the reserved step, and how far the source was read for it; the same of
-#: the last step, the packed state after it, and what the rows of users and of present records add up to.
+#: the last step, the packed state after it, and what the rows of users, of present records and of values add up to.
 RESERVATION, RESERVED_POSITION, POSITION = "reservation", "reserved position", "position"
-STATE_ROW, USER_SUM, PRESENT_SUM = "state", "user sum", "present sum"
+STATE_ROW, USER_SUM, PRESENT_SUM, VALUE_SUM = "state", "user sum", "present sum", "value sum"
 #: And what is read without the key: the name of the key that seals the values; that the stream goes on elsewhere.
 ENCRYPTION, MOVED = "encryption", "moved"
 _AHEAD = (RESERVATION, RESERVED_POSITION)
-_AT_LAST = (POSITION, STATE_ROW, USER_SUM, PRESENT_SUM)
+_AT_LAST = (POSITION, STATE_ROW, USER_SUM, PRESENT_SUM, VALUE_SUM)
 _OPEN = (ENCRYPTION, MOVED)
 _KEY_BYTES = 32
 #: Under the first name a store remembers a charge in an account from its start on. A charge that came later stands

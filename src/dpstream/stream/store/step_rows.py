@@ -24,10 +24,11 @@ from dpstream.core.contracts import Packed
 from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.core.tables.access import ShardedEvents, UserEvents
 from dpstream.io.sinks.table_files import Content
+from dpstream.stream.cut_users import NONE_CUT, CutUsers
 from dpstream.stream.store import container
 from dpstream.stream.store.sealed_history import STATE_ROW, derive, read_latest, step_of, write_latest
 from dpstream.stream.store.store_database import StoreDatabase, damaged_store
-from dpstream.stream.store.summed_rows import PresentChange, put_values
+from dpstream.stream.store.summed_rows import PresentChange, ValueCounts, put_values
 
 #: What the key of the names is derived for.
 STATE = b"parts of the state"
@@ -178,7 +179,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Everything that one step commits; ``files`` are the released files without the manifest."""
+    """Everything that one step commits; ``files`` are the released files without the manifest, and ``forgets`` says
+    whether counters of users are deleted after it."""
 
     reservation: Reservation
     definition: str
@@ -193,4 +195,7 @@ class Prepared:
     keep: int | None
     position: str | None = None
     users: UserEvents | ShardedEvents | None = None
+    cut: CutUsers = NONE_CUT
     keyed: PresentChange | ShardedEvents | None = None
+    values: ValueCounts | None = None
+    forgets: bool = False

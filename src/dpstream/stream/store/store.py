@@ -26,6 +26,7 @@ from dpstream.core.contracts import Packed
 from dpstream.core.errors import ConfigError, StepError, StoreDamagedError, StoreError
 from dpstream.core.tables.access import CounterShards
 from dpstream.core.tables.counter_files import sweep_files
+from dpstream.core.tables.undiscovered import Counts
 from dpstream.io.sinks.table_files import Content, sha256_of
 from dpstream.io.sinks.target import MANIFEST, MEASUREMENTS, NOTICE
 from dpstream.stream.identity import canonical_json, require_same_plan
@@ -75,19 +76,25 @@ from dpstream.stream.store.summed_rows import (
     PresentChange,
     any_departed,
     dropped,
+    forget_events,
     problem_of_files,
+    read_cut,
     read_events,
     read_present,
     read_shards,
+    read_values,
     user_folder,
     verify_events,
+    verify_values,
     write_events,
     write_present,
+    write_values,
 )
 
 if TYPE_CHECKING:
     from dpstream.core.schema.domain import Domain
     from dpstream.core.tables import PresentTable
+    from dpstream.stream.cut_users import CutUsers
 
 #: What ``meta`` is to hold besides plan and key (the ``stream_id``), and the packed first state.
 Genesis = Callable[[], tuple[dict[str, bytes], bytes]]
@@ -480,10 +487,27 @@ class Store:
         with self._reading() as db:
             return any_departed(db, keys)
 
+    def undiscovered(self, column: int, added: Counts) -> Iterator[tuple[str, int]]:
+        """The counts of a column's undiscovered values in the open epoch; see ``read_values``.
+
+        Errors:
+            StoreDamagedError: a count was changed; nothing was given yet.
+        """
+        with self._reading() as db:
+            wrong = verify_values(db, self.meta["key"]) if column == 0 else None
+            if wrong is not None:
+                raise self._damaged(wrong)
+            yield from read_values(db, self.meta["key"], column, added)
+
     def dropped_events(self) -> int:
         """Events left out so far, because their users had reached the bound. Private."""
         with self._reading() as db:
             return dropped(db, self.meta["key"])
+
+    def cut_users(self) -> CutUsers:
+        """What is counted of users whom the bound cuts. Private."""
+        with self._reading() as db:
+            return read_cut(db, self.meta["key"])
 
     def synthesis(self, step: int) -> bytes | None:
         """The packed synthesis of a step; None where the keep policy dropped it."""
@@ -580,7 +604,11 @@ class Store:
                 if isinstance(changes, PresentChange):
                     write_present(db, key, step, changes)
                 elif changes is not None:
-                    write_events(db, key, step, changes)
+                    write_events(db, key, step, changes, prepared.cut)
+            if prepared.values is not None:
+                write_values(db, key, step, prepared.values)
+            if prepared.forgets:
+                forget_events(db, key, step)
             if prepared.keep is not None:
                 self._expire(db, step - prepared.keep)
 

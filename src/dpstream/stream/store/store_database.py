@@ -66,6 +66,7 @@ STORE_FORMAT = 1
 # ``users``: only with the unit ``user``: the events admitted of each (``summed_rows.py``).
 # ``present``, ``departed``: only with the unit ``record``: the records that are present, and the keys that left where
 # none may come back (``summed_rows.py``).
+# ``undiscovered``: only where values are discovered: those of the open epoch, with their counts (``summed_rows.py``).
 # ``state_parts``: large public arrays of the state, by a keyed hash of their content (``step_rows.py``).
 CHAIN_DEFINITIONS = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
@@ -90,12 +91,13 @@ CREATE TABLE files (
 CREATE TABLE users (key BLOB PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE present (key BLOB PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE departed (key BLOB PRIMARY KEY) STRICT, WITHOUT ROWID;
+CREATE TABLE undiscovered (key BLOB PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE state_parts (key BLOB PRIMARY KEY, value BLOB NOT NULL) STRICT;
 """
 #: Its tables, in an order that references allow.
 STORE_TABLES = tuple(re.findall(r"CREATE TABLE (\w+)", DEFINITIONS))
 #: Those of single sealed values, by a key.
-VALUE_TABLES = ("users", "present", "state_parts")
+VALUE_TABLES = ("users", "present", "undiscovered", "state_parts")
 
 
 class StoredRows(Protocol):

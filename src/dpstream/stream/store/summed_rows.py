@@ -1,4 +1,5 @@
-"""The tables of which a step writes the rows that it changes: events of users, present records, keys that left.
+"""The tables of which a step writes the rows that it changes: events of users, present records, keys that left, and
+values that are not discovered yet.
 
 A row is a hashed key (16 bytes) and a value, which is sealed for its key. The sum over a table of a keyed hash of each
 row (``MultisetHash``) stands in ``latest`` with its step. It tells whether rows were changed or lost: against damage,
@@ -14,8 +15,11 @@ Trusted base: store (holds counters of users, and the records that are present).
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +33,15 @@ from dpstream.core.tables import KeyedChanges, MultisetHash, PresentTable
 from dpstream.core.tables.access import CounterFile, CounterShards, ShardedEvents, UserEvents
 from dpstream.core.tables.contribution import ID_BYTES, EventCounts, as_ids, as_words
 from dpstream.core.tables.counter_files import damaged_files, file_bytes, missing_files
+from dpstream.core.tables.undiscovered import Counts, hash_values
+from dpstream.stream.cut_users import NONE_CUT, PACKED, CutUsers
 from dpstream.stream.store import container
 from dpstream.stream.store.lock import USERS
 from dpstream.stream.store.sealed_history import (
     COUNTERS,
     PRESENT_SUM,
     USER_SUM,
+    VALUE_SUM,
     derive,
     read_latest,
     write_latest,
@@ -148,7 +155,7 @@ _CHANGED = "a user's counter was changed"
 
 
 def read_events(db: StoreDatabase, ids: list[bytes]) -> EventCounts:
-    """Events admitted so far of some users; 0 for those that never came. Any order; a sorted one is faster.
+    """The counters of some users; 0 for those that never came. Any order; a sorted one is faster.
 
     Cost: where the batch's users are many of all users, ranges of ids are read whole (under a second for 10^6), else
     each id is looked up (twice that). Memory: what a query's ids take, and 8 bytes for each id.
@@ -178,19 +185,31 @@ def read_shards(db: StoreDatabase, key: bytes) -> CounterShards | None:
     Args:
         key: of the store, here and below.
     """
-    _, _, data = _stated(db, key)
+    _, _, _, data = _stated(db, key)
     return None if len(data) <= _SUM else unpack_shards(data, db.where)
 
 
-def write_events(db: StoreDatabase, key: bytes, step: int, changes: UserEvents | ShardedEvents) -> None:
-    """The new counters, and what all of them add up to, inside the caller's transaction."""
-    _, left_out, data = _stated(db, key)
+def write_events(
+    db: StoreDatabase, key: bytes, step: int, changes: UserEvents | ShardedEvents, cut: CutUsers
+) -> None:
+    """The new counters, what all of them add up to, and what is counted of users whom the bound cuts, inside the
+    caller's transaction."""
+    _, left_out, _, data = _stated(db, key)
     if isinstance(changes, ShardedEvents):
         stated = pack_shards(changes.shards)
     else:
         stated = _sum_bytes(_write_counters(db, _sum_from(data), changes, derive(key, COUNTERS)))
     left_out += changes.dropped
-    write_latest(db, key, USER_SUM, step, left_out.to_bytes(8, "little") + stated)
+    write_latest(db, key, USER_SUM, step, left_out.to_bytes(8, "little") + cut.pack() + stated)
+
+
+def forget_events(db: StoreDatabase, key: bytes, step: int) -> None:
+    """Delete all counters, inside the caller's transaction: those of a public period that ends with this step."""
+    _, left_out, cut, data = _stated(db, key)
+    shards = None if len(data) <= _SUM else unpack_shards(data, db.where)
+    stated = bytes(_SUM) if shards is None else pack_shards(CounterShards(shards.number))
+    db.execute(f"DELETE FROM {_USERS}")
+    write_latest(db, key, USER_SUM, step, left_out.to_bytes(8, "little") + cut.pack() + stated)
 
 
 def _write_counters(db: StoreDatabase, total: MultisetHash, changes: UserEvents, key: bytes) -> MultisetHash:
@@ -207,7 +226,7 @@ def verify_events(db: StoreDatabase, key: bytes) -> str | None:
 
     Cost: one pass, about a second for 10^6 users; memory for a page of them.
     """
-    there, _, stated = _stated(db, key)
+    there, _, _, stated = _stated(db, key)
     total = MultisetHash()
     try:
         for ids, data in value_pages(db, _USERS):
@@ -228,12 +247,19 @@ def dropped(db: StoreDatabase, key: bytes) -> int:
     return _stated(db, key)[1]
 
 
-def _stated(db: StoreDatabase, key: bytes) -> tuple[bool, int, bytes]:
-    """Whether anything is said of counters; the events left out; the sum of the rows, or what is said of files."""
+def read_cut(db: StoreDatabase, key: bytes) -> CutUsers:
+    """What is counted of users whom the bound cuts."""
+    return _stated(db, key)[2]
+
+
+def _stated(db: StoreDatabase, key: bytes) -> tuple[bool, int, CutUsers, bytes]:
+    """Whether anything is said of counters; the events left out; the users whom the bound cuts; the sum of the rows, or
+    what is said of files."""
     stored = read_latest(db, key, USER_SUM)
     if stored is None:
-        return False, 0, bytes(_SUM)
-    return True, int.from_bytes(stored[1][:8], "little"), stored[1][8:]
+        return False, 0, NONE_CUT, bytes(_SUM)
+    data, end = stored[1], 8 + PACKED
+    return True, int.from_bytes(data[:8], "little"), CutUsers.unpack(data[8:end]), data[end:]
 
 
 def _counters(counts: NDArray[np.int64]) -> Values:
@@ -451,3 +477,127 @@ def _stacked(parts: list[NDArray[np.integer]]) -> NDArray[np.integer]:
         out[start : start + len(part)] = part
         start += len(part)
     return out
+
+
+# Values that are not discovered yet. A row's key is the number of its column (2 bytes) and a keyed hash of the value
+# (14 bytes); its value is how often it came in the open discovery epoch, and the text. No row is there before the epoch
+# begins, and none after it ended.
+
+_VALUES, _COUNT_BYTES = "undiscovered", 8
+#: What the key of the hashes and sums is derived for.
+_VALUE_KEY = b"counts of undiscovered values"
+#: The bits of a key's first word that are of the hash.
+_LOW = np.uint64(2**48 - 1)
+_CHANGED_VALUE = "the count of a value was changed or lost"
+
+
+@dataclass(frozen=True, repr=False)
+class ValueCounts:
+    """What a step adds to the open discovery epoch. Private.
+
+    Attributes:
+        added: of each open column. ended: whether the epoch ends with the step, and all of it goes.
+    """
+
+    added: Counts
+    ended: bool
+
+
+def write_values(db: StoreDatabase, key: bytes, step: int, change: ValueCounts) -> None:
+    """The counts that changed, and what all of them add up to, inside the caller's transaction.
+
+    Cost: linear in the step's different values, of which ``_PAGE`` are objects at a time.
+    """
+    total = MultisetHash()
+    if change.ended:
+        db.execute(f"DELETE FROM {_VALUES}")
+    else:
+        secret = derive(key, _VALUE_KEY)
+        stated = read_latest(db, key, VALUE_SUM)
+        total = total if stated is None else _sum_from(stated[1])
+        for words, texts, counts in _added(change.added, secret):
+            ids, before = as_ids(words), np.zeros(len(counts), np.int64)
+            for start, (part, marks) in enumerate(key_chunks(ids)):
+                rows = db.execute(f"SELECT key, value FROM {_VALUES} WHERE key IN ({marks})", part).fetchall()
+                there = {
+                    bytes(k): _count(v)
+                    for (k, _), v in zip(rows, opened_values(db, _VALUES, rows), strict=True)
+                }
+                before[start * _CHUNK :][: len(part)] = [there.get(name, 0) for name in part]
+            after = before + counts
+            values = [
+                count.to_bytes(_COUNT_BYTES, "little") + text.encode()
+                for count, text in zip(after.tolist(), texts.to_pylist(), strict=True)
+            ]
+            put_values(db, _VALUES, ids, values)
+            old = before > 0
+            total = _less(total, sum_of(words[old], _as_counts(before[old]), secret))
+            total = total.merge(sum_of(words, _as_counts(after), secret))
+    write_latest(db, key, VALUE_SUM, step, _sum_bytes(total))
+
+
+def read_values(db: StoreDatabase, key: bytes, column: int, added: Counts) -> Iterator[tuple[str, int]]:
+    """All values of a column in the open discovery epoch, in the order of their hashes, with their counts.
+
+    Args:
+        column: its number. added: by the step that comes.
+
+    Cost: one pass; memory for ``_PAGE`` rows, and for the step's different values.
+    """
+    secret, prefix = derive(key, _VALUE_KEY), column.to_bytes(2, "big")
+
+    def stored() -> Iterator[tuple[bytes, str, int]]:
+        last, after = prefix, ">="
+        query = f"SELECT key, value FROM {_VALUES} WHERE key {{}} ? AND key < ? ORDER BY key LIMIT {_PAGE}"
+        end = (column + 1).to_bytes(2, "big")
+        while rows := db.execute(query.format(after), (last, end)).fetchall():
+            for (name, _), value in zip(rows, opened_values(db, _VALUES, rows), strict=True):
+                yield bytes(name), bytes(value[_COUNT_BYTES:]).decode(), _count(value)
+            last, after = bytes(rows[-1][0]), ">"
+
+    def fresh() -> Iterator[tuple[bytes, str, int]]:
+        for words, texts, counts in _added(added[column : column + 1], secret, column):
+            yield from zip(as_ids(words), texts.to_pylist(), counts.tolist(), strict=True)
+
+    for _, rows in groupby(heapq.merge(stored(), fresh(), key=itemgetter(0)), key=itemgetter(0)):
+        (_, text, count), *others = rows
+        yield text, count + sum(more for _, _, more in others)
+
+
+def verify_values(db: StoreDatabase, key: bytes) -> str | None:
+    """What is wrong with the counts of values; None if nothing is. Cost: one pass; memory for a page."""
+    import pyarrow as pa
+
+    total, secret = MultisetHash(), derive(key, _VALUE_KEY)
+    try:
+        for names, values in value_pages(db, _VALUES):
+            words = _as_keys([bytes(name) for name in names], _CHANGED_VALUE, db.where)
+            texts = pa.array([bytes(value[_COUNT_BYTES:]) for value in values], pa.large_binary())
+            hashes = hash_values(texts, secret)
+            same = (hashes[:, 1] == words[:, 1]) & (hashes[:, 0] & _LOW == words[:, 0] & _LOW)
+            if not same.all():
+                return _CHANGED_VALUE
+            total = total.merge(sum_of(words, _as_counts(np.array([_count(v) for v in values])), secret))
+        stated = read_latest(db, key, VALUE_SUM)
+    except StoreDamagedError as error:
+        return error.what
+    return None if total == (MultisetHash() if stated is None else _sum_from(stated[1])) else _CHANGED_VALUE
+
+
+def _added(counts: Counts, secret: bytes, first: int = 0) -> Iterator[tuple[Keys, Any, NDArray[np.int64]]]:
+    """Keys, texts and counts of a step, in the order of the keys, ``_PAGE`` at a time."""
+    for column, (texts, own) in enumerate(counts, first):
+        words = hash_values(texts, secret)
+        words[:, 0] = (words[:, 0] & _LOW) | np.uint64(column << 48)
+        order = np.lexsort((words[:, 1], words[:, 0]))
+        for start in range(0, len(order), _PAGE):
+            rows = order[start : start + _PAGE]
+            yield words[rows], texts.take(rows), own[rows]
+
+
+def _count(value: bytes) -> int:
+    return int.from_bytes(value[:_COUNT_BYTES], "little")
+
+
+def _as_counts(counts: NDArray[np.int64]) -> Values:
+    return np.ascontiguousarray(counts, "<i8").view(np.uint8).reshape(-1, _COUNT_BYTES)

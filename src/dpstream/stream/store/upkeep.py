@@ -41,6 +41,7 @@ from dpstream.stream.store.summed_rows import (
     reseal_values,
     verify_events,
     verify_present,
+    verify_values,
 )
 
 #: Publication states of a step (``ReleasePublisher``).
@@ -64,7 +65,7 @@ def stored_problems(db: StoreDatabase, key: bytes, last_step: int, users: Path) 
     try:
         shards = read_shards(db, key)
         files = None if shards is None else problem_of_files(users, shards, last_step, everything=True)
-        found = (verify_events(db, key), files, verify_present(db, key))
+        found = (verify_events(db, key), files, verify_present(db, key), verify_values(db, key))
         problems += [problem for problem in found if problem is not None]
     except StoreDamagedError as error:
         problems.append(error.what)

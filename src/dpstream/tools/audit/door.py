@@ -22,12 +22,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import StartTable, Synthesis
+from dpstream.core.contracts import StartTable, StreamPlan, Synthesis
 from dpstream.core.privacy import (
     AnyNoise,
     Budget,
@@ -40,6 +40,7 @@ from dpstream.core.privacy import (
     Selection,
 )
 from dpstream.core.privacy.select import Integers
+from dpstream.stream.cut_users import NONE_CUT, published_cut
 
 
 def released_arrays(synthesis: Synthesis) -> list[NDArray[Any]]:
@@ -248,6 +249,12 @@ class Streamed(Protocol):
         ...
 
 
+class Batches(list[Any]):
+    """The batches of a stream; ``cut``: at each step, how many users had their first event beyond the bound."""
+
+    cut: Sequence[int] = ()
+
+
 def stream_run(plan: Streamed, batches: Iterable[Any], base: StartTable | None = None) -> Run:
     """A run of a stream: everything that each step releases.
 
@@ -257,8 +264,17 @@ def stream_run(plan: Streamed, batches: Iterable[Any], base: StartTable | None =
 
     def run(randomness: Randomness) -> Iterator[list[NDArray[Any]]]:
         state = plan.start() if base is None else plan.start_from(base)  # type: ignore[attr-defined]
-        for batch in batches:
-            yield released_arrays(plan.step(state, batch, randomness))
+        books, counts = NONE_CUT, batches.cut if isinstance(batches, Batches) else ()
+        for step, batch in enumerate(batches, start=1):
+            released = released_arrays(plan.step(state, batch, randomness))
+            if counts:
+                before, books = (
+                    books,
+                    books.after(cast("StreamPlan", plan), step, counts[step - 1], randomness),
+                )
+                told = published_cut(cast("StreamPlan", plan), before, books, step)
+                released.append(np.frombuffer(repr(told).encode(), np.uint8))
+            yield released
 
     return run
 

@@ -59,7 +59,7 @@ class AuditFinding:
         control: whether the mechanism was broken on purpose, and so must be caught.
         detail: the neighbours with the largest loss, in words.
         seconds: wall-clock time of this audit.
-        unit: ``"epsilon"`` or ``"rho"``.
+        unit: ``"epsilon"``, ``"rho"``, or the ``"delta"`` that an epsilon leaves.
     """
 
     subject: str
@@ -71,7 +71,7 @@ class AuditFinding:
     control: bool
     detail: str
     seconds: float
-    unit: Literal["epsilon", "rho"] = "epsilon"
+    unit: Literal["epsilon", "rho", "delta"] = "epsilon"
 
     @classmethod
     def of(
@@ -83,7 +83,7 @@ class AuditFinding:
         found: float,
         control: bool,
         detail: str,
-        unit: Literal["epsilon", "rho"] = "epsilon",
+        unit: Literal["epsilon", "rho", "delta"] = "epsilon",
         confidence: float | None = None,
         runs: int | None = None,
     ) -> AuditFinding:

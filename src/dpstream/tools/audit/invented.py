@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.core.contracts import ends
 from dpstream.core.errors import DataError, SchemaError
 from dpstream.core.privacy import User
 from dpstream.core.schema.domain import Domain
@@ -31,6 +32,7 @@ from dpstream.core.tables import (
 )
 from dpstream.core.tables.encoded_batch import batch_codes
 from dpstream.stream.admission import Admission, Batch, grant_batch
+from dpstream.tools.audit.door import Batches
 from dpstream.tools.errors.invented_tables import correlated_columns
 from dpstream.tools.evaluate.array_types import Codes
 
@@ -167,10 +169,10 @@ class InventedStream:
 
     # What a mechanism sees of them.
 
-    def admit(self, steps: Sequence[Step]) -> list[Any]:
+    def admit(self, steps: Sequence[Step]) -> Batches:
         """The batches of these events, encoded and bounded as those of real ones."""
         counters, present = _Counters(), PresentTable.empty(self.reading.domain)
-        batches: list[Any] = []
+        batches, cut = Batches(), list[int]()
         for number, step in enumerate(steps, start=1):
             granted = grant_batch(self._batch(step), self.plan, self.schema, cast("Store", counters), "audit")
             if granted.keyed is not None:
@@ -179,10 +181,15 @@ class InventedStream:
                 present, departed = present.after(changes, number)
                 batches.append(PresentBatch(PresentView(present, departed)))
                 continue
-            taken = Admission(self.reading.domain, self.unit, cast("Store", counters)).admit(granted, "audit")
+            admission = Admission(self.reading.domain, self.unit, cast("Store", counters))
+            taken = admission.admit(granted, "audit")
             if taken.users is not None:
+                cut.append(taken.users.cut)
                 counters.events |= dict(zip(taken.users.ids, taken.users.after.tolist(), strict=True))  # type: ignore[union-attr]
+            if admission.forgets(number, None):
+                counters.events.clear()
             batches.append(taken.view)
+        batches.cut = cut
         return batches
 
     def _batch(self, step: Step) -> Batch | KeyedBatch:
@@ -251,8 +258,12 @@ class InventedStream:
                     yield f"a record replaced at step {at}", steps, one, many
                     continue
                 before = self._with(steps, at, scene.common, 1) if scene.common != (0, 0) else steps
+                per = self.unit.per if isinstance(self.unit, User) else None
+                later = (
+                    at if per is not None and ends(per, at) else at + 1
+                )  # all of one unit is in one period
                 one, many = (
-                    self._with(self._with(before, at, scene.more, units), at + 1, scene.late, units)
+                    self._with(self._with(before, at, scene.more, units), later, scene.late, units)
                     for units in (1, _TOO_MANY)
                 )
                 yield f"{scene.name}, step {at}", before, one, many
@@ -267,7 +278,7 @@ class InventedStream:
             most = self.unit.max_events
             scenes = [
                 _Scene("too many records", more=(2 * most + 1, 0)),
-                _Scene("two steps over the limit", more=(most, 0), late=(most + 1, 0)),
+                _Scene("two steps over the limit", more=(most + 1, 0), late=(most + 1, 0)),
             ]
             return (
                 [*scenes, _Scene("a user who comes and goes", more=(most, most))] if self.deletes else scenes

@@ -1,0 +1,107 @@
+"""How much of a census's table is signal, and not noise. Public post-processing.
+
+A table that is mostly noise is further from the records than the uniform one. So a release is a mixture of both, and
+what censuses measure says how much of each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.graphical import Measurement, Model
+from dpstream.families.census.cohorts import Cohort, projected
+from dpstream.mechanisms.workload_cells import Cells
+
+_Floats = NDArray[np.float64]
+
+#: A part that is too small costs more than one that is too large.
+_LENIENT = 2.0
+
+
+@dataclass
+class Signal:
+    """The part of the way from the uniform table to the estimated one that is released.
+
+    Along this way a census finds, with fresh noise, how far the records are; so neither drift nor wrong variances can
+    make noise look like signal. Columns only, added up over all censuses.
+
+    Attributes:
+        found, length: <measured, way> and <way, way>, each over the variance of the noise.
+        present: the same of what is known at the last census, less what its own noise adds (``agreement``).
+    """
+
+    found: float = 0.0
+    length: float = 0.0
+    present: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def part(self) -> float:
+        """Of the way, at most 1."""
+        length = self.length + self.present[1]
+        return min(max(_LENIENT * (self.found + self.present[0]) / length, 0.0), 1.0) if length else 1.0
+
+    def backtest(
+        self, cells: Cells, released: Sequence[tuple[Model, float]], measured: Sequence[Measurement]
+    ) -> None:
+        """Compare what a census measured with what was released before it.
+
+        Args:
+            released: models, with their numbers of records.
+        """
+        whole = sum(size for _, size in released)
+        if whole <= 0.0:
+            return
+        even = _even(cells)
+        known = [(size / whole, model.with_total(1.0)) for model, size in released]
+        for index, values, variance in projected(cells, measured):
+            clique, uniform = cells.cliques[index], even[cells.part(index)]
+            if len(clique) == 1:
+                shares = sum(weight * model.marginals([clique])[0] for weight, model in known)
+                records = float(values.sum())
+                way = max(records, 1.0) * (shares - uniform)
+                self.found += float((values - uniform * records) @ way) / variance
+                self.length += float(way @ way) / variance
+
+    def look(self, cells: Cells, cohorts: Sequence[Cohort]) -> None:
+        """Take what is known of the present records.
+
+        Errors of cohorts are added up as if all were alike: they come from one tracker.
+        """
+        whole = max(sum(cohort.size for cohort in cohorts), 1.0)
+        even, found, length = _even(cells), 0.0, 0.0
+        for index, clique in enumerate(cells.cliques):
+            deviation = sum(cohort.size * math.sqrt(cohort.variances[index]) for cohort in cohorts) / whole
+            if len(clique) == 1 and deviation > 0.0:
+                part = cells.part(index)
+                shares = np.sum([cohort.size * cohort.shares[part] for cohort in cohorts], axis=0) / whole
+                own = agreement(shares, even[part], deviation**2)
+                found, length = found + own[0], length + own[1]
+        self.present = found, length
+
+
+def agreement(shares: _Floats, even: _Floats, variance: float) -> tuple[float, float]:
+    """<true - even, way> and <way, way> over the variance of noisy shares; the way leads from the even distribution to
+    the nearest one. Unbiased for normal noise (Stein 1981): as many free cells as noise turns the way."""
+    nearest = nearest_distribution(shares)
+    way = nearest - even
+    found = float(way @ (shares - even)) / variance - (np.count_nonzero(nearest) - 1)
+    return found, float(way @ way) / variance
+
+
+def nearest_distribution(shares: _Floats) -> _Floats:
+    """By least squares."""
+    falling = np.sort(shares)[::-1]
+    over = (np.cumsum(falling) - 1.0) / np.arange(1, len(shares) + 1)
+    return np.asarray(np.maximum(shares - over[np.flatnonzero(falling > over)[-1]], 0.0))
+
+
+@lru_cache(maxsize=8)
+def _even(cells: Cells) -> _Floats:
+    """The shares of all cells in the uniform table."""
+    return np.concatenate(Model.uniform(cells.workload.domain, 1.0).marginals(cells.cliques))

@@ -1,0 +1,229 @@
+"""Streams whose values are discovered: codes for ever, exact counts until an epoch ends, nothing else of them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tracemalloc
+from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from discovering import OPEN, Exactly, discovering, frame
+from toy_stream import start
+
+import dpstream as dp
+from dpstream.core.errors import ConfigError, SchemaError, StepError, StoreDamagedError
+from dpstream.core.privacy import Randomness, User
+from dpstream.core.tables import Workload
+from dpstream.core.tables.undiscovered import Undiscovered
+from dpstream.families.tabular import DPStabs
+from dpstream.mechanisms.discovery_plan import Discovery, OpenColumn
+from dpstream.stream import Batch, Stream
+from dpstream.stream.inspection import check_store
+from dpstream.stream.store.archive import archived_plan, export_store, import_store
+
+
+def opened(home: Path, plan: Any, seed: int = 1, **options: Any) -> Stream:
+    return start(home, plan=plan, schema=OPEN, randomness=Randomness.seeded(seed), **options)
+
+
+def run(home: Path, plan: Any, steps: range, frames: Any = frame, *, again: bool = False) -> None:
+    """All steps, each in an opening of its own, with noise that depends on the step."""
+    for step in steps:
+        with opened(home, plan, step) as stream:
+            for _ in range(1 + again):
+                stream.step(Batch(frames(step)), f"b{step}")
+
+
+def files(home: Path) -> dict[str, bytes]:
+    paths = (home / "releases").rglob("*")
+    return {str(path.relative_to(home)): path.read_bytes() for path in paths if path.is_file()}
+
+
+def test_values_enter_with_the_step_after_a_border_and_keep_their_codes(tmp_path: Path) -> None:
+    plan = discovering(2, 4, least=10, headline=(("kind",),))
+    run(tmp_path, plan, range(1, 7), again=True)
+    counted = [Counter(value for step in span for value in frame(step)["kind"]) for span in ((1, 2), (3, 4))]
+    for number, counts in enumerate(counted):
+        del counts[None], counts["v1"]
+        known = {value for value, many in counted[0].items() if many > 10} if number else set()
+        seen = plan.discovery.seen[number]
+        assert seen == {value: many for value, many in counts.items() if value not in known}
+    release = dp.read(tmp_path / "releases")
+    found = [
+        (one["value"], one["from_step"], one["noisy_count"])
+        for step in (2, 4)
+        for one in release.manifest(step)["discovered"]["kind"]
+    ]
+    assert [entry[1] for entry in found] == sorted(entry[1] for entry in found)
+    assert "discovered" not in release.manifest(3)
+    book = json.loads((tmp_path / "releases" / "codebook.json").read_bytes())
+    codes = book["resources"][0]["schema"]["fields"][1]["dpstream"]["codes"]
+    labels = ["v1", "other", "missing", *(value for value, _, _ in found)]
+    assert [code["label"] for code in codes] == labels
+    assert set(release.table(2).column("kind").to_pylist()) <= {"v1", "other", None}
+    assert "v2" in release.table(6).column("kind").to_pylist()
+    # What was measured of a value holds from its step on; before, it is in the bin for others.
+    measured = release.measured(["kind"])
+    assert measured is not None
+    low, high = measured.interval(0.999999)  # type: ignore[misc]
+    for value, first, _ in found:
+        truth = sum(frame(step)["kind"].count(value) for step in range(first, 7))
+        assert low[labels.index(value)] <= truth <= high[labels.index(value)]
+    assert low.sum() < 1200 < high.sum()
+    assert measured.standard_errors[0] > measured.standard_errors[-1] > 0.0
+    assert "v2 from step 3" in measured.note
+    assert "v2 from step 3" in release.answer("kind = 'v2'", as_of=2).note
+    series = release.series(["kind"], 1).to_table().to_pylist()
+    assert {row["status"] for row in series if row["kind"] == "v2"} == {"from step 3", "measured"}
+    assert [row["status"] for row in series if row["kind"] == "v2"][:3] == ["from step 3"] * 2 + ["measured"]
+    assert check_store(tmp_path / "state", tmp_path / "releases").problems == ()
+
+
+def test_what_comes_again_is_compared_in_the_codes_of_its_step(tmp_path: Path) -> None:
+    plan = discovering(1, 3)
+    run(tmp_path, plan, range(1, 5))
+    with opened(tmp_path, plan) as stream:
+        for step in range(1, 5):
+            assert stream.step(Batch(frame(step)), f"b{step}").step == step
+        with pytest.raises(StepError, match="other records"):
+            stream.step(Batch(frame(1, last="x")), "b1")  # the same codes
+        assert stream.publish_again() == []
+
+
+def rewritten(step: int) -> dict[str, Any]:
+    return frame(step, last="other-")
+
+
+def test_releases_depend_on_no_value_that_is_not_published(tmp_path: Path) -> None:
+    """Other names for all that is rare: every table, measurement and manifest is the same."""
+    plan = discovering(2)
+    run(tmp_path / "a", plan, range(1, 5))
+    run(tmp_path / "b", plan, range(1, 5), rewritten)
+    first, second = files(tmp_path / "a"), files(tmp_path / "b")
+    assert first.keys() == second.keys()
+    assert [name for name in first if first[name] != second[name] and "head" not in name] == []
+    assert plan.discovery.seen[0] != plan.discovery.seen[1]
+
+
+def test_nothing_of_an_epoch_stays_when_it_ended(tmp_path: Path) -> None:
+    plan = discovering(2)
+    run(tmp_path, plan, range(1, 2))
+
+    def in_state(text: bytes) -> bool:
+        return any(text in path.read_bytes() for path in (tmp_path / "state").iterdir() if path.is_file())
+
+    assert in_state(b"rare7")
+    run(tmp_path, plan, range(2, 3))
+    assert not in_state(b"rare7")
+
+
+def test_an_archive_holds_the_open_epoch(tmp_path: Path) -> None:
+    plan, archive = discovering(2), tmp_path / "archive"
+    for home in (tmp_path / "stays", tmp_path / "moves"):
+        run(home, plan, range(1, 2))
+    export_store(tmp_path / "moves" / "state", archive, move=True)
+    shutil.rmtree(tmp_path / "moves" / "state")
+    import_store(archive, tmp_path / "moves" / "state", archived_plan(archive))
+    for home in (tmp_path / "stays", tmp_path / "moves"):
+        run(home, plan, range(2, 3))
+    assert plan.discovery.seen[0] == plan.discovery.seen[1]
+
+
+def test_a_changed_count_is_noticed_before_anything_is_drawn(tmp_path: Path) -> None:
+    import sqlite3
+
+    plan = discovering(2)
+    run(tmp_path, plan, range(1, 2))
+    with sqlite3.connect(tmp_path / "state" / "stream.sqlite") as db:
+        db.execute("DELETE FROM undiscovered WHERE key = (SELECT min(key) FROM undiscovered)")
+    assert "count of a value" in check_store(tmp_path / "state", None).problems[0]
+    with opened(tmp_path, plan) as stream, pytest.raises(StoreDamagedError):
+        stream.step(Batch(frame(2)), "b2")
+    assert plan.discovery.seen == []
+
+
+HOSTILE = ["x" * 10**6, "a\nb", "a\x00b", "\u202eabc", "", "9" * 16, "ok", "7.0", "7", "other", "missing"]
+
+
+def test_hostile_values_are_never_counted() -> None:
+    broken = pa.Array.from_buffers(
+        pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"a\xff")]
+    )
+    kinds = pa.chunked_array([pa.array(HOSTILE), broken])
+    table = pa.table({"paid": [True] * len(kinds), "kind": kinds})
+    new = Undiscovered.of(table, OPEN, "test")
+    assert new is not None
+    ((texts, counts),) = new.counts()
+    assert dict(zip(texts.to_pylist(), counts.tolist(), strict=True)) == {"ok": 1, "7": 2}
+    assert OPEN.encode(table)[-3:, 1].tolist() == [1, 2, 1]
+
+
+def test_which_records_of_a_user_are_counted_depends_on_no_order(tmp_path: Path) -> None:
+    """The records have one code, and differ in values that are not discovered."""
+    plan = discovering(1, least=0, unit=User(2))
+    values = [f"n{number}" for number in range(30)]
+    for name, order in (("a", values), ("b", values[::-1])):
+        records = {"paid": [True] * 30, "kind": order}
+        with opened(tmp_path / name, plan) as stream:
+            stream._store.meta["key"] = b"k" * 32
+            stream.step(Batch(records, users=["one user"] * 30), "b1")
+    first, second = plan.discovery.seen
+    assert first == second
+    assert len(first) == 2
+
+
+def test_a_step_of_many_values_needs_the_memory_of_some(tmp_path: Path) -> None:
+    """Beside the step's texts (in Arrow) there is never an object for each of them."""
+    from dpstream.stream.store.summed_rows import ValueCounts, read_values, write_values
+
+    with opened(tmp_path, discovering(9)) as stream:
+        db, key = stream._store._database, stream._store.meta["key"]
+        assert db is not None
+        peaks = []
+        for rows in (100_000, 300_000):
+            texts = pa.array(np.char.mod("%064d", np.arange(rows)).tolist(), pa.large_string())
+            change = ValueCounts(((texts, np.ones(rows, np.int64)),), ended=False)
+            tracemalloc.start()
+            db.begin()
+            write_values(db, key, 1, change)
+            assert sum(count for _, count in read_values(db, key, 0, ())) == rows
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+            db.rollback()
+    assert peaks[1] < peaks[0] + 200_000 * 60
+
+
+def test_records_without_their_values_are_refused(tmp_path: Path) -> None:
+    with opened(tmp_path, discovering(1)) as stream:
+        with pytest.raises(ConfigError, match="records as codes lack them"):
+            stream.step(Batch(np.zeros((3, 2), np.int32)), "b1")
+        assert stream.last_step == 0
+
+
+def test_mechanisms_whose_counts_cannot_grow_refuse(tmp_path: Path) -> None:
+    plan = DPStabs(Workload.all_k_way(OPEN.domain, 1)).calibrate(epsilon=1, horizon=9)
+    with pytest.raises(ConfigError, match="'dpstabs' discovers no values of 'kind'"):
+        opened(tmp_path, plan)
+    with pytest.raises(SchemaError, match="reads the column 'kind', whose values are discovered"):
+        OPEN.with_levels("tree", ["group", "kind"], {"group": ["a"] * 3, "kind": ["v1", "other", "missing"]})
+
+
+def test_what_follows_cells_from_the_beginning_is_refused() -> None:
+    recipe = discovering(1).recipe
+    column = OpenColumn("kind", 1, ("v1", "other"))
+    beside = replace(recipe, discovery=Discovery((column,), delta=Fraction(1, 10**9)))
+    with pytest.raises(ConfigError, match="cannot be discovered beside a season"):
+        replace(beside, season=Fraction(12))
+
+
+def test_a_stand_in_for_the_law_is_not_private() -> None:
+    """What these tests publish is exact: it must never be a plan's own."""
+    assert replace(discovering(1), discovery=None).open_columns == ()
+    assert isinstance(discovering(1).discovery, Exactly)
