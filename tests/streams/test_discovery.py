@@ -26,6 +26,7 @@ from dpstream.families.tabular import DPStabs
 from dpstream.io.sinks.target import step_name
 from dpstream.mechanisms.discovery_plan import Discovery, OpenColumn
 from dpstream.stream import Batch, Publishing, Stream
+from dpstream.stream.identity import plan_facts
 from dpstream.stream.inspection import check_store
 from dpstream.stream.store.archive import archived_plan, export_store, import_store
 
@@ -283,6 +284,16 @@ def test_mechanisms_whose_counts_cannot_grow_refuse(tmp_path: Path) -> None:
         opened(tmp_path, plan)
     with pytest.raises(SchemaError, match="reads the column 'kind', whose values are discovered"):
         OPEN.with_levels("tree", ["group", "kind"], {"group": ["a"] * 3, "kind": ["v1", "other", "missing"]})
+
+
+def test_a_stream_that_discovers_begins_with_no_table(tmp_path: Path) -> None:
+    """With a pattern, too, where the delta is 0."""
+    column = OpenColumn.of(replace(OPEN.columns[1], pattern=("v[0-9]",)))
+    recipe = replace(discovering(1).recipe, discovery=Discovery((column,), share=Fraction(1, 2)))
+    plan = recipe.calibrate(epsilon=1)
+    assert (plan.delta, plan.open_columns) == (0, ("kind",))
+    with pytest.raises(ConfigError, match="cannot begin with another stream's table"):
+        plan_facts(plan, OPEN, "test", None, (), {})
 
 
 def test_what_follows_cells_from_the_beginning_is_refused() -> None:
