@@ -224,8 +224,10 @@ def facts(stream: str) -> KeyedStream:
     return load(stream, 0)
 
 
-def configuration(stream: str, method: str, budget: str, folder: Path) -> Config:
-    """The file of a method, without data; it stays in the folder."""
+def configuration(
+    stream: str, method: str, budget: str, folder: Path, guess: Callable[[float], int] = coarse
+) -> Config:
+    """The file of a method, without data, with guesses; it stays in the folder."""
     known, (name, *words) = facts(stream), method.replace("aim", "baseline:offline=aim").split(":")
     by_key = known.followed and name in ("default", "census")
     epsilon, _, delta = budget.partition(",")
@@ -238,12 +240,12 @@ def configuration(stream: str, method: str, budget: str, folder: Path) -> Config
         "stream": {"name": "s", "unit": "record" if by_key else "event"},
         "source": {"path": "*.csv", "time_column": "when", "end": known.steps},
         "budget": {**amount, "horizon": known.steps},
-        "expect": {"records_per_step": coarse(known.records_per_step)},
+        "expect": {"records_per_step": guess(known.records_per_step)},
         "mechanism": {"workload": "all-2-way", **options} | ({} if name == "default" else {"name": name}),
     }
     sections["source"] |= {"key_column": "key"} if by_key else {}
     if known.deletes:
-        sections["source"]["op_column"], sections["expect"]["size"] = "op", coarse(known.size)
+        sections["source"]["op_column"], sections["expect"]["size"] = "op", guess(known.size)
     sections["expect"] |= {"order": "sorted"} if sorts(stream) else {}
     for column, size in zip(known.domain.names, known.domain.sizes, strict=True):
         values = {"type": "categorical", "values": [str(code) for code in range(size)]}

@@ -355,10 +355,10 @@ def test_runs_of_another_seed_have_the_predicted_errors(tmp_path: Path, name: st
         assert tool.imagine is not None
         guess = Guess(config.expected, STEPS, (STEPS,), "foreseen", None, 1000 + run)
         invented = tool.imagine(config, guess)
-        truth = invented.truth[STEPS]
-        cliques = [clique for clique in truth.cliques if len(clique) <= 2]
         for _, seen in observations(config, tool, invented, Randomness.seeded(f"other {run}"), run):
             if seen is not None:
+                truth = invented.truth[STEPS]
+                cliques = [clique for clique in truth.cliques if len(clique) <= 2]
                 pairs = zip(
                     *(one.marginals(truth.domain, cliques) for one in (truth.table, seen)), strict=True
                 )

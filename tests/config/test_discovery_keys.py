@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 from pathlib import Path
 
@@ -11,8 +12,11 @@ from small_configs import PAID, load, write_config, write_rows
 
 import dpstream
 from dpstream.core.errors import ConfigError
+from dpstream.core.privacy.entries import Entry
 from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.project.planning import describe
+from dpstream.project.statement import statement
+from dpstream.project.status import status_facts
 
 OPEN = '[schema.columns.zip]\ntype = "categorical"\nvalues = "discover"\nknown = ["a"]\nother = "rest"\n'
 DELTA = '[discovery]\ndelta = "1e-9"'
@@ -49,6 +53,25 @@ def test_with_a_pattern_the_guarantee_stays_pure(tmp_path: Path) -> None:
 def test_what_is_refused(tmp_path: Path, given: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load(tmp_path, **given)
+
+
+def test_a_person_with_many_records_is_told_their_delta(tmp_path: Path) -> None:
+    """Not a record's: a value that nobody else has passes more often, the more often it is there."""
+    given = {"columns": OPEN + PAID, "source": WEEKS, "rest": f'{DELTA}\nshare = "1/2"'}
+    config = load(tmp_path, budget='epsilon = "2"', **given)
+    page = statement(config, status_facts(config), date="1 May 2026").markdown()
+    entry = Entry(config.plan().discovery.thresholds["zip"])
+    for many in (1, 2, 10):
+        told = re.search(rf"(?:{many} records|One record): epsilon = {2 * many}, delta = ([0-9.e-]+);", page)
+        passes = entry.passes(many)
+        assert passes * (1 - 1e-9) <= float(told[1]) <= 2.8 * passes, "tau is a whole number"
+    assert passes > 1000e-9, "control: a record's delta would not hold"
+    assert "both streams have seen costs the sum: on the same terms epsilon = 4, delta = 2e-9" in page
+    assert "delta for discovered values can be more than k times as large" in page
+    monthly = WEEKS.replace("week", "month") + '\nuser_column = "who"'
+    unit = 'unit = "user"\nmax_events = 4\nper = "month"'
+    lives = describe(load(tmp_path, stream=unit, **{**given, "source": monthly}))["words"]["lives"]
+    assert re.search(r"the loss is epsilon = 12, delta = [0-9.]+e-8; no bound; no bound, and a guess", lives)
 
 
 def test_a_frequent_value_enters_a_stream_with_its_noisy_count(tmp_path: Path) -> None:

@@ -115,8 +115,8 @@ def less_noise_where_nobody_came(monkeypatch):
 def one_more_through(monkeypatch):
     honest = contribution.admit
 
-    def admit(inserts, deletes, owners, used, max_events, key):
-        return honest(inserts, deletes, owners, used, max_events + 1, key)
+    def admit(inserts, deletes, owners, used, max_events, *given):
+        return honest(inserts, deletes, owners, used, max_events + 1, *given)
 
     monkeypatch.setattr("dpstream.stream.admission.admit", admit)
 
@@ -124,8 +124,8 @@ def one_more_through(monkeypatch):
 def cut_again_in_a_later_period(monkeypatch):
     honest = contribution.admit
 
-    def admit(inserts, deletes, owners, used, max_events, key):
-        found = honest(inserts, deletes, owners, used, max_events, key)
+    def admit(inserts, deletes, owners, used, max_events, *given):
+        found = honest(inserts, deletes, owners, used, max_events, *given)
         return replace(found, counts=np.minimum(found.counts, max_events))
 
     monkeypatch.setattr("dpstream.stream.admission.admit", admit)

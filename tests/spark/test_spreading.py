@@ -97,7 +97,7 @@ class Users(Both):
 
     def step(self, came: pa.Table, split: Split, went: pa.Table | None = None) -> None:
         """One step, compared."""
-        plain = _bounded(Batch(came, went, users="who"), USERS, BOUND)
+        plain = _bounded(Batch(came, went, users="who"), USERS, BOUND, KEY)
         found = self.granted(came, split, went)
         assert found.rows.fingerprint(KEY) == plain.rows.fingerprint(KEY)
         assert plain.bounded is not None

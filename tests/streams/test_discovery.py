@@ -23,8 +23,10 @@ from dpstream.core.privacy import Randomness, User
 from dpstream.core.tables import Workload
 from dpstream.core.tables.undiscovered import Undiscovered
 from dpstream.families.tabular import DPStabs
+from dpstream.io.sinks.target import step_name
 from dpstream.mechanisms.discovery_plan import Discovery, OpenColumn
-from dpstream.stream import Batch, Stream
+from dpstream.stream import Batch, Publishing, Stream
+from dpstream.stream.identity import plan_facts
 from dpstream.stream.inspection import check_store
 from dpstream.stream.store.archive import archived_plan, export_store, import_store
 
@@ -124,6 +126,75 @@ def test_nothing_of_an_epoch_stays_when_it_ended(tmp_path: Path) -> None:
     assert not in_state(b"rare7")
 
 
+def test_no_value_outlives_the_last_step(tmp_path: Path) -> None:
+    """The step ends no epoch, and no later one reads what it counted."""
+    plan = replace(discovering(1), horizon=3)
+    for steps, left in ((range(1, 3), True), (range(3, 4), False)):
+        run(tmp_path, plan, steps)
+        state = [path.read_bytes() for path in (tmp_path / "state").iterdir() if path.is_file()]
+        assert any(b"rare7" in data for data in state) is left
+    assert check_store(tmp_path / "state", tmp_path / "releases").problems == ()
+
+
+def labels(home: Path) -> list[str]:
+    book = json.loads((home / "releases" / "codebook.json").read_bytes())
+    return [code["label"] for code in book["resources"][0]["schema"]["fields"][1]["dpstream"]["codes"]]
+
+
+def approving(home: Path, approve: bool = True) -> Stream:
+    """Step 1 is published; 2, which discovered values, and 3 are held."""
+    options = {"publishing": Publishing(approve=approve)}
+    if not (home / "state").exists():
+        with opened(home, discovering(2, 4), **options) as stream:
+            for step in range(1, 4):
+                stream.step(Batch(frame(step)), f"b{step}")
+            assert stream.discovered() == {2}
+            stream.approve(1)
+    return opened(home, discovering(2, 4), **options)
+
+
+def test_values_that_a_held_step_discovered_wait_for_it(tmp_path: Path) -> None:
+    wrong = "step 3 has the values that step 2 discovered, which is held"
+    with approving(tmp_path) as stream:
+        with pytest.raises(StepError, match=wrong):
+            stream.approve(3)
+        assert (stream.held(), labels(tmp_path)) == ([2, 3], ["v1", "other", "missing"])
+    with approving(tmp_path, approve=False) as stream:
+        with pytest.raises(StepError, match="step 4 has the values that step 2 discovered, which is held"):
+            stream.step(Batch(frame(4)), "b4")
+        assert (stream.last_step, stream.begun) == (3, None)
+        assert stream.approve() == [2, 3]
+        stream.step(Batch(frame(4)), "b4")
+    assert "v2" in labels(tmp_path)
+
+
+def test_values_that_a_rejected_step_discovered_are_never_published(tmp_path: Path) -> None:
+    with approving(tmp_path) as stream:
+        stream.withdraw(2, "a value is a name")
+        for steps in (None, [3]):
+            with pytest.raises(StepError, match=r"discovered, which is rejected .*a new stream"):
+                stream.approve(steps)
+        with pytest.raises(StepError, match="step 4 has the values that step 2 discovered"):
+            stream.step(Batch(frame(4)), "b4")
+        assert stream.last_step == 3
+    for approve in (False, True):
+        approving(tmp_path, approve).close()
+    public = b"".join(files(tmp_path).values())
+    assert b"v2" not in public
+    assert [path.name for path in (tmp_path / "releases").glob("step*")] == [step_name(1)]
+
+
+def test_values_that_a_withdrawn_step_discovered_were_public_and_stay(tmp_path: Path) -> None:
+    with approving(tmp_path) as stream:
+        stream.approve(2)
+        stream.withdraw(2, "a value is a name")
+        assert stream.discovered() == {2}
+        assert stream.approve() == [3]
+    assert "v2" in labels(tmp_path)
+    manifest = json.loads((tmp_path / "releases" / step_name(2) / "manifest.json").read_bytes())
+    assert "v2" in [one["value"] for one in manifest["discovered"]["kind"]]
+
+
 def test_an_archive_holds_the_open_epoch(tmp_path: Path) -> None:
     plan, archive = discovering(2), tmp_path / "archive"
     for home in (tmp_path / "stays", tmp_path / "moves"):
@@ -213,6 +284,16 @@ def test_mechanisms_whose_counts_cannot_grow_refuse(tmp_path: Path) -> None:
         opened(tmp_path, plan)
     with pytest.raises(SchemaError, match="reads the column 'kind', whose values are discovered"):
         OPEN.with_levels("tree", ["group", "kind"], {"group": ["a"] * 3, "kind": ["v1", "other", "missing"]})
+
+
+def test_a_stream_that_discovers_begins_with_no_table(tmp_path: Path) -> None:
+    """With a pattern, too, where the delta is 0."""
+    column = OpenColumn.of(replace(OPEN.columns[1], pattern=("v[0-9]",)))
+    recipe = replace(discovering(1).recipe, discovery=Discovery((column,), share=Fraction(1, 2)))
+    plan = recipe.calibrate(epsilon=1)
+    assert (plan.delta, plan.open_columns) == (0, ("kind",))
+    with pytest.raises(ConfigError, match="cannot begin with another stream's table"):
+        plan_facts(plan, OPEN, "test", None, (), {})
 
 
 def test_what_follows_cells_from_the_beginning_is_refused() -> None:

@@ -68,8 +68,16 @@ def withdraw(config: Config, step: int, reason: str, by: str) -> None:
     """
     with opened(config) as stream:
         held = step in stream.held()
-        fresh = stream.withdraw(step, reason, by=by)
+        fresh, found = stream.withdraw(step, reason, by=by), step in stream.discovered()
     if held:
         click.echo(f"step {step} is rejected: nothing of it is published")
     else:
         click.echo(f"step {step} is withdrawn" if fresh else f"step {step} was withdrawn already")
+    if found and held:
+        click.echo(
+            "later steps have the values that it discovered and cannot be published: the stream has to end"
+        )
+    elif found:
+        click.echo(
+            "manifest and later tables keep the values that it discovered: to leave them out, end the stream"
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +14,10 @@ from dpstream.cli.types import Whole
 from dpstream.core.errors import ConfigError, counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from dpstream.project import Config
+    from dpstream.project.planning import AnswerRow
 
 #: What ``--explain`` shows.
 TOPICS = ("privacy", "budget", "schedule", "halting", "errors", "assumptions")
@@ -177,8 +179,9 @@ def _forecast(config: Config, at: int | None, limits: Mapping[str, Any]) -> tupl
 def _answers(facts: Mapping[str, Any]) -> dict[str, Any] | None:
     """The first screen's table: from the simulation, else from what the noise alone lets predict; None without both."""
     from dpstream.project.planning import answer_rows
+    from dpstream.stream.release.verdicts import LITTLE
 
-    expected, forecast, alone = facts["expected_errors"], facts["forecast"], ""
+    expected, forecast, alone, little = facts["expected_errors"], facts["forecast"], "", ""
     records = facts["counted_records"]
     if forecast is not None:
         step, size, runs = forecast["step"], forecast["size"], forecast["runs"]
@@ -188,6 +191,9 @@ def _answers(facts: Mapping[str, Any]) -> dict[str, Any] | None:
             steps = forecast["simulated_steps"]
             how = f"Standard errors at that step: {steps} steps were simulated; they grow as the plan says."
         rows = answer_rows(size, forecast["total"], forecast["marginals"], records)
+        if forecast["marginals"]:
+            rows += [_trivial_row(name, size, forecast["marginals"]) for name in ("uniform", "empty")]
+        little = LITTLE if forecast["says_little"] else ""
         alone = _noise_alone(expected, forecast)
     elif expected is not None:
         last = expected["steps"][-1]
@@ -202,7 +208,19 @@ def _answers(facts: Mapping[str, Any]) -> dict[str, Any] | None:
         "rows": rows,
         "how": how,
         "alone": alone,
+        "little": little,
     }
+
+
+def _trivial_row(name: str, size: float, marginals: Sequence[Mapping[str, Any]]) -> AnswerRow:
+    """The errors of a trivial table in half of the widest marginals."""
+    from dpstream.project.planning import answer_rows
+
+    errors = [
+        {**one, "standard_error": one[name], "share": one[name] * one["cells"] / size} for one in marginals
+    ]
+    row = answer_rows(size, None, errors)[-1]
+    return replace(row, what=f"{name} table: {row.what}", word="")
 
 
 def _noise_alone(expected: Mapping[str, Any] | None, forecast: Mapping[str, Any]) -> str:

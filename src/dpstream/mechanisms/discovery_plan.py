@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -12,7 +13,7 @@ from dpstream.core.contracts import check_share, check_whole
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import Budget, EventUnit, exact_amount
 from dpstream.core.privacy.discovery import Threshold
-from dpstream.core.privacy.entries import Entry
+from dpstream.core.privacy.entries import Entry, delta_of_periods
 from dpstream.core.schema.discrete import Categorical
 from dpstream.core.schema.pattern import Pattern
 from dpstream.mechanisms.discovery import Rule
@@ -123,6 +124,14 @@ class Discoveries:
     def delta(self) -> Fraction:
         """How likely at most a value is published that only one unit holds."""
         return self.recipe.delta or Fraction(0)
+
+    def delta_of(self, units: int) -> Fraction:
+        """The same for values that somebody with so many units holds alone; rounded up to three digits."""
+        if units == 1:
+            return self.delta
+        total = sum((delta_of_periods(one, units) for one in self.thresholds.values()), Fraction(0))
+        above = Context(prec=3, rounding=ROUND_CEILING)
+        return min(Fraction(1), Fraction(above.divide(Decimal(total.numerator), Decimal(total.denominator))))
 
     def other_code(self, column: str) -> int:
         """The code of ``other`` in a column."""

@@ -468,6 +468,7 @@ def promised(config: Config, plan: StreamPlan) -> dict[str, Any]:
         "parallel": base is not None and base["composition"]["rule"] == "parallel",
         "stated": stated and (decimal_text(stated[0]), decimal_text(stated[1] + plan.delta)),
         "implied": implied,
+        "discovers": bool(plan.delta),
         "twice": config.source_options.deletions and isinstance(plan.unit, Event),
         "declared_public": config.facts()["declared_public"],
     }
@@ -483,21 +484,33 @@ def _lives(config: Config, budget: Budget) -> list[dict[str, Any]]:
         "promised": per.length if in_year is None else f"a {per.length}",
         "noun": "periods" if in_year is None else "years",
         "amount": "epsilon" if isinstance(budget, PureDP) else "rho",
+        "discovers": bool(config.plan().delta),
     }
     found = []
     for many in (1, 5, 10):
-        several = group(budget, many * (in_year or 1))
+        times = many * (in_year or 1)
+        several, added = group(budget, times), config.plan().delta_of(times)
         loss = f"{float(several.amount):.4g}"
-        found.append({**same, "many": many, "loss": loss, **loss_facts(config, several)})
+        found.append({**same, "many": many, "loss": loss, **loss_facts(config, several, added)})
     return found
 
 
-def loss_facts(config: Config, budget: Budget) -> dict[str, Any]:
-    """A budget in words, and what it means for somebody who guesses; ``hardly``: hardly a bound."""
-    epsilon, delta = loss_of(config, budget)
+def loss_facts(config: Config, budget: Budget, added: Fraction | None = None) -> dict[str, Any]:
+    """A budget in words, and what it means for somebody who guesses.
+
+    Args:
+        added: see ``loss_of``.
+
+    Returns:
+        ``unbounded``: no bound, as delta would be 1; ``hardly``: hardly a bound.
+    """
+    added = config.plan().delta if added is None else added
+    epsilon, delta = loss_of(config, budget, added)
+    unbounded = bool(delta) and Fraction(delta.split(" ")[0]) >= 1
     hardly = epsilon > _HARDLY_A_BOUND
     return {
-        "words": amount_words(budget, config.plan().delta),
+        "words": "no bound" if unbounded else amount_words(budget, added),
+        "unbounded": unbounded,
         "epsilon": epsilon,
         "delta": delta,
         "hardly": hardly,
@@ -506,9 +519,13 @@ def loss_facts(config: Config, budget: Budget) -> dict[str, Any]:
     }
 
 
-def loss_of(config: Config, budget: Budget) -> tuple[float, str]:
-    """(epsilon, delta as text) of a budget; what discovery adds is in delta, which is empty for pure DP."""
-    stated, added = config.budget.stated, config.plan().delta
+def loss_of(config: Config, budget: Budget, added: Fraction | None = None) -> tuple[float, str]:
+    """(epsilon, delta as text) of a budget.
+
+    Args:
+        added: what discovery adds to delta, which is empty for pure DP without it; None: what it adds for one unit.
+    """
+    stated, added = config.budget.stated, config.plan().delta if added is None else added
     if isinstance(budget, PureDP):
         return float(budget.epsilon), decimal_text(added) if added else ""
     delta = Fraction(_USUAL_DELTA) if stated is None else stated[1]

@@ -131,9 +131,9 @@ def _known(config: Config, plan: StreamPlan, facts: Facts) -> dict[str, Any]:
         "base": base,
         "base_words": None if base is None else base_words(base),
         "broken": "" if base is None else broken_words(base.get("broken", ())),
-        "doubled": loss_facts(config, group(budget, 2)),
-        "tenfold": loss_facts(config, group(budget, 10)),
-        "renewed": loss_facts(config, together([budget, plan.budget], "sum")),
+        "doubled": loss_facts(config, group(budget, 2), plan.delta_of(2)),
+        "tenfold": loss_facts(config, group(budget, 10), plan.delta_of(10)),
+        "renewed": loss_facts(config, together([budget, plan.budget], "sum"), 2 * plan.delta),
     }
 
 

@@ -66,7 +66,7 @@ def plan_facts(
             allowed=", ".join(f"{name} ({size})" for name, size in columns),
         )
     require_constraints(plan, schema, begins=base is not None)
-    if plan.delta and base is not None:
+    if plan.open_columns and base is not None:
         what = "a stream that discovers values cannot begin with another stream's table"
         raise ConfigError(what, where="[base]", allowed="an empty start")
     spent_per_step(plan)

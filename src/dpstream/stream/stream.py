@@ -217,7 +217,12 @@ class Stream:
             if sink is not None:
                 book = partial(self._codebook, with_ids=policy.records == "persistent")
                 self._outlet = ReleasePublisher(
-                    self._store, sink, facts, book, lambda: RemadeFiles(self._renderer, self._carried.records)
+                    self._store,
+                    sink,
+                    facts,
+                    book,
+                    lambda: RemadeFiles(self._renderer, self._carried.records),
+                    self.discovered,
                 )
             self._state = self._stored_state()
             self._undecided = self._store.undecided_failure()
@@ -260,6 +265,10 @@ class Stream:
             self._plan, self._schema = plan.grown(self._found), schema.grown(self._found)
 
     # Public facts
+
+    def discovered(self) -> set[int]:
+        """The steps that discovered values, which all steps after them have."""
+        return {one.first - 1 for values in self._found.values() for one in values}
 
     @property
     def path(self) -> Path:
@@ -368,7 +377,8 @@ class Stream:
             by: who decided it; kept in the store, and published nowhere.
 
         Errors:
-            StepError: a step that does not exist or cannot be approved; then none is. StoreError: the disk failed.
+            StepError: a step that does not exist or cannot be approved, such as one with values that a step discovered
+                that is held or rejected; then none is. StoreError: the disk failed.
         """
         self._check_process()
         return self._require_outlet("approve").approve([step] if isinstance(step, int) else step, by)
@@ -376,7 +386,8 @@ class Stream:
     def withdraw(self, step: int, reason: str, *, by: str = "the Python API") -> bool:
         """Take a released table back; its manifest stays, and readers are told ``reason``, which is public.
 
-        A step that is held is rejected: nothing of it is ever published, the reason neither. Nothing is refunded.
+        A step that is held is rejected: nothing of it is ever published, the reason neither. Nothing is refunded. Where
+        it discovered values, the stream ends with it. Values that a published step discovered stay.
         Gives False where it was withdrawn already. The next step loses its changes, from which the table could be put
         together again, and has its full table instead. ``by`` as in ``approve``.
 
@@ -478,6 +489,8 @@ class Stream:
                 where=f"step {step}",
                 allowed="a successor (dpstream init --after)",
             )
+        if self._outlet is not None:
+            self._outlet.require_values([step], self.held() if self._policy.approve else (), f"step {step}")
         if self._membership is not None:
             self._membership.allow_step(self._store.meta, step)
         if self._undecided is not None:
@@ -507,7 +520,7 @@ class Stream:
             told = published_cut(self._plan, before, cut, reservation.step)
             made = self._prepare(reservation, state, synthesis, period, randomness, told)
             if admitted.undiscovered is not None:
-                ended = self._plan.discovers(state)
+                ended = self._plan.discovers(state) or reservation.step == self._plan.horizon
                 made = replace(made, values=ValueCounts(admitted.undiscovered.added, ended))
             forgets = self._admission.forgets(reservation.step, self._plan.horizon)
             return replace(made, users=admitted.users, cut=cut, keyed=admitted.keyed, forgets=forgets)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,7 @@ from dpstream.project.keys import section_of
 from dpstream.project.public_knowledge import check_taken, of_stays
 from dpstream.project.schema_file import load_toml
 from dpstream.project.sections import read_recipe
+from dpstream.stream.release.verdicts import LITTLE
 from dpstream.tools.errors.contract import (
     FamilySimulation,
     Guess,
@@ -231,6 +232,8 @@ class ComparedMechanisms:
         runs: how many were done of each. wanted: how many were asked for.
         seconds: the limit of CPU. seed: of all invented streams and all noise.
         recommendation: which one it would take.
+        trivial: the same errors of a table without records, and of one with the number of records that the configured
+            mechanism released, all alike; empty where another distance decides.
     """
 
     errors: tuple[MechanismErrors, ...]
@@ -244,6 +247,7 @@ class ComparedMechanisms:
     seconds: float
     seed: int
     recommendation: Recommendation
+    trivial: tuple[MechanismErrors, ...]
 
     @property
     def words(self) -> str:
@@ -260,9 +264,10 @@ class ComparedMechanisms:
         """JSON-able."""
         return {
             **asdict(self),
-            "errors": [
-                {**asdict(one), "deciding": one.deciding, "spread": one.spread} for one in self.errors
-            ],
+            **{
+                name: [{**asdict(one), "deciding": one.deciding, "spread": one.spread} for one in listed]
+                for name, listed in (("errors", self.errors), ("trivial", self.trivial))
+            },
             "words": self.words,
         }
 
@@ -290,6 +295,14 @@ def recommend(errors: Sequence[MechanismErrors], measure: str) -> Recommendation
     else:
         words = f"Take {best}: its error ({measure}) is {100 * ratio:.0f} % of that of {configured} {on}."
     return Recommendation(best, configured, ratio, words + _elsewhere(errors, best, deciding))
+
+
+def _says_little(recommended: Recommendation, errors: Iterable[MechanismErrors]) -> Recommendation:
+    """With a sentence more, where a uniform table is as good; ``errors``: those of trivial tables among them."""
+    own = {one.mechanism: one.avg_we for one in errors}
+    if own.get("uniform", math.inf) > own[recommended.mechanism]:
+        return recommended
+    return replace(recommended, words=f"{recommended.words} {LITTLE}")
 
 
 def _elsewhere(errors: Sequence[MechanismErrors], chosen: str, deciding: Resemblance) -> str:
@@ -321,6 +334,8 @@ _MAX_RUNS, _MAX_RECORDS = 100, 1_000_000
 #: Records times steps, where each step holds them all.
 _MAX_FOLLOWED = 20_000_000
 _TENTHS = 10
+#: What needs no mechanism.
+_TRIVIAL = ("empty", "uniform")
 #: Errors that every family has: of a cell, of shares, of the number of records. Others are its distances.
 AVG_WE, _TV, _TOTAL = "AvgWE", "AvgTV", "total"
 #: The errors of one run by their names: means over tenths of the stream.
@@ -379,10 +394,13 @@ def compare_mechanisms(
         rounds.append(race.round(len(rounds), runnable, left_out, lambda done: tell(done, runs * each)))
     names = _left(config, runnable, left_out)
     measure = race.tool.distance or AVG_WE
-    errors = tuple(
-        _together(name, kind, [one[name, kind] for one in rounds], measure)
-        for kind in race.kinds
-        for name in names
+    errors, trivial = (
+        tuple(
+            _together(name, kind, [one[name, kind] for one in rounds], measure)
+            for kind in race.kinds
+            for name in listed
+        )
+        for listed in (names, () if race.tool.distance else _TRIVIAL)
     )
     return ComparedMechanisms(
         errors,
@@ -395,7 +413,8 @@ def compare_mechanisms(
         runs,
         seconds,
         seed,
-        recommend(errors, measure),
+        _says_little(recommend(errors, measure), [*errors, *trivial]),
+        trivial,
     )
 
 
@@ -433,7 +452,9 @@ class _Race:
         for place, (kind, one) in enumerate(pairs, start=before * len(pairs) + 1):
             if one.label not in left_out:
                 try:
-                    found[one.label, kind] = self._run(one, kind, before + 1)
+                    made = self._run(one, kind, before + 1)
+                    found |= {(name, kind): made[name] for name in _TRIVIAL if one is runnable[0]}
+                    found[one.label, kind] = made["released"]
                 except ComparisonTooLongError:
                     raise
                 except DpstreamError as error:
@@ -443,7 +464,8 @@ class _Race:
             tell(place)
         return found
 
-    def _run(self, one: Contender, kind: Resemblance, number: int) -> _Errors:
+    def _run(self, one: Contender, kind: Resemblance, number: int) -> Mapping[str, _Errors]:
+        """The errors of what was released, and of trivial tables beside it."""
         config = one.config
         assert config is not None
         tool = tool_of("simulation", FamilySimulation, config.family)
@@ -460,7 +482,7 @@ class _Race:
         truth = {step: table for step, table in invented.truth.items() if table.table.total > 0}
         invented = replace(invented, base=self._base, truth=truth)
         randomness = Randomness.seeded(f"comparing {self._seed} {number} {kind} {one.label}")
-        errors = []
+        errors: dict[str, list[_Errors]] = {name: [] for name in ("released", *_TRIVIAL)}
         for step, observed in observations(config, tool, invented, randomness, self._seed, number, kind):
             # Only the first round may be too long: whether there is time for another is asked before it begins.
             if number == 1 and time.process_time() - self._began > self._seconds:
@@ -470,8 +492,9 @@ class _Race:
                     allowed="more --seconds, fewer --steps, or fewer --against",
                 )
             if observed is not None:
-                errors.append(_errors(observed, truth[step]))
-        return _mean(errors)
+                for name, found in _errors(observed, truth[step]).items():
+                    errors[name].append(found)
+        return {name: _mean(found) for name, found in errors.items()}
 
 
 class ComparisonTooLongError(ConfigError):
@@ -520,20 +543,26 @@ def check_size(config: Config, table: ExpectedTable, steps: int) -> None:
         )
 
 
-def _errors(observed: Observation, truth: InventedTable) -> _Errors:
+def _errors(observed: Observation, truth: InventedTable) -> Mapping[str, _Errors]:
+    """The errors of a release, and of trivial tables."""
     widest = max(len(clique) for clique in truth.cliques)
     cliques = [clique for clique in truth.cliques if len(clique) == widest]
     real, made = (one.marginals(truth.domain, cliques) for one in (truth.table, observed))
-    size = truth.table.total
-    errors = workload_errors(
-        [counts.astype(np.int64) for counts in real], made, max(1, round(size))
-    ).as_dict()
-    return {
-        **observed.distances,
-        AVG_WE: errors[AVG_WE],
-        _TV: errors[_TV],
-        _TOTAL: abs(observed.total - size) / size,
+    size, total = truth.table.total, observed.total
+    alike = [np.full(len(counts), total / len(counts)) for counts in real]
+    tables = {
+        "released": (total, made),
+        "empty": (0.0, [0 * counts for counts in real]),
+        "uniform": (total, alike),
     }
+    found = {}
+    for name, (records, marginals) in tables.items():
+        errors = workload_errors(
+            [counts.astype(np.int64) for counts in real], marginals, max(1, round(size))
+        ).as_dict()
+        found[name] = {AVG_WE: errors[AVG_WE], _TV: errors[_TV], _TOTAL: abs(records - size) / size}
+    found["released"] |= observed.distances
+    return found
 
 
 def _mean(errors: Sequence[_Errors]) -> _Errors:

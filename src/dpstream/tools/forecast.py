@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,6 +38,8 @@ _MAX_RUNS = 30
 _MAX_PAIRS = 300
 #: So many steps are compared at most, and those of the last part may count.
 _COMPARED, _END = 60, 0.3
+#: A table whose records come and go is as it will be after so many stays, and steps: the run ends there.
+_SETTLED_STAYS, _SETTLED_STEPS = 10, 40
 #: Beside the last step those count of which the plan expects the same, within this factor.
 _ALIKE = 1.2
 #: The first run is cut where it takes so many times the limit.
@@ -54,6 +57,7 @@ class Forecast:
         size: records that the invented table has then, as a mean over runs.
         total: standard error of the number of records: by its law where that is more than a bound.
         marginals: of the columns and the pairs of columns: the same of one cell.
+        empty, uniform: the same, of a table without records, and of one with the released number of records, all alike.
         runs: how many were done. seconds: of CPU that they took. seed: of the streams and the noise.
     """
 
@@ -62,9 +66,19 @@ class Forecast:
     size: float
     total: float
     marginals: tuple[MarginalError, ...]
+    empty: tuple[float, ...]
+    uniform: tuple[float, ...]
     runs: int
     seconds: float
     seed: int
+
+    @property
+    def says_little(self) -> bool:
+        """Whether a uniform table would err as little in half of the widest marginals."""
+        widest = max((len(marginal.columns) for marginal in self.marginals), default=0)
+        pairs = zip(self.marginals, self.uniform, strict=True)
+        ratios = [one.error / alike for one, alike in pairs if len(one.columns) == widest and alike]
+        return bool(ratios) and median(ratios) >= 1
 
     def verdicts(self, records: str) -> tuple[Verdict, ...]:
         """What the table is fit for; ``records``: what its records are called."""
@@ -89,7 +103,7 @@ def forecast(config: Config, step: int, *, seconds: float = 2.0, seed: int = 0) 
     base, began = config.base(), time.process_time()
     start = None if base is None else base.table()
     errors: list[tuple[int, Floats]] = []
-    reached, runs = step, 0
+    reached, runs = _settled(table, step), 0
     while runs < _MAX_RUNS:
         number, first = runs + 1, _first(reached) if runs else 1
         guess = Guess(
@@ -125,18 +139,22 @@ def forecast(config: Config, step: int, *, seconds: float = 2.0, seed: int = 0) 
     elif law.total and not law.at_most and base is None:
         total = law.total  # the law of its noise says more than few runs do
     cells, parts = np.split(rows[:, 2:], 2, axis=1)
-    squares = (grown * cells).mean(axis=0)
-    squares = np.maximum(squares / 4, squares + (total**2 - simulated**2) * parts.mean(axis=0))
+    squares, part = (grown * cells).mean(axis=0), parts.mean(axis=0)
+    squares = np.maximum(squares / 4, squares + (total**2 - simulated**2) * part)
     names, domain = truth.domain.names, truth.domain
-    marginals = [(tuple(names[i] for i in clique), domain.cells(clique)) for clique in _compared(truth)]
+    size = float(rows[:, 0].mean()) if reached == step else table.size_at(step)
+    counts = np.array([domain.cells(clique) for clique in _compared(truth)])
+    # All alike, cells have the mean of the true ones, but for the total's error.
+    alike = np.maximum(0, part * size**2 + (total**2 - size**2) / counts**2)
+    columns = [tuple(names[i] for i in clique) for clique in _compared(truth)]
     return Forecast(
         step,
         reached,
-        float(rows[:, 0].mean()) if reached == step else table.size_at(step),
+        size,
         total,
-        tuple(
-            MarginalError(*x, error) for x, error in zip(marginals, np.sqrt(squares).tolist(), strict=True)
-        ),
+        tuple(map(MarginalError, columns, counts.tolist(), np.sqrt(squares).tolist())),
+        tuple((size * np.sqrt(part)).tolist()),
+        tuple(np.sqrt(alike).tolist()),
         runs,
         time.process_time() - began,
         seed,
@@ -162,6 +180,13 @@ class _Law:
         """By how much errors grow from a step to the last one."""
         then = self._totals.get(step)
         return self.total / then if self.total and then else 1.0
+
+
+def _settled(table: ExpectedTable, last: int) -> int:
+    """How many of the steps have to be run: the rest only repeats them."""
+    if table.change != "steady" or not table.records_per_step:
+        return last
+    return min(last, max(_SETTLED_STEPS, math.ceil(_SETTLED_STAYS * table.size / table.records_per_step)))
 
 
 def _first(last: int) -> int:
@@ -196,17 +221,20 @@ def forecast_facts(config: Config, step: int, **options: Any) -> dict[str, Any]:
     made = forecast(config, step, **options)
     records, _ = counted_records(config.unit, config.schema())
     verdicts = made.verdicts(records)
-    shares = [(marginal, marginal.error * marginal.cells / made.size) for marginal in made.marginals]
+    lists = {"marginals", "empty", "uniform"}
     return {
-        **{key: value for key, value in vars(made).items() if key != "marginals"},
+        **{key: value for key, value in vars(made).items() if key not in lists},
         "marginals": [
             {
                 "columns": list(marginal.columns),
                 "cells": marginal.cells,
                 "standard_error": marginal.error,
-                "share": share,
+                "share": marginal.error * marginal.cells / made.size,
+                "empty": empty,
+                "uniform": uniform,
             }
-            for marginal, share in shares
+            for marginal, empty, uniform in zip(made.marginals, made.empty, made.uniform, strict=True)
         ],
+        "says_little": made.says_little,
         "verdicts": [verdict.as_dict() for verdict in verdicts],
     }

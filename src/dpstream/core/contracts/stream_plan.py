@@ -190,6 +190,10 @@ class StreamPlan(ABC):
         """The probability with which the budget's guarantee may fail: 0, or of values that are discovered."""
         return Fraction(0)
 
+    def delta_of(self, units: int) -> Fraction:
+        """The same for somebody with the data of so many units; 1 where no bound is known."""
+        return Fraction(bool(self.delta))
+
     @property
     def asks(self) -> AskedPlan | None:
         """The plan, where its stream answers questions between its steps."""

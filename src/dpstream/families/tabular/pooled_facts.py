@@ -460,6 +460,10 @@ class PooledFacts(StreamPlan):
         """Of discovery, if there is any."""
         return Fraction(0) if self.discovery is None else self.discovery.delta
 
+    def delta_of(self, units: int) -> Fraction:
+        """Of discovery, if there is any."""
+        return Fraction(0) if self.discovery is None else self.discovery.delta_of(units)
+
     def may_discover(self, step: int) -> bool:
         """Whether the headlines' period ends with a step, too, which ends an epoch: so values may enter after it."""
         return all(c.ends(step, self.last_step, self.horizon) for c in self.clocks if c.headlines)

@@ -92,6 +92,7 @@ def require_per(per: str) -> None:
 def totals(charges: Sequence[tuple[Budget, Span | None]]) -> list[Total]:
     """What all charges cost together, for each period that may differ from others.
 
+    >>> from dpstream.core.privacy import PureDP
     >>> yearly = Span(2020, 2020, None, crosses=False, deletes=False)
     >>> print(*totals([(PureDP.of(1), yearly), (PureDP.of(2), None)]), sep="; ")
     epsilon = 2 (pure); as zCDP rho = 2; epsilon = 3 (pure); as zCDP rho = 2.5

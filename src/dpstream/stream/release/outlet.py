@@ -59,11 +59,13 @@ class ReleasePublisher:
         facts: dict[str, Any],
         describe: Callable[[str, int], dict[str, Any]],
         remade: Callable[[], RemadeFiles],
+        discovered: Callable[[], Set[int]],
     ) -> None:
         """
         Args:
             describe: the codebook, for the path of a table's file, of readers who know the steps up to one.
             remade: gives the files of steps whose bytes are not in the store.
+            discovered: gives the steps that discovered values.
         """
         self._store = store
         self._sink = sink
@@ -71,6 +73,7 @@ class ReleasePublisher:
         self._plan_hash = plan_hash(facts)
         self._describe = describe
         self._remade = remade
+        self._discovered = discovered
         self._stream_id = store.meta["stream_id"].hex()
         #: Closed parts of the catalogue that are known to be there.
         self._closed = 0
@@ -288,8 +291,8 @@ class ReleasePublisher:
         """Publish some held steps, or all of them, in order. A step that was approved before is fine.
 
         Errors:
-            StepError: no such step, one that is not held and not published, or one with the changes since a step that
-                stays held; then none is approved.
+            StepError: no such step, one that is not held and not published, one with the changes since a step that
+                stays held, or as ``require_values``; then none is approved.
             NotMadeError: a table is gone and cannot be made again; then none is approved either.
         """
         check_text(by, "by")
@@ -307,6 +310,7 @@ class ReleasePublisher:
                     where="approve",
                     allowed=f"approving step {step - 1} too, or withdrawing it first",
                 )
+        self.require_values(chosen, chosen, "approve")
         if chosen:
             # Before the decision is kept: a step that cannot be published stays held, so that it can be rejected.
             made = self._remade()
@@ -320,6 +324,30 @@ class ReleasePublisher:
             self._store.move(chosen, "pending", ("approved", by))
         self.publish()
         return chosen
+
+    def require_values(self, steps: Iterable[int], approved: Collection[int], where: str) -> None:
+        """Refuse to publish values that a step discovered of which readers never hear: later steps have them.
+
+        Args:
+            approved: held steps that readers get first.
+
+        Errors:
+            StepError: one of ``steps`` has such values.
+        """
+        found, last = self._discovered(), max(steps, default=0)
+        held = set(self._store.in_publication("held")) - set(approved) if found else set()
+        rejected = self._store.in_publication("rejected") if found else ()
+        for apart, state, allowed in (
+            (rejected, "rejected", "a new stream: this one ends here"),
+            (held, "held", "approving both, or a new stream"),
+        ):
+            for step in sorted(found & set(apart)):
+                if step < last:
+                    raise StepError(
+                        f"step {last} has the values that step {step} discovered, which is {state}",
+                        where=where,
+                        allowed=allowed,
+                    )
 
     def withdraw(self, step: int, reason: str, by: str) -> bool:
         """Take a step's table back, or reject a step that is held; gives False where that was done before.

@@ -36,6 +36,8 @@ MEANING: Mapping[str, str] = {
     "poor": f"at most {100 * THRESHOLDS['poor']:g} %, for rough comparisons only",
     "unfit": f"above {100 * THRESHOLDS['poor']:g} %, do not use it",
 }
+#: Of a table to which a uniform one with the same number of records comes as near.
+LITTLE = "The table will not say more than its number of records."
 #: A small group holds this share of the table.
 SMALL_GROUP = 0.01
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -117,12 +117,13 @@ class Invented:
     """An invented stream.
 
     Attributes:
-        batches: one a step, from the first step to the last, as a mechanism gets them.
-        truth: what they add up to, at each step that is compared.
+        batches: one a step, from the first step to the last, as a mechanism gets them. Those of a forecast are made
+            while they are read, once.
+        truth: what they add up to, at each step that is compared, as far as batches are made.
         base: the public table that a run begins with, and whose records are part of ``truth``; None for an empty one.
     """
 
-    batches: Sequence[Any]
+    batches: Iterable[Any]
     truth: Mapping[int, InventedTable]
     base: StartTable | None = None
 

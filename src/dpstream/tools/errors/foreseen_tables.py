@@ -107,17 +107,18 @@ def drawing(parents: Mapping[int, int | None], logs: Mapping[int, Floats]) -> Dr
     ends: dict[int, Floats] = {}
     for column, values in logs.items():
         shares = np.exp(values - values.max(axis=1, keepdims=True))
-        ends[column] = (shares / shares.sum(axis=1, keepdims=True)).cumsum(axis=1)
-        ends[column][:, -1] = np.inf  # sums of shares may end a rounding error below 1
+        sums = (shares / shares.sum(axis=1, keepdims=True)).cumsum(axis=1)
+        sums[:, -1] = 1  # and not a rounding error less
+        # One row after another: row r between r and r + 1.
+        ends[column] = (sums + np.arange(len(sums))[:, None]).ravel()
 
     def draw(rows: int, generator: np.random.Generator) -> Codes:
         codes = np.zeros((rows, len(parents)), np.int32)
         for column, parent in parents.items():
-            places = generator.random(rows)
-            own = np.zeros(rows, np.int32) if parent is None else codes[:, parent]
-            for value in range(len(ends[column])):
-                chosen = own == value
-                codes[chosen, column] = np.searchsorted(ends[column][value], places[chosen], side="right")
+            row = 0 if parent is None else codes[:, parent]
+            size = logs[column].shape[1]
+            places = np.searchsorted(ends[column], row + generator.random(rows), side="right")
+            codes[:, column] = np.minimum(places - row * size, size - 1)
         return codes
 
     return draw

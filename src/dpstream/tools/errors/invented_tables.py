@@ -329,34 +329,38 @@ def stream_of(
     *,
     falling: bool,
     base: StartTable | None = None,
+    lazily: bool = False,
 ) -> Invented:
     """Changes as the batches that the mechanism of a configuration reads, and the truth at the steps that are compared.
 
     Args:
         falling: whether records may leave.
         base: the public table that it begins with.
+        lazily: whether batches are made while they are read: a run that ends early does not pay for the others.
     """
     schema, plan = config.schema(), config.plan()
     domain, keyed = schema.domain, plan.reads == "present"
     cliques = _cliques(config, domain)
     labels = tuple(tuple(map(str, column.labels())) for column in schema.columns)
-    batches: list[Any] = []
-    truth = {}
-    present, keys, next_key = PresentTable.empty(domain), np.zeros(0, np.int64), 0
-    for step, (come, left, gone, there, kept) in enumerate(changes, start=1):
-        if keyed:
-            new = np.concatenate([keys[gone[:kept]], np.arange(next_key, next_key + len(come) - kept)])
-            next_key += len(come) - kept
-            events = _keyed(keys[gone[kept:]], new, come)
-            keys = np.concatenate([np.delete(keys, gone), new])
-            present, departed = present.after(events, step)
-            batches.append(PresentBatch(PresentView(present, departed)))
-        else:
-            kind = EncodedRecords if plan.reads == "records" else EncodedBatch
-            batches.append(kind(domain, _codes(come), _codes(left) if falling else None))
-        if step in compared:
-            truth[step] = InventedTable(domain, labels, cliques, Observation(_codes(there)))
-    return Invented(batches, truth, base)
+    truth: dict[int, InventedTable] = {}
+
+    def batches() -> Iterator[Any]:
+        present, keys, next_key = PresentTable.empty(domain), np.zeros(0, np.int64), 0
+        for step, (come, left, gone, there, kept) in enumerate(changes, start=1):
+            if step in compared:
+                truth[step] = InventedTable(domain, labels, cliques, Observation(_codes(there)))
+            if keyed:
+                new = np.concatenate([keys[gone[:kept]], np.arange(next_key, next_key + len(come) - kept)])
+                next_key += len(come) - kept
+                events = _keyed(keys[gone[kept:]], new, come)
+                keys = np.concatenate([np.delete(keys, gone), new])
+                present, departed = present.after(events, step)
+                yield PresentBatch(PresentView(present, departed))
+            else:
+                kind = EncodedRecords if plan.reads == "records" else EncodedBatch
+                yield kind(domain, _codes(come), _codes(left) if falling else None)
+
+    return Invented(batches() if lazily else list(batches()), truth, base)
 
 
 def _records(base: StartTable, seed: int) -> Codes:
@@ -421,7 +425,7 @@ def _imagine(config: Config, guess: Guess) -> Invented:
     if guess.columns == "foreseen" and not guess.table.ordered:
         season = getattr(config.recipe, "season", None)
         foreseen = foreseen_changes(guess, domain, None if season is None else float(season))
-        return stream_of(config, foreseen, guess.compared, falling=falling)
+        return stream_of(config, foreseen, guess.compared, falling=falling, lazily=True)
     if guess.columns in ("correlated", "foreseen"):
         kinds = correlated_columns(domain, tree), correlated_columns(domain, tree)
         draw = drifting(*kinds, guess.steps, tree)
