@@ -203,7 +203,8 @@ def has_law(noise: HistogramCells, many: int) -> bool:
     return small and many in (1, noise.cells - 1, noise.cells)
 
 
-@lru_cache(maxsize=64)
+#: A series of periods asks for some hundred laws, again and again.
+@lru_cache(maxsize=1024)
 def law_of_sum(noise: HistogramCells, many: int) -> tuple[float, _Floats, _Floats]:
     """The absolute sum of ``many`` cells (one, all but one, or all): a step, its multiples, and their probabilities.
 
