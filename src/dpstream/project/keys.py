@@ -137,6 +137,10 @@ def _may_change(
     return section.columns("may_change") if section.has("may_change") else None
 
 
+#: Reads an exact delta: that of the guarantee, and that of discovery.
+_DELTA = _amount("delta", partial(exact_amount, where="delta"))
+
+
 @dataclass(frozen=True, kw_only=True)
 class FileKeys:
     """What stands above all sections."""
@@ -293,7 +297,7 @@ class BudgetKeys:
         allowed='an exact number between 0 and 1, such as "1e-9", together with epsilon',
         meaning="Makes the guarantee (epsilon, delta).",
         reason="without delta the guarantee has no exception",
-        read=_amount("delta", partial(exact_amount, where="delta")),
+        read=_DELTA,
         fragment=NUMBER,
     )
     horizon: int | None = option(
@@ -408,7 +412,7 @@ class DiscoveryKeys:
         allowed='a number such as "1e-9"; none where every column has a pattern',
         meaning="The largest probability that a value of only one unit is published.",
         reason="you decide",
-        read=_amount("delta", partial(exact_amount, where="delta")),
+        read=_DELTA,
         fragment=NUMBER,
     )
     at_most: int | None = option(

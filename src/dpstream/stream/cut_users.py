@@ -65,13 +65,13 @@ def published_cut(plan: StreamPlan, before: CutUsers, after: CutUsers, step: int
     noise = plan.cut_noise
     if noise is None:
         return None
-    told: dict[str, Any] = {"up_to_step": after.begun, "users": after.published, "half_width": None}
+    found: dict[str, Any] = {"up_to_step": after.begun, "users": after.published, "half_width": None}
     if after.draws:
-        told["half_width"] = NoiseSum(((noise, after.draws),)).half_width(CONFIDENCE)
+        found["half_width"] = NoiseSum(((noise, after.draws),)).half_width(CONFIDENCE)
     if after.draws > before.draws:
         users, law = after.published - before.published, NoiseSum(((noise, 1),))
-        told["period"] = {"first": before.begun + 1, "last": step, "users": users, "noise": law.pack()}
-    return told
+        found["period"] = {"first": before.begun + 1, "last": step, "users": users, "noise": law.pack()}
+    return found
 
 
 #: Bytes of ``pack``.
