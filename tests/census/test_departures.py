@@ -19,7 +19,8 @@ from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import PresentBatch, Workload
 from dpstream.families.census import Census, CensusPlan, bookkeeping
 from dpstream.families.census.census_report import accuracy_facts
-from dpstream.families.census.schedule import CensusSchedule, expected_wait, last_of, with_census
+from dpstream.families.census.schedule import CensusSchedule, last_of, with_census
+from dpstream.families.census.shares import expected_wait
 from dpstream.families.census.totals_filter import NewcomersRate, is_jump
 from dpstream.stream.identity import spent_per_step
 from dpstream.stream.templates import paragraphs, said, words
