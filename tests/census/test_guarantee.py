@@ -114,7 +114,7 @@ def test_order_and_names_of_keys_change_no_bit() -> None:
 
 
 def test_the_state_does_not_grow_with_steps() -> None:
-    recipe = Census(Workload.all_k_way(SMALL, 1), turnover=3, levels=2, iterations=2)
+    recipe = Census(Workload.all_k_way(SMALL, 1), turnover=3, iterations=2)
     plan = scheduled(recipe.calibrate(epsilon=1), ratio=2)
     state, randomness, sizes = plan.start(), Randomness.seeded("flat"), []
     for batch in batches(crowd(7, 300, size=8, stay=2.0, each=3.0), 300):

@@ -18,10 +18,12 @@ from dpstream.mechanisms.joint_groups import draws, noise_of
 
 #: What is tried for the departures; the first one that lets them be counted between censuses is taken, or the last.
 _DEPARTURES = Fraction(1, 20), Fraction(1, 10)
-#: Part of the budget for a census of level 1 that measures columns; or nothing but the number of records.
-_COLUMNS, _NUMBER = Fraction(1, 5), Fraction(1, 10)
-#: Columns are measured where their noise is such a part of a cell, or less; on average.
-_CLEAR = 1 / 8
+#: Part of the budget for a census of level 1 that measures columns, which it does where their noise is such a part of a
+#: cell, or less; on average.
+_COLUMNS, _CLEAR = Fraction(1, 5), 1 / 8
+#: The same where it measures nothing but the number of records: the first one is enough for noise that is such a part
+#: of that number, or less.
+_NUMBER, _ENOUGH = (Fraction(1, 10), Fraction(1, 5)), 1 / 20
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,11 @@ def choose_shares(
     public, size = unit.relation == "replace", float(turnover or 0) * (coming or 0)
     upper, measured = Fraction(0), tuple[Clique, ...]([()])
     if schedule.levels > 1:
-        clear = size and _noise_of_cells(domain, budget.scaled(_COLUMNS), unit) <= _CLEAR * size
-        upper = _COLUMNS if public or clear else _NUMBER
-        measured = tuple((column,) for column in range(len(domain))) if public or clear else ((),)
+        if public or (size and _noise_of_cells(domain, budget.scaled(_COLUMNS), unit) <= _CLEAR * size):
+            upper, measured = _COLUMNS, tuple((column,) for column in range(len(domain)))
+        else:
+            deviation = math.sqrt(noise_for(budget.scaled(_NUMBER[0]), 1, 1).variance)
+            upper = _NUMBER[0] if deviation <= _ENOUGH * size else _NUMBER[1]
     if public:
         return Shares(Fraction(0), upper, measured, None)
     for departures in _DEPARTURES:
