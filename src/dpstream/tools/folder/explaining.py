@@ -58,7 +58,8 @@ def explain(config: Config) -> str | None:
 
 
 def explaining_files(folder: Path, told: Publication) -> dict[str, bytes]:
-    """The files by name, the last one to be written last; none where the folder has them, or no release.
+    """The files by name, to be written in this order; none without a release. Files that the folder has are given as
+    they are: a place beside it may lack them.
 
     Errors:
         StoreDamagedError: files that differ from the published hashes.
@@ -71,9 +72,9 @@ def explaining_files(folder: Path, told: Publication) -> dict[str, bytes]:
         return {}
     about = json.dumps([__version__, listed.facts, entries, astuple(told)], sort_keys=True)
     edition = f"Edition {hashlib.sha256(about.encode()).hexdigest()[:16]} of these files"
-    there = [folder / name for name in (COUNTS, README)]
-    if all(path.is_file() for path in there) and edition in there[-1].read_text("utf-8", "replace"):
-        return {}
+    there = {name: (folder / name).read_bytes() for name in (COUNTS, README) if (folder / name).is_file()}
+    if len(there) == 2 and edition.encode() in there[README]:
+        return there
     release = PublicRelease(folder, readable[-1] if readable else int(entries[-1]["step"]))
     counts, left = published_counts(release)
     rows = to_rows(counts)
