@@ -363,7 +363,7 @@ def answer(
         if not (start or end or change or every) or q is not None or step or as_of:
             raise Problem(400, "give q (with step, as_of), or from, to, change or every (with columns)")
         names = tuple(name.strip() for name in columns.split(",")) if columns else ()
-        asked = AskedFlow(names, start, end, change, every, events, cover=cover)
+        asked = AskedFlow(names, start, end, change, every, events, cover)
         return send_json(request, answering.over_time(place, asked, confidence))
 
 
