@@ -134,7 +134,7 @@ class CensusState:
     @property
     def hazard(self) -> float:
         """The rate at which newcomers leave."""
-        return math.exp(self.levels[0].total.log_hazard)
+        return 1.0 / self.levels[0].total.stay
 
 
 def pack(state: CensusState) -> Packed:
