@@ -5,7 +5,6 @@ Trusted base: kernel (what one census costs, and what a stream remembers).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache

@@ -102,7 +102,10 @@ class LevelTotal:
         outlier = _OUTLIERS / (1.0 + before + 4.0 * np.sqrt(seen))
         regular = likely / (likely + outlier)
         gain = (stays * (1.0 - stays) * self.variances - own) / seen
-        sizes, variances = stays * self.sizes + gain * surprise, stays**2 * self.variances + own - gain**2 * seen
+        sizes, variances = (
+            stays * self.sizes + gain * surprise,
+            stays**2 * self.variances + own - gain**2 * seen,
+        )
         apart = sizes - (self.sizes - found)
         variances = regular * variances + (1.0 - regular) * (self.variances + noise_variance)
         self.variances = np.maximum(variances + regular * (1.0 - regular) * apart**2, 0.0)
