@@ -129,15 +129,20 @@ _routes = APIRouter()
 APART = 16
 #: Requests that are answered at one time, beside the readers who wait for news.
 BUSIEST = 1000
-#: What every answer says: nothing of it is a page that may load or run anything.
+#: What every answer says, but the page of a folder: nothing of it may load or run anything.
 _SAFE = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
     "Referrer-Policy": "no-referrer",
 }
+#: Of the page of a folder, which brings its script and says by a hash that it is the only one.
+_PAGE = (
+    "sandbox allow-scripts allow-top-navigation-by-user-activation allow-downloads; default-src 'none'; "
+    "style-src 'unsafe-inline'; script-src 'unsafe-inline'; frame-ancestors 'none'"
+)
 #: What lies in a folder of releases, and is given under the same name, so that ``dpstream.read`` needs an address only.
 _FILE = re.compile(
-    r"(?:README\.txt|counts\.csv|catalogue\.json|codebook\.json|catalogue/\d{6,18}-\d{6,18}\.json)"
+    r"(?:README\.txt|index\.html|counts\.csv|catalogue\.json|codebook\.json|catalogue/\d{6,18}-\d{6,18}\.json)"
 )
 _STEP_FILE = re.compile(r"step-(\d{6,18})/([A-Za-z0-9._-]{1,100})")
 _ERRORS = re.compile(r"errors/step-(\d{6,18})\.(?:json|parquet)")
@@ -390,7 +395,10 @@ def folder_file(request: Request, place: At, path: Annotated[str, Path(max_lengt
         file = place.open(*path.split("/"))
     except FileNotFoundError:
         raise Problem(404, "unknown file") from None
-    return send_file(request, lambda: file, _type(path), place.digest(file))
+    answer = send_file(request, lambda: file, _type(path), place.digest(file))
+    if path.endswith(".html"):
+        answer.headers["Content-Security-Policy"] = _PAGE
+    return answer
 
 
 def _step_file(request: Request, place: ReleaseFolder, step: int, name: str) -> Response:
@@ -404,9 +412,12 @@ def _step_file(request: Request, place: ReleaseFolder, step: int, name: str) -> 
 
 def _type(name: str) -> str:
     ending = name.rpartition(".")[2]
-    if ending == "txt":
-        return "text/plain; charset=utf-8"
-    return "application/json" if ending == "json" else FORMS.get(ending, "application/octet-stream")
+    texts = {
+        "json": "application/json",
+        "txt": "text/plain; charset=utf-8",
+        "html": "text/html; charset=utf-8",
+    }
+    return texts[ending] if ending in texts else FORMS.get(ending, "application/octet-stream")
 
 
 def make_app(
