@@ -60,7 +60,7 @@ _MOST = 12
 @click.option(
     "--out",
     type=FilePath("new"),
-    help="A file for these counts; alone: all headlines.",
+    help="A file for these counts; alone: all counts.",
 )
 @click.option("--format", "form", type=click.Choice(["csv", "sdmx-csv"]), help="Of --out (csv).")
 @click.option("--force", is_flag=True, help="Replace the file of --out.")
@@ -181,10 +181,10 @@ def _counts(release: PublicRelease, asked: AskedFlow, as_of: int | None) -> list
         estimate = _estimate(release, asked.columns, as_of)
         days = days_of(release.manifest(estimate.as_of).get("period"))
         span = Span(estimate.as_of, estimate.as_of, *(days or ()))
-        return [made.CountsOf(made.AS_OF, estimate.columns, span, estimate)]
-    found = [own for headline in made.headlines(release) for own in headline.counts]
-    if not found:
-        what = "no flow is measured"
+        return [made.CountsOf(made.PRESENT, estimate.columns, span, estimate)]
+    found = made.published_counts(release)[0]
+    if all(own.estimate is None for own in found):
+        what = "nothing is measured"
         raise ConfigError(
             what, where="--out", allowed="with --column; `dpstream measured RELEASES` lists them"
         )
@@ -198,12 +198,12 @@ def _write(
     from dpstream.io.sinks.table_files import to_bytes
     from dpstream.stream.measured_counts import to_rows, to_sdmx
 
-    manifest = release.manifest()
-    unit = "people" if manifest["unit"]["name"].startswith("individual") else _counted_records(release)
     if form == "sdmx-csv":
+        manifest = release.manifest()
+        unit = "people" if manifest["unit"]["name"].startswith("individual") else _counted_records(release)
         table = to_sdmx(counts, str(manifest["stream"]), confidence, unit)
     else:
-        table = to_rows(counts, confidence, unit)
+        table = to_rows(counts, confidence)
     durable.replace_file(out, to_bytes(table, "csv"), mode=0o644)
     click.echo(f"wrote {out}")
 
