@@ -298,7 +298,7 @@ def draft_config(
         guesses = guess_columns(table, attributes, **made)
         if ask is not None and not public:
             public = ask(_columns_question(attributes)) or ()
-        discovers = feed is None and proposed.mechanism == DEFAULT_MECHANISM
+        discovers = proposed.mechanism == (DEFAULT_MECHANISM if feed is None else "census")
         schema = schema_facts(
             guesses, followers(table, attributes), public=public, discovers=discovers, **made
         )

@@ -181,7 +181,7 @@ class InventedStream:
                 present, departed = present.after(changes, number)
                 batches.append(PresentBatch(PresentView(present, departed)))
                 continue
-            admission = Admission(self.reading.domain, self.unit, cast("Store", counters))
+            admission = Admission(self.reading, self.unit, cast("Store", counters))
             taken = admission.admit(granted, "audit")
             if taken.users is not None:
                 cut.append(taken.users.cut)
