@@ -24,7 +24,7 @@ from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.core.tables import KeyedBatch, PresentTable, Workload
 from dpstream.core.tables.access import ReadRequest
 from dpstream.core.tables.keyed_reading import read_keyed
-from dpstream.core.tables.undiscovered import HeldTexts
+from dpstream.core.tables.undiscovered import PresentTexts
 from dpstream.families.census import Census, CensusPlan
 from dpstream.mechanisms.discovery import Rule
 from dpstream.mechanisms.discovery_plan import Discovery, OpenColumn
@@ -65,7 +65,7 @@ def events(stays: Mapping[str, Stay], step: int) -> KeyedBatch:
 
 def batches(plan: CensusPlan, stays: Mapping[str, Stay], schema: list[Schema]) -> Iterator[PrivateBatch]:
     """What a plan sees of these stays, as a stream admits them; ``schema`` is the newest one."""
-    empty = PresentTable.empty(SCHEMA.domain, HeldTexts.stored(SCHEMA, [()]))
+    empty = PresentTable.empty(SCHEMA.domain, PresentTexts.stored(SCHEMA, [()]))
     store = SimpleNamespace(present=lambda schema: empty, last_step=0)
     admission = Admission(SCHEMA, plan.unit, cast(Any, store))
     for step in range(1, STEPS + 1):

@@ -25,7 +25,7 @@ from dpstream.core.tables.access import BatchAccess, ReadRequest
 from dpstream.core.tables.contribution import hash_ids, id_bytes, plain_chunks
 from dpstream.core.tables.multiset_hash import MultisetHash
 from dpstream.core.tables.present_table import KeyedChanges, PresentTable
-from dpstream.core.tables.undiscovered import HeldTexts, Undiscovered
+from dpstream.core.tables.undiscovered import PresentTexts, Undiscovered
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
@@ -300,7 +300,7 @@ class SortedRows:
         batch: names and rules of what was read; no rows.
         starts: position of each key's first row.
         codes: ``_UNSAID`` where a row says no value: deletes, and cells of an update that keep what is there.
-        texts: of each open column, by number (``HeldTexts``).
+        texts: of each open column, by number (``PresentTexts``).
     """
 
     batch: KeyedBatch | Snapshot
@@ -336,7 +336,7 @@ class SortedRows:
         words[:, 3] = self.operations
         if not self.texts:
             return MultisetHash.of(self.codes, words, key)
-        held = HeldTexts.of(self.schema, self.texts)
+        held = PresentTexts.of(self.schema, self.texts)
         hashes = held.rows(self.codes).words(key)
         return MultisetHash.of(held.public(self.codes), np.concatenate([words, hashes], axis=1), key)
 
@@ -370,7 +370,7 @@ class SortedRows:
             held, codes = held.with_rows(self.texts, self.codes, self.schema)
             rows = replace(self, codes=codes)
         elif self.texts:
-            rows = replace(self, codes=HeldTexts.of(self.schema, self.texts).public(self.codes))
+            rows = replace(self, codes=PresentTexts.of(self.schema, self.texts).public(self.codes))
         if isinstance(self.batch, Snapshot):
             changed = rows._differences(self.batch, present)
         else:

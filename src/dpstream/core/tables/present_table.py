@@ -18,7 +18,7 @@ from dpstream.core.privacy.randomness import Exact
 from dpstream.core.schema.code_blocks import CodeBlocks
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables.counting import add_counts, check_codes, count_plan, split
-from dpstream.core.tables.undiscovered import HeldTexts
+from dpstream.core.tables.undiscovered import PresentTexts
 
 if TYPE_CHECKING:
     from dpstream.core.contracts import PresentRecords, UndiscoveredCounts
@@ -47,7 +47,7 @@ class KeyedChanges:
     keys: Keys
     present: NDArray[np.bool_]
     codes: Codes
-    texts: HeldTexts | None = None
+    texts: PresentTexts | None = None
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -68,10 +68,10 @@ class PresentTable:
     keys: Keys
     first: NDArray[np.int32]
     codes: NDArray[np.integer]
-    texts: HeldTexts | None = None
+    texts: PresentTexts | None = None
 
     @classmethod
-    def empty(cls, domain: Domain, texts: HeldTexts | None = None) -> Self:
+    def empty(cls, domain: Domain, texts: PresentTexts | None = None) -> Self:
         """No record."""
         kind = np.int32 if texts is not None else _smallest(domain)
         codes = np.zeros((0, len(domain.sizes)), kind, order="F")
@@ -87,7 +87,7 @@ class PresentTable:
         """The same records under a codebook that may have more values."""
         if self.texts is None:
             return self
-        return replace(self, domain=schema.domain, texts=HeldTexts.of(schema, self.texts.texts))
+        return replace(self, domain=schema.domain, texts=PresentTexts.of(schema, self.texts.texts))
 
     def find(self, keys: Keys) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Where each key is, or would be, and whether it is there. Any order of keys."""

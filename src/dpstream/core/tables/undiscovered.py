@@ -99,7 +99,7 @@ class Undiscovered:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class HeldTexts:
+class PresentTexts:
     """Texts of keyed records that no codebook had when they came: in codes, ``TEXTS`` and their numbers. Private.
 
     A text is kept while a present record has it: nothing else is, of what the records had before. A number stays with
@@ -116,7 +116,7 @@ class HeldTexts:
     codes: tuple[Codes, ...]
 
     @classmethod
-    def of(cls, schema: Schema, texts: Sequence[Any]) -> HeldTexts:
+    def of(cls, schema: Schema, texts: Sequence[Any]) -> PresentTexts:
         """Texts under a codebook."""
         places, codes = [schema.domain.index(name) for name in schema.open_columns], []
         for place, own in zip(places, texts, strict=True):
@@ -127,7 +127,7 @@ class HeldTexts:
         return cls(tuple(places), tuple(texts), tuple(codes))
 
     @classmethod
-    def stored(cls, schema: Schema, numbered: Iterable[Counted]) -> HeldTexts:
+    def stored(cls, schema: Schema, numbered: Iterable[Counted]) -> PresentTexts:
         """What a store has: of each open column texts, with their numbers plus 1."""
         import pyarrow as pa
 
@@ -150,7 +150,7 @@ class HeldTexts:
             codes[held, place] = own[codes[held, place] - TEXTS]
         return codes
 
-    def with_rows(self, texts: Sequence[Any], codes: Codes, schema: Schema) -> tuple[HeldTexts, Codes]:
+    def with_rows(self, texts: Sequence[Any], codes: Codes, schema: Schema) -> tuple[PresentTexts, Codes]:
         """All these texts and those of a batch; and the batch's codes, with the numbers that its texts have here."""
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -167,9 +167,9 @@ class HeldTexts:
             joined.append(pa.concat_arrays([own, new]).take(pa.array(source)))
             held = codes[:, place] >= TEXTS
             codes[held, place] = TEXTS + numbers[codes[held, place] - TEXTS]
-        return HeldTexts.of(schema, joined), codes
+        return PresentTexts.of(schema, joined), codes
 
-    def used_by(self, codes: Codes) -> HeldTexts:
+    def used_by(self, codes: Codes) -> PresentTexts:
         """Those that some codes name; of others nothing is left."""
         import pyarrow as pa
 
@@ -180,9 +180,9 @@ class HeldTexts:
             end = int(np.flatnonzero(used).max(initial=-1)) + 1
             texts.append(own.take(pa.array(np.arange(end), mask=~used[:end])))
             kept.append(known[:end])
-        return HeldTexts(self.columns, tuple(texts), tuple(kept))
+        return PresentTexts(self.columns, tuple(texts), tuple(kept))
 
-    def since(self, before: HeldTexts) -> Counts:
+    def since(self, before: PresentTexts) -> Counts:
         """What a store adds to the numbers of texts (plus 1; 0: it has none of them)."""
         import pyarrow as pa
 

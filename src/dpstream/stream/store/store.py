@@ -26,7 +26,7 @@ from dpstream.core.contracts import Packed
 from dpstream.core.errors import ConfigError, StepError, StoreDamagedError, StoreError
 from dpstream.core.tables.access import CounterShards
 from dpstream.core.tables.counter_files import sweep_files
-from dpstream.core.tables.undiscovered import Counts, HeldTexts
+from dpstream.core.tables.undiscovered import Counts, PresentTexts
 from dpstream.io.sinks.table_files import Content, sha256_of
 from dpstream.io.sinks.target import MANIFEST, MEASUREMENTS, NOTICE
 from dpstream.stream.identity import canonical_json, require_same_plan
@@ -76,6 +76,7 @@ from dpstream.stream.store.summed_rows import (
     PresentChange,
     any_departed,
     dropped,
+    forget_counts,
     forget_events,
     problem_of_files,
     read_cut,
@@ -446,7 +447,9 @@ class Store:
                 wrong = verify_values(db, key)
                 if wrong is not None:
                     raise self._damaged(wrong)
-                texts = HeldTexts.stored(schema, (read_values(db, key, i, ()) for i in range(len(columns))))
+                texts = PresentTexts.stored(
+                    schema, (read_values(db, key, i, ()) for i in range(len(columns)))
+                )
             return read_present(db, key, schema.domain, self.last_step, texts)
 
     def present_files(self) -> tuple[Path, CounterShards | None]:
@@ -674,12 +677,15 @@ class Store:
         self.write_head()
         self.sweep_staged()
 
-    def remember_account(self, pin: bytes) -> None:
-        """From now on the stream is opened with this account only, and where it was closed there, stays closed."""
+    def remember_account(self, pin: bytes, *, closed: bool) -> None:
+        """From now on the stream is opened with this account only, and where it was closed there, stays closed: nothing
+        of users and values is counted any more."""
         sealed = sealed_pin(self.meta, pin)
         with self._transaction(lambda: self.meta.update({PINNED_LATER: sealed})) as db:
             db.execute("DELETE FROM meta WHERE key = ?", (PINNED_LATER,))
             db.execute("INSERT INTO meta VALUES (?, ?)", (PINNED_LATER, sealed))
+            if closed:
+                forget_counts(db, self.meta["key"])
 
     def apply_keep(self, keep: int | None) -> None:
         """Mark what the keep policy allows to drop as expiring (``None``: nothing)."""

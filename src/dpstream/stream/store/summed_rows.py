@@ -33,7 +33,7 @@ from dpstream.core.tables import KeyedChanges, MultisetHash, PresentTable
 from dpstream.core.tables.access import CounterFile, CounterShards, ShardedEvents, UserEvents
 from dpstream.core.tables.contribution import ID_BYTES, EventCounts, as_ids, as_words
 from dpstream.core.tables.counter_files import damaged_files, file_bytes, missing_files
-from dpstream.core.tables.undiscovered import Counts, HeldTexts, hash_values
+from dpstream.core.tables.undiscovered import Counts, PresentTexts, hash_values
 from dpstream.stream.cut_users import NONE_CUT, PACKED, CutUsers
 from dpstream.stream.store import container
 from dpstream.stream.store.lock import USERS
@@ -44,6 +44,7 @@ from dpstream.stream.store.sealed_history import (
     VALUE_SUM,
     derive,
     read_latest,
+    step_of,
     write_latest,
 )
 from dpstream.stream.store.store_database import Sealing, StoreDatabase
@@ -375,7 +376,7 @@ def write_present(db: StoreDatabase, key: bytes, step: int, change: PresentChang
 
 
 def read_present(
-    db: StoreDatabase, key: bytes, domain: Domain, last_step: int, texts: HeldTexts | None = None
+    db: StoreDatabase, key: bytes, domain: Domain, last_step: int, texts: PresentTexts | None = None
 ) -> PresentTable:
     """All present records after ``last_step``; ``texts`` as in the table.
 
@@ -540,6 +541,15 @@ def write_values(db: StoreDatabase, key: bytes, step: int, change: ValueCounts) 
             total = _less(total, sum_of(words[old], _as_counts(before[old]), secret))
             total = total.merge(sum_of(words[kept], _as_counts(after[kept]), secret))
     write_latest(db, key, VALUE_SUM, step, _sum_bytes(total))
+
+
+def forget_counts(db: StoreDatabase, key: bytes) -> None:
+    """Delete the counters of users and the counts of values of a stream that has no further step, inside the caller's
+    transaction."""
+    if (step := step_of(db, USER_SUM)) is not None:
+        forget_events(db, key, step)
+    if (step := step_of(db, VALUE_SUM)) is not None:
+        write_values(db, key, step, ValueCounts((), ended=True))
 
 
 def read_values(db: StoreDatabase, key: bytes, column: int, added: Counts) -> Iterator[tuple[str, int]]:
