@@ -16,7 +16,7 @@ may tell follows from the laws (``dpstream_lab`` adds that to the losses of poin
 
 Values that are discovered get noise by their text. With a pattern each of its texts has a count, most of them 0: the
 second run gives each text what it got in the first one, whether or not somebody holds it there. Without one, a text
-that only one of the runs holds passes with probability delta, which is no part of the loss.
+that only one of the runs holds passes with probability delta, which the loss leaves out.
 """
 
 from __future__ import annotations
