@@ -105,8 +105,8 @@ class Estimate:
         total = np.array(self.values[mask].sum())
         return replace(self, columns=(), labels=(), values=total, _parts=parts, _kinds=None)
 
-    def law(self, cells: NDArray[np.bool_] | None = None) -> WeightedSum:
-        """The law of the error of one cell, or of the sum of some cells (a mask shaped as ``values``).
+    def law(self, cells: NDArray[Any] | None = None) -> WeightedSum:
+        """The law of the error of one cell, or of a sum of cells (a mask, or weights, shaped as ``values``).
 
         Cost: of one cell: computed for the first one; all cells have the same law, but for reconciled levels.
         """
