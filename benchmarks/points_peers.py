@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 
 from dpstream.core.counters import CounterState, UnboundedBlockCounter
 from dpstream.core.privacy import DiscreteLaplace, Event, PureDP, Randomness
-from dpstream.families.points.cells import pool
 from dpstream.families.points.estimates import Splits
+from dpstream.families.points.pooling import pool
 from dpstream_lab.audits.points_audit import cube_cells, cube_points
 
 Floats = NDArray[np.float64]

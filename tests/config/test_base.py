@@ -16,6 +16,7 @@ from small_configs import PAID, write_config
 
 from dpstream.core.errors import ConfigError, StoreDamagedError, UnitError
 from dpstream.core.privacy import ZCDP, Noise, PureDP, Randomness, Record
+from dpstream.core.schema import Categorical, Schema
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.project import Config
 from dpstream.project.base import base_facts, base_table, border, read_predecessor
@@ -193,6 +194,10 @@ def test_a_record_may_stay_over_the_border(tmp_path: Path) -> None:
     assert facts["composition"]["rule"] == "sum"
     assert facts["composition"]["together"] == PureDP.of(1000).as_dict()
     assert "a record's stay may lie on both sides" in facts["composition"]["why"]
+    # With a pattern there is no delta: the columns say it.
+    found = replace(found, schema=Schema([Categorical("rent", "discover", pattern=["[0-9]"], other="more")]))
+    with pytest.raises(ConfigError, match="the earlier stream discovers values"):
+        base_facts(options, found, kept, config.schema(), source)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -302,6 +302,26 @@ def test_every_simulated_stream_fits(example: str, tmp_path: Path) -> None:
     assert faults(tomllib.loads(config.read_text(encoding="utf-8"))) == []
 
 
+@pytest.mark.parametrize("key", ["per", "periods"])
+def test_editors_and_the_program_take_the_same_periods(key: str, tmp_path: Path) -> None:
+    days = 'path = "data/*.csv"\ntime_column = "day"\nevery = "day"\nstart = "2024-01-01"\nend = "2024-12-30"'
+    taken = list[str]()
+    for text in ("day", "week", "month", "quarter", "year", "years", "12", "1 step", "12 steps", "0 steps"):
+        parts = {"rest": f'[accuracy]\nheadline = ["zip"]\nperiods = "{text}"', "source": days}
+        if key == "per":
+            unit = f'unit = "user"\nmax_events = 3\nper = "{text}"'
+            parts = {"stream": unit, "source": f'{days}\nuser_column = "who"'}
+        document = tomllib.loads(write_config(tmp_path, **parts).read_text(encoding="utf-8"))
+        try:
+            load(tmp_path, **parts)
+        except ConfigError:
+            assert faults(document) != [], text
+        else:
+            assert faults(document) == [], text
+            taken.append(text)
+    assert taken == ["week", "month", "quarter", "year", "1 step", "12 steps"][key == "per" :]
+
+
 @pytest.mark.parametrize("mechanism", mechanisms())
 def test_a_file_of_every_mechanism_fits_and_those_of_others_do_not(mechanism: str, tmp_path: Path) -> None:
     schema = json_schema()

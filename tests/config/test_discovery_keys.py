@@ -12,6 +12,7 @@ from small_configs import PAID, load, write_config, write_rows
 
 import dpstream
 from dpstream.core.errors import ConfigError
+from dpstream.core.privacy import DiscreteLaplace, Randomness, Relay
 from dpstream.core.privacy.entries import Entry
 from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.project.planning import describe
@@ -39,6 +40,20 @@ def test_with_a_pattern_the_guarantee_stays_pure(tmp_path: Path) -> None:
     config = load(tmp_path, columns=f'{OPEN}pattern = ["[0-9]{{5}}"]\n{PAID}')
     assert config.plan().discovery.thresholds["zip"].universe == 10**5
     assert "pure differential privacy" in describe(config)["guarantee"]
+
+
+class AllPass(Relay):
+    """Every text of a pattern passes."""
+
+    def exceeding(self, law: DiscreteLaplace, above: int, size: int) -> list[tuple[int, int]]:
+        return [(rank, above + 1) for rank in range(size)]
+
+
+def test_a_text_that_means_null_is_never_invented(tmp_path: Path) -> None:
+    columns = f'[schema]\nnull_values = ["NA", ""]\n{OPEN}pattern = ["[M-O][A-B]"]\nmissing = "none"\n{PAID}'
+    rule = load(tmp_path, columns=columns).plan().discovery.rule("zip")
+    entered = rule.publish([], AllPass(Randomness.seeded(1)))
+    assert [value for value, _ in entered] == ["MA", "MB", "NB", "OA", "OB"]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from small_configs import rewrite
 
 from dpstream.core.privacy import CubeNoise, DiscreteGaussian, DiscreteLaplace, HistogramsNoise, Randomness
 from dpstream.core.privacy._samplers import uniform_below
+from dpstream.core.privacy.discovery import Threshold
 from dpstream.core.tables import contribution
 from dpstream.families.tabular import pooled
 from dpstream.families.tabular.pooled_run import EpochRun
@@ -170,6 +171,26 @@ def test_what_reads_exact_counts_is_found(tmp_path, monkeypatch, plant, how):
     # Until the first one that is accused.
     found = configured_audits(loaded)["transcripts"]("short", Randomness.seeded(1), silent)
     assert any(one.caught and not one.control for one in found)
+
+
+OPEN = COLUMNS.replace('values = ["a", "b", "c", "d", "e"]', 'values = "discover"\nother = "z"\n{}', 1)
+DISCOVERS = {
+    "pattern": OPEN.format('pattern = ["[0-9]{5}"]'),
+    "delta": OPEN.format("") + '[discovery]\ndelta = "1e-9"\n',
+}
+
+
+@pytest.mark.parametrize("how", DISCOVERS)
+def test_values_that_are_discovered_pass_the_door(tmp_path, monkeypatch, how):
+    """With a pattern noise of texts that nobody holds, too; without that a text that passes shows who held it."""
+    loaded = Config.load(make(tmp_path, steps=4, mechanism='name = "pooled"\n', columns=DISCOVERS[how]))
+    found = findings(loaded)
+    assert accused(found) == []
+    assert sum("only texts that somebody holds" in one.subject for one in found) == (how == "pattern")
+    # A fault: the counts of a discovery epoch have too little noise.
+    monkeypatch.setattr(Threshold, "noise", property(lambda _: DiscreteLaplace(Fraction(1))))
+    monkeypatch.setattr(Threshold, "tau", 60)
+    assert len(accused(findings(loaded))) == 1
 
 
 LAWS = [

@@ -315,21 +315,7 @@ def test_the_default_has_errors_of_the_number_of_records_where_an_epoch_ends(tmp
         assert "times an epoch" in page.words
 
 
-def test_older_manifests_and_other_mechanisms_give_no_errors(copy: Path, tmp_path: Path) -> None:
-    """Manifests that say nothing of their noise, and a plan that predicts none: said so, and nothing invented."""
-    root = copy / "releases"
-    catalogue = json.loads((root / "catalogue.json").read_text())
-    for entry in catalogue["steps"]:
-        path = root / f"step-{entry['step']:06d}" / "manifest.json"
-        manifest = json.loads(path.read_text())
-        del manifest["accuracy"]
-        path.write_text(json.dumps(manifest))
-        entry["manifest_sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
-    (root / "catalogue.json").write_text(json.dumps(catalogue))
-    page = Page(write_report(root, tmp_path / "old.html"))
-    assert "so no chart has error bars" in page.words
-    assert "The manifests do not give the noise" in page.words
-    assert "Errors of other counts are not known" in page.words
+def test_a_plan_without_errors_of_counts_draws_those_of_the_number_of_records(tmp_path: Path) -> None:
     config = make(tmp_path / "s", 3)
     config.write_text(config.read_text().replace("[mechanism]", '[mechanism]\nname = "baseline"'))
     dpstream("run", config)

@@ -461,6 +461,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "core/counters": ("counters", "checks"),
     "core/privacy": ("privacy", "counters", "tabular/test_transcripts.py"),
     "core/privacy/discovery.py": ("privacy/test_discovery.py",),
+    "core/privacy/unit.py": ("streams/test_cut_users.py", "streams/test_contribution.py"),
     "core/privacy/waiting.py": ("privacy/test_discovery.py", "privacy/test_waiting.py"),
     "mechanisms/discovery": ("privacy/test_discovery.py", "tabular/test_discovery_plan.py"),
     "core/schema": ("schema/test_schema_table.py", "schema", "streams/test_stream.py"),

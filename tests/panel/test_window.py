@@ -16,10 +16,9 @@ from dpstream.core.errors import BudgetError, ConfigError, DataError, HorizonErr
 from dpstream.core.privacy import DiscreteGaussian, Individual, Randomness
 from dpstream.families.panel import AtLeast, Consecutive, Pattern
 from dpstream.families.panel.cumulative import proxies
+from dpstream.families.panel.extension import extend, split_whole
 from dpstream.families.panel.panel_options import MAX_PEOPLE
-from dpstream.families.panel.people import extend
 from dpstream.families.panel.queries import digits
-from dpstream.families.panel.window import split_whole
 from dpstream.stream.templates import words
 from dpstream_lab.audits.panel_audit import cumulative_plan, window_plan
 

@@ -28,10 +28,10 @@ from dpstream.families.points.cells import (
     Schedule,
     cell_rule,
     default_design,
-    pool,
 )
 from dpstream.families.points.estimates import Splits, split_evenly
 from dpstream.families.points.points_release import kept as staying
+from dpstream.families.points.pooling import pool
 from dpstream.families.points.space import Space
 from dpstream_lab.audits.points_audit import cube_cells, cube_plan, cube_points
 

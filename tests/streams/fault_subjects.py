@@ -20,6 +20,7 @@ from toy_keyed import batch as keyed_batch
 from toy_stream import SCHEMA, ToyPlan
 
 from dpstream.core.privacy import Event, Individual, User
+from dpstream.core.privacy.periods import StepPeriods
 from dpstream.core.schema import Boolean, Schema
 from dpstream.core.tables import Workload
 from dpstream.families.growing import ERM, BBScheduler, MWEMPGMBox
@@ -94,12 +95,17 @@ def crowd(step: int) -> Batch:
     return Batch({**frame, "rent": [1] * len(users)}, users=[f"user {u}" for u in users])
 
 
-def counted_once(home: Path) -> None:
+def counted_once(home: Path, crowds: list[list[int]] = CROWDS) -> None:
     """The counters of users are a brute-force count."""
-    asked = Counter(user for users in CROWDS for user in users)
+    asked = Counter(user for users in crowds for user in users)
     with contextlib.closing(fault_harness.open_database(home)) as db:
         counts = sorted(int.from_bytes(value, "little") for (value,) in db.execute("SELECT value FROM users"))
     assert counts == sorted(min(count, 4) for count in asked.values()), "one beyond the bound"
+
+
+def counted_anew(home: Path) -> None:
+    """Those of the last period's users: the border before it deleted all others."""
+    counted_once(home, CROWDS[2:])
 
 
 def sound(key: StateKey | None = None) -> Callable[[Path], None]:
@@ -123,6 +129,14 @@ EXPIRING: Mapping[str, Any] = {"keep": 1, "key": KEY}
 SUBJECTS = {
     "toy": replace(fault_harness.TOY, stride=5),
     "users": Subject(ToyPlan(unit=User(3)), SCHEMA, crowd, judge=counted_once),  # type: ignore[arg-type]
+    # Stopped, among others, between the border of a period and its commit.
+    "users per 2 steps": Subject(
+        ToyPlan(unit=User(3, StepPeriods(2))),  # type: ignore[arg-type]
+        SCHEMA,
+        crowd,
+        judge=counted_anew,
+        stride=5,
+    ),
     "scheduler": Subject(
         BBScheduler(MWEMPGMBox(Workload.all_k_way(TWO.domain, 1), MWEMPGM(k=2)), 50, gamma="1/10").calibrate(
             epsilon=1

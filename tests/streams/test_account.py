@@ -161,6 +161,17 @@ def test_what_cannot_be_placed_in_a_year_joins_no_account_of_years(tmp_path: Pat
     whole = Account.create(other, Limit.parse("epsilon=9"), "user")
     with pytest.raises(UnitError, match=r"a user in all releases.*--per \"year\""):
         whole.charge("1", dated("2026-01-01", 12), "hash", again=False)
+    limited = Account.create(
+        tmp_path / "limited.jsonl", Limit.parse("epsilon=9,exceptions=1e-9"), "user", "year"
+    )
+    months, weeks = (
+        {**dated("2026-01-01", 12, every), "exceptions": "1/1000000000"} for every in ("month", "week")
+    )
+    limited.charge("1", months, "hash", again=False)
+    with pytest.raises(UnitError, match="a record can be in several periods"):
+        limited.charge("2", weeks, "hash", again=False)
+    with pytest.raises(BudgetError, match="exceptions = 2e-9"):
+        limited.charge("2", months, "hash", again=False)
     for unit, per in (("event", "year"), ("user", "week")):
         with pytest.raises(ConfigError, match="per"):
             Account.create(tmp_path / "new.jsonl", Limit.parse("epsilon=1"), unit, per)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
+import sqlite3
 import tracemalloc
 from collections import Counter
 from dataclasses import replace
@@ -18,14 +20,14 @@ from discovering import OPEN, Exactly, discovering, frame
 from toy_stream import start
 
 import dpstream as dp
-from dpstream.core.errors import ConfigError, SchemaError, StepError, StoreDamagedError
+from dpstream.core.errors import BudgetError, ConfigError, SchemaError, StepError, StoreDamagedError
 from dpstream.core.privacy import Randomness, User
 from dpstream.core.tables import Workload
 from dpstream.core.tables.undiscovered import Undiscovered
 from dpstream.families.tabular import DPStabs
 from dpstream.io.sinks.target import step_name
 from dpstream.mechanisms.discovery_plan import Discovery, OpenColumn
-from dpstream.stream import Batch, Publishing, Stream
+from dpstream.stream import Account, Batch, Limit, Publishing, Stream
 from dpstream.stream.identity import plan_facts
 from dpstream.stream.inspection import check_store
 from dpstream.stream.store.archive import archived_plan, export_store, import_store
@@ -133,6 +135,37 @@ def test_no_value_outlives_the_last_step(tmp_path: Path) -> None:
         run(tmp_path, plan, steps)
         state = [path.read_bytes() for path in (tmp_path / "state").iterdir() if path.is_file()]
         assert any(b"rare7" in data for data in state) is left
+    assert check_store(tmp_path / "state", tmp_path / "releases").problems == ()
+
+
+def test_a_stream_that_its_account_closed_forgets_what_it_counted(tmp_path: Path) -> None:
+    """Users and values; when it is opened next. Its releases can be read, and its steps asked for again."""
+    book = Account.create(tmp_path / "account.json", Limit.parse("epsilon=9,exceptions=1e-2"), "user")
+    ids = [f"user {n}" for n in range(200)]
+    rows = Batch(frame(1), users=ids)
+    given = {"account": book.path, "plan": discovering(2, unit=User(3))}
+    with opened(tmp_path, **given) as stream:
+        stream.step(rows, "b1")
+    (charge,) = book.read().charges
+
+    def counted() -> list[int]:
+        names = [path for path in (tmp_path / "state").iterdir() if path.is_file()]
+        assert any(b"rare7" in path.read_bytes() for path in names) is not charge.closed
+        with contextlib.closing(sqlite3.connect(tmp_path / "state" / "stream.sqlite")) as db:
+            return [
+                db.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in ("users", "undiscovered")
+            ]
+
+    assert counted()[0] == 200
+    assert counted()[1] > 5
+    book.close_stream(charge.stream_id)
+    (charge,) = book.read().charges
+    for _ in range(2):
+        with opened(tmp_path, **given) as stream:
+            assert stream.step(rows, "b1").step == 1
+            with pytest.raises(BudgetError, match="is closed in its account"):
+                stream.step(rows, "b2")
+        assert counted() == [0, 0]
     assert check_store(tmp_path / "state", tmp_path / "releases").problems == ()
 
 

@@ -38,7 +38,6 @@ def test_a_table_without_rows_is_never_fit() -> None:
     panel = {"answers": [], "patterns": 4}
     assert found(manifest(3, 0, None, panel=panel)) is None, "a panel before its first window is over"
     assert found(manifest(3, 0, None, panel={**panel, "answers": [{"count": 0}]})) is not None
-    assert found({"step": 3, "rows": 5, "rows_in_table": 5}) is None, "a manifest of an early version"
 
 
 @pytest.mark.parametrize("rows", [1, 20, 21])

@@ -113,16 +113,6 @@ def test_flows_are_sums_of_what_lies_in_the_span(releases: Path) -> None:
     )
 
 
-def test_a_union_is_a_sum_and_a_stock_is_all_flows() -> None:
-    counts = of_periods("net", [[5, 1, 2], [7, 0, 1], [9, 4, 4]])
-    known = timeline(counts, 6)
-    one, two, both = (known.flow(["zip"], Span(*ends), "net", "mean") for ends in ((1, 2), (3, 6), (1, 6)))
-    np.testing.assert_array_equal(one.values + two.values, both.values)
-    stock = known.published.estimate(["zip"])
-    np.testing.assert_array_equal(stock.values, both.values)
-    assert stock.standard_error == both.standard_error == pytest.approx((3 * NOISE.variance) ** 0.5)
-
-
 PERIODS = st.lists(st.lists(st.integers(-40, 900), min_size=3, max_size=3), min_size=3, max_size=9)
 
 

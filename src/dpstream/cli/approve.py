@@ -66,6 +66,8 @@ def withdraw(config: Config, step: int, reason: str, by: str) -> None:
     Example:
       dpstream withdraw dpstream.toml --step 17 --reason "the source sent week 16 twice"
     """
+    from dpstream.stream.declared import kept_values
+
     with opened(config) as stream:
         held = step in stream.held()
         fresh, found = stream.withdraw(step, reason, by=by), step in stream.discovered()
@@ -73,11 +75,5 @@ def withdraw(config: Config, step: int, reason: str, by: str) -> None:
         click.echo(f"step {step} is rejected: nothing of it is published")
     else:
         click.echo(f"step {step} is withdrawn" if fresh else f"step {step} was withdrawn already")
-    if found and held:
-        click.echo(
-            "later steps have the values that it discovered and cannot be published: the stream has to end"
-        )
-    elif found:
-        click.echo(
-            "manifest and later tables keep the values that it discovered: to leave them out, end the stream"
-        )
+    if found:
+        click.echo(kept_values(held=held))

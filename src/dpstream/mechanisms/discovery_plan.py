@@ -27,18 +27,20 @@ class OpenColumn:
         other: the code of the bin of all other values.
         known: labels that are there from the beginning, those of ``other`` and of nulls too.
         pattern: which values there may be; None: any.
+        nulls: texts that mean null, which never enter.
     """
 
     name: str
     other: int = 0
     known: tuple[str, ...] = ()
     pattern: Pattern | None = None
+    nulls: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, column: Categorical) -> OpenColumn:
+    def of(cls, column: Categorical, nulls: tuple[str, ...] = ()) -> OpenColumn:
         """Of a column before anything was discovered."""
         pattern = None if column.pattern is None else Pattern(column.pattern)
-        return cls(column.name, column.other_code or 0, column.labels(), pattern)
+        return cls(column.name, column.other_code or 0, column.labels(), pattern, nulls)
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,7 @@ class Discoveries:
         if self.recipe.at_most is not None:
             left = max(0, self.recipe.at_most - len(own.known) - len(entered))
             most = left if most is None else min(most, left)
-        return Rule(self.thresholds[column], frozenset({*entered, *own.known}), own.pattern, most)
+        return Rule(self.thresholds[column], frozenset({*entered, *own.known, *own.nulls}), own.pattern, most)
 
     def describe(self) -> str:
         """What it publishes, for plans."""

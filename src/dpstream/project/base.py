@@ -513,7 +513,7 @@ def base_facts(
             where=options.place,
             allowed="the same unit",
         )
-    if "exceptions" in manifest["guarantee"]:
+    if predecessor.schema.open_columns:
         raise options.wrong("", "the earlier stream discovers values", ["another stream to begin with"])
     facts = {"unit": plan.unit.name, "source": source.pinned()}
     if isinstance(plan.unit, Record):

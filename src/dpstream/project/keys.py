@@ -218,7 +218,7 @@ class StreamKeys:
         None,
         allowed='"month", "quarter", "year" (with a calendar), or a number of steps such as "12 steps"',
         meaning="Protects what a user does in one such period, in which max_events counts anew. Whoever comes in "
-        "k periods has k times the loss.",
+        "k periods loses k times the epsilon (k^2 times the rho), and with a delta even more of it: see `plan`.",
         reason="the stream's whole life",
         shown="none",
         fragment={**TEXT, "pattern": "^(month|quarter|year|[1-9][0-9]{0,5} steps?)$"},
@@ -342,6 +342,7 @@ class Accuracy:
         reason="the shortest of month, quarter and year with mean counts above two standard errors by [expect]; "
         '"quarter" without [expect], each step without a calendar',
         shown="see the reason",
+        fragment={**TEXT, "pattern": "^(week|month|quarter|year|[1-9][0-9]{0,5} steps?)$"},
     )
     year_begins: int = option(
         1,

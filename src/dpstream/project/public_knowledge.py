@@ -351,7 +351,8 @@ def read_discovery(section: Section, schema: Schema, grid: Grid | None) -> Disco
         length = _DAYS["year"] / grid.days if isinstance(grid, DayPeriods) else Fraction(_MONTHS, grid.months)
         year = max(1, int(length))
     with located(section.place()):
-        return Discovery(tuple(map(OpenColumn.of, columns)), keys.share, keys.delta, year, keys.at_most)
+        opened = tuple(OpenColumn.of(column, schema.null_values) for column in columns)
+        return Discovery(opened, keys.share, keys.delta, year, keys.at_most)
 
 
 def _of_calendar(section: Section, word: str, grid: Grid | None) -> Fraction:
@@ -444,7 +445,7 @@ def _named(section: Section, key: str, text: str, grid: Grid | None, keys: Accur
     steps = StepPeriods.named(text)
     if steps is not None:
         return steps
-    if text not in _PERIOD_DAYS:
+    if text not in _PERIOD_DAYS or (key, text) == ("per", "week"):
         raise section.wrong(key, f"{shown(text)} is unknown")
     if not isinstance(grid, DayPeriods | MonthPeriods):
         raise section.wrong(key, f"{shown(text)} needs a calendar", _WITHOUT_CALENDAR)

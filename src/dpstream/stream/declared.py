@@ -127,6 +127,13 @@ def cut_words(unit: Unit, cut: Mapping[str, Any], end: str) -> str:
     )
 
 
+def kept_values(*, held: bool) -> str:
+    """What is left of the values that a step discovered, once it is rejected (``held``) or withdrawn."""
+    if held:
+        return "later steps have the values that it discovered and cannot be published: the stream has to end"
+    return "manifest and later tables keep the values that it discovered: to leave them out, end the stream"
+
+
 def told_records(unit: Unit, schema: Schema) -> dict[str, str]:
     """The same for screens."""
     name, words = counted_records(unit, schema)

@@ -211,7 +211,9 @@ class Stream:
         try:
             pin = check_account(membership, self._store.meta, str(self.path))
             if pin is not None:
-                self._store.remember_account(pin)
+                self._store.remember_account(pin.to_bytes(), closed=pin.closed)
+                if pin.closed:
+                    self._erase(self._store.last_step)
             self._stream_id = self._store.meta["stream_id"].hex()
             self._outlet: ReleasePublisher | None = None
             if sink is not None:

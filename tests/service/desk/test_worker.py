@@ -10,6 +10,7 @@ import re
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -21,7 +22,7 @@ from dpstream.io.sinks import read_catalogue, read_manifest, read_table
 from dpstream.project import Config
 from dpstream.service.desk import Desk
 from dpstream.service.desk import worker as working
-from dpstream.service.desk.worker import Worker
+from dpstream.service.desk.worker import Worker, _kept
 from dpstream.stream import Stream
 from dpstream.stream.store.store_database import StoreDatabase
 
@@ -82,6 +83,13 @@ def test_steps_are_taken_and_decisions_followed(tmp_path: Path) -> None:
     assert "dpstream_told_time_seconds{" in metrics
     assert desk.health() == {"test": card.health}
     assert desk.accounts(OWNER) == []
+
+
+def test_a_decision_says_which_discovered_values_stay() -> None:
+    stream = SimpleNamespace(discovered=lambda: {2})
+    assert "the stream has to end" in _kept(stream, 2, held=True)  # type: ignore[arg-type]
+    assert "later tables keep the values" in _kept(stream, 2, held=False)  # type: ignore[arg-type]
+    assert _kept(stream, 3, held=False) == ""  # type: ignore[arg-type]
 
 
 def test_errors_are_simulated_as_after_a_run_of_the_command(tmp_path: Path) -> None:

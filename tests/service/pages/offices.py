@@ -60,7 +60,7 @@ def make_office(folder: Path) -> Path:
         (folder / "stream" / private).rename(folder / f"private {private}")
     with desk.database.writing() as db:
         facts = read_facts(db, EVIL)[1]
-        for key in ("why", "trouble", "last_period", "unfit"):
+        for key in ("why", "trouble", "last_period", "unfit", "cut"):
             facts[key] = EVIL_VALUE
         facts["verdicts"].append(EVIL_VALUE)
         account = {"file": f"/srv/{EVIL_VALUE}", "charged": "1", "closed": False, "total": "1", "limit": "2"}

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -29,19 +29,15 @@ from dpstream.core.contracts import (
     ExpectedTable,
     MarginalError,
     NoisyCounts,
-    Option,
     Packed,
     Part,
     PeopleEstimate,
     Recipe,
-    RecipeContext,
-    SectionReader,
     Terms,
     check_whole,
     check_words,
     marginal_query,
     option,
-    shown,
 )
 from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.counters import ZCDP_COUNTER_NAMES, CalibratedCounter, best, counter_by_name
@@ -53,8 +49,18 @@ from dpstream.core.privacy.randomness import Noisy, Randomness
 from dpstream.core.privacy.unit import Event, Individual
 from dpstream.core.schema import Boolean, Schema
 from dpstream.core.schema.domain import Domain
-from dpstream.families.panel.panel_options import FAILURE, PEOPLE, PERIOD_NAMES, common_fields
-from dpstream.families.panel.people import PanelState, PeoplePlan, append_columns, extend, first_and_last
+from dpstream.families.panel.extension import append_columns, extend
+from dpstream.families.panel.panel_options import (
+    COUNTED,
+    COUNTER,
+    FAILURE,
+    PEOPLE,
+    PERIOD_NAMES,
+    THRESHOLDS,
+    common_fields,
+    first_and_last,
+)
+from dpstream.families.panel.people import PanelState, PeoplePlan
 from dpstream.families.panel.people_release import PanelSynthesis
 from dpstream.families.panel.queries import AtLeast, WindowQuery
 
@@ -190,44 +196,6 @@ def calibrated_counters(
             allowed="a larger rho",
         )
     return {"total": total, "shares": shares, "counters": counters}
-
-
-def _counted(
-    section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any]
-) -> tuple[str, ...] | None:
-    if not section.has("counted"):
-        return None
-    listed = section.raw("counted")
-    if (
-        not isinstance(listed, list)
-        or not listed
-        or not all(isinstance(label, str | int) for label in listed)
-    ):
-        raise section.wrong("counted", f"{shown(listed)}: expected a list of values")
-    section.note("counted", ", ".join(str(label) for label in listed), default=False)
-    # Values are compared as labels: those of a boolean column are false and true.
-    return tuple(str(label).lower() if isinstance(label, bool) else str(label) for label in listed)
-
-
-COUNTER = Option(
-    meaning="The counter of running sums.",
-    reason="the smallest predicted error for each threshold",
-    words=("best", *ZCDP_COUNTER_NAMES),
-)
-THRESHOLDS = Option(
-    "a number from 1 to the horizon",
-    'The largest threshold b of "at least b so far".',
-    "each threshold takes a share of the budget",
-    "the horizon",
-)
-COUNTED = Option(
-    'a list of values, such as ["late"]',
-    "The reports that are counted; missing ones never are.",
-    "a boolean column needs none",
-    "true, of a boolean column",
-    read=_counted,
-    fragment={"type": "array", "minItems": 1, "items": {"type": ["string", "integer", "boolean"]}},
-)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What the recipes of both synthesizers share: options, and checks of what a panel can be."""
+"""What may be chosen of both synthesizers, and checks of what a panel can be."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from dpstream.core.contracts import (
     located,
     shown,
 )
+from dpstream.core.counters import ZCDP_COUNTER_NAMES
 from dpstream.core.errors import ConfigError, HorizonError
 from dpstream.core.privacy.budget import Amount
 from dpstream.core.privacy.unit import Individual
@@ -54,6 +55,23 @@ def _period_names(
     return None if names == [str(period) for period in periods] else tuple(names)
 
 
+def _counted(
+    section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any]
+) -> tuple[str, ...] | None:
+    if not section.has("counted"):
+        return None
+    listed = section.raw("counted")
+    if (
+        not isinstance(listed, list)
+        or not listed
+        or not all(isinstance(label, str | int) for label in listed)
+    ):
+        raise section.wrong("counted", f"{shown(listed)}: expected a list of values")
+    section.note("counted", ", ".join(str(label) for label in listed), default=False)
+    # Values are compared as labels: those of a boolean column are false and true.
+    return tuple(str(label).lower() if isinstance(label, bool) else str(label) for label in listed)
+
+
 FAILURE = Option(
     "an exact number between 0 and 1",
     "Probability that the bound fails anywhere; sets a window's padding.",
@@ -73,6 +91,29 @@ PERIOD_NAMES = Option(
     "names of the calendar or of period columns; else numbers",
     read=_period_names,
     fragment={"type": "array", "minItems": 1, "items": {"type": "string"}},
+)
+WINDOW = Option(
+    "a number of periods from 1 to the horizon",
+    "Periods in a row that synthetic people follow. Each multiplies patterns and padding.",
+)
+COUNTER = Option(
+    meaning="The counter of running sums.",
+    reason="the smallest predicted error for each threshold",
+    words=("best", *ZCDP_COUNTER_NAMES),
+)
+THRESHOLDS = Option(
+    "a number from 1 to the horizon",
+    'The largest threshold b of "at least b so far".',
+    "each threshold takes a share of the budget",
+    "the horizon",
+)
+COUNTED = Option(
+    'a list of values, such as ["late"]',
+    "The reports that are counted; missing ones never are.",
+    "a boolean column needs none",
+    "true, of a boolean column",
+    read=_counted,
+    fragment={"type": "array", "minItems": 1, "items": {"type": ["string", "integer", "boolean"]}},
 )
 
 
@@ -162,3 +203,8 @@ def readable(column: Column) -> Column:
     if isinstance(column, Boolean | Categorical):
         return column
     return Categorical(column.name, column.bin_labels(), other=column.other, missing=column.missing)
+
+
+def first_and_last(last: int) -> list[int]:
+    """The first few numbers and the last: tables of hundreds of lines help nobody."""
+    return list(range(1, last + 1)) if last <= 6 else [1, 2, 3, last // 2, last]

@@ -383,39 +383,3 @@ class PeoplePlan(StreamPlan):
     def unpack_synthesis(self, packed: Packed) -> PanelSynthesis:
         """The inverse of ``PanelSynthesis.pack``."""
         return unpack_fields(PanelSynthesis, packed, plan=self)
-
-
-# Synthetic people are extended, never rewritten. Public post-processing of noisy counts; an ordinary generator, seeded
-# from the one door to entropy, is enough.
-
-
-def extend(
-    groups: NDArray[np.integer], numbers: NDArray[np.int64], generator: np.random.Generator
-) -> NDArray[np.uint8]:
-    """A symbol for every synthetic person: ``numbers[group, symbol]`` people of each group get each symbol.
-
-    Args:
-        groups: the group of each person, below 2^16.
-        numbers: shape (groups, symbols); every row adds up to the people of its group.
-
-    Every assignment is equally likely: the people stand in a random order, and each group is dealt its symbols.
-    """
-    order = generator.permutation(len(groups))
-    # Sixteen bits are sorted in linear time.
-    order = order[np.argsort(groups[order].astype(np.uint16), kind="stable")]
-    dealt = np.tile(np.arange(numbers.shape[1], dtype=np.uint8), len(numbers))
-    symbols = np.empty(len(groups), np.uint8)
-    symbols[order] = np.repeat(dealt, numbers.ravel())
-    return symbols
-
-
-def append_columns(history: NDArray[np.uint8], columns: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The history with new periods; what is there stays as it is."""
-    if not history.shape[1]:
-        return np.asfortranarray(columns)
-    return np.asfortranarray(np.concatenate([history, columns], axis=1))
-
-
-def first_and_last(last: int) -> list[int]:
-    """The first few numbers and the last: tables of hundreds of lines help nobody."""
-    return list(range(1, last + 1)) if last <= 6 else [1, 2, 3, last // 2, last]

@@ -274,3 +274,31 @@ class PanelSynthesis(SyntheticTable):
             "measured_every_step": {"standard_error": None, "marginals": []},
             "panel": facts,
         }
+
+
+_WIDER_NOTE = (
+    "looks back on more periods than the synthetic people follow: it may be wrong by any amount, and "
+    "includes padding"
+)
+
+
+def answer_wider(query: WindowQuery, history: NDArray[np.uint8], symbols: int) -> PeopleEstimate:
+    """Answer a question that the noise scales say nothing about, from the released people as they are.
+
+    Args:
+        history: their symbols, shape (people, periods).
+
+    Errors:
+        ConfigError: there are fewer periods, or no such symbol.
+    """
+    periods = history.shape[1]
+    if query.width > periods:
+        raise ConfigError(
+            f"the question looks back {query.width} periods",
+            where="panel",
+            allowed=f"up to {periods}, the periods so far",
+        )
+    query.check(symbols)
+    count = float(query.of(history[:, -query.width :]).sum())
+    share = count / len(history) if len(history) else math.nan
+    return PeopleEstimate(count, None, share, None, None, share, f"{query.describe()}: {_WIDER_NOTE}")

@@ -26,7 +26,6 @@ from dpstream.core.contracts import (
     ExpectedTable,
     MarginalError,
     NoisyCounts,
-    Option,
     Part,
     PeopleEstimate,
     Recipe,
@@ -41,28 +40,25 @@ from dpstream.core.privacy.noise import DiscreteGaussian, noise_for
 from dpstream.core.privacy.randomness import Noisy, Randomness
 from dpstream.core.schema import Schema
 from dpstream.core.schema.domain import Clique
+from dpstream.families.panel.extension import append_columns, extend, split_whole
 from dpstream.families.panel.panel_options import (
     FAILURE,
     MAX_PEOPLE,
     MAX_SYMBOLS,
     PEOPLE,
     PERIOD_NAMES,
+    WINDOW,
     common_fields,
+    first_and_last,
     readable,
 )
-from dpstream.families.panel.people import PanelState, PeoplePlan, append_columns, extend, first_and_last
-from dpstream.families.panel.people_release import PanelSynthesis
+from dpstream.families.panel.people import PanelState, PeoplePlan
+from dpstream.families.panel.people_release import PanelSynthesis, answer_wider
 from dpstream.families.panel.queries import AtLeast, Consecutive, WindowQuery, digits, spelled
 
 #: Patterns of a window (symbols^window). Every pattern carries padding, so more would drown any panel.
 MAX_PATTERNS = 2**16
 _MAX_PERIODS = 10_000
-
-
-WINDOW = Option(
-    "a number of periods from 1 to the horizon",
-    "Periods in a row that synthetic people follow. Each multiplies patterns and padding.",
-)
 
 
 @dataclass(frozen=True)
@@ -386,74 +382,9 @@ class WindowPlan(PeoplePlan):
         }
 
 
-def split_whole(
-    wanted: NDArray[np.int64], available: NDArray[np.int64], generator: np.random.Generator
-) -> tuple[NDArray[np.int64], int]:
-    """Whole numbers of people for each symbol, whose rows add up to ``available``, as near to ``wanted`` as can be.
-
-    Args:
-        wanted: noisy counts, shape (groups, symbols).
-        available: synthetic people of each group, shape (groups,).
-
-    Gives the numbers and how many groups had to be clipped into ``0 .. available``. The difference between a row
-    of ``wanted`` and the people who are there is shared evenly; what is left of a division goes to symbols drawn
-    at random, so that no symbol gains from it on average.
-    """
-    symbols = wanted.shape[1]
-    share, rest = np.divmod(available - wanted.sum(axis=1), symbols)
-    numbers = wanted + share[:, None]
-    order = generator.permuted(np.tile(np.arange(symbols), (len(wanted), 1)), axis=1)
-    numbers += order < rest[:, None]
-    bad = np.flatnonzero((numbers < 0).any(axis=1))
-    for group in bad:
-        numbers[group] = _nearest(numbers[group], int(available[group]))
-    return numbers, len(bad)
-
-
-def _nearest(numbers: NDArray[np.int64], total: int) -> NDArray[np.int64]:
-    """Nonnegative numbers with the sum ``total``: what negative ones lack is taken from the others evenly."""
-    numbers = numbers.copy()
-    while (numbers < 0).any():
-        missing = -int(numbers[numbers < 0].sum())
-        numbers[numbers < 0] = 0
-        positive = np.flatnonzero(numbers)
-        each, rest = divmod(missing, len(positive))
-        numbers[positive] -= each
-        # The largest gives first; equal ones give in the order of the symbols.
-        numbers[positive[np.argsort(-numbers[positive], kind="stable")[:rest]]] -= 1
-    assert int(numbers.sum()) == total
-    return numbers
-
-
 _ERROR_NOTE = (
     "the standard error follows from public noise scales (the coins of rounding are bounded from above)"
 )
-_WIDER_NOTE = (
-    "looks back on more periods than the synthetic people follow: it may be wrong by any amount, and "
-    "includes padding"
-)
-
-
-def answer_wider(query: WindowQuery, history: NDArray[np.uint8], symbols: int) -> PeopleEstimate:
-    """Answer a question that the noise scales say nothing about, from the released people as they are.
-
-    Args:
-        history: their symbols, shape (people, periods).
-
-    Errors:
-        ConfigError: there are fewer periods, or no such symbol.
-    """
-    periods = history.shape[1]
-    if query.width > periods:
-        raise ConfigError(
-            f"the question looks back {query.width} periods",
-            where="panel",
-            allowed=f"up to {periods}, the periods so far",
-        )
-    query.check(symbols)
-    count = float(query.of(history[:, -query.width :]).sum())
-    share = count / len(history) if len(history) else math.nan
-    return PeopleEstimate(count, None, share, None, None, share, f"{query.describe()}: {_WIDER_NOTE}")
 
 
 def _finite(value: float | None) -> float | None:

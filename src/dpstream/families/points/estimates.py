@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpstream.families.points.cells import FinishedBlocks, Floats, Ints, Schedule, pool, pooled_variances
+from dpstream.families.points.cells import Schedule
+from dpstream.families.points.pooling import FinishedBlocks, Floats, Ints, pool, pooled_variances
 
 #: The standard deviations that splits may differ by, as shares of the parent.
 _SPLIT_SPREADS = np.array([0.0, *(2.0**-i for i in range(6, -1, -1))])

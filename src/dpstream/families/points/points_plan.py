@@ -50,20 +50,15 @@ from dpstream.families.points.cells import (
     MAX_DEPTH,
     PAPER,
     Blocks,
-    CellCounts,
-    Floats,
-    Ints,
     PointCells,
     PointsState,
     Schedule,
     default_design,
     noisy,
-    pool,
-    small,
-    wide,
 )
 from dpstream.families.points.estimates import PublicCounts, half_errors, whole_counts
 from dpstream.families.points.points_release import PointsSynthesis
+from dpstream.families.points.pooling import CellCounts, Floats, Ints, pool, small, wide
 from dpstream.families.points.space import Space
 
 #: See ``Points``.

@@ -15,7 +15,7 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.schema import Schema
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import count_marginals
-from dpstream.families.points.cells import small
+from dpstream.families.points.pooling import small
 from dpstream.families.points.space import Space
 
 Ints = NDArray[np.int64]

@@ -88,6 +88,7 @@ class Card:
         health, why: the word and the sentence of ``dpstream status --health``.
         verdicts: what the newest table is fit for, in words.
         unfit: why nobody should use it; None where nothing speaks against it.
+        cut: how many users the bound cut, in words; None where nobody counts.
         last_step: the newest release that was not withdrawn; None where there is none. last_period: its period.
             released_at: when it was written. next_due: when the next step is due.
         steps, steps_left: committed steps, and those that the plan still pays for (None: any number).
@@ -107,6 +108,7 @@ class Card:
     why: str = "the worker has not looked"
     verdicts: tuple[str, ...] = ()
     unfit: str | None = None
+    cut: str | None = None
     last_step: int | None = None
     last_period: str | None = None
     released_at: str | None = None

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MAX_ROWS = 100_000
 #: What of ``status_facts`` is on the board.
 _FACTS = (
-    *("last_step", "last_period", "released_at", "unfit", "next_due", "steps", "steps_left"),
+    *("last_step", "last_period", "released_at", "unfit", "cut", "next_due", "steps", "steps_left"),
     *("spent", "planned", "protects", "held", "withdrawn"),
 )
 

@@ -57,6 +57,7 @@ from dpstream.service.desk.decisions import LogChangedError, write_head
 from dpstream.service.desk.facts import Task, now
 from dpstream.service.desk.snapshot import asked_facts, board_facts, held_manifests, held_rows
 from dpstream.stream.asking_stream import AskingStream
+from dpstream.stream.declared import kept_values
 from dpstream.stream.release.render import NotMadeError
 
 if TYPE_CHECKING:
@@ -283,11 +284,11 @@ class Worker:
             if held:
                 self._same_table(config, step, task)
                 stream.withdraw(step, task.what["reason"], by=by)
-            return {"words": f"step {step} is rejected"}
+            return {"words": f"step {step} is rejected{_kept(stream, step, held=True)}"}
         if held:
             raise _RefusedTask(f"step {step} is held: reject it")
         stream.withdraw(step, task.what["reason"], by=by)
-        return {"words": f"step {step} is withdrawn"}
+        return {"words": f"step {step} is withdrawn{_kept(stream, step, held=False)}"}
 
     def _approve(self, config: Config, stream: Stream, step: int, task: Task) -> dict[str, Any]:
         if step in stream.held():
@@ -455,6 +456,10 @@ def _run_at_once(place: _WatchedStream) -> dict[str, Any]:
     if place.watch is not None:
         place.watch.look_again()
     return {"words": "the worker looks now"}
+
+
+def _kept(stream: Stream, step: int, *, held: bool) -> str:
+    return f"; {kept_values(held=held)}" if step in stream.discovered() else ""
 
 
 def _by(names: list[str], task: Task) -> str:

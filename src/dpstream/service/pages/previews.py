@@ -87,7 +87,6 @@ def preview(held: Held, schema: Schema, releases: Path) -> Preview:
         releases: where manifests and measurements of earlier steps are.
     """
     manifest = held.manifest
-    told = manifest.get("accuracy") or {}
     found, why = _compared(held, schema, releases)
     # Of two values the second one's share follows from the first one's.
     every = [one for column in found.values() for one in (column[-1:] if len(column) == 2 else column)]
@@ -96,7 +95,7 @@ def preview(held: Held, schema: Schema, releases: Path) -> Preview:
         int(manifest["rows_in_table"]),
         None if held.last is None else held.last.num_rows,
         _rows_error(manifest),
-        tuple(Verdict.from_dict(one) for one in told.get("verdicts", ())),
+        tuple(Verdict.from_dict(one) for one in manifest["accuracy"].get("verdicts", ())),
         _unfit(held, releases),
         tuple(first) if held.last is not None else (),
         found,
@@ -196,7 +195,7 @@ def _noise(manifest: Mapping[str, Any], step: int, schema: Schema, drawn: int | 
     """What a manifest alone says: of columns that are measured at every step."""
     rows, total = int(manifest["rows"]), _rows_error(manifest)
     accuracy = Accuracy.of({"step": step, **manifest})
-    if rows <= 0 or total is None or accuracy is None:
+    if rows <= 0 or total is None:
         return None
     sizes = {column.name: column.size for column in schema.columns}
     errors = {name: accuracy.column_error(name, sizes) for name in sizes}

@@ -258,11 +258,11 @@ class Account:
         """
         exceptions, unit = Fraction(facts.get("exceptions", 0)), str(facts["unit"])
         charged = in_unit(budget_from_dict(facts["budget"]), unit, state.unit)
-        if exceptions and (unit != state.unit or state.per is not None):
+        if exceptions and unit != state.unit:
             raise UnitError(
                 f"values are discovered for the unit {unit!r}, and the account adds up another one",
                 where=str(self.path),
-                allowed=f"an account for the unit {unit!r} without --per",
+                allowed=f"an account for the unit {unit!r}",
             )
         per = facts.get("per")
         if per not in (None, state.per):
@@ -276,6 +276,13 @@ class Account:
             first = state.charges[0]
             require_same_unit(facts, first.whose, first.stream, str(self.path))
         span = None if state.per is None else Span.of(facts, str(self.path))
+        if exceptions and span is not None and (span.crosses or span.deletes):
+            # The delta of several periods is more than their sum.
+            raise UnitError(
+                "values are discovered, and a record can be in several periods of the stream",
+                where=str(self.path),
+                allowed="steps that end where periods end, and no deletes",
+            )
         self._admit(state, charged, span, exceptions)
         return charged
 
@@ -608,7 +615,7 @@ class Membership:
                 durable.unlink(self._note)
 
 
-def check_account(membership: Membership | None, meta: dict[str, bytes], where: str) -> bytes | None:
+def check_account(membership: Membership | None, meta: dict[str, bytes], where: str) -> Pin | None:
     """Refuse to open a stream without the account that it is charged in; see ``Membership.check``.
 
     Gives what a store has to remember from now on, as it was charged after its start, or closed since; None where
@@ -619,8 +626,8 @@ def check_account(membership: Membership | None, meta: dict[str, bytes], where: 
     """
     remembered = account_pin(meta, where)
     if membership is not None:
-        pin = membership.check(meta).to_bytes()
-        return pin if pin != remembered else None
+        pin = membership.check(meta)
+        return pin if pin.to_bytes() != remembered else None
     if remembered is not None:
         raise ConfigError(
             "[budget] account is missing",

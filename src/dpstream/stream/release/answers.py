@@ -155,7 +155,7 @@ def measured_answer(
 
 def with_bias(answer: Answer, manifest: Mapping[str, Any]) -> Answer:
     """An answer without an error, with what its release says of a systematic one."""
-    bias = (manifest.get("accuracy") or {}).get("bias")
+    bias = manifest["accuracy"].get("bias")
     if bias is None or answer.error_kind is not None:
         return answer
     return replace(answer, note=f"{answer.note} {bias}")

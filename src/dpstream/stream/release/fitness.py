@@ -80,7 +80,7 @@ def unfit_table(releases: str | Path) -> str | None:
 def fitness_of_step(folder: Path, manifest_of: Callable[[int], Mapping[str, Any]], step: int) -> Fitness:
     """Of one step's table: the verdicts of its manifest, errors by simulation, and whether its rows can be believed."""
     manifest, rows = manifest_of(step), unfit_rows(manifest_of, step)
-    told, number = manifest.get("accuracy") or {}, number_of_records(manifest)
+    told, number = manifest["accuracy"], number_of_records(manifest)
     found = {one["use"]: Verdict.from_dict(one) for one in told.get("verdicts", ())}
     for one in _simulated(folder, step, told.get(COUNTED, "records")) if found else ():
         known = found[one.use]
@@ -147,13 +147,13 @@ def unfit_rows(manifest_of: Callable[[int], Mapping[str, Any]], step: int) -> st
     are taken, which are as small or smaller.
     """
     newest, table = manifest_of(step), f"the table of step {step} has"
-    own, number = newest.get("accuracy") or {}, number_of_records(newest)
+    own, number = newest["accuracy"], number_of_records(newest)
     if int(newest["rows_in_table"]) == 0:
         people = own.get("panel")
         # Before its first window is over a panel has no people by its plan, and nothing is wrong.
         return None if people is not None and not people["answers"] else f"{table} no rows"
     measured = manifest_of(number.measured_up_to) if number.expected_since else newest
-    told = measured.get("accuracy") or {}
+    told = measured["accuracy"]
     error, rows = number.error or number_of_records(measured).error, number.value
     if error is not None and rows <= _FROM_NONE * error:
         return f"{table} {rows} rows, within two standard errors of 0 (one is {error:.3g}): they may be noise alone"

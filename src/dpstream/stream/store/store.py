@@ -76,6 +76,7 @@ from dpstream.stream.store.summed_rows import (
     PresentChange,
     any_departed,
     dropped,
+    forget_counts,
     forget_events,
     problem_of_files,
     read_cut,
@@ -668,12 +669,15 @@ class Store:
         self.write_head()
         self.sweep_staged()
 
-    def remember_account(self, pin: bytes) -> None:
-        """From now on the stream is opened with this account only, and where it was closed there, stays closed."""
+    def remember_account(self, pin: bytes, *, closed: bool) -> None:
+        """From now on the stream is opened with this account only, and where it was closed there, stays closed: nothing
+        of users and values is counted any more."""
         sealed = sealed_pin(self.meta, pin)
         with self._transaction(lambda: self.meta.update({PINNED_LATER: sealed})) as db:
             db.execute("DELETE FROM meta WHERE key = ?", (PINNED_LATER,))
             db.execute("INSERT INTO meta VALUES (?, ?)", (PINNED_LATER, sealed))
+            if closed:
+                forget_counts(db, self.meta["key"])
 
     def apply_keep(self, keep: int | None) -> None:
         """Mark what the keep policy allows to drop as expiring (``None``: nothing)."""

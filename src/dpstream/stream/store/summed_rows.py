@@ -44,6 +44,7 @@ from dpstream.stream.store.sealed_history import (
     VALUE_SUM,
     derive,
     read_latest,
+    step_of,
     write_latest,
 )
 from dpstream.stream.store.store_database import Sealing, StoreDatabase
@@ -534,6 +535,15 @@ def write_values(db: StoreDatabase, key: bytes, step: int, change: ValueCounts) 
             total = _less(total, sum_of(words[old], _as_counts(before[old]), secret))
             total = total.merge(sum_of(words, _as_counts(after), secret))
     write_latest(db, key, VALUE_SUM, step, _sum_bytes(total))
+
+
+def forget_counts(db: StoreDatabase, key: bytes) -> None:
+    """Delete the counters of users and the counts of values of a stream that has no further step, inside the caller's
+    transaction."""
+    if (step := step_of(db, USER_SUM)) is not None:
+        forget_events(db, key, step)
+    if (step := step_of(db, VALUE_SUM)) is not None:
+        write_values(db, key, step, ValueCounts((), ended=True))
 
 
 def read_values(db: StoreDatabase, key: bytes, column: int, added: Counts) -> Iterator[tuple[str, int]]:

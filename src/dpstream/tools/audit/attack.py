@@ -183,7 +183,8 @@ class AttackedStream:
     """
 
     def __init__(self, config: Config, randomness: Randomness) -> None:
-        released = None if config.family.asked else config.plan().released_schema(config.schema())
+        closed = not config.family.asked and not config.plan().open_columns
+        released = config.plan().released_schema(config.schema()) if closed else None
         self.people = not config.family.asked and isinstance(config.plan(), PeoplePlan)
         if released is None or not (self.people or released.domain == config.schema().domain):
             raise NothingToAttackError(

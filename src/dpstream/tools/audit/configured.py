@@ -16,10 +16,10 @@ from dpstream.core.counters.forest import CalibratedForest
 from dpstream.core.privacy import Randomness
 from dpstream.families.tabular import DPStabsPlan
 from dpstream.tools.audit.attack import MINUTES, NothingToAttackError, attack_of
-from dpstream.tools.audit.controls import quiet_counter
+from dpstream.tools.audit.controls import HeldTexts, quiet_counter
 from dpstream.tools.audit.door import Door, Run, record, stream_run
 from dpstream.tools.audit.finding import Audit, AuditFinding, AuditLength, AuditProgress
-from dpstream.tools.audit.invented import InventedStream, StreamPair
+from dpstream.tools.audit.invented import NOBODY, InventedStream, StreamPair
 from dpstream.tools.audit.samplers_audit import audit_samplers
 from dpstream.tools.audit.transcripts import Pair, Subject, audit_subject
 
@@ -164,6 +164,14 @@ def _transcripts(config: Config) -> Audit:
                 yield last
 
         yield audit_subject(Subject(name, plan.budget, pairs, leans=(1, -1)), 1, randomness)
+        if plan.open_columns and not plan.delta:
+            first = next(_compared(stream, plan, pair) for pair in stream.pairs() if pair.name == NOBODY)
+            words = f"{name}, only texts that somebody holds get noise"
+            yield audit_subject(
+                Subject(words, plan.budget, partial(_only, first), wrap=HeldTexts, control=True),
+                1,
+                randomness,
+            )
         for words, pair in controls.items():
             control = Subject(f"{name}, {words}", plan.budget, partial(_only, pair), control=True)
             yield audit_subject(control, 1, randomness)

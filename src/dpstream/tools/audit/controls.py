@@ -95,6 +95,14 @@ class QuietNoise(Relay):
         return self._inner.test(exact, limit, _quieter(law))
 
 
+class HeldTexts(Relay):
+    """A control: of a pattern's texts only those get noise that somebody holds."""
+
+    def exceeding(self, law: DiscreteLaplace, above: int, size: int) -> list[tuple[int, int]]:
+        """None."""
+        return []
+
+
 def _quieter(noise: Any) -> Any:
     if isinstance(noise, DiscreteGaussian):
         return DiscreteGaussian(noise.sigma_squared * _QUIET**2)

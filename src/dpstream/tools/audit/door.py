@@ -13,6 +13,10 @@ second run gets another noise than the first: it must differ by just that, else 
 
 Waiting tests never say yes here, which is possible whatever the records are; only their laws are recorded. What they
 may tell follows from the laws (``dpstream_lab`` adds that to the losses of points).
+
+Values that are discovered get noise by their text. With a pattern each of its texts has a count, most of them 0: the
+second run gives each text what it got in the first one, whether or not somebody holds it there. Without one, a text
+that only one of the runs holds passes with probability delta, which is no part of the loss.
 """
 
 from __future__ import annotations
@@ -27,7 +31,8 @@ from typing import Any, Protocol, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import StartTable, StreamPlan, Synthesis
+from dpstream.core.contracts import PrivateBatch, StartTable, StreamPlan, Synthesis
+from dpstream.core.contracts.private_batch import Events
 from dpstream.core.privacy import (
     AnyNoise,
     Budget,
@@ -37,9 +42,14 @@ from dpstream.core.privacy import (
     HistogramsNoise,
     Noisy,
     Randomness,
+    Relay,
     Selection,
 )
+from dpstream.core.privacy.discovery import Threshold
+from dpstream.core.privacy.randomness import Exact
 from dpstream.core.privacy.select import Integers
+from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.schema.pattern import Pattern
 from dpstream.stream.cut_users import NONE_CUT, published_cut
 
 
@@ -101,6 +111,35 @@ class Drawn:
     tests: list[Tested] = field(default_factory=list)
 
 
+@dataclass
+class Discovered:
+    """One discovery epoch of a column: the counts that got noise, and the noise that passed of texts nobody holds.
+
+    ``other_law``: whether noise or its limit was another than the threshold's.
+    """
+
+    threshold: Threshold
+    pattern: Pattern | None
+    exact: dict[str, int] = field(default_factory=dict)
+    noisy: dict[str, int] = field(default_factory=dict)
+    invented: dict[str, int] = field(default_factory=dict)
+    other_law: bool = False
+
+    def got(self, text: str) -> int:
+        """The noisy count of a text; the threshold, where it did not pass and nobody holds it."""
+        return self.noisy.get(text, self.invented.get(text, self.threshold.tau))
+
+    def loss(self, other: Discovered, *, pure: bool) -> float:
+        """The loss of the noisy counts, whose exact values differ from another run's."""
+        texts = self.exact.keys() | other.exact.keys()
+        if self.pattern is None:
+            texts = self.exact.keys() & other.exact.keys()
+        if self.other_law or other.other_law:
+            return math.inf
+        moved = [other.exact.get(text, 0) - self.exact.get(text, 0) for text in texts]
+        return measured_loss(self.threshold.noise, np.array(moved, np.int64), pure=pure)
+
+
 class _OtherTranscriptError(Exception):
     """The second stream asks for what the first one never measured, tested or chose."""
 
@@ -137,6 +176,8 @@ class Door(Randomness):
         self.drawn: list[Drawn] = []
         #: Laws of waiting tests.
         self.waited = set[DiscreteLaplace]()
+        self.discovered: list[Discovered] = []
+        self._texts: list[str] = []
         self._unused: Counter[tuple[AnyNoise, int]] = Counter()
         #: Whether a noise was used twice, or never drawn.
         self.reused = False
@@ -158,6 +199,8 @@ class Door(Randomness):
         """A fresh measurement, or the script's."""
         if isinstance(law, HistogramsNoise):
             law.check(exact)
+        if self._texts:
+            return self._measure_texts(exact, law)
         if drawn is not None:
             self._unused.subtract((law, value) for value in drawn.tolist())
             self.reused |= any(self._unused[law, value] < 0 for value in drawn.tolist())
@@ -170,6 +213,50 @@ class Door(Randomness):
             noisy = given.noisy
         self.measured.append(Measured(law, exact.copy(), Noisy(noisy.copy())))
         return noisy
+
+    def follow(
+        self,
+        threshold: Threshold,
+        pattern: Pattern | None,
+        known: set[str],
+        counts: Iterable[tuple[str, int]],
+    ) -> Iterator[tuple[str, int]]:
+        """The counts of a column's discovery epoch, whose texts the door follows to their noise."""
+        self.discovered.append(Discovered(threshold, pattern))
+
+        def followed() -> Iterator[tuple[str, int]]:
+            for text, count in counts:
+                if text not in known:
+                    self._texts.append(text)
+                    yield text, count
+
+        return followed()
+
+    def _measure_texts(self, exact: Ints, law: AnyNoise) -> Noisy:
+        texts, self._texts, own = self._texts, [], self.discovered[-1]
+        if self._script is None:
+            noisy = exact + self._noise.draw(law, len(exact))
+        else:
+            given = _next(self._script.discovered, len(self.discovered) - 1)
+            noisy = np.array([given.got(text) for text in texts], np.int64)[: len(exact)]
+        own.other_law |= law != own.threshold.noise or len(texts) != len(exact)
+        own.exact.update(zip(texts, exact.tolist(), strict=False))
+        own.noisy.update(zip(texts, noisy.tolist(), strict=False))
+        return Noisy(noisy)
+
+    def exceeding(self, law: DiscreteLaplace, above: int, size: int) -> list[tuple[int, int]]:
+        """Fresh noise of a pattern's texts, or all that passed in the script."""
+        own = self.discovered[-1]
+        assert own.pattern is not None
+        own.other_law |= (law, above, size) != (own.threshold.noise, own.threshold.tau, own.pattern.size)
+        if self._script is None:
+            drawn = self._noise.exceeding(law, above, size)
+            own.invented.update((own.pattern.value(rank), noisy) for rank, noisy in drawn)
+            return drawn
+        given = _next(self._script.discovered, len(self.discovered) - 1)
+        passed = {**given.invented, **given.noisy}
+        ranks = [(own.pattern.rank(text), noisy) for text, noisy in passed.items() if noisy > above]
+        return [(rank, noisy) for rank, noisy in ranks if rank is not None]
 
     def _fresh(self, law: AnyNoise, size: int) -> Ints:
         noise = self._noise.draw(law, size)
@@ -264,9 +351,13 @@ def stream_run(plan: Streamed, batches: Iterable[Any], base: StartTable | None =
 
     def run(randomness: Randomness) -> Iterator[list[NDArray[Any]]]:
         state = plan.start() if base is None else plan.start_from(base)  # type: ignore[attr-defined]
+        values = _Discovery(cast("Any", plan), randomness) if getattr(plan, "open_columns", ()) else None
         books, counts = NONE_CUT, batches.cut if isinstance(batches, Batches) else ()
         for step, batch in enumerate(batches, start=1):
-            released = released_arrays(plan.step(state, batch, randomness))
+            if values is None:
+                released = released_arrays(plan.step(state, batch, randomness))
+            else:
+                released = [*released_arrays(values.step(state, batch)), values.published(state)]
             if counts:
                 before, books = (
                     books,
@@ -277,6 +368,66 @@ def stream_run(plan: Streamed, batches: Iterable[Any], base: StartTable | None =
             yield released
 
     return run
+
+
+class _Discovery:
+    """A run of a stream whose values are discovered: its counts, and its plan, which grows."""
+
+    def __init__(self, plan: Any, randomness: Randomness) -> None:
+        self._root, self._plan, self._randomness = plan, plan, randomness
+        while isinstance(randomness, Relay):
+            randomness = randomness._inner
+        self._door, self._known = cast("Door", randomness), dict[str, set[str]]()
+        self._counts = [Counter[str]() for _ in plan.open_columns]
+
+    def step(self, state: Any, batch: Any) -> Synthesis:
+        """One step. Records keep the codes that they had before anything was discovered."""
+        for counts, (texts, numbers) in zip(self._counts, batch.undiscovered.added, strict=True):
+            counts.update(dict(zip(texts.to_pylist(), numbers.tolist(), strict=True)))
+        grown = _GrownBatch(batch, self._root.domain, self._plan.domain, self)
+        return cast("Synthesis", self._plan.step(state, grown, self._randomness))
+
+    def of(self, column: str) -> Iterable[tuple[str, int]]:
+        """See ``UndiscoveredCounts``."""
+        counts = self._counts[self._root.open_columns.index(column)]
+        rule, known = self._root.discovery.rule(column), self._known.get(column, set())
+        return self._door.follow(rule.threshold, rule.pattern, known, sorted(counts.items()))
+
+    def published(self, state: Any) -> NDArray[np.uint8]:
+        """What was discovered so far; a plan that grew goes on with it."""
+        found = self._plan.found(state)
+        if self._plan.discovers(state):
+            self._counts = [Counter() for _ in self._counts]
+            self._known = {name: {one.value for one in values} for name, values in found.items()}
+            self._plan = self._root.grown(found)
+        return np.frombuffer(repr(found).encode(), np.uint8)
+
+
+class _GrownBatch(PrivateBatch):
+    """A batch as columns with more values count it: nothing has the new ones."""
+
+    __slots__ = ("_batch", "_before", "_now", "_values")
+
+    def __init__(self, batch: PrivateBatch, before: Domain, now: Domain, values: _Discovery) -> None:
+        self._batch, self._before, self._now, self._values = batch, before, now, values
+
+    def count(self, cliques: Sequence[Clique], part: Events = "net") -> list[Exact]:
+        """See ``PrivateBatch``."""
+        padded = []
+        for clique, cells in zip(cliques, self._batch.count(cliques, part), strict=True):
+            before, now = self._before.shape(clique), self._now.shape(clique)
+            more = [(0, size - old) for old, size in zip(before, now, strict=True)]
+            padded.append(np.pad(cells.reshape(before), more).reshape(-1))
+        return cast("list[Exact]", padded)
+
+    @property
+    def declares_deletes(self) -> bool:
+        return self._batch.declares_deletes
+
+    @property
+    def undiscovered(self) -> _Discovery:
+        """See ``PrivateBatch``."""
+        return self._values
 
 
 @dataclass(frozen=True)
@@ -336,6 +487,7 @@ def replay(run: Run, first: Transcript, wrap: Wrap = as_it_is) -> tuple[Transcri
         or len(one.choices) != len(two.choices)
         or [len(drawn.tests) for drawn in one.drawn] != [len(drawn.tests) for drawn in two.drawn]
         or one.waited != two.waited
+        or len(one.discovered) != len(two.discovered)
     ):
         return second, "another number of measurements, tests or choices"
     return second, ""
@@ -364,7 +516,11 @@ def transcript_loss(first: Transcript, second: Transcript, *, pure: bool) -> Los
         tests_loss(one, other, pure=pure)
         for one, other in zip(first.door.drawn, second.door.drawn, strict=True)
     )
-    return Loss(measured, chosen, tested)
+    discovered = sum(
+        one.loss(other, pure=pure)
+        for one, other in zip(first.door.discovered, second.door.discovered, strict=True)
+    )
+    return Loss(measured + discovered, chosen, tested)
 
 
 def tests_loss(one: Drawn, other: Drawn, *, pure: bool) -> float:

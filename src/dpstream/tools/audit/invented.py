@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -21,7 +22,9 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import ends
 from dpstream.core.errors import DataError, SchemaError
 from dpstream.core.privacy import User
+from dpstream.core.schema import Categorical
 from dpstream.core.schema.domain import Domain
+from dpstream.core.schema.pattern import Pattern
 from dpstream.core.tables import (
     EncodedBatch,
     KeyedBatch,
@@ -31,6 +34,7 @@ from dpstream.core.tables import (
     PresentView,
 )
 from dpstream.core.tables.encoded_batch import batch_codes
+from dpstream.core.tables.undiscovered import DiscoveringBatch
 from dpstream.stream.admission import Admission, Batch, grant_batch
 from dpstream.tools.audit.door import Batches
 from dpstream.tools.errors.invented_tables import correlated_columns
@@ -48,6 +52,10 @@ _CAME, _LEFT, _MANY, _MANY_OWNERS = 60, 20, 30_000, 2_000
 #: Different records. The first one is that of the unit by which neighbours differ: where there are enough of them, no
 #: other record is like it.
 _POOL, _FEW = 300, 8
+#: The pair whose second stream is empty.
+NOBODY = "no record at all"
+#: Texts that records of all streams have where values are discovered.
+_COMMON = 3
 #: Classes into which the codes of a long column are cut.
 _CLASSES = 64
 #: Changes at once in the control, which is charged for one: of a tree each change loses a part of the claim only, in
@@ -129,7 +137,17 @@ class InventedStream:
         rules = self.schema.rules
         if rules is not None:
             rows = rows[[not rules.has_impossible(row[None]) for row in rows]]
-        self.pool = np.asfortranarray(self.generator.permutation(np.unique(rows, axis=0))[:_POOL])
+        rows = self.generator.permutation(np.unique(rows, axis=0))
+        #: Of each column whose values are discovered, the code of ``other``.
+        self.others = {
+            self.reading.names.index(name): self.plan.discovery.other_code(name)  # type: ignore[attr-defined]
+            for name in self.plan.open_columns
+        }
+        # The unit's row is first: none of its values is known.
+        open_first = np.argsort(
+            [any(row[i] != code for i, code in self.others.items()) for row in rows], kind="stable"
+        )
+        self.pool = np.asfortranarray(rows[open_first[:_POOL]] if self.others else rows[:_POOL])
 
     # Events.
 
@@ -198,13 +216,32 @@ class InventedStream:
             events = ["insert"] * len(step.came) + ["delete"] * len(step.left)
             table = rows.append_column(_KEY, [[*step.owners, *step.leavers]]).append_column(_EVENT, [events])
             return KeyedBatch(table, _KEY, _EVENT)
-        raw = self.encodes and len(step.came) <= _MANY_OWNERS
+        raw = bool(self.others) or (self.encodes and len(step.came) <= _MANY_OWNERS)
         came, left = (
-            self.reading.decode(rows, 1) if raw else np.asfortranarray(rows)
-            for rows in (step.came, step.left)
+            self._texts(rows) if raw else np.asfortranarray(rows) for rows in (step.came, step.left)
         )
         owners = (step.owners, step.leavers if self.deletes else None) if self.owned else None
         return Batch(came, left if self.deletes else None, owners)
+
+    def _texts(self, rows: Codes) -> Any:
+        """Records with their values. Where values are discovered, a pattern gives the unit's row a text of its own."""
+        table = self.reading.decode(rows, 1)
+        for place, other in self.others.items():
+            column = self.reading.columns[place]
+            assert isinstance(column, Categorical)
+            pattern = Pattern(column.pattern) if column.pattern else None
+            made = (
+                pattern.value(n) if pattern else f"audit {n}" for n in range(pattern.size if pattern else 9)
+            )
+            texts = list(islice((text for text in made if text not in column.bin_labels()), 1 + _COMMON))
+            # Without a pattern what one unit alone holds is a matter of delta.
+            own = 0 if pattern else 1
+            chosen = np.where((rows == self.pool[0]).all(axis=1), own, 1 + rows.sum(axis=1) % _COMMON)
+            values = table.column(place).to_pylist()
+            for row in np.flatnonzero(rows[:, place] == other).tolist():
+                values[row] = texts[min(int(chosen[row]), len(texts) - 1)]
+            table = table.set_column(place, column.name, [values])
+        return table
 
     @cached_property
     def encodes(self) -> bool:
@@ -229,7 +266,10 @@ class InventedStream:
         else:
             for one, other, words in ((0, 1, "many more records"), (1, 0, "many records less")):
                 yield StreamPair(words, "far", bases[one][1], bases[other][1])
-            yield StreamPair("no record at all", "far", bases[1][1], self.admit(self.usual(0)))
+            if not getattr(
+                self.plan, "delta", 0
+            ):  # else a text that nobody else has is not published in all streams
+                yield StreamPair(NOBODY, "far", bases[1][1], self.admit(self.usual(0)))
         first = True
         for (steps, batches), size in zip(bases, ("few", "many"), strict=True):
             for name, before, after, too_many in self._neighbours(steps, all_steps=size == "few"):
@@ -338,7 +378,8 @@ def _invented_rows(domain: Domain, many: int, generator: np.random.Generator) ->
 def changed_records(base: Sequence[Any], other: Sequence[Any]) -> int:
     """In how many admitted inserts and deletes two streams of rows differ."""
     changed = 0
-    for one, two in zip(base, other, strict=True):
+    for pair in zip(base, other, strict=True):
+        one, two = (batch._batch if isinstance(batch, DiscoveringBatch) else batch for batch in pair)
         assert isinstance(one, EncodedBatch)
         assert isinstance(two, EncodedBatch)
         for here, there in zip(batch_codes(one), batch_codes(two), strict=True):
@@ -356,6 +397,8 @@ class _Counters:
     """What admission asks a store for: a key, and the users' counters."""
 
     events: dict[bytes, int] = field(default_factory=dict)
+    #: What was counted before, of values that are discovered: a run adds that up.
+    undiscovered: Any = None
 
     def derived_key(self, purpose: bytes) -> bytes:
         """A public key: all records are invented."""

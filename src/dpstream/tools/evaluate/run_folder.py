@@ -79,12 +79,10 @@ class Accuracy:
         return None if self.cell is None or not cells else self.cell * math.sqrt(min(cells))
 
     @classmethod
-    def of(cls, manifest: dict[str, Any]) -> Accuracy | None:
-        """From a manifest; None where it does not say."""
-        entry = manifest.get("accuracy")
-        if entry is None:
-            return None
+    def of(cls, manifest: dict[str, Any]) -> Accuracy:
+        """From a manifest."""
         try:
+            entry = manifest["accuracy"]
             # A classifier has no marginals.
             always = entry.get("measured_every_step", {"marginals": [], "standard_error": None})
             cliques = frozenset(frozenset(map(str, names)) for names in always["marginals"])
@@ -109,14 +107,13 @@ class StepFacts:
     step: int
     period: str | None
     rows: int
-    accuracy: Accuracy | None
+    accuracy: Accuracy
     holds: str
 
     @property
     def counted(self) -> str:
         """What kind of number ``rows`` is."""
-        public = self.accuracy is not None and self.accuracy.total == 0
-        return "a public number" if public else "a noisy number"
+        return "a public number" if self.accuracy.total == 0 else "a noisy number"
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +143,7 @@ class PublishedRun:
     @property
     def counted_records(self) -> str:
         """What the records that are counted are called."""
-        return str((self.manifest.get("accuracy") or {}).get(COUNTED, "records"))
+        return str(self.manifest["accuracy"].get(COUNTED, "records"))
 
 
 @dataclass(frozen=True)

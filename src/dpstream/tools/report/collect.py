@@ -71,9 +71,10 @@ class ReportedRun(PublishedRun):
         return None if self.last_table is None else simulated_errors(self.releases, self.last_table)
 
     @property
-    def accuracy(self) -> Accuracy | None:
-        """Of the last table; None where its manifest does not say."""
-        return next((facts.accuracy for facts in self.shown if facts.step == self.last_table), None)
+    def accuracy(self) -> Accuracy:
+        """Of the last table; without one, of the last step."""
+        tables = (facts.accuracy for facts in self.shown if facts.step == self.last_table)
+        return next(tables, self.shown[-1].accuracy)
 
     def labels(self, column: int) -> tuple[str, ...]:
         """Labels of a column's codes as the released table can tell them apart."""

@@ -53,7 +53,7 @@ def rows_over_time(run: PublishedRun, charts: Charts) -> Html:
 
 
 def _error_of_rows(facts: StepFacts) -> float:
-    error = None if facts.accuracy is None else facts.accuracy.total
+    error = facts.accuracy.total
     return math.nan if error is None else error
 
 
@@ -61,8 +61,6 @@ def _draw(folder: Folder, pairs: Pairs) -> Page:
     run = PublishedRun(folder.manifest, folder.states, folder.facts())
     schema = released_schema(folder.releases, run.manifest)
     charts = charts_of(run)
-    accuracy = run.shown[-1].accuracy
-    unknown = "Errors are not known."
     releases = block("plain", "releases", states=states(run.states), rows=rows_over_time(run, charts))
     sections = [
         ("releases", "Releases", releases),
@@ -70,9 +68,7 @@ def _draw(folder: Folder, pairs: Pairs) -> Page:
         (
             "errors",
             "Error",
-            part(
-                "section", "errors", "How wrong it can be", [unknown if accuracy is None else accuracy.words]
-            ),
+            part("section", "errors", "How wrong it can be", [run.shown[-1].accuracy.words]),
         ),
     ]
     what = f"{integer(run.shown[-1].rows)} invented records with {integer(len(schema))} columns"

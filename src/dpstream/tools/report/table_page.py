@@ -60,8 +60,7 @@ def _column_errors(run: ReportedRun) -> Html:
     return block(
         "tables",
         "column_errors",
-        accuracy=run.accuracy is not None,
-        cell=run.accuracy is not None and run.accuracy.cell is not None,
+        cell=run.accuracy.cell is not None,
         simulated=None if run.simulated is None else run.simulated.words,
         some_measured=any(measured),
         all_measured=all(measured),
@@ -77,7 +76,7 @@ def _card(run: ReportedRun, column: int, dates: Calendar) -> dict[str, Any]:
     rows = max(1.0, float(counts.sum()))
     shares = made / rows
     domain = dict(zip(run.schema.names, run.schema.domain.sizes, strict=True))
-    noise = None if run.accuracy is None else run.accuracy.column_error(name, domain)
+    noise = run.accuracy.column_error(name, domain)
     measured = run.measured([name])
     if noise is None:
         errors = _by_simulation(run, column, groups, rows)
@@ -212,12 +211,11 @@ def _pair_error(run: ReportedRun, pair: Clique) -> str:
     """What is known of the errors of a pair's cells."""
     names, accuracy = [run.schema.names[column] for column in pair], run.accuracy
     errors = None if run.simulated is None else run.simulated.of_cells(names)
-    always = accuracy is not None and frozenset(names) in accuracy.marginals
     said = block(
         "tables",
         "pair_errors",
         measured=run.measured(names),
-        cell=accuracy.cell if accuracy is not None and always else None,
+        cell=accuracy.cell if frozenset(names) in accuracy.marginals else None,
         rows=max(1, len(run.codes) if run.codes is not None else 1),
         simulated=None if errors is None else float(errors.mean()),
         others_simulated=run.simulated is not None,
@@ -243,7 +241,7 @@ _TOTAL = "the number of records"
 def _errors(run: ReportedRun, charts: Charts) -> Html:
     """The section "How wrong it can be": standard errors over steps, as the plan predicts and the manifests say."""
     # Where the number of records is expected in between, single steps without neighbours would be no lines.
-    counted = tuple(f for f in run.shown if f.accuracy is not None and f.accuracy.total is not None)
+    counted = tuple(f for f in run.shown if f.accuracy.total is not None)
     shown = counted or run.shown
     lines, figures, single = _noise_lines(shown), [], list[tuple[str, float]]()
     if len(shown) == 1:
@@ -259,7 +257,7 @@ def _errors(run: ReportedRun, charts: Charts) -> Html:
     return block(
         "tables",
         "errors",
-        words=run.accuracy.words if run.accuracy is not None else None,
+        words=run.accuracy.words,
         lines=single or lines,
         figures=figures,
         simulated=simulated,
@@ -268,10 +266,9 @@ def _errors(run: ReportedRun, charts: Charts) -> Html:
 
 
 def _noise_lines(shown: Sequence[StepFacts]) -> list[ChartLine]:
-    accuracies = [facts.accuracy for facts in shown]
-    every = _known([None if a is None else a.cell for a in accuracies])
+    every = _known([facts.accuracy.cell for facts in shown])
     lines = [ChartLine("a count measured at every step", every, style=1)]
-    totals = _known([None if a is None else a.total for a in accuracies])
+    totals = _known([facts.accuracy.total for facts in shown])
     # A public number has no noise to be drawn.
     if totals.any():
         lines.append(ChartLine(_TOTAL, totals, style=3))
@@ -286,7 +283,7 @@ def _weak(run: ReportedRun, dates: Calendar) -> Html | None:
     """The section "Where it is weak"."""
     if run.codes is None:
         return None
-    error = None if run.accuracy is None else run.accuracy.cell
+    error = run.accuracy.cell
     least = None if error is None else math.ceil(2 * error)
     unknown = error is None and run.simulated is None
     return block(
@@ -296,7 +293,7 @@ def _weak(run: ReportedRun, dates: Calendar) -> Html | None:
         least=least,
         simulated=run.simulated is not None,
         measured=measured_words(run, dates) if unknown else None,
-        always=None if run.accuracy is None else len(run.accuracy.marginals),
+        always=len(run.accuracy.marginals),
         many=len(run.workload),
         published=run.published is not None,
         lagging=run.measured_up_to if run.measured_up_to < run.shown[-1].step else None,
@@ -309,7 +306,7 @@ def _thin_marginals(run: ReportedRun, least: int | None) -> Html:
     assert run.codes is not None
     domain = run.schema.domain
     rows = max(1, len(run.codes))
-    always = frozenset[frozenset[str]]() if run.accuracy is None else run.accuracy.marginals
+    always = run.accuracy.marginals
     found = []
     for clique, counts in zip(
         run.workload.cliques, count_marginals(run.codes, domain, run.workload.cliques), strict=True

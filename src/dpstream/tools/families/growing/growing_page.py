@@ -49,7 +49,7 @@ def _draw(folder: Folder, pairs: Pairs) -> Page:
     if pairs:
         raise ConfigError("classifiers lack heat maps", where="report", allowed="a report without them")
     run, target = _collect(folder), str(box["target"])
-    charts, told = charts_of(run), run.manifest.get("accuracy") or {}
+    charts, told = charts_of(run), run.manifest["accuracy"]
     columns, records = len(box["columns"]), run.records[-1]
     errors = block("growing", "errors", words=told.get("words"), next=told.get("next_run_at"))
     sections = [

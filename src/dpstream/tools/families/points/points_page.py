@@ -95,8 +95,7 @@ def _errors(run: PointRun) -> Html:
         low, high = view.space.boxes(np.zeros(1, np.int64), run.tables[-1].depth)
         shares = ((high - low)[0] / np.array(view.space.sizes))[~np.array(view.space.categorical)]
         cell = list(zip(view.coordinates, shares.tolist(), strict=True))
-    words = (run.manifest.get("accuracy") or {}).get("words")
-    return block("points", "errors", words=words, cell=cell)
+    return block("points", "errors", words=run.manifest["accuracy"]["words"], cell=cell)
 
 
 # Maps and densities of points, drawn in the page: no script, colours from its style sheet.
