@@ -89,7 +89,7 @@ def test_a_release_says_means_as_of_its_table_and_of_what_was_measured_in_a_peri
     assert DELAY.labels()[0] == "-10..-1 and less"
     assert DELAY.labels()[3] == "50..200 and more"
     for wrong, words in (
-        (lambda: read.mean("carrier"), "not a column of numbers"),
+        (lambda: read.mean("carrier"), "expected a column of numbers"),
         (lambda: read.quantile("delay", 1.0), "above 0 and below 1"),
         (lambda: read.mean("delay", of=read.flow()), "the estimate is of the number of records"),
     ):

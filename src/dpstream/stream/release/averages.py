@@ -96,7 +96,7 @@ class Numbers:
         if not isinstance(found, Integer | Real):
             numeric = [column.name for column in schema.columns if isinstance(column, Integer | Real)]
             allowed = ", ".join(numeric) or "a schema with integer or real columns"
-            raise ConfigError(f"{name!r} is not a column of numbers", where="mean", allowed=allowed)
+            raise ConfigError(f"expected a column of numbers, got {name!r}", where="mean", allowed=allowed)
         asked = None if where is None else parse_predicate(where, schema)
         own = [] if asked is None else [schema.names[i] for i in asked.columns]
         names: Sequence[str] = sorted({name, *own}, key=schema.names.index)
