@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
 import dpstream as dp
+from dpstream.cli.main import main
 from dpstream.core.contracts import NoisyCounts, marginal_query
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import Randomness
@@ -88,6 +91,14 @@ def test_a_release_says_means_as_of_its_table_and_of_what_was_measured_in_a_peri
         assert low <= np.median(own) <= high
     assert DELAY.labels()[0] == "-10..-1 and less"
     assert DELAY.labels()[3] == "50..200 and more"
+    arguments = ["measured", str(tmp_path / "releases"), "--mean", "delay", "--question", "carrier = 'UA'"]
+    told = CliRunner().invoke(main, [*arguments, "--every", "1 steps", "--json"])
+    shown = json.loads(told.output)["rows"]
+    assert [(row["from"], row["to"]) for row in shown] == [("1", "1"), ("2", "2")]
+    assert [row["mean"] for row in shown] == [
+        read.mean("delay", "carrier = 'UA'", of=read.flow(["delay", "carrier"], step, step)).value
+        for step in (1, 2)
+    ]
     for wrong, words in (
         (lambda: read.mean("carrier"), "expected a column of numbers"),
         (lambda: read.quantile("delay", 1.0), "above 0 and below 1"),

@@ -38,11 +38,13 @@ class Average:
         value: of the released table, or from measured counts and the middles of bins; None where there are none.
         note: as what numbers beyond the ends count, and what the interval holds.
         as_of: the step that the interval is about; None where there is none.
+        span: of a flow: its steps, with their first and last day.
     """
 
     value: float | None
     note: str
     as_of: int | None = None
+    span: Any = None
     #: Confidence -> both ends.
     _ends: Callable[[float], tuple[float, float]] | None = field(default=None, repr=False, compare=False)
 
@@ -55,6 +57,12 @@ class Average:
         """
         check_confidence(confidence)
         return None if self._ends is None else self._ends(confidence)
+
+
+def columns_of(schema: Schema, name: str, where: str | None) -> list[str]:
+    """A column, and those that a condition reads, in the schema's order."""
+    own = () if where is None else parse_predicate(where, schema).columns
+    return sorted({name, *(schema.names[i] for i in own)}, key=list(schema.names).index)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +107,7 @@ class Numbers:
             raise ConfigError(f"expected a column of numbers, got {name!r}", where="mean", allowed=allowed)
         asked = None if where is None else parse_predicate(where, schema)
         own = [] if asked is None else [schema.names[i] for i in asked.columns]
-        names: Sequence[str] = sorted({name, *own}, key=schema.names.index)
+        names: Sequence[str] = columns_of(schema, name, where)
         check_cells(schema.domain, tuple(map(schema.names.index, names)), "mean")
         values: _Floats | None = None
         measured: Estimate | Missing | None
@@ -154,10 +162,15 @@ class Numbers:
     def _said(self, value: float | None, ends: Callable[[float], tuple[float, float]]) -> Average:
         counted, measured = clipped_words(self.column), self.counts
         if isinstance(measured, Estimate) and not measured.chosen:
-            about = measured.about or f"the {measured.records} as of step {measured.as_of}"
+            when = f"as of step {measured.as_of}" if measured.span is None else f"of {measured.span}"
+            about = measured.about or f"the {measured.records} {when}"
             note = "; ".join(filter(None, [counted, f"{_HOLDS}; it is about {about}"]))
-            return Average(value, note, measured.as_of, ends)
-        why = f"no interval: {measured.reason}" if isinstance(measured, Missing) else "no interval is known"
+            return Average(value, note, measured.as_of, measured.span, ends)
+        why = (
+            f"no interval: {measured.reason.rstrip('.')}"
+            if isinstance(measured, Missing)
+            else "no interval is known"
+        )
         return Average(value, "; ".join(filter(None, [counted, why])))
 
     def _spread(self, each: NDArray[Any]) -> _Floats:
