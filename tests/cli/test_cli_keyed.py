@@ -57,7 +57,7 @@ def problems(config: Path) -> str:
 
 
 def tables(folder: Path) -> list[bytes]:
-    return [path.read_bytes() for path in sorted((folder / "releases").rglob("*.csv"))]
+    return [path.read_bytes() for path in sorted((folder / "releases").rglob("table.csv"))]
 
 
 def test_every_shape_of_a_history_has_the_same_releases(tmp_path: Path) -> None:

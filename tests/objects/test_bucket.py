@@ -109,6 +109,7 @@ def test_a_table_that_goes_is_not_copied_first(
     assert any(name.endswith("step-000001/manifest.json") for name in put)
     assert not any("table" in name for name in put)
     assert "step-000001/withdrawn.json" in objects(bucket)
+    run(config, 1)  # brings what explains the folder
     assert objects(bucket) == files(tmp_path)
 
 

@@ -50,7 +50,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("tools.simulate",),
     ("tools.family_tools",),
     ("tools.evaluate",),
-    ("tools.report", "tools.errors"),
+    ("tools.report", "tools.errors", "tools.folder"),
     ("tools.running",),
     ("tools.audit",),
     ("tools.choosing",),

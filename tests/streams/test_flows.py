@@ -349,7 +349,7 @@ def command(releases: Path, *options: object) -> tuple[int, str]:
 
 
 def test_a_file_holds_every_answer(releases: Path, tmp_path: Path) -> None:
-    """The number of records and the headline: came, left, net of each period, and the number at its end."""
+    """The number of records and every column: what came and left in each period, and the number at its end."""
     place = tmp_path / "counts.csv"
     assert command(releases, "--out", place) == (0, f"wrote {place}\n")
     types = {"from": pa.date32(), "value": pa.string()}
@@ -363,40 +363,43 @@ def test_a_file_holds_every_answer(releases: Path, tmp_path: Path) -> None:
         "column",
         "value",
         "count",
-        "unit",
         "standard_error",
-        "low",
-        "high",
+        "low95",
+        "high95",
         "status",
     ]
     assert table.column_names == names
-    assert set(table["unit"].to_pylist()) == {"records"}
     rows = table.to_pylist()
-    release, labels = dp.read(releases), SCHEMA.columns[0].labels()
-    expected = {
-        (kind, column): 6 if column is None else 3 * len(labels)
-        for kind in ("came", "left", "net", "as of")
-        for column in (None, "zip")
+    release, labels = dp.read(releases), {column.name: column.labels() for column in SCHEMA.columns}
+    headlines = {
+        (kind, column): 6 if column == "all" else 3 * len(labels[column])
+        for kind in ("came", "left", "present")
+        for column in ("all", "zip")
     }
-    assert Counter((row["kind"], row["column"]) for row in rows) == expected
+    many = Counter((row["kind"], row["column"]) for row in rows)
+    assert {name: many[name] for name in headlines} == headlines
+    assert {column for _, column in many} == {"all", *labels}
     for row in rows:
-        cell = labels.index(row["value"]) if row["column"] else ()
-        columns = ["zip"] if row["column"] else []
-        if row["kind"] == "as of":
+        if row["column"] not in ("all", "zip"):
+            continue
+        columns = [] if row["column"] == "all" else [row["column"]]
+        cell = labels["zip"].index(row["value"]) if columns else ()
+        if row["kind"] == "present":
             step = (row["to"] - FIRST).days // 7 + 1
             own = release.measured(columns, as_of=step)
         else:
             own = release.flow(columns, row["from"], row["to"], events=row["kind"])
-        told = [row["count"], row["standard_error"], row["low"], row["high"]]
+        told = [row["count"], row["standard_error"], row["low95"], row["high95"]]
         low, high = own.interval()
-        assert told == pytest.approx([own.values[cell], own.standard_error, low[cell], high[cell]])
-        assert row["status"] == "measured"
+        expected = [own.values[cell], own.standard_error, low[cell], high[cell]]
+        assert told == pytest.approx(expected, abs=0.001)
+        assert row["status"] == "exact"
     # Options choose; a gap is a row that says so.
     assert command(releases, "--column", "zip", "--every", "3 steps", "--out", place, "--force")[0] == 0
     few = csv.read_csv(place).to_pylist()
     assert {row["kind"] for row in few} == {"net"}
-    assert {row["status"] for row in few} >= {"measured", "not known"}
-    assert all((row["status"] == "measured") == (row["count"] is not None) for row in few)
+    assert {row["status"] for row in few} == {"exact", "not known"}
+    assert all((row["status"] == "exact") == (row["count"] is not None) for row in few)
 
 
 def test_sdmx_csv_is_read_by_others(releases: Path, tmp_path: Path) -> None:

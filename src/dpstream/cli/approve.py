@@ -47,6 +47,7 @@ def command(config: Config, chosen: list[range] | None, everything: bool, by: st
             }
         )
         approved = stream.approve(steps, by=by)
+    _explain(config)
     told = f"step{'s' if len(approved) > 1 else ''} {', '.join(map(str, approved))}"
     click.echo(f"published: {told}" if approved else "nothing was held", err=config.output.sink == "stdout")
 
@@ -71,9 +72,17 @@ def withdraw(config: Config, step: int, reason: str, by: str) -> None:
     with opened(config) as stream:
         held = step in stream.held()
         fresh, found = stream.withdraw(step, reason, by=by), step in stream.discovered()
+    _explain(config)
     if held:
         click.echo(f"step {step} is rejected: nothing of it is published")
     else:
         click.echo(f"step {step} is withdrawn" if fresh else f"step {step} was withdrawn already")
     if found:
         click.echo(kept_values(held=held))
+
+
+def _explain(config: Config) -> None:
+    from dpstream.tools.folder import explain
+
+    if warning := explain(config):
+        click.echo(f"warning: {warning}", err=True)

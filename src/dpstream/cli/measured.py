@@ -15,7 +15,7 @@ from dpstream.core.errors import ConfigError
 if TYPE_CHECKING:
     from dpstream.stream.measured_counts import CountsOf
     from dpstream.stream.public_release import PublicRelease
-    from dpstream.stream.release.estimates import Combine, Estimate
+    from dpstream.stream.release.estimates import Estimate
     from dpstream.stream.release.flows import AskedFlow, Change, Events, Series
 
 
@@ -61,13 +61,12 @@ _MOST = 12
     help="Which records a flow counts; net: those that came less those that left.",
 )
 @click.option("--cover", is_flag=True, help="Widen a flow to the nearest days that are measured as a whole.")
-@click.option("--least-squares", is_flag=True, help="Use all overlapping measurements.")
 @click.option("--confidence", default=0.95, show_default=True, help="Of each interval.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @click.option(
     "--out",
     type=FilePath("new"),
-    help="A file for these counts; alone: all headlines.",
+    help="A file for these counts; alone: all counts.",
 )
 @click.option("--format", "form", type=click.Choice(["csv", "sdmx-csv"]), help="Of --out (csv).")
 @click.option("--force", is_flag=True, help="Replace the file of --out.")
@@ -85,7 +84,6 @@ def command(
     every: str | None,
     events: Events,
     cover: bool,
-    least_squares: bool,
     confidence: float,
     as_csv: bool,
     out: str | None,
@@ -128,18 +126,15 @@ def command(
         raise ConfigError(
             "CSV holds counts of columns", where="--csv", allowed="with --column or --of, without --json"
         )
-    if kind is not None and (columns or least_squares or question is not None or as_of is not None):
+    if kind is not None and (columns or question is not None or as_of is not None):
         raise ConfigError(
             "--of counts something else than columns",
             where="--of",
-            allowed="without --column, --question, --as-of and --least-squares",
+            allowed="without --column, --question and --as-of",
         )
-    if question is not None and (columns or least_squares):
-        raise ConfigError(
-            "a question names its columns itself",
-            where="--question",
-            allowed="without --column and --least-squares",
-        )
+    if question is not None and columns:
+        what = "a question names its columns itself"
+        raise ConfigError(what, where="--question", allowed="without --column")
     if out is None and (form is not None or force):
         raise ConfigError("no file is named", where="--format, --force", allowed="with --out")
     if out is not None and (as_csv or as_json or kind or question or earlier):
@@ -148,9 +143,8 @@ def command(
     if out is not None:
         require_free(Path(out), force=force)
     release = dpstream.read(releases)
-    combine: Combine = "least squares" if least_squares else "reconciled"
     names = columns if kind is None else (kind,)
-    asked = AskedFlow(names, start, end, earlier, every, events, combine, cover)
+    asked = AskedFlow(names, start, end, earlier, every, events, cover)
     if out is not None:
         _write(release, Path(out), form, _counts(release, asked, as_of), confidence)
     elif mean is not None:
@@ -171,18 +165,16 @@ def command(
             )
         _cells(kinds[kind], confidence, as_csv, as_json)
     elif columns:
-        estimate = _estimate(release, columns, as_of, combine)
+        estimate = _estimate(release, columns, as_of)
         _cells(estimate, confidence, as_csv, as_json)
     else:
-        _known(release, as_of, combine, as_json)
+        _known(release, as_of, as_json)
 
 
-def _estimate(
-    release: PublicRelease, columns: tuple[str, ...], as_of: int | None, combine: Combine
-) -> Estimate:
-    estimate = release.measured(columns, as_of=as_of, combine=combine)
+def _estimate(release: PublicRelease, columns: tuple[str, ...], as_of: int | None) -> Estimate:
+    estimate = release.measured(columns, as_of=as_of)
     if estimate is None:
-        missing = release.missing(columns, as_of=as_of, combine=combine)
+        missing = release.missing(columns, as_of=as_of)
         raise ConfigError(
             "these counts cannot be added up" if missing is None else missing.reason.rstrip("."),
             where=" x ".join(columns) or "the number of records",
@@ -202,13 +194,13 @@ def _counts(release: PublicRelease, asked: AskedFlow, as_of: int | None) -> list
             return made.of_series(asked.events, answer)
         return [made.CountsOf(asked.events, answer.columns, answer.span, answer)]
     if asked.columns or as_of is not None:
-        estimate = _estimate(release, asked.columns, as_of, asked.combine)
+        estimate = _estimate(release, asked.columns, as_of)
         days = days_of(release.manifest(estimate.as_of).get("period"))
         span = Span(estimate.as_of, estimate.as_of, *(days or ()))
-        return [made.CountsOf(made.AS_OF, estimate.columns, span, estimate)]
-    found = [own for headline in made.headlines(release) for own in headline.counts]
-    if not found:
-        what = "no flow is measured"
+        return [made.CountsOf(made.PRESENT, estimate.columns, span, estimate)]
+    found = made.published_counts(release)[0]
+    if all(own.estimate is None for own in found):
+        what = "nothing is measured"
         raise ConfigError(
             what, where="--out", allowed="with --column; `dpstream measured RELEASES` lists them"
         )
@@ -222,12 +214,12 @@ def _write(
     from dpstream.io.sinks.table_files import to_bytes
     from dpstream.stream.measured_counts import to_rows, to_sdmx
 
-    manifest = release.manifest()
-    unit = "people" if manifest["unit"]["name"].startswith("individual") else _counted_records(release)
     if form == "sdmx-csv":
+        manifest = release.manifest()
+        unit = "people" if manifest["unit"]["name"].startswith("individual") else _counted_records(release)
         table = to_sdmx(counts, str(manifest["stream"]), confidence, unit)
     else:
-        table = to_rows(counts, confidence, unit)
+        table = to_rows(counts, confidence)
     durable.replace_file(out, to_bytes(table, "csv"), mode=0o644)
     click.echo(f"wrote {out}")
 
@@ -313,7 +305,7 @@ def _answer(
     )
 
 
-def _known(release: PublicRelease, as_of: int | None, combine: Combine, as_json: bool) -> None:
+def _known(release: PublicRelease, as_of: int | None, as_json: bool) -> None:
     """Number of records, every column, and whatever was measured together."""
     from dpstream.stream.release.manifest import cut_of
 
@@ -327,8 +319,8 @@ def _known(release: PublicRelease, as_of: int | None, combine: Combine, as_json:
         asked = [(), *((name,) for name in names), *sorted(one for one in wider if set(one) <= set(names))]
     entries: list[dict[str, Any]] = []
     for columns in asked:
-        estimate = release.measured(columns, as_of=as_of, combine=combine)
-        missing = release.missing(columns, as_of=as_of, combine=combine)
+        estimate = release.measured(columns, as_of=as_of)
+        missing = release.missing(columns, as_of=as_of)
         entries.append(
             {
                 "columns": list(columns),

@@ -15,10 +15,10 @@ from dpstream.io.sinks.release_reader import panel_labels
 from dpstream.io.sources.calendar import CALENDAR_PERIODS, period_number
 from dpstream.stream.public_release import PublicRelease
 from dpstream.stream.release.estimates import Estimate, label_columns
-from dpstream.stream.release.flows import Events, Series, Span
+from dpstream.stream.release.flows import Events, Series, Span, days_of
 
-#: What a number counts: records that came, left, the first less the second, or those as of a day.
-AS_OF: Final = "as of"
+#: What a number counts: records that came, left, the first less the second, or those present at the end of a day.
+PRESENT: Final = "present"
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class CountsOf:
     """The counts of a marginal in some steps, or as of the last of them.
 
     Attributes:
-        kind: ``came``, ``left``, ``net`` or ``as of``.
+        kind: ``came``, ``left``, ``net`` or ``present``.
         estimate: None where ``status`` says why it is missing.
     """
 
@@ -63,11 +63,12 @@ class Headline:
         return [*found, *self.stocks]
 
 
-def headlines(release: PublicRelease, most: int | None = None) -> list[Headline]:
+def headlines(release: PublicRelease, most: int | None = None, also: Iterable[str] = ()) -> list[Headline]:
     """The number of records and every headline, where their flows are measured; of a panel each column.
 
     Args:
         most: stocks of each at most, evenly spaced, with the newest one.
+        also: more columns, by the groups of steps that measured them.
 
     Errors:
         StoreDamagedError: files that differ from the published hashes.
@@ -81,6 +82,7 @@ def headlines(release: PublicRelease, most: int | None = None) -> list[Headline]
     }
     if has_periods(release.manifest()):
         lengths = {(name,): "" for name in panel_labels(release.folder)}
+    lengths = lengths | {(name,): "" for name in also if (name,) not in lengths}
     found = []
     for columns, period in lengths.items():
         flows = _flows(release, columns, period)
@@ -91,6 +93,55 @@ def headlines(release: PublicRelease, most: int | None = None) -> list[Headline]
             stocks = [as_of(release, columns, span) for span in ends[::-1][::stride][::-1]]
             found.append(Headline(columns, period or _length(series), flows, tuple(stocks)))
     return found
+
+
+#: Rows of a file of counts at most; columns that would make it longer are left to ``dpstream measured --column``.
+MAX_ROWS = 100_000
+
+
+def published_counts(release: PublicRelease) -> tuple[list[CountsOf], list[str]]:
+    """What ``counts.csv`` beside the releases holds: what came, left and is present, of the number of records, every
+    headline and every column; and the columns that are left out, because they have too many values.
+
+    Errors:
+        StoreDamagedError: files that differ from the published hashes.
+    """
+    has_columns = release.measurements() and not has_periods(release.manifest())
+    columns = release.columns if has_columns else ()
+    counts, left, rows = list[CountsOf](), list[str](), 0
+    flowing = {headline.columns: headline for headline in headlines(release, also=columns)}
+    for names in dict.fromkeys([*flowing, *((name,) for name in columns)]):
+        found = _now(release, names)
+        if names in flowing:
+            headline = flowing[names]
+            known = headline.stocks if headline.known else ()
+            found = [one for one in headline.counts if one.kind in ("came", "left")] + [*known]
+        size = sum(1 if one.estimate is None else one.estimate.values.size for one in found)
+        if names and rows + size > MAX_ROWS:
+            left.append(" x ".join(names))
+        else:
+            counts, rows = counts + found, rows + size
+    return counts, left
+
+
+def _now(release: PublicRelease, columns: tuple[str, ...]) -> list[CountsOf]:
+    """The newest counts of a marginal whose flows are not known: of all measurements, where it has none by itself."""
+    estimate = release.measured(columns) or release.measured(columns, combine="least squares")
+    step = release.step if estimate is None else estimate.as_of
+    days = days_of(release.manifest(step).get("period"))
+    span = Span(step, step, *(days or ()))
+    return [CountsOf(PRESENT, columns, span, estimate, "not known" if estimate is None else "measured")]
+
+
+def variances_add(counts: Iterable[CountsOf]) -> bool:
+    """Whether the variances of counts of periods add: no draw of noise is in two of them."""
+    seen = set[str]()
+    for one in counts:
+        draws = set() if one.estimate is None else one.estimate.shared
+        if not seen.isdisjoint(draws):
+            return False
+        seen |= draws
+    return True
 
 
 def _length(series: Series) -> str:
@@ -128,41 +179,40 @@ def as_of(release: PublicRelease, columns: Sequence[str], span: Span) -> CountsO
     """The counts as of the end of some steps."""
     estimate = release.measured(columns, as_of=span.last)
     status = "not known" if estimate is None else "measured"
-    return CountsOf(AS_OF, tuple(columns), span, estimate, status)
+    return CountsOf(PRESENT, tuple(columns), span, estimate, status)
 
 
-def to_rows(counts: Iterable[CountsOf], confidence: float = 0.95, unit: str = "records") -> Any:
-    """One row a count, as a pyarrow Table: ``from``, ``to`` (days, or steps), ``kind``, ``column``, ``value``,
-    ``count``, ``unit``, ``standard_error``, ``low``, ``high``, ``status``.
+def to_rows(counts: Iterable[CountsOf], confidence: float = 0.95) -> Any:
+    """One row a count, as a pyarrow Table: ``from``, ``to`` (days, or steps), ``kind``, ``column`` (``all``: the number
+    of records), ``value``, ``count``, ``standard_error``, ``low95``, ``high95`` (the confidence), ``status``.
 
-    Names and values of several columns are joined by `` x ``.
-
-    Args:
-        unit: what is counted: ``records``, ``admitted records``, ``people``.
+    Names and values of several columns are joined by `` x ``. The status is ``exact``: measured, with an exact
+    interval; ``least squares``: of measurements that were chosen by earlier ones, without an interval; ``not known``.
     """
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    parts = []
+    names = (*("from", "to", "kind", "column", "value"), "status")
+    texts: dict[str, list[str]] = {name: [] for name in names}
+    numbers: dict[str, list[Any]] = {name: [] for name in ("count", *_ERRORS)}
     for own in counts:
-        numbers, labels = _cells(own, confidence)
-        values = [" x ".join(cell) for cell in zip(*labels.values(), strict=True)] or [""]
-        rows = len(numbers["count"])
-        first = "" if own.kind == AS_OF else str(own.span.first_day or own.span.first)
-        named = {
-            "from": first,
-            "to": str(own.span.last_day or own.span.last),
-            "kind": own.kind,
-            "column": " x ".join(own.columns),
-        }
-        columns: dict[str, Any] = {name: [text] * rows for name, text in named.items()}
-        columns |= {
-            "value": values if labels else [""] * rows,
-            "count": numbers["count"],
-            "unit": [unit] * rows,
-        }
-        columns |= {**numbers, "status": [own.status] * rows}
-        parts.append(pa.table(columns))
-    return pa.concat_tables(parts)
+        measured, labels = _cells(own, confidence)
+        values = [" x ".join(cell) for cell in zip(*labels.values(), strict=True)]
+        rows = len(measured["count"])
+        first = "" if own.kind == PRESENT else str(own.span.first_day or own.span.first)
+        last, column = str(own.span.last_day or own.span.last), " x ".join(own.columns) or "all"
+        status = "not known" if own.estimate is None else "exact"
+        if own.estimate is not None and own.estimate.chosen:
+            status = "least squares"
+        for name, text in zip(names, (first, last, own.kind, column, None, status), strict=True):
+            texts[name] += (values or [""] * rows) if text is None else [text] * rows
+        for name, column_values in measured.items():
+            numbers[name] += pc.round(column_values, 3).to_pylist()
+    percent, status_of = f"{100 * confidence:g}", texts.pop("status")
+    called = {"low": f"low{percent}", "high": f"high{percent}"}
+    columns = {name: pa.array(cells, pa.string()) for name, cells in texts.items()}
+    columns |= {called.get(name, name): pa.array(cells, pa.float64()) for name, cells in numbers.items()}
+    return pa.table({**columns, "status": pa.array(status_of, pa.string())})
 
 
 def _cells(own: CountsOf, confidence: float) -> tuple[dict[str, Any], dict[str, list[str]]]:
@@ -189,7 +239,10 @@ _TOTAL = "_T"
 
 def to_sdmx(counts: Sequence[CountsOf], stream: str, confidence: float = 0.95, unit: str = "records") -> Any:
     """The rows of an SDMX-CSV 2.0 file as a pyarrow Table: a dimension for what is counted and for each column (``_T``:
-    all values), ``TIME_PERIOD``, ``OBS_VALUE`` and its attributes; ``unit`` as in ``to_rows``.
+    all values), ``TIME_PERIOD``, ``OBS_VALUE`` and its attributes.
+
+    Args:
+        unit: what is counted: ``records``, ``admitted records``, ``people``.
 
     Errors:
         ConfigError: the steps have no days.
@@ -209,7 +262,7 @@ def to_sdmx(counts: Sequence[CountsOf], stream: str, confidence: float = 0.95, u
         }
         columns: dict[str, Any] = {name: [text] * rows for name, text in fixed.items()}
         columns |= {other: labels.get(name, [_TOTAL] * rows) for name, other in names.items()}
-        columns["TIME_PERIOD"] = [time_period(own.span, is_stock=own.kind == AS_OF)] * rows
+        columns["TIME_PERIOD"] = [time_period(own.span, is_stock=own.kind == PRESENT)] * rows
         columns |= {
             "OBS_VALUE": numbers["count"],
             "UNIT_MEASURE": [_identifier(unit)] * rows,

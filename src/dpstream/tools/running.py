@@ -93,9 +93,11 @@ def run_steps(
         )
         taken = range(first, stream.last_step + 1)
     # It reads releases only: nobody needs to wait for the stream's lock meanwhile.
+    from dpstream.tools.folder import explain
+
     with during():
-        warning = simulate_border(config, taken, stop)
-    if warning is not None:
+        warnings = [explain(config), simulate_border(config, taken, stop)]
+    for warning in filter(None, warnings):
         warn(warning)
 
 

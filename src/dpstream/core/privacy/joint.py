@@ -240,7 +240,12 @@ class HistogramsNoise:
 
     def variance_of(self, cells: int) -> float:
         """Of one cell of a block of so many cells."""
-        return self._moment(ball_series(self.sizes, level=self.level).squares[cells])
+        return self._variances[cells]
+
+    @cached_property
+    def _variances(self) -> dict[int, float]:
+        series = ball_series(self.sizes, level=self.level)
+        return {cells: self._moment(own) for cells, own in series.squares.items()}
 
     @cached_property
     def sum_variance(self) -> float:
@@ -250,8 +255,7 @@ class HistogramsNoise:
     @cached_property
     def variances(self) -> tuple[float, ...]:
         """Of a cell of each block."""
-        known = {cells: self.variance_of(cells) for cells in set(self.sizes)}
-        return tuple(known[cells] for cells in self.sizes)
+        return tuple(map(self.variance_of, self.sizes))
 
     @cached_property
     def variance(self) -> float:

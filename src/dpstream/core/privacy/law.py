@@ -232,14 +232,16 @@ def law_of_sum(noise: HistogramCells, many: int) -> tuple[float, _Floats, _Float
     logs = np.where(sums > 0.0, math.log(2.0), 0.0)[:, None]
     logs = logs - (most if drawn.level else sums[:, None] + 2.0 * most) / scale
     logs[:, 0] += math.log((step + 1) / (2 * step))  # the end of a sum that is made in steps
-    blocks = {cells: np.log(_vectors(cells, sums[:, None], most)) for cells in set(drawn.sizes)}
+    inside = np.s_[: len(sums), : len(most)]
+    blocks = {cells: np.log(_vectors_in_steps(cells, step)[inside]) for cells in set(drawn.sizes)}
     for cells in drawn.sizes:
         logs = logs + blocks[cells]
     if many == noise.cells:
         found = np.asarray(np.exp(logs - logs.max()).sum(axis=1), dtype=np.float64)
     else:
         logs = logs - blocks[noise.cells]
-        found = _law_of_cell(np.exp(logs - logs.max()), _vectors(noise.cells - 1, rests[:, None], most), many)
+        rest = _vectors_in_steps(noise.cells - 1, step)[: len(rests), : len(most)]
+        found = _law_of_cell(np.exp(logs - logs.max()), rest, many)
     shares: _Floats = found / found.sum()
     places = np.arange(len(shares), dtype=np.float64) * (step * stretch)
     return step * stretch, places, shares
@@ -273,19 +275,26 @@ def _slid(table: _Floats, width: int) -> _Floats:
     return found
 
 
+@lru_cache(maxsize=32)
+def _vectors_in_steps(cells: int, step: int) -> _Floats:
+    """The same on the largest grid of these steps: many laws have one step."""
+    grid = np.arange(_POINTS + 2.0) * step
+    return _vectors(cells, grid[:, None], grid)
+
+
 def _vectors(cells: int, total: _Floats, most: _Floats) -> _Floats:
     """``block_vectors`` in floating point."""
     if cells == 1:
         return ((most >= 0.0) & (total >= 0.0)).astype(np.float64)
     at = np.maximum(most, 0.0)
     of_total = _binomials(total - 1.0, cells - 1)
-    zero, found = np.zeros_like(at), of_total[cells - 1]
+    zero, ways = np.zeros_like(at), [np.zeros_like(at) for _ in range(cells)]
     for f in range(cells):
         of_most = _binomials(at + f, cells - 1)
         zero += math.comb(cells - 1, f) ** 2 * of_most[cells - 1]
         for a in range(cells - f if f else 0):
-            factor = math.comb(cells, f) * math.comb(a + f - 1, f - 1)
-            found = found + factor * of_total[cells - f - 1 - a] * of_most[a + f]
+            ways[a + f] += math.comb(cells, f) * math.comb(a + f - 1, f - 1) * of_most[a + f]
+    found = of_total[cells - 1] + sum(of_total[cells - 1 - many] * own for many, own in enumerate(ways))
     return np.where(most < 0.0, 0.0, np.where(total == 0.0, zero, found))
 
 
@@ -301,9 +310,11 @@ def _binomials(n: _Floats, most: int) -> list[_Floats]:
 _GRID_STEPS, _GRID_REACH = 1024, 32
 #: The grid sees the sum with normal noise of so many steps added; beyond ``_MARGIN`` steps that has less than 1e-7.
 _SMOOTH, _MARGIN = 2.0, 11
+#: From this logarithm on, a characteristic function is nothing.
+_VANISHED = -60.0
 #: Radii of joint noise that are looked at, and how far from the most probable one (in powers of e).
 _JOINT_RADII, _JOINT_RARE = 512, 45.0
-_CHUNK = 1024
+_CHUNK, _APART = 1024, 32
 
 
 @dataclass(frozen=True)
@@ -385,10 +396,13 @@ def _widths(law: WeightedSum) -> tuple[NDArray[np.float64], NDArray[np.float64]]
     step = math.sqrt(law.variance) / _GRID_STEPS
     knots = 2 * _GRID_REACH * _GRID_STEPS
     angles = np.linspace(0.0, math.pi, knots // 2 + 1)
-    logarithm = -((_SMOOTH * angles) ** 2) / 2.0
-    for noise, weight, count in law.parts:
-        turned = np.remainder(weight * angles / step, 2.0 * math.pi)
-        logarithm += count * log_characteristic(noise, np.minimum(turned, 2.0 * math.pi - turned))
+    logarithm, left = -((_SMOOTH * angles) ** 2) / 2.0, np.arange(len(angles))
+    for noise, weight, count in sorted(
+        law.parts, key=lambda part: -part[2] * part[1] ** 2 * part[0].variance
+    ):
+        turned = np.remainder(weight * angles[left] / step, 2.0 * math.pi)
+        logarithm[left] += count * log_characteristic(noise, np.minimum(turned, 2.0 * math.pi - turned))
+        left = left[logarithm[left] > _VANISHED]
     steps = [(law_of_sum(noise, many)[0], abs(weight)) for noise, many, weight, _ in law.histograms]
     # Points of a coarse grid stand for the values around them.
     values, hidden = np.exp(logarithm), max([0.0, *(own * weight / 2 for own, weight in steps if own > 1.0)])
@@ -414,20 +428,23 @@ def _widths(law: WeightedSum) -> tuple[NDArray[np.float64], NDArray[np.float64]]
     return inside, widths * step + hidden
 
 
-def _histogram_characteristic(
-    noise: HistogramCells, many: int, angles: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """``E cos(angle * sum of cells)``."""
+def _histogram_characteristic(noise: HistogramCells, many: int, angles: _Floats) -> _Floats:
+    """``E cos(angle * sum of cells)``; angles as of ``_split``."""
     _, values, shares = law_of_sum(noise, many)
     there = shares > 1e-15
-    found: NDArray[np.float64] = np.cos(np.outer(angles, values[there])) @ shares[there]
-    return found
+    begins, further = (np.exp(1j * np.outer(values[there], own)) for own in _split(angles))
+    # Not a matrix product: of tables this small its threads cost more than they save.
+    return np.asarray(np.einsum("ka,kb->ab", shares[there, None] * begins, further).real.reshape(-1))
 
 
-def _joint_characteristic(
-    noise: CubeNoise, weights: tuple[float, ...], angles: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """``E cos(angle * sum of weighted coordinates)``: given the radius, coordinates are uniform and independent."""
+def _split(angles: _Floats) -> tuple[_Floats, _Floats]:
+    """A multiple of ``_APART`` angles in even steps, or one, as sums of two: sines of far fewer angles are needed."""
+    return angles[::_APART], angles[:_APART] - angles[0]
+
+
+def _joint_characteristic(noise: CubeNoise, weights: tuple[float, ...], angles: _Floats) -> _Floats:
+    """``E cos(angle * sum of weighted coordinates)``, angles as of ``_split``: given the radius, coordinates are
+    uniform and independent."""
     rate, m = float(1 / noise.scale), noise.dimension
     middle = max(0.0, m / rate)
     spread = (math.sqrt(m) + 1.0) / rate
@@ -436,20 +453,17 @@ def _joint_characteristic(
     radii = np.unique(np.round(np.linspace(low, high, min(_JOINT_RADII, high - low + 1))))
     logs = m * np.log1p(2.0 * radii) - rate * radii
     shares = np.exp(logs - logs.max()) * np.gradient(radii) if len(radii) > 1 else np.ones(1)
-    result = np.zeros(len(angles))
-    for radius, share in zip(radii.tolist(), (shares / shares.sum()).tolist(), strict=True):
-        if share < 1e-15:
-            continue
-        product = np.full(len(angles), share)
-        for weight in set(weights):
-            half = weight * angles / 2.0
-            sine = np.sin(half)
-            whole = np.abs(sine) < 1e-9
-            own = np.where(
-                whole,
-                1.0,
-                np.sin((2.0 * radius + 1.0) * half) / np.where(whole, 1.0, (2.0 * radius + 1.0) * sine),
-            )
-            product *= own ** weights.count(weight)
-        result += product
-    return result
+    shares = shares / shares.sum()
+    there = shares >= 1e-15
+    turns, product = 2.0 * radii[there, None] + 1.0, shares[there, None]
+    for weight in set(weights):
+        half = weight * angles / 2.0
+        begins, further = (np.exp(1j * turns * own) for own in _split(half))
+        whole = np.abs(np.sin(half)) < 1e-9
+        inverse = 1.0 / np.where(whole, 1.0, np.sin(half))
+        if len(weights) == 1:
+            own = np.einsum("ra,rb->ab", product / turns * begins, further).imag.reshape(-1)
+            return np.where(whole, 1.0, own * inverse)
+        own = (begins[:, :, None] * further[:, None, :]).imag.reshape(len(turns), -1)
+        product = product * np.where(whole, 1.0, own * inverse / turns) ** weights.count(weight)
+    return np.asarray(product.sum(axis=0))

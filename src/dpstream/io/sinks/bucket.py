@@ -91,9 +91,11 @@ class Bucket:
                 self._replace(f"{step_name(step)}/{name}", data)
 
     def index(self, name: str, data: bytes, staying: Callable[[int], Mapping[str, bytes]]) -> None:
-        """Write the codebook, the catalogue or a part of it. The catalogue waits until the tables that it lists are
-        here: they may be in the folder alone, after a crash, or where the bucket came later."""
-        listed = {int(entry["step"]): bool(entry["kept"]) for entry in parse_json(data).get("steps", ())}
+        """Write the codebook, the catalogue or a part of it, or a file that explains the releases. The catalogue waits
+        until the tables that it lists are here: they may be in the folder alone, after a crash, or where the bucket
+        came later."""
+        entries = parse_json(data).get("steps", ()) if name.startswith("catalogue") else ()
+        listed = {int(entry["step"]): bool(entry["kept"]) for entry in entries}
         with self._asking():
             there = self._steps() if listed else {}
             lacking = [step for step in sorted(listed) if MANIFEST not in there.get(step, ())]

@@ -59,6 +59,7 @@ from dpstream.service.desk.snapshot import asked_facts, board_facts, held_manife
 from dpstream.stream.asking_stream import AskingStream
 from dpstream.stream.declared import kept_values
 from dpstream.stream.release.render import NotMadeError
+from dpstream.tools.folder import explain
 
 if TYPE_CHECKING:
     from dpstream.project import Config, Watch
@@ -426,6 +427,8 @@ class Worker:
         fresh = []
         try:
             config = self._config(place)
+            if explain(config) is not None:
+                self._event(place, "folder", "not explained")
             now_held = held_manifests(config)
             missing = {step: one for step, one in now_held.items() if (step, one) not in known}
             if missing:

@@ -136,7 +136,9 @@ _SAFE = {
     "Referrer-Policy": "no-referrer",
 }
 #: What lies in a folder of releases, and is given under the same name, so that ``dpstream.read`` needs an address only.
-_FILE = re.compile(r"(?:catalogue\.json|codebook\.json|catalogue/\d{6,18}-\d{6,18}\.json)")
+_FILE = re.compile(
+    r"(?:README\.txt|counts\.csv|catalogue\.json|codebook\.json|catalogue/\d{6,18}-\d{6,18}\.json)"
+)
 _STEP_FILE = re.compile(r"step-(\d{6,18})/([A-Za-z0-9._-]{1,100})")
 _ERRORS = re.compile(r"errors/step-(\d{6,18})\.(?:json|parquet)")
 
@@ -361,7 +363,7 @@ def answer(
         if not (start or end or change or every) or q is not None or step or as_of:
             raise Problem(400, "give q (with step, as_of), or from, to, change or every (with columns)")
         names = tuple(name.strip() for name in columns.split(",")) if columns else ()
-        asked = AskedFlow(names, start, end, change, every, events, cover=cover)
+        asked = AskedFlow(names, start, end, change, every, events, cover)
         return send_json(request, answering.over_time(place, asked, confidence))
 
 
@@ -402,6 +404,8 @@ def _step_file(request: Request, place: ReleaseFolder, step: int, name: str) -> 
 
 def _type(name: str) -> str:
     ending = name.rpartition(".")[2]
+    if ending == "txt":
+        return "text/plain; charset=utf-8"
     return "application/json" if ending == "json" else FORMS.get(ending, "application/octet-stream")
 
 

@@ -141,6 +141,11 @@ class Estimate:
         """Whether intervals are computed from the law of the noise itself. Else from its variance, which is wider."""
         return self.law().exact
 
+    @property
+    def shared(self) -> set[str]:
+        """Draws, or series whose values share draws: an estimate that has none of them is independent."""
+        return {identity(part.source) for part in self._parts}
+
     def interval(self, confidence: float = 0.95) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
         """Low and high ends for every cell: each cell's truth is inside with that probability or more, all together
         with less. None where ``chosen``.

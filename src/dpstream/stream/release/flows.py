@@ -450,7 +450,6 @@ class AskedFlow:
     earlier: str | None = None
     every: str | None = None
     events: Events = "net"
-    combine: Combine = "reconciled"
     cover: bool = False
 
     def of(self, release: Any) -> Estimate | Change | Series:
@@ -459,7 +458,7 @@ class AskedFlow:
         Errors:
             ConfigError: texts that do not go together; others as ``PublicRelease.flow``, ``change`` and ``series``.
         """
-        how: dict[str, Any] = {"events": self.events, "combine": self.combine}
+        how: dict[str, Any] = {"events": self.events}
         if self.every is not None:
             if self.start or self.end or self.earlier:
                 what = "it gives all periods"

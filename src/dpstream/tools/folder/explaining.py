@@ -1,0 +1,143 @@
+"""The files that explain a folder of releases: ``README.txt`` and ``counts.csv``.
+
+They are made of what the folder holds and of what ``[statement]`` says. So they cost nothing, may be lost, and may be
+made again at any time. ``README.txt`` is written last: its last line says of which releases the files speak.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import textwrap
+from dataclasses import astuple
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpstream.core.errors import DpstreamError
+from dpstream.core.paths import parse_json
+from dpstream.core.version import __version__
+from dpstream.io.sinks import catalogue
+from dpstream.io.sinks.release_reader import readable_steps
+from dpstream.io.sinks.table_files import to_bytes
+from dpstream.io.sinks.target import CODEBOOK
+from dpstream.stream.measured_counts import CountsOf, published_counts, to_rows, variances_add
+from dpstream.stream.public_release import PublicRelease
+from dpstream.stream.release.manifest import COUNTED
+from dpstream.stream.release.released_verdicts import table_measured, when_measured
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+    from dpstream.project import Config
+    from dpstream.project.keys import Publication
+
+README = "README.txt"
+COUNTS = "counts.csv"
+#: Signs of a line, and lines of a paragraph at most.
+_WIDTH, _LINES = 118, 3
+
+
+def explain(config: Config) -> str | None:
+    """Write the files where the releases, or ``[statement]``, have changed since; in the folder, and in a bucket beside
+    it. Never fails, because the steps are committed and published already.
+
+    Returns:
+        What the owner should know where the files are not there: a sentence without a private value.
+    """
+    try:
+        sink = config.publisher()
+        for name, data in explaining_files(sink.directory, config.publication).items():
+            for target in sink.targets:
+                target.index(name, data, lambda step: {})
+    except DpstreamError as error:
+        return f"README.txt and counts.csv are not up to date: {error}"
+    except (OSError, ValueError, ArithmeticError, LookupError, MemoryError) as error:
+        return f"README.txt and counts.csv are not up to date: {type(error).__name__}"
+    return None
+
+
+def explaining_files(folder: Path, told: Publication) -> dict[str, bytes]:
+    """The files by name, to be written in this order; none without a release. Files that the folder has are given as
+    they are: a place beside it may lack them.
+
+    Errors:
+        StoreDamagedError: files that differ from the published hashes.
+    """
+    if not (folder / catalogue.CATALOGUE).is_file():
+        return {}
+    listed, readable = catalogue.Catalogue(folder), readable_steps(folder)
+    entries = listed.entries()
+    if not entries:
+        return {}
+    about = json.dumps([__version__, listed.facts, entries, astuple(told)], sort_keys=True)
+    edition = f"Edition {hashlib.sha256(about.encode()).hexdigest()[:16]} of these files"
+    there = {name: (folder / name).read_bytes() for name in (COUNTS, README) if (folder / name).is_file()}
+    if len(there) == 2 and edition.encode() in there[README]:
+        return there
+    release = PublicRelease(folder, readable[-1] if readable else int(entries[-1]["step"]))
+    counts, left = published_counts(release)
+    rows = to_rows(counts)
+    facts = {"edition": edition, "left": left, **_facts(release, told), **_recipe(counts, rows)}
+    text = "\n".join(
+        line.rstrip() for line in _templates().get_template("readme.txt").render(facts).splitlines()
+    )
+    # A label may hold half of a surrogate pair, which no file can.
+    return {COUNTS: to_bytes(rows, "csv"), README: f"{text}\n".encode("utf-8", "replace")}
+
+
+def _facts(release: PublicRelease, told: Publication) -> dict[str, Any]:
+    """What the text says of the newest release."""
+    manifest, book = release.manifest(), parse_json((Path(str(release.folder)) / CODEBOOK).read_bytes())
+    end = when_measured(*table_measured(manifest))
+    accuracy = manifest.get("accuracy") or {}
+    return {
+        "title": told.title or manifest["stream"],
+        "description": _lines(told.description or ""),
+        "row": _lines(book["description"]),
+        "holds": manifest["holds"],
+        "measured": f"Counts are measured up to {end}.",
+        "step": release.step,
+        "table": book["resources"][0]["path"] if release.steps else None,
+        "guarantee": _lines(manifest["guarantee"]["words"]),
+        "license": told.license,
+        "contact": told.contact,
+        "publisher": told.publisher,
+        "counted": accuracy.get(COUNTED, "records"),
+    }
+
+
+def _recipe(counts: list[CountsOf], rows: Any) -> dict[str, Any]:
+    """Which rows of the file the examples take: of the number of records, where it is there."""
+    known = [one for one in counts if one.estimate is not None]
+    known.sort(key=lambda one: (bool(one.columns), ("came", "left", "present").index(one.kind)))
+    if not known:
+        return {"kind": None, "column": None, "value": None, "adds": False}
+    kind, column = known[0].kind, " x ".join(known[0].columns) or "all"
+    found = zip(*(rows[name].to_pylist() for name in ("kind", "column", "value")), strict=True)
+    value = next(cell[2] for cell in found if cell[:2] == (kind, column))
+    flows = [one for one in counts if one.kind == kind and one.columns == known[0].columns]
+    adds = kind != "present" and column == "all" and variances_add(flows)
+    return {"kind": kind, "column": column, "value": value if column != "all" else None, "adds": adds}
+
+
+def _lines(text: str) -> list[str]:
+    return textwrap.wrap(" ".join(text.split()), _WIDTH, max_lines=_LINES, placeholder=" ...")
+
+
+@cache
+def _templates() -> Environment:
+    import jinja2
+
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("dpstream.tools.folder"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,
+    )
+    made.filters |= {
+        "sql": lambda text: text.replace("'", "''"),
+        "json": lambda text: json.dumps(text, ensure_ascii=False),
+    }
+    return made

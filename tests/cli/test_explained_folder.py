@@ -1,0 +1,90 @@
+"""What a reader has who has a folder of releases and nothing else: README.txt and counts.csv."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pandas
+import pytest
+from cli_stream import dpstream, make
+from small_configs import rewrite
+
+import dpstream as dp
+
+TOLD = """[statement]
+title = "Small records"
+license = "CC-BY-4.0"
+contact = "data@example.org"
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    made = make(tmp_path, 6)
+    made.write_text(made.read_text() + TOLD)
+    dpstream("run", made)
+    return made
+
+
+def recipe(readme: str, tool: str) -> str:
+    """The lines of a tool, as a reader copies them."""
+    lines = readme.splitlines()
+    first = next(place for place, line in enumerate(lines) if line.startswith(tool))
+    taken = [lines[first].removeprefix(tool)]
+    for line in lines[first + 1 :]:
+        if not line.startswith(" "):
+            break
+        taken.append(line)
+    return "\n".join(line.strip() for line in taken)
+
+
+def test_every_recipe_of_the_readme_runs_as_it_stands(
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = config.parent / "releases"
+    readme = (folder / "README.txt").read_text()
+    assert len(readme.splitlines()) <= 40
+    assert max(map(len, readme.splitlines())) <= 118
+    assert readme.startswith("Small records: synthetic records")
+    assert "Licence: CC-BY-4.0. Contact: data@example.org." in readme
+    assert "never stack tables" in readme
+    assert "Counts are measured up to step 6." in readme
+    monkeypatch.chdir(folder)
+    series = dp.read(folder).series((), events="came")
+    counts = [float(flow.values) for flow in series.flows]
+    summed = [sum(counts), np.sqrt(sum(flow.standard_error**2 for flow in series.flows))]
+    listing, adding = recipe(readme, "DuckDB").split("SELECT")[1:]
+    assert [row[1] for row in duckdb.sql(f"SELECT{listing}").fetchall()] == pytest.approx(counts, abs=0.001)
+    (added,) = duckdb.sql(f"SELECT{adding}").fetchall()
+    assert added == pytest.approx(summed, abs=0.01)
+    exec(recipe(readme, "pandas"), {"pandas": pandas})
+    assert list(map(float, capsys.readouterr().out.split())) == pytest.approx(summed, abs=0.01)
+    # A spreadsheet has letters for columns.
+    header = (folder / "counts.csv").read_text().splitlines()[0].replace('"', "").split(",")
+    letters = dict(zip("ABCDEFGHIJ", header, strict=True))
+    named = set(re.findall(r"\b([A-J])2:", recipe(readme, "Spreadsheet")))
+    assert [letters[one] for one in sorted(named)] == ["kind", "column", "count", "standard_error"]
+
+
+def test_the_files_follow_the_releases_and_may_be_lost(config: Path) -> None:
+    folder = config.parent / "releases"
+    names = ("README.txt", "counts.csv")
+    before = {name: (folder / name).read_bytes() for name in names}
+    dpstream("measured", folder, "--out", config.parent / "measured.csv")
+    assert (config.parent / "measured.csv").read_bytes() == before["counts.csv"]
+    for name in names:
+        (folder / name).unlink()
+        dpstream("run", config)
+        assert {name: (folder / name).read_bytes() for name in names} == before
+    # A withdrawn step is in neither: what it measured last is not counted any more.
+    dpstream("withdraw", config, "--step", 6, "--reason", "wrong")
+    after = {name: (folder / name).read_text() for name in names}
+    assert "Newest step: 5, step-000005/table.csv" in after["README.txt"]
+    assert '"6"' not in after["counts.csv"]
+    rewrite(config, "data@example.org", "other@example.org")
+    dpstream("run", config)
+    assert "other@example.org" in (folder / "README.txt").read_text()
+    assert "healthy" in dpstream("status", config, "--health").stdout
