@@ -110,7 +110,7 @@ def command(
     from dpstream.stream.release.flows import AskedFlow
 
     timed = any(one is not None for one in (start, end, earlier, every))
-    if mean is not None and (columns or kind or as_of or earlier or least_squares or as_csv or out):
+    if mean is not None and (columns or kind or as_of or earlier or as_csv or out):
         raise ConfigError(
             "an average goes with few options",
             where="--mean",
