@@ -56,6 +56,12 @@ def test_a_text_that_means_null_is_never_invented(tmp_path: Path) -> None:
     assert [value for value, _ in entered] == ["MA", "MB", "NB", "OA", "OB"]
 
 
+def test_a_budget_may_end_before_the_source(tmp_path: Path) -> None:
+    budget = 'epsilon = "1"\nhorizon = 3'
+    config = load(tmp_path, columns=OPEN + PAID, source=WEEKS, budget=budget, rest=DELTA)
+    assert describe(config)["discovery"]["ends"] == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

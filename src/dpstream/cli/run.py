@@ -193,6 +193,12 @@ def _say_end(config: Config, done: int, beside: bool) -> None:
         f"{counted(done, 'new step')}, {ended.last_step} in all; loss so far {spent}",
         err=beside,
     )
+    last = config.source_options.final_step()
+    if not done and last is not None and ended.last_step >= last:
+        click.echo(
+            f"the plan is used up: step {last} is the last (a later [source] end, or dpstream init --after)",
+            err=beside,
+        )
     unfit = unfit_table(config.output.dir)
     if unfit is not None:
         console(err=beside).print(f"unfit: {unfit}")

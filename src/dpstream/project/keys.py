@@ -218,7 +218,7 @@ class StreamKeys:
         None,
         allowed='"month", "quarter", "year" (with a calendar), or a number of steps such as "12 steps"',
         meaning="Protects what a user does in one such period, in which max_events counts anew. Whoever comes in "
-        "k periods loses k times the epsilon (k^2 times the rho), and with a delta even more of it: see `plan`.",
+        "k periods loses k epsilon (k^2 rho), and more than k delta (`plan` says how much).",
         reason="the stream's whole life",
         shown="none",
         fragment={**TEXT, "pattern": "^(month|quarter|year|[1-9][0-9]{0,5} steps?)$"},

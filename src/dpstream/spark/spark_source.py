@@ -44,10 +44,7 @@ _REMOTE = "a Spark Connect URL without a token, such as sc://host:15002"
 _SIZE = "such as 512m or 8g"
 _SETTING = "such as spark.executor.memory=4g"
 _SECRET = re.compile(r"secret|password|token|credential|access\.?key", re.IGNORECASE)
-_ORDER = (
-    "a null in the column {column!r}, or two rows of a key with one value in it, visibly stop the stream: whether "
-    "there is one is not protected"
-)
+_ORDER = "a null in the column {column!r}, or two rows of a key with one value in it, stop the stream"
 _PLAIN = (
     "disks and network of the Spark cluster are trusted with counts and records (allow_plain_shuffle = true)"
 )

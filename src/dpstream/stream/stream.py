@@ -487,7 +487,7 @@ class Stream:
         horizon = self._plan.horizon
         if horizon is not None and step > horizon:
             raise HorizonError(
-                f"the plan pays for {horizon} steps, all done",
+                f"the plan pays for {horizon} steps and is used up",
                 where=f"step {step}",
                 allowed="a successor (dpstream init --after)",
             )

@@ -377,7 +377,7 @@ class Epochs:
     @property
     def end(self) -> int | None:
         """The last step, as far as it is planned."""
-        return self.horizon if self.last is None else self.last
+        return min((step for step in (self.horizon, self.last) if step is not None), default=None)
 
     def after(self, border: int) -> int:
         """The first border after one (0: before the first step)."""
