@@ -20,7 +20,7 @@ from dpstream.core.errors import LimitError, StoreDamagedError
 from dpstream.core.privacy.cube import CubeNoise
 from dpstream.core.privacy.joint import HistogramCells
 from dpstream.core.privacy.law import NoiseSum, WeightedLaplace, WeightedSum, has_law
-from dpstream.stream.release.trees import Fitted, Tree
+from dpstream.core.schema.trees import Fitted, Tree
 
 # What single measurements say of a marginal, and the weights with which their noise enters its cells.
 

@@ -22,6 +22,7 @@ from dpstream.core.privacy.law import NoiseSum, WeightedSum, check_confidence
 from dpstream.core.schema import Schema
 from dpstream.core.schema.discrete import Categorical
 from dpstream.core.schema.predicate import Predicate
+from dpstream.core.schema.trees import Tree
 from dpstream.io.sinks.release_reader import MeasuredStep, measured_steps
 from dpstream.stream.release.combined import (
     CellsOf,
@@ -41,7 +42,6 @@ from dpstream.stream.release.combined import (
     was_chosen,
 )
 from dpstream.stream.release.manifest import COUNTED
-from dpstream.stream.release.trees import Tree
 
 #: Most cells of an estimated marginal.
 MAX_CELLS = 2_000_000
