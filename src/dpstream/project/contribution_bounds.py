@@ -30,14 +30,14 @@ def bound_sentences(events: Iterable[int], chosen: int | None = None) -> list[st
         bound = ascending[math.ceil(len(ascending) * percent / 100) - 1]
         names.setdefault(bound, []).append(f"{percent}th percentile of users")
     every = sum(ascending)
-    told = []
+    sentences = []
     for bound, which in sorted(names.items()):
         lost = _percent(sum(number - bound for number in ascending if number > bound) / every)
         about = ", ".join(which)
-        told.append(
+        sentences.append(
             f"a bound of {bound} ({about}) leaves out {lost} of the events, at {bound} times the noise"
         )
-    return [*told, _OUTSIDE]
+    return [*sentences, _OUTSIDE]
 
 
 def _percent(share: float) -> str:

@@ -152,7 +152,7 @@ Step = Annotated[int, Path(ge=1, le=_MOST)]
 OfStep = Annotated[int | None, Query(ge=1, le=_MOST, description="The newest one by default.")]
 AsOf = Annotated[int | None, Query(ge=1, le=_MOST, description="The end of this step.")]
 After = Annotated[int, Query(ge=0, le=_MOST, description="Steps after this one.")]
-PublishedRun = Annotated[
+SinceStep = Annotated[
     str,
     Query(
         pattern=PATTERN,
@@ -286,9 +286,9 @@ def steps(request: Request, place: At, after: After = 0, limit: Listed = 100) ->
     listing = place.listing()
     wanted = [step for step in listing.entries if step > after]
     readable = set(listing.readable)
-    told = [{**listing.entries[step], "readable": step in readable} for step in wanted[:limit]]
+    shown = [{**listing.entries[step], "readable": step in readable} for step in wanted[:limit]]
     rest = wanted[limit - 1] if len(wanted) > limit else None
-    return send_json(request, {"stream": place.name, "steps": told, "next": rest}, listing.digest)
+    return send_json(request, {"stream": place.name, "steps": shown, "next": rest}, listing.digest)
 
 
 @_get("/v1/streams/{name}/steps/latest/{part}", "Leads to the newest readable step.", "*/*")
@@ -303,8 +303,8 @@ def latest(request: Request, place: At, part: Part) -> Response:
 def one_step(request: Request, place: At, step: Step) -> Response:
     entry = place.standing(step)
     manifest = place.manifest(step)[1]
-    told = {key: manifest.get(key) for key in ("period", "rows", "rows_in_table", "files")}
-    return send_json(request, {**entry, **told}, str(entry["manifest_sha256"]))
+    facts = {key: manifest.get(key) for key in ("period", "rows", "rows_in_table", "files")}
+    return send_json(request, {**entry, **facts}, str(entry["manifest_sha256"]))
 
 
 @_get("/v1/streams/{name}/steps/{step}/manifest", "The manifest: method, cost, errors.")
@@ -338,7 +338,7 @@ def table(
 
 @_get("/v1/streams/{name}/changes", "Changes since step `after`.", FORMS["ndjson"])
 @_apart
-def changes(request: Request, place: At, after: PublishedRun = "0", limit: Fed = 10) -> Response:
+def changes(request: Request, place: At, after: SinceStep = "0", limit: Fed = 10) -> Response:
     listing, made, cursor = place.listing(), request.app.state.made, Cursor.parse(after)
     return send_file(
         request, lambda: forms.feed(made, place, listing, cursor, limit), FORMS["ndjson"], listing.digest
